@@ -1,0 +1,85 @@
+# Every target does its own set-up: a .venv in this folder, with the versions pinned in requirements/.
+# It needs Python 3.11 to 3.13 or uv; nothing else is installed outside this folder.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run test check docs compat simulate bench lock clean
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+PYTHON_VERSIONS := >=3.11,<3.14
+
+# uv from PATH, or our own copy in a folder of its own.
+UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
+
+ARGS ?=
+PYTEST_ARGS ?=
+LOCK_ARGS ?=
+
+help:
+	@echo 'make run       start a broker here               ARGS="--port 0"'
+	@echo 'make test      run the tests                     PYTEST_ARGS="-k names"'
+	@echo 'make check     ruff and mypy'
+	@echo 'make docs      draw docs/settings.md anew'
+	@echo 'make compat    the official clients of other languages'
+	@echo 'make simulate  simulate until something fails'
+	@echo 'make bench     measure against Apache Pulsar'
+	@echo 'make setup     install everything a developer needs'
+	@echo 'make lock      pin the dependencies anew         LOCK_ARGS="--upgrade"'
+	@echo 'make clean     remove what the targets made, but never data'
+
+setup: $(VENV)/.installed-dev
+
+run: $(VENV)/.installed-run
+	$(VENV)/bin/magnetar standalone $(ARGS)
+
+test: $(VENV)/.installed-dev
+	$(PYTHON) -m pytest $(PYTEST_ARGS)
+
+check: $(VENV)/.installed-dev
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+
+docs: $(VENV)/.installed-dev
+	$(PYTHON) -m magnetar.settings_reference > docs/settings.md
+
+compat: $(VENV)/.installed-dev
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)
+
+simulate: $(VENV)/.installed-dev
+	$(PYTHON) -m tests.simulation $(ARGS)
+
+bench: $(VENV)/.installed-dev
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)
+
+.uv/bin/uv:
+	python3 -m venv .uv || { echo 'neither uv nor "python3 -m venv" works here (on Debian: apt install python3-venv)' >&2; exit 1; }
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+$(PYTHON): | $(UV)
+	$(UV) venv --quiet --allow-existing --python '$(PYTHON_VERSIONS)' $(VENV)
+
+# Bytecode is compiled at once: without it the first start takes several times as long, and every one does where Python is
+# told not to write it.
+$(VENV)/.installed-%: requirements/%.txt requirements/build.txt pyproject.toml | $(PYTHON)
+	$(UV) pip install --quiet --python $(PYTHON) --require-hashes --compile-bytecode -r $<
+	$(UV) pip install --quiet --python $(PYTHON) --no-deps --build-constraints requirements/build.txt --editable .
+	$(PYTHON) -m compileall -q src
+	@touch $@
+
+# The run file is bound to the versions of the dev file: what runs is what was tested. Spark needs a newer protobuf than the
+# tools of dev allow, so it is resolved by itself.
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--annotation-style line --custom-compile-command 'make lock' $(LOCK_ARGS)
+
+lock: | $(UV)
+	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/run.txt
+	$(COMPILE) pyproject.toml --extra spark --output-file requirements/spark.txt
+	$(COMPILE) requirements/build.in --output-file requirements/build.txt
+	@! grep -nE '://|--(extra-)?index-url' requirements/*.txt || { echo 'a lock file has an address in it' >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) .uv dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,82 @@
+"""The commands as users see them, declared with Typer: names, options and help texts, nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from magnetar.cli import standalone as _standalone
+
+app = typer.Typer(
+    name="magnetar",
+    help="A broker that speaks Apache Pulsar's protocol.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"magnetar {version('magnetar')}")
+        raise typer.Exit
+
+
+@app.callback()
+def magnetar(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A broker that speaks Apache Pulsar's protocol."""
+
+
+@app.command()
+def standalone(
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="The folder for everything durable, made if missing.",
+            show_default=f"{_standalone.DATA_DEFAULT} in the current folder",
+        ),
+    ] = None,
+    port: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="The port of the binary protocol; 0 picks a free one.", show_default="6650"),
+    ] = None,
+    http_port: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="The port of HTTP; 0 picks a free one.", show_default="8080"),
+    ] = None,
+    cluster: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The name of the cluster.", show_default="standalone")
+    ] = None,
+    bind: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="The address to listen on. Anything but loopback opens the broker to whoever reaches it.",
+            show_default="127.0.0.1",
+        ),
+    ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="A Pulsar broker.conf or standalone.conf to take settings from."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in a broker.conf; may be repeated."),
+    ] = None,
+) -> int:
+    """Start a broker on this machine.
+
+    Flags win over --set, and --set wins over --config.
+    """
+    options = _standalone.StandaloneOptions(
+        data=data, port=port, http_port=http_port, cluster=cluster, bind=bind, config=config, set=set_ or ()
+    )
+    return _standalone.start(options)

@@ -1,0 +1,63 @@
+"""The entry of the command line: picks the quick or the full way into a command, and turns errors into one line.
+
+`magnetar standalone` with plain options goes straight to the broker: loading Typer takes longer than opening the
+storage and listening, and a broker that starts in a blink is one that tests can start. Everything else, help and
+mistakes included, goes through the full command line in `app`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from magnetar.cli import standalone
+from magnetar.errors import InvalidSetting, MagnetarError
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        return _run(words)
+    except InvalidSetting as error:
+        _complain(str(error))
+        return MISUSED
+    except MagnetarError as error:
+        _complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(words: list[str]) -> int:
+    if words[:1] == ["standalone"]:
+        options = standalone.read_plain(words[1:])
+        if options is not None:
+            return standalone.start(options)
+    return _run_app(words)
+
+
+def _run_app(words: list[str]) -> int:
+    from magnetar.cli.app import app
+
+    try:
+        code = app(words or ["--help"], prog_name="magnetar", standalone_mode=False)
+    except Exception as error:
+        # Typer's own errors are the ones that can format themselves; it carries its parser under a private name.
+        if not hasattr(error, "format_message"):
+            raise
+        _complain(" ".join(error.format_message().split()))
+        return MISUSED
+    return code if isinstance(code, int) else 0
+
+
+def _complain(message: str) -> None:
+    print(f"magnetar: {message}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

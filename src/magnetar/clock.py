@@ -1,0 +1,101 @@
+"""The time as an argument: the system's clock, and two clocks that tests move by hand.
+
+Owns the meaning of "now" in milliseconds since the epoch. It does not know timers or event loops: whoever moves a clock
+also tells the broker to look at it.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Protocol, TypedDict, Unpack
+
+_NS_PER_MS = 1_000_000
+
+
+class Duration(TypedDict, total=False):
+    """The keyword arguments of `datetime.timedelta`."""
+
+    days: float
+    seconds: float
+    microseconds: float
+    milliseconds: float
+    minutes: float
+    hours: float
+    weeks: float
+
+
+class Clock(Protocol):
+    """What the broker knows of time. All stamps are milliseconds since the epoch."""
+
+    def now_ms(self) -> int: ...
+
+    def from_client_ms(self, stamp: int) -> int:
+        """Translate a time that a client stamped with its own clock, such as a deliver-at time, into this clock's."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    __slots__ = ()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // _NS_PER_MS
+
+    def from_client_ms(self, stamp: int) -> int:
+        return stamp
+
+
+class ManualClock:
+    """A clock that stands still until it is moved, for simulations in which the clients share it."""
+
+    __slots__ = ("_now_ms",)
+
+    def __init__(self, start_ms: int) -> None:
+        self._now_ms = start_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def from_client_ms(self, stamp: int) -> int:
+        return stamp
+
+    def advance_ms(self, ms: int) -> None:
+        """Move by `ms`; a negative number is a clock that was set back."""
+        self._now_ms += ms
+
+    def advance(self, **duration: Unpack[Duration]) -> None:
+        """Move by a duration: `advance(minutes=10)`."""
+        self.advance_ms(milliseconds(**duration))
+
+
+class ShiftedClock:
+    """The machine's time plus an offset, for tests with real clients whose own clocks go on.
+
+    A client that asks for "in ten seconds" stamps its own time plus ten seconds. Once this clock is an hour ahead that
+    stamp would lie in the past, so stamps of clients are shifted by the same offset.
+    """
+
+    __slots__ = ("_offset_ms",)
+
+    def __init__(self, offset_ms: int = 0) -> None:
+        self._offset_ms = offset_ms
+
+    def now_ms(self) -> int:
+        return time.time_ns() // _NS_PER_MS + self._offset_ms
+
+    def from_client_ms(self, stamp: int) -> int:
+        return stamp + self._offset_ms
+
+    def advance_ms(self, ms: int) -> None:
+        self._offset_ms += ms
+
+    def advance(self, **duration: Unpack[Duration]) -> None:
+        """Move by a duration: `advance(minutes=10)`."""
+        self.advance_ms(milliseconds(**duration))
+
+
+def milliseconds(**duration: Unpack[Duration]) -> int:
+    """The duration in whole milliseconds, rounded down."""
+    return timedelta(**duration) // timedelta(milliseconds=1)

@@ -1,0 +1,143 @@
+"""Every error a client or an operator can see, with its code on the wire and its HTTP status.
+
+An error is data: the session turns it into the protocol's answer, the admin layer into a status and a `reason`, the
+command line into one line on stderr. Nothing below those three places catches them.
+"""
+
+from __future__ import annotations
+
+
+class MagnetarError(Exception):
+    """Root of all errors. `wire_code` is a value of the protocol's ServerError."""
+
+    wire_code = 0  # UnknownError
+    http_status = 500
+
+
+class InvalidSetting(MagnetarError):
+    http_status = 412
+
+
+class InvalidName(MagnetarError):
+    wire_code = 17  # InvalidTopicName
+    http_status = 412
+
+
+class NotAllowed(MagnetarError):
+    wire_code = 22
+    http_status = 412
+
+
+class NotSupported(MagnetarError):
+    wire_code = 22
+    http_status = 501
+
+
+class MetadataInvalid(MagnetarError):
+    wire_code = 1
+    http_status = 412
+
+
+class TopicNotFound(MagnetarError):
+    wire_code = 11
+    http_status = 404
+
+
+class NamespaceNotFound(TopicNotFound):
+    """Clients are told TopicNotFound: the protocol has no code of its own for it."""
+
+
+class TenantNotFound(TopicNotFound):
+    pass
+
+
+class SubscriptionNotFound(MagnetarError):
+    wire_code = 12
+    http_status = 404
+
+
+class ConsumerNotFound(MagnetarError):
+    wire_code = 13
+    http_status = 404
+
+
+class AlreadyExists(MagnetarError):
+    wire_code = 22
+    http_status = 409
+
+
+class PartitionCountInvalid(MagnetarError):
+    wire_code = 22
+    http_status = 406
+
+
+class TopicTerminated(MagnetarError):
+    wire_code = 15
+    http_status = 409
+
+
+class TopicBusy(MagnetarError):
+    """Deleting something that still has producers or consumers."""
+
+    wire_code = 22
+    http_status = 412
+
+
+class ProducerBusy(MagnetarError):
+    wire_code = 16
+    http_status = 409
+
+
+class ProducerFenced(MagnetarError):
+    wire_code = 25
+    http_status = 409
+
+
+class ConsumerBusy(MagnetarError):
+    wire_code = 5
+    http_status = 412
+
+
+class ConsumerAssignFailed(MagnetarError):
+    """Sticky key ranges that overlap or leave the hash space."""
+
+    wire_code = 19
+    http_status = 412
+
+
+class QuotaExceeded(MagnetarError):
+    """The backlog quota is used up and the policy is producer_exception."""
+
+    wire_code = 8  # ProducerBlockedQuotaExceededException
+    http_status = 412
+
+
+class QuotaHold(MagnetarError):
+    """The backlog quota is used up and the policy is producer_request_hold: the client waits and tries again."""
+
+    wire_code = 7  # ProducerBlockedQuotaExceededError
+    http_status = 412
+
+
+class TooManyRequests(MagnetarError):
+    wire_code = 14
+    http_status = 429
+
+
+class ChecksumMismatch(MagnetarError):
+    wire_code = 9
+
+
+class MessageTooLarge(NotAllowed):
+    pass
+
+
+class ServiceNotReady(MagnetarError):
+    """The broker is starting, stopping, or a consumer is still leaving: the client tries again by itself."""
+
+    wire_code = 6
+    http_status = 503
+
+
+class SchemaNotSupported(NotSupported):
+    wire_code = 18  # IncompatibleSchema: clients stop trying instead of reconnecting for ever

@@ -1,0 +1,178 @@
+"""Names of topics and namespaces: what is legal, and how the short and the long spellings relate.
+
+Owns the grammar only. It does not know whether a topic exists, or how many partitions it has.
+
+    topic                                   short for  persistent://public/default/topic
+    tenant/namespace/topic                  short for  persistent://tenant/namespace/topic
+    domain://tenant/namespace/topic         the full name
+    domain://tenant/namespace/topic-partition-3        one partition of a partitioned topic
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import msgspec
+
+from magnetar.errors import InvalidName
+
+PERSISTENT = "persistent"
+NON_PERSISTENT = "non-persistent"
+DOMAINS = (PERSISTENT, NON_PERSISTENT)
+
+DEFAULT_TENANT = "public"
+DEFAULT_NAMESPACE = "default"
+
+PARTITION_SUFFIX = "-partition-"
+PARTITION_MAX = 2**31 - 1
+"""Clients keep a partition index in a signed 32-bit integer."""
+
+TOPIC_NAME_BYTES_MAX = 1024
+"""Limit on a full topic name in UTF-8. Names are part of storage keys and of every lookup, so they must be bounded."""
+
+PARSED_NAMES_MAX = 4096
+"""How many parsed names are remembered; clients repeat a name in every lookup, metadata and producer command."""
+
+# The alphabet of tenants and namespaces is Pulsar's, ASCII only: they become path segments of the REST API.
+_ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+# "-partition-01" is an ordinary name: only the canonical spelling of a number makes a partition.
+_PARTITION = re.compile(r"(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]{0,9})", re.DOTALL)
+# Every HTTP client folds these two away in a path, so what carries them as its name could never be administered.
+_PATH_FOLDED = frozenset({".", ".."})
+
+
+class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
+    """A legal topic name, taken apart. Made by `TopicName.parse`, so that `full` always agrees with the parts.
+
+    `local` is the whole last part, with the partition suffix if there is one.
+    """
+
+    full: str
+    domain: str
+    tenant: str
+    namespace: str
+    local: str
+    partition: int = -1
+
+    @staticmethod
+    def parse(text: str) -> TopicName:
+        """Read any spelling of a topic name; raises `InvalidName`."""
+        return _parse_topic(text)
+
+    @property
+    def namespace_full(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+    @property
+    def is_persistent(self) -> bool:
+        return self.domain == PERSISTENT
+
+    @property
+    def is_partition(self) -> bool:
+        return self.partition >= 0
+
+    @property
+    def base(self) -> TopicName:
+        """The partitioned topic this is a partition of, or the name itself."""
+        if self.partition < 0:
+            return self
+        return _parse_topic(self.full[: self.full.rindex(PARTITION_SUFFIX)])
+
+    def with_partition(self, index: int) -> TopicName:
+        """Partition `index` of the same partitioned topic."""
+        if not 0 <= index <= PARTITION_MAX:
+            raise InvalidName(f"partition {index} of topic {self.base.full} is not between 0 and {PARTITION_MAX}")
+        return _parse_topic(f"{self.base.full}{PARTITION_SUFFIX}{index}")
+
+    def __str__(self) -> str:
+        return self.full
+
+
+def parse_namespace(text: str) -> tuple[str, str]:
+    """Read `tenant/namespace`; raises `InvalidName`."""
+    parts = text.split("/")
+    if len(parts) != 2:
+        raise InvalidName(f"namespace name {_quote(text)} is not of the form tenant/namespace")
+    tenant, namespace = parts
+    check_entity("tenant", tenant)
+    check_entity("namespace", namespace)
+    return tenant, namespace
+
+
+def check_entity(kind: str, name: str) -> str:
+    """Return `name` if it may be the name of a tenant, a namespace or a cluster (`kind` goes into the message)."""
+    if not _ENTITY.fullmatch(name) or name in _PATH_FOLDED:
+        raise InvalidName(f"{kind} name {_quote(name)} is not made of letters, digits and the characters - = : . _")
+    if len(name) > TOPIC_NAME_BYTES_MAX:
+        raise InvalidName(f"{kind} name of {len(name)} bytes exceeds the limit of {TOPIC_NAME_BYTES_MAX}")
+    return name
+
+
+@lru_cache(maxsize=PARSED_NAMES_MAX)
+def _parse_topic(text: str) -> TopicName:
+    domain, tenant, namespace, local = _split(text)
+    if domain not in DOMAINS:
+        raise InvalidName(f"domain {_quote(domain)} of topic {_quote(text)} is not one of {', '.join(DOMAINS)}")
+    check_entity("tenant", tenant)
+    check_entity("namespace", namespace)
+    _check_local(local, text)
+    full = f"{domain}://{tenant}/{namespace}/{local}"
+    _check_size(full)
+    return TopicName(
+        full=full, domain=domain, tenant=tenant, namespace=namespace, local=local, partition=_partition_of(local)
+    )
+
+
+def _split(text: str) -> tuple[str, str, str, str]:
+    """Domain, tenant, namespace and local name, with the defaults of a short name filled in."""
+    domain, separator, rest = text.partition("://")
+    if not separator:
+        domain, rest = PERSISTENT, text
+    parts = rest.split("/")
+    if len(parts) == 1 and not separator:
+        return domain, DEFAULT_TENANT, DEFAULT_NAMESPACE, rest
+    if len(parts) == 4 and all(parts):
+        raise InvalidName(
+            f"topic name {_quote(text)} has four parts: names with a cluster (tenant/cluster/namespace/topic) "
+            "are not supported, and a topic's own name has no slash"
+        )
+    if len(parts) != 3:
+        raise InvalidName(
+            f"topic name {_quote(text)} is not of the form topic, tenant/namespace/topic "
+            "or domain://tenant/namespace/topic"
+        )
+    return domain, parts[0], parts[1], parts[2]
+
+
+def _check_local(local: str, text: str) -> None:
+    if not local or local.isspace():
+        raise InvalidName(f"topic name {_quote(text)} has an empty last part")
+    if local in _PATH_FOLDED:
+        raise InvalidName(f"topic name {_quote(text)} ends in {local}, which no URL can express")
+    if control := _CONTROL.search(local):
+        raise InvalidName(
+            f"topic name {_quote(text)} has the control character U+{ord(control[0]):04X} at {control.start()}"
+        )
+
+
+def _check_size(full: str) -> None:
+    try:
+        size = len(full.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"topic name {_quote(full)} is not valid unicode") from error
+    if size > TOPIC_NAME_BYTES_MAX:
+        raise InvalidName(f"topic name of {size} bytes exceeds the limit of {TOPIC_NAME_BYTES_MAX}")
+
+
+def _partition_of(local: str) -> int:
+    match = _PARTITION.fullmatch(local)
+    if match is None or int(match["index"]) > PARTITION_MAX:
+        return -1
+    return int(match["index"])
+
+
+def _quote(text: str) -> str:
+    """The name as an error may show it: printable, and short whatever the client sent."""
+    return ascii(text if len(text) <= 100 else text[:100] + "...")

@@ -1,0 +1,137 @@
+"""The kinds of values a setting can have: how each is read from text, shown, checked and described.
+
+Owns no setting; `config` lists those.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, get_args
+
+
+class Whole:
+    """A whole number within bounds."""
+
+    __slots__ = ("high", "low", "meaning")
+
+    def __init__(self, low: int, high: int, meaning: str) -> None:
+        self.low, self.high, self.meaning = low, high, meaning
+
+    @property
+    def allowed(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+    def read(self, text: str) -> object:
+        return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
+
+    def show(self, value: Any) -> str:
+        return str(value)
+
+    def permits(self, value: object) -> bool:
+        return type(value) is int and self.low <= value <= self.high
+
+
+class Number:
+    """A number with a fraction, within bounds."""
+
+    __slots__ = ("high", "low", "meaning")
+
+    def __init__(self, low: int, high: int, meaning: str) -> None:
+        self.low, self.high, self.meaning = low, high, meaning
+
+    @property
+    def allowed(self) -> str:
+        return f"a number from {self.low} to {self.high}"
+
+    def read(self, text: str) -> object:
+        return float(text) if re.fullmatch(r"[+-]?[0-9]{1,19}(\.[0-9]{1,19})?", text) else None
+
+    def show(self, value: Any) -> str:
+        return f"{value:g}"
+
+    def permits(self, value: object) -> bool:
+        return type(value) in (int, float) and self.low <= value <= self.high  # type: ignore[operator]
+
+
+class Flag:
+    """True or false."""
+
+    __slots__ = ("meaning",)
+    allowed = "true or false"
+
+    def __init__(self, meaning: str) -> None:
+        self.meaning = meaning
+
+    def read(self, text: str) -> object:
+        return {"true": True, "false": False}.get(text.lower())
+
+    def show(self, value: Any) -> str:
+        return "true" if value else "false"
+
+    def permits(self, value: object) -> bool:
+        return type(value) is bool
+
+
+class Text:
+    """A text of a given shape."""
+
+    __slots__ = ("allowed", "meaning", "pattern")
+
+    def __init__(self, pattern: str, allowed: str, meaning: str) -> None:
+        self.pattern, self.allowed, self.meaning = pattern, allowed, meaning
+
+    def read(self, text: str) -> object:
+        return text
+
+    def show(self, value: Any) -> str:
+        return str(value)
+
+    def permits(self, value: object) -> bool:
+        return type(value) is str and re.fullmatch(self.pattern, value, re.ASCII) is not None
+
+
+class Choice:
+    """One word of a few."""
+
+    __slots__ = ("choices", "meaning")
+
+    def __init__(self, choices: object, meaning: str) -> None:
+        self.choices, self.meaning = get_args(choices), meaning
+
+    @property
+    def allowed(self) -> str:
+        return "one of " + ", ".join(self.choices)
+
+    def read(self, text: str) -> object:
+        return text
+
+    def show(self, value: Any) -> str:
+        return str(value)
+
+    def permits(self, value: object) -> bool:
+        return value in self.choices
+
+
+class Choices:
+    """Several words of a few, separated by commas."""
+
+    __slots__ = ("choices", "meaning")
+
+    def __init__(self, choices: object, meaning: str) -> None:
+        self.choices, self.meaning = get_args(choices), meaning
+
+    @property
+    def allowed(self) -> str:
+        return "one or more, separated by commas, of " + ", ".join(self.choices)
+
+    def read(self, text: str) -> object:
+        return frozenset(word.strip() for word in text.split(","))
+
+    def show(self, value: Any) -> str:
+        return ",".join(choice for choice in self.choices if choice in value)
+
+    def permits(self, value: object) -> bool:
+        return isinstance(value, frozenset) and bool(value) and value.issubset(self.choices)
+
+
+Kind = Whole | Number | Flag | Text | Choice | Choices

@@ -1,0 +1,245 @@
+"""The entry of the command line: its two ways, and errors as one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from typer.main import get_command
+
+from magnetar.cli import standalone
+from magnetar.cli.app import app
+from magnetar.cli.main import main
+from magnetar.config import Settings
+from magnetar.errors import ServiceNotReady
+
+PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+
+
+class Started:
+    """Stands in for the server: keeps what it was started with, and can fail like it."""
+
+    def __init__(self) -> None:
+        self.settings: Settings | None = None
+        self.data: Path | None = None
+        self.rest: dict[str, object] = {}
+        self.failure: BaseException | None = None
+
+    def run_standalone(self, settings: Settings, data: Path | None, **rest: object) -> int:
+        if self.failure:
+            raise self.failure
+        self.settings, self.data, self.rest = settings, data, rest
+        rest["out"]("ready")  # type: ignore[operator]
+        return 7
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+    started = Started()
+    lifecycle = ModuleType("magnetar.server.lifecycle")
+    lifecycle.run_standalone = started.run_standalone  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "magnetar.server.lifecycle", lifecycle)
+    return started
+
+
+@pytest.fixture(params=["quick", "full"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both parsers have to agree, so what they share is tested on both."""
+    if request.param == "full":
+        monkeypatch.setattr(standalone, "read_plain", lambda words: None)
+    return str(request.param)
+
+
+@pytest.mark.usefixtures("way")
+def test_without_options_everything_is_the_default(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["standalone"]) == 7
+    assert started.settings == Settings()
+    assert started.data == Path("data/standalone")
+    del started.rest["out"]
+    assert started.rest == {"bind": "127.0.0.1", "port": 6650, "http_port": 8080}
+    assert capsys.readouterr() == ("ready\n", "")
+
+
+@pytest.mark.usefixtures("way")
+def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"--data {tmp_path} --port 0 --http-port=1 --cluster here --bind localhost --set maxMessageSize=2048"
+    assert main(["standalone", *words.split(), "--set=defaultNumPartitions=3"]) == 7
+    assert started.settings == Settings(
+        brokerServicePort=0,
+        webServicePort=1,
+        clusterName="here",
+        bindAddress="localhost",
+        maxMessageSize=2048,
+        defaultNumPartitions=3,
+    )
+    assert started.data == tmp_path
+    del started.rest["out"]
+    assert started.rest == {"bind": "localhost", "port": 0, "http_port": 1}
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--port abc", "--port: brokerServicePort=abc is not allowed: a whole number from 0 to 65535"),
+        ("--http-port 65536", "--http-port: webServicePort=65536 is not allowed: a whole number from 0 to 65535"),
+        ("--port=", "--port is empty"),
+        ("--data=", "--data is empty"),
+        ("--set maxMessageSize=x", "--set maxMessageSize=x is not allowed: a whole number from 1024 to 134217728"),
+        ("--set maxMesageSize=1", "--set maxMesageSize is not a setting; did you mean maxMessageSize?"),
+        ("--set qqqqzzzz=1", "--set qqqqzzzz is not a setting"),
+        ("--set maxMessageSize", "--set maxMessageSize is not of the form key=value"),
+        ("--config no/such.conf", "--config no/such.conf cannot be read: No such file or directory"),
+    ],
+)
+def test_wrong_values_are_one_line_and_code_2(
+    started: Started, capsys: pytest.CaptureFixture[str], words: str, message: str
+) -> None:
+    assert main(["standalone", *words.split()]) == 2
+    assert capsys.readouterr() == ("", f"magnetar: {message}\n")
+    assert started.settings is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["standalone", "--prot", "1"], ["standalone", "extra"], ["standalone", "--port"], ["nonsense"], ["--nonsense"]],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    started: Started, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("magnetar: ")
+    assert err.count("\n") == 1
+    assert started.settings is None
+
+
+def test_an_option_does_not_swallow_the_next_one(started: Started) -> None:
+    assert standalone.read_plain(["--data", "--port", "1"]) is None
+    assert main(["standalone", "--set", "--port", "1"]) == 2
+
+
+def test_a_file_gives_settings_and_its_unknown_keys_one_warning(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text(
+        "zookeeperServers=a:1\nmaxMessageSize=4096\n# x\nfunctionsWorkerEnabled=false\nbrokerServicePort=\n"
+    )
+    assert main(["standalone", "--config", str(config)]) == 7
+    assert started.settings == Settings(maxMessageSize=4096)
+    assert capsys.readouterr().err == (
+        f"warning: {config} has 2 settings that have no effect here: zookeeperServers, functionsWorkerEnabled\n"
+    )
+
+
+def test_flags_win_over_set_which_wins_over_the_file(started: Started, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerServicePort=1\nwebServicePort=1\nmaxMessageSize=2048\n")
+    words = f"--config {config} --set brokerServicePort=2 --set webServicePort=2 --port 3"
+    assert main(["standalone", *words.split()]) == 7
+    assert started.settings == Settings(brokerServicePort=3, webServicePort=2, maxMessageSize=2048)
+
+
+def test_a_wrong_value_in_a_file_names_the_file(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("allowAutoTopicCreation=perhaps\n")
+    assert main(["standalone", "--config", str(config), "--set", "allowAutoTopicCreation=true"]) == 2
+    assert capsys.readouterr().err == (
+        f"magnetar: {config}: allowAutoTopicCreation=perhaps is not allowed: true or false\n"
+    )
+
+
+def test_a_file_that_is_no_text_is_refused(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_bytes(b"\xff\xfe")
+    assert main(["standalone", "--config", str(config)]) == 2
+    assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: it is not UTF-8 text\n"
+
+
+def test_a_file_alone_does_not_open_the_broker_to_a_network(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("bindAddress=0.0.0.0\n")
+    assert main(["standalone", "--config", str(config)]) == 7
+    assert started.rest["bind"] == "127.0.0.1"
+    assert capsys.readouterr().err == (
+        f"warning: bindAddress=0.0.0.0 of {config} is left aside: only --bind opens the broker to a network\n"
+    )
+
+
+@pytest.mark.parametrize("words", ["--bind 0.0.0.0", "--set bindAddress=0.0.0.0", "--bind=::", "--bind 10.0.0.1"])
+def test_opening_to_a_network_warns(started: Started, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    assert main(["standalone", *words.split()]) == 7
+    assert "without authentication" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
+def test_loopback_does_not_warn(started: Started, capsys: pytest.CaptureFixture[str], address: str) -> None:
+    assert main(["standalone", "--bind", address]) == 7
+    assert started.rest["bind"] == address
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("way")
+def test_a_failed_start_is_one_line_and_code_1(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+    started.failure = ServiceNotReady("the data folder is in use")
+    assert main(["standalone"]) == 1
+    assert capsys.readouterr() == ("", "magnetar: the data folder is in use\n")
+
+
+@pytest.mark.usefixtures("way")
+def test_a_bug_is_not_hidden(started: Started) -> None:
+    started.failure = RuntimeError("a bug")
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["standalone"])
+
+
+def test_an_interrupt_is_code_130(started: Started) -> None:
+    started.failure = KeyboardInterrupt()
+    assert main(["standalone"]) == 130
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"magnetar {PROJECT['version']}\n"
+
+
+@pytest.mark.parametrize("words", [[], ["--help"]])
+def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main(words) == 0
+    assert "standalone" in capsys.readouterr().out
+
+
+def test_the_two_parsers_know_the_same_options() -> None:
+    command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
+    full = {option for parameter in command.params for option in parameter.opts}
+    assert full - {"--help"} == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
+
+
+def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["standalone", "--help"]) == 0
+    out = capsys.readouterr().out
+    for option in (*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION, "data/standalone", "6650", "8080"):
+        assert option in out
+
+
+def test_the_quick_way_loads_no_parser() -> None:
+    code = (
+        "import sys; from magnetar.cli import main, standalone; "
+        "standalone.settings_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "
+        "print([name for name in ('typer', 'rich', 'click', 'argparse', 'asyncio') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,180 @@
+"""The import rules of the architecture, read from the source itself.
+
+A component is a package or a module directly below `magnetar`. Imports point down only, those for type checkers too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "magnetar"
+
+# Each leaf may import the ones before it.
+LEAVES = (
+    "errors",
+    "setting",
+    "config",
+    "settings_reference",
+    "properties",
+    "names",
+    "position",
+    "letters",
+    "clock",
+)
+
+# What each component may import besides the leaves and itself.
+BELOW: dict[str, set[str]] = {
+    "wire": set(),
+    "storage": set(),
+    "broker": {"wire", "storage"},
+    "session": {"wire", "storage", "broker"},
+    "admin": {"wire", "storage", "broker"},
+    "console": {"wire", "storage", "broker", "admin"},
+    "server": {"wire", "storage", "broker", "session", "admin", "console"},
+    "client": {"wire"},
+    "spark": {"wire", "client"},
+    "pipelines": {"wire", "client", "spark"},
+    "cli": {"server", "client", "pipelines"},
+    "testing": {"wire", "storage", "broker", "session", "server"},
+    "testing_plugin": {"testing"},
+    "": set(),  # magnetar/__init__.py
+}
+
+# Modules of others that only some components may import.
+RESERVED: dict[str, set[str]] = {
+    "asyncio": {"server", "client", "testing"},
+    "socket": {"server", "client", "testing"},
+    "selectors": {"server", "client", "testing"},
+    "uvloop": {"server", "client", "testing"},
+    "uvicorn": {"server", "testing"},
+    "starlette": {"server", "admin", "console"},
+    "rocksdict": {"storage"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "pyspark": {"spark", "pipelines"},
+}
+
+READS_THE_TIME = {"clock", "server", "cli"}
+TIME_READERS = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+
+
+def component_of(path: Path) -> str:
+    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of all that is imported anywhere in a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            prefix = "." * node.level + (node.module or "")
+            yield from ((node.lineno, f"{prefix}.{alias.name}".replace("..", ".")) for alias in node.names)
+
+
+def time_reads(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            yield from (
+                (node.lineno, f"time.{alias.name}") for alias in node.names if ("time", alias.name) in TIME_READERS
+            )
+        elif isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
+            if (name, node.attr) in TIME_READERS:
+                yield node.lineno, f"{name}.{node.attr}"
+
+
+def may_import(component: str, other: str) -> bool:
+    if other == component:
+        return True
+    if component in LEAVES:
+        return other in LEAVES[: LEAVES.index(component)]
+    return other in LEAVES or other in BELOW[component]
+
+
+def violations(component: str, source: str) -> list[str]:
+    tree = ast.parse(source)
+    found: list[str] = []
+    for line, name in imported_names(tree):
+        first, _, rest = name.partition(".")
+        if first == "":
+            found.append(f"{line}: relative import of {rest}")
+        elif first == "magnetar" and not may_import(component, rest.partition(".")[0]):
+            found.append(f"{line}: {component or 'magnetar'} imports {name}")
+        elif component not in RESERVED.get(first, {component}):
+            found.append(f"{line}: {component or 'magnetar'} imports {first}")
+    if component not in READS_THE_TIME:
+        found.extend(f"{line}: {component} reads the time with {name}" for line, name in time_reads(tree))
+    return found
+
+
+SOURCES = sorted(path for path in SOURCE.rglob("*.py") if path.name != "schema_pb2.py")
+
+
+def test_the_source_is_found() -> None:
+    assert len(SOURCES) > 10
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_imports_point_down_only(path: Path) -> None:
+    component = component_of(path)
+    assert component in BELOW or component in LEAVES, f"say in this file where {component} belongs"
+    assert violations(component, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("component", "source"),
+    [
+        ("wire", "import magnetar.storage.api"),
+        ("storage", "from magnetar.wire import codec"),
+        ("storage", "from magnetar import broker"),
+        ("broker", "from magnetar.session.session import Session"),
+        ("broker", "def f():\n    import asyncio.events"),
+        ("session", "from socket import socket"),
+        ("client", "from magnetar.broker.topic import Topic"),
+        ("cli", "from magnetar.storage.rocks import RocksStorage"),
+        ("config", "from magnetar.names import TopicName"),
+        ("errors", "import magnetar.names"),
+        ("broker", "if TYPE_CHECKING:\n    from magnetar.server.tcp import Connection"),
+        ("broker", "from . import topic"),
+        ("broker", "from ..server import tcp"),
+        ("server", "import pyspark.sql"),
+        ("broker", "import time\ntime.time()"),
+        ("broker", "import time\nread = time.time_ns"),
+        ("session", "from time import time"),
+        ("admin", "from datetime import datetime\ndatetime.now()"),
+        ("admin", "import datetime\ndatetime.datetime.utcnow()"),
+    ],
+)
+def test_what_breaks_a_rule_is_found(component: str, source: str) -> None:
+    assert len(violations(component, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("component", "source"),
+    [
+        (
+            "broker",
+            "from magnetar.broker import keys\nfrom magnetar.storage.api import Storage\nimport magnetar.errors",
+        ),
+        ("server", "import asyncio\nimport time\ntime.time()\nfrom magnetar.session import session"),
+        ("names", "from magnetar.errors import InvalidName\nimport re"),
+        ("spark", "import pyspark\nfrom magnetar.client import reader"),
+        ("storage", "import time\ntime.monotonic()"),
+    ],
+)
+def test_what_keeps_the_rules_passes(component: str, source: str) -> None:
+    assert violations(component, source) == []
