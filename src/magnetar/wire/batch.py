@@ -1,0 +1,95 @@
+"""Batches: several messages in the payload of one entry.
+
+Owns the layout below and the way from a blob to single messages. Does not decrypt: what a producer
+encrypted stays whole.
+
+    ┌──────────────────────┬───────────────────────┬──────────────┐
+    │ metadata size u32    │ SingleMessageMetadata │ payload      │   once per message
+    │ big-endian           │ protobuf              │ payload_size │
+    └──────────────────────┴───────────────────────┴──────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+
+from google.protobuf.message import DecodeError
+
+from magnetar.wire.compression import decompress
+from magnetar.wire.metadata import MetadataError, split_blob
+from magnetar.wire.schema_pb2 import MessageMetadata, SingleMessageMetadata
+
+_U32 = Struct(">I")
+
+
+def split_batch(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
+    """The messages of an uncompressed batch, or a MetadataError; the batch has to end with its last message."""
+    count = metadata.num_messages_in_batch
+    messages = []
+    position = 0
+    for index in range(count):
+        if position == len(payload):
+            raise MetadataError(f"batch of {count} messages ends after {index}")
+        single, start = _single_metadata(payload, position, index)
+        position = start + single.payload_size
+        if single.payload_size < 0 or position > len(payload):
+            raise MetadataError(
+                f"message {index} of {single.payload_size} bytes at offset {start} "
+                f"exceeds its batch of {len(payload)} bytes"
+            )
+        messages.append((single, payload[start:position]))
+    if position != len(payload):
+        raise MetadataError(f"batch of {count} messages has {len(payload) - position} bytes after its last message")
+    return messages
+
+
+def _single_metadata(payload: bytes, position: int, index: int) -> tuple[SingleMessageMetadata, int]:
+    start = position + 4
+    if start > len(payload):
+        raise MetadataError(f"batch of {len(payload)} bytes ends before the metadata size of message {index}")
+    size: int = _U32.unpack_from(payload, position)[0]
+    end = start + size
+    if end > len(payload):
+        raise MetadataError(
+            f"metadata of {size} bytes of message {index} at offset {start} exceeds its batch of {len(payload)} bytes"
+        )
+    try:
+        return SingleMessageMetadata.FromString(payload[start:end]), end
+    except DecodeError:
+        raise MetadataError(
+            f"metadata of {size} bytes of message {index} is not a protobuf SingleMessageMetadata"
+        ) from None
+
+
+def build_batch(messages: Sequence[tuple[SingleMessageMetadata, bytes]]) -> bytes:
+    """The uncompressed payload of a batch; `payload_size` is set here, on a copy where it differs."""
+    parts: list[bytes] = []
+    for single, payload in messages:
+        section = _sized(single, len(payload)).SerializeToString()
+        parts += (_U32.pack(len(section)), section, payload)
+    return b"".join(parts)
+
+
+def _sized(single: SingleMessageMetadata, payload_size: int) -> SingleMessageMetadata:
+    if single.HasField("payload_size") and single.payload_size == payload_size:
+        return single
+    sized = SingleMessageMetadata()
+    sized.CopyFrom(single)
+    sized.payload_size = payload_size
+    return sized
+
+
+def messages_of(blob: bytes, max_size: int) -> list[tuple[SingleMessageMetadata | None, bytes]]:
+    """The messages of an entry, uncompressed; a MetadataError or CompressionError if it has none that can be read.
+
+    A message that is not in a batch has no SingleMessageMetadata. Encrypted entries and chunks come back as one
+    message with the payload as it is: an encrypted batch cannot be split, a chunk cannot be decompressed alone.
+    """
+    metadata, payload = split_blob(blob)
+    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        return [(None, payload)]
+    payload = decompress(metadata.compression, payload, metadata.uncompressed_size, max_size)
+    if not metadata.HasField("num_messages_in_batch"):
+        return [(None, payload)]
+    return list(split_batch(metadata, payload))

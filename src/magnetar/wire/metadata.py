@@ -1,0 +1,183 @@
+"""The blob of a message: where its metadata and its payload are, and the keys that order it.
+
+Owns the layout below. Knows nothing of frames, and does not look into the payload (see `compression` and `batch`).
+
+    ┌────────────────────────┬───────────────────┬───────────────┬─────────────────┬─────────┐
+    │ 0x0e02, size u32,      │ 0x0e01,           │ metadata size │ MessageMetadata │ payload │
+    │ BrokerEntryMetadata    │ crc32c u32        │ u32           │ protobuf        │ bytes   │
+    │ may be absent          │ may be absent     │               │                 │         │
+    └────────────────────────┴───────────────────┴───────────────┴─────────────────┴─────────┘
+
+The checksum covers everything after itself. Integers are big-endian.
+"""
+
+from __future__ import annotations
+
+import base64
+from struct import Struct
+
+import google_crc32c
+import mmh3
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import DecodeError
+
+from magnetar.wire.frames import encode_varint
+from magnetar.wire.schema_pb2 import MessageMetadata
+
+_MAGIC_BROKER_ENTRY = b"\x0e\x02"
+_MAGIC_CHECKSUM = b"\x0e\x01"
+_MAGIC_SIZE = 2
+_METADATA_AFTER_CHECKSUM = _MAGIC_SIZE + 4 + 4
+_U32 = Struct(">I")
+_pack_u32 = _U32.pack
+_crc32c = google_crc32c.value
+
+# What Pulsar orders by when a key cannot be told.
+_NO_KEY = b"NONE_KEY"
+_STICKY_HASH_RANGE = 1 << 16
+
+_WIRE_TYPE_VARINT = 0
+_WIRE_TYPE_BYTES = 2
+_TYPES_OF_BYTES = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
+
+
+class MetadataError(ValueError):
+    """The blob of a message does not hold what its sizes promise, or its metadata is not protobuf."""
+
+
+def _size_at(blob: bytes, start: int, what: str) -> int:
+    if len(blob) < start + 4:
+        raise MetadataError(f"blob of {len(blob)} bytes ends before its {what} at offset {start}")
+    size: int = _U32.unpack_from(blob, start)[0]
+    return size
+
+
+def _after_broker_entry(blob: bytes) -> int:
+    if not blob.startswith(_MAGIC_BROKER_ENTRY):
+        return 0
+    end = _MAGIC_SIZE + 4 + _size_at(blob, _MAGIC_SIZE, "broker entry metadata size")
+    if end > len(blob):
+        raise MetadataError(f"broker entry metadata up to offset {end} exceeds the blob of {len(blob)} bytes")
+    return end
+
+
+def _metadata_bounds(blob: bytes) -> tuple[int, int]:
+    if blob.startswith(_MAGIC_CHECKSUM) and len(blob) >= _METADATA_AFTER_CHECKSUM:  # nearly always
+        end = _METADATA_AFTER_CHECKSUM + _U32.unpack_from(blob, _METADATA_AFTER_CHECKSUM - 4)[0]
+        if end <= len(blob):
+            return _METADATA_AFTER_CHECKSUM, end
+    return _unusual_metadata_bounds(blob)
+
+
+def _unusual_metadata_bounds(blob: bytes) -> tuple[int, int]:
+    start = _after_broker_entry(blob)
+    if blob.startswith(_MAGIC_CHECKSUM, start):
+        start += _MAGIC_SIZE + 4
+    size = _size_at(blob, start, "metadata size")
+    start += 4
+    if start + size > len(blob):
+        raise MetadataError(f"metadata of {size} bytes at offset {start} exceeds the blob of {len(blob)} bytes")
+    return start, start + size
+
+
+def _parse(section: bytes) -> MessageMetadata:
+    try:
+        return MessageMetadata.FromString(section)
+    except DecodeError:
+        raise MetadataError(f"metadata of {len(section)} bytes is not a protobuf MessageMetadata") from None
+
+
+def checksum_ok(blob: bytes) -> bool:
+    """Whether the checksum holds. A blob without one is fine; one too short for its own checksum is not."""
+    if blob.startswith(_MAGIC_CHECKSUM):
+        # Compared as bytes, so that a blob that ends inside its checksum needs no test of its own.
+        return blob[2:6] == _pack_u32(_crc32c(blob[6:]))
+    if blob.startswith(_MAGIC_BROKER_ENTRY):
+        try:
+            rest = blob[_after_broker_entry(blob) :]
+        except MetadataError:
+            return False
+        return not rest.startswith(_MAGIC_CHECKSUM) or checksum_ok(rest)
+    return True
+
+
+# What `examine` finds.
+PLAIN, MAY_BE_DELAYED, BAD_CHECKSUM, MALFORMED = range(4)
+_DELIVER_AT_TAG = encode_varint(MessageMetadata.DELIVER_AT_TIME_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
+
+
+def examine(blob: bytes) -> int:
+    """Everything a broker has to know of a published blob, in one pass and without parsing; the hot path's only look.
+
+    MAY_BE_DELAYED is said when the tag of deliver_at_time occurs in the metadata, be it by chance.
+    """
+    if not blob.startswith(_MAGIC_CHECKSUM) or len(blob) < _METADATA_AFTER_CHECKSUM:
+        return _examine_unusual(blob)
+    if blob[2:6] != _pack_u32(_crc32c(blob[6:])):
+        return BAD_CHECKSUM
+    end = _METADATA_AFTER_CHECKSUM + _U32.unpack_from(blob, 6)[0]
+    if end > len(blob):
+        return MALFORMED
+    return MAY_BE_DELAYED if blob.find(_DELIVER_AT_TAG, _METADATA_AFTER_CHECKSUM, end) >= 0 else PLAIN
+
+
+def _examine_unusual(blob: bytes) -> int:
+    if not checksum_ok(blob):
+        return BAD_CHECKSUM
+    try:
+        start, end = _metadata_bounds(blob)
+    except MetadataError:
+        return MALFORMED
+    return MAY_BE_DELAYED if blob.find(_DELIVER_AT_TAG, start, end) >= 0 else PLAIN
+
+
+def metadata_of(blob: bytes) -> MessageMetadata:
+    start, end = _metadata_bounds(blob)
+    return _parse(blob[start:end])
+
+
+def payload_of(blob: bytes) -> bytes:
+    return blob[_metadata_bounds(blob)[1] :]
+
+
+def split_blob(blob: bytes) -> tuple[MessageMetadata, bytes]:
+    start, end = _metadata_bounds(blob)
+    return _parse(blob[start:end]), blob[end:]
+
+
+def build_blob(metadata: MessageMetadata, payload: bytes) -> bytes:
+    """The blob as a client would send it, with a checksum."""
+    # Partial, because metadata of a client that left a required field out was stored and has to be built again.
+    section = metadata.SerializePartialToString()
+    head = _U32.pack(len(section)) + section
+    checksum = google_crc32c.extend(google_crc32c.value(head), payload)
+    return b"".join((_MAGIC_CHECKSUM, _U32.pack(checksum), head, payload))
+
+
+def sticky_key(metadata: MessageMetadata) -> bytes:
+    """The key a Key_Shared subscription orders by. A batch counts as one message: only its own metadata is asked."""
+    if metadata.HasField("ordering_key"):
+        return metadata.ordering_key
+    if metadata.HasField("partition_key"):
+        if metadata.partition_key_b64_encoded:
+            return _base64_key(metadata.partition_key)
+        return metadata.partition_key.encode()
+    if metadata.HasField("producer_name") and metadata.HasField("sequence_id"):
+        return f"{metadata.producer_name}-{_as_java_long(metadata.sequence_id)}".encode()
+    return _NO_KEY
+
+
+def _base64_key(encoded: str) -> bytes:
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except ValueError:
+        return _NO_KEY
+
+
+def _as_java_long(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+def sticky_hash(key: bytes) -> int:
+    """The slot of a key, 1 to 65535: 0 stands for "not set" and shares the slot of 1."""
+    return (mmh3.hash(key, 0, signed=False) & 0x7FFF_FFFF) % _STICKY_HASH_RANGE or 1
