@@ -1,0 +1,102 @@
+"""The interface of durable storage: ordered bytes in two spaces, atomic batches, and an explicit sync.
+
+Owns the words that `rocks` and `memory` implement alike, and their errors. Knows nothing of topics, cursors or any
+other meaning of a key, and has no policy: when to write, sync, trim or compact is the caller's decision.
+
+Threads: one thread at a time writes and syncs; others may build batches, get and scan at the same time. `close` comes
+after all of them have stopped.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Protocol
+
+FORMAT_VERSION = 1
+"""The layout of a data folder that this code writes; a folder with a greater number is refused."""
+
+
+class StorageError(Exception):
+    """The storage cannot do what was asked: folder unusable, disk full, fsync failed, data corrupted.
+
+    After a failed write or sync nobody knows what the disk holds, so the storage stays failed: every later write and
+    sync raises again, until the folder is opened anew.
+    """
+
+
+class StorageBusy(StorageError):
+    """The data folder is open in another process (or a second time in this one)."""
+
+
+class Space(enum.IntEnum):
+    """Two key spaces, stored apart so that appended entries never share files with state that is overwritten."""
+
+    ENTRIES = 0
+    STATE = 1
+
+
+class Batch(Protocol):
+    """One atomic write, built step by step and applied in that order. It can be written once.
+
+    Keys and values are `bytes` and nothing else (no bytearray, no memoryview).
+    """
+
+    def put_entry(self, key: bytes, value: bytes, /) -> None:
+        """Put into `Space.ENTRIES`; the hot one."""
+
+    def put(self, key: bytes, value: bytes, /) -> None:
+        """Put into `Space.STATE`."""
+
+    def delete(self, key: bytes, /) -> None:
+        """Delete from `Space.STATE`; an absent key is fine."""
+
+    def delete_range(self, space: Space, start: bytes, end: bytes, /) -> None:
+        """Delete every key in [start, end); an empty or reversed range deletes nothing."""
+
+    def size_bytes(self) -> int:
+        """About the number of bytes that writing this batch copies."""
+        ...
+
+    def __len__(self) -> int:
+        """The number of operations."""
+        ...
+
+
+class Storage(Protocol):
+    """Ordered key-value storage that is durable up to the last `sync`."""
+
+    def batch(self) -> Batch:
+        """A new empty batch."""
+        ...
+
+    def write(self, batch: Batch, /) -> None:
+        """Apply the batch as a whole: visible to reads when this returns, durable after the next `sync`."""
+
+    def sync(self) -> None:
+        """Everything written before the call is durable when it returns. Blocks on the disk; releases the GIL."""
+
+    def get(self, space: Space, key: bytes, /) -> bytes | None:
+        """The value of the key, or None."""
+        ...
+
+    def scan(
+        self,
+        space: Space,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int | None = None,
+        size_max: int | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[bytes, bytes]]:
+        """Rows of [start, end) in key order, or from the end backwards with `reverse`.
+
+        At most `limit` rows; stops after about `size_max` bytes of values, but never before the first row.
+        """
+        ...
+
+    def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
+        """Give the space of deleted keys in [start, end) back to the disk. Slow, releases the GIL: call in a thread."""
+
+    def close(self) -> None:
+        """Sync and release everything; a second call does nothing. Any other use afterwards raises StorageError."""

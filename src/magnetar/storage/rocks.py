@@ -1,0 +1,349 @@
+"""RocksDB storage: one data folder, opened by one process.
+
+Owns the folder (its marker, its format version), the options of RocksDB and the translation of its errors. Knows
+nothing of the meaning of keys.
+
+Two facts of rocksdict shape this module. `write` holds the GIL, so nothing in it may wait for the disk: batches are
+written without sync, and `sync` flushes the log with the GIL released. An iterator that meets a corrupt block just
+ends, so a scan that came to its end asks for the status.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    ReadOptions,
+    WriteBatch,
+)
+
+from magnetar.storage.api import FORMAT_VERSION, Batch, Space, StorageBusy, StorageError
+
+MARKER_NAME = "MAGNETAR"
+"""The file that says a folder is ours, and its format. Read before RocksDB touches anything."""
+
+_MARKER_PREFIX = "magnetar data folder, format "
+_NAMES_IGNORED = frozenset({"lost+found", MARKER_NAME + ".new"})
+_STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
+
+STOPPED_POLL_S = 0.001
+"""How often to look whether RocksDB takes writes again, after the disk could not follow."""
+
+RANGE_DELETES_MAX = 4096
+"""More range deletions than this are flushed out of the memtable: 4,096 cost a read 0.6 ms, 70,000 cost it 19 ms."""
+
+_MB = 1024 * 1024
+
+
+class RocksBatch:
+    """A native write batch. `put_entry` is the native method itself, so the hot path has no frame of ours."""
+
+    __slots__ = ("_owner", "native", "put_entry", "range_deletes")
+
+    def __init__(self, owner: RocksStorage) -> None:
+        self._owner = owner  # not the family's handle: an abandoned batch must not keep the folder open
+        self.native = WriteBatch(raw_mode=True)
+        self.put_entry = self.native.put
+        self.range_deletes = [0, 0]  # by space
+
+    def put(self, key: bytes, value: bytes, /) -> None:
+        self.native.put(key, value, self._owner.state_family)
+
+    def delete(self, key: bytes, /) -> None:
+        self.native.delete(key, self._owner.state_family)
+
+    def delete_range(self, space: Space, start: bytes, end: bytes, /) -> None:
+        if start >= end:  # RocksDB fails the whole write for a reversed range
+            return
+        self.range_deletes[space] += 1
+        self.native.delete_range(start, end, self._owner.state_family if space is Space.STATE else None)
+
+    def size_bytes(self) -> int:
+        return self.native.size_in_bytes()
+
+    def __len__(self) -> int:
+        return len(self.native)
+
+
+class RocksStorage:
+    """`Storage` on RocksDB."""
+
+    __slots__ = ("_closed", "_db", "_failed", "_range_deletes", "_spaces", "path", "state_family")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._failed: StorageError | None = None
+        self._closed = False
+        self._range_deletes = [0, 0]  # by space, written since the last flush that we asked for
+        claim_folder(path)
+        try:
+            self._db = Rdict(
+                str(path),
+                _database_options(),
+                column_families={_STATE_FAMILY: _state_options()},
+            )
+        except Exception as error:
+            raise _translated(error, path) from error
+        self.state_family = self._db.get_column_family_handle(_STATE_FAMILY)
+        self._spaces = (self._db, self._db.get_column_family(_STATE_FAMILY))
+
+    def batch(self) -> RocksBatch:
+        if self._closed:
+            raise StorageError(f"the storage in {self.path} is closed")
+        return RocksBatch(self)
+
+    def write(self, batch: Batch, /) -> None:
+        if not isinstance(batch, RocksBatch):
+            raise TypeError(f"a batch of this storage is needed, not {type(batch).__name__}")
+        if self._failed is not None:
+            raise self._failed
+        self._wait_for_room(batch)
+        try:
+            self._db.write(batch.native)
+            self._flush_range_deletes(batch)
+        except Exception as error:
+            if "already consumed" in str(error):
+                raise StorageError("this batch is already written, start a new one") from error
+            raise self._failure(error) from error
+
+    def _flush_range_deletes(self, batch: RocksBatch) -> None:
+        """The first read after a range deletion sorts all those in the memtable anew: do not let them pile up."""
+        for space, count in enumerate(batch.range_deletes):
+            self._range_deletes[space] += count
+            if self._range_deletes[space] > RANGE_DELETES_MAX:
+                self._range_deletes[space] = 0
+                self._spaces[space].flush(False)
+
+    def _wait_for_room(self, batch: RocksBatch) -> None:
+        """Wait here, without the GIL, for what RocksDB would otherwise make the write wait for with the GIL held."""
+        number = self._db.property_int_value
+        try:
+            while number("rocksdb.is-write-stopped") and not number("rocksdb.background-errors"):
+                time.sleep(STOPPED_POLL_S)
+            if rate := number("rocksdb.actual-delayed-write-rate"):
+                time.sleep(batch.size_bytes() / rate)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def sync(self) -> None:
+        if self._failed is not None:
+            raise self._failed
+        try:
+            self._db.flush_wal(True)
+        except Exception as error:
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> StorageError:
+        """The error to raise, remembered: what the disk holds after it is unknown, so nothing may follow."""
+        failure = _translated(error, self.path)
+        if not isinstance(error, DbClosedError):
+            self._failed = failure
+        return failure
+
+    def get(self, space: Space, key: bytes, /) -> bytes | None:
+        try:
+            value: bytes | None = self._spaces[space].get(key)
+        except Exception as error:
+            raise _translated(error, self.path) from error
+        return value
+
+    def scan(
+        self,
+        space: Space,
+        start: bytes,
+        end: bytes,
+        *,
+        limit: int | None = None,
+        size_max: int | None = None,
+        reverse: bool = False,
+    ) -> list[tuple[bytes, bytes]]:
+        if start >= end or limit == 0:
+            return []
+        options = ReadOptions()
+        options.set_iterate_upper_bound(end)  # not copied: `end` has to outlive the iterator, as it does here
+        family = self._spaces[space]
+        rows: list[tuple[bytes, bytes]] = []
+        try:
+            # Backwards without a key starts below the upper bound.
+            items = family.items(True, None, options) if reverse else family.items(False, start, options)
+            if _take(items, rows, start, limit, size_max):
+                _check_end(family.iter(options), start, rows, reverse)
+        except Exception as error:
+            raise _translated(error, self.path) from error
+        return rows
+
+    def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
+        try:
+            self._spaces[space].compact_range(start, end)
+        except Exception as error:
+            raise _translated(error, self.path) from error
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        del self.state_family  # a living handle would keep the database open, and its folder locked
+        problems = [problem for family in self._spaces if (problem := _closing_problem(family)) is not None]
+        if problems and self._failed is None:  # a failure was reported when it happened
+            raise _translated(problems[0], self.path) from problems[0]
+
+
+def _closing_problem(family: Rdict) -> Exception | None:
+    try:
+        family.close()
+    except Exception as problem:  # kept for later: the other family has to be closed all the same
+        return problem
+    return None
+
+
+def _take(
+    items: Iterable[tuple[Any, Any]],
+    rows: list[tuple[bytes, bytes]],
+    start: bytes,
+    limit: int | None,
+    size_max: int | None,
+) -> bool:
+    """Move rows until a limit or a key below start is reached; True when the items ended first."""
+    rows_left = -1 if limit is None else limit
+    size_left = sys.maxsize if size_max is None else size_max
+    for key, value in items:
+        if key < start:  # only backwards; the lower bound of rocksdict sets the upper bound, so it is of no use
+            return False
+        rows.append((key, value))
+        rows_left -= 1
+        size_left -= len(value)
+        if rows_left == 0 or size_left <= 0:
+            return False
+    return True
+
+
+def _check_end(iterator: RdictIter, start: bytes, rows: list[tuple[bytes, bytes]], reverse: bool) -> None:
+    """Raise if the rows ended early because of an error: `RdictItems` swallows it, `RdictIter` tells."""
+    if not reverse:
+        iterator.seek(rows[-1][0] + b"\0" if rows else start)
+    elif rows:
+        iterator.seek_for_prev(rows[-1][0])
+        iterator.prev()
+    else:
+        iterator.seek_to_last()
+    iterator.status()
+
+
+def claim_folder(path: Path) -> None:
+    """Make sure that the folder is ours, usable and of a format we know; a new or empty one is marked as ours."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        names = set(os.listdir(path)) - _NAMES_IGNORED
+        if not names:
+            _write_marker(path)
+            return
+        marker = (path / MARKER_NAME).read_text() if MARKER_NAME in names else ""
+    except OSError as error:
+        raise StorageError(f"data folder {path} cannot be used: {error.strerror}") from error
+    _check_marker(path, marker)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise StorageError(f"data folder {path} cannot be used: no permission to write")
+    if "CURRENT" not in names and any(name.endswith(".sst") for name in names):
+        raise StorageError(f"data folder {path} is corrupted: it holds data, but the file CURRENT is missing")
+
+
+def _check_marker(path: Path, marker: str) -> None:
+    version = marker.removeprefix(_MARKER_PREFIX).strip()
+    if not marker.startswith(_MARKER_PREFIX) or not version.isdecimal():
+        raise StorageError(f"data folder {path} is not empty and not a magnetar data folder")
+    if int(version) > FORMAT_VERSION:
+        raise StorageError(
+            f"data folder {path} has format {version}, this magnetar knows formats up to {FORMAT_VERSION}"
+        )
+
+
+def _write_marker(path: Path) -> None:
+    fresh = path / (MARKER_NAME + ".new")
+    with open(fresh, "w") as file:
+        file.write(f"{_MARKER_PREFIX}{FORMAT_VERSION}\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.rename(path / MARKER_NAME)
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _translated(error: Exception, path: Path) -> StorageError:
+    """RocksDB's errors arrive as bare exceptions; their text is all there is."""
+    text = str(error)
+    if isinstance(error, DbClosedError):
+        return StorageError(f"the storage in {path} is closed")
+    if "LOCK" in text and ("lock file" in text or "lock hold" in text):
+        return StorageBusy(f"data folder {path} is in use by another process")
+    if "No space left" in text:
+        return StorageError(f"no space left on the disk of data folder {path}: {text}")
+    if text.startswith("Corruption"):
+        return StorageError(f"data folder {path} is corrupted: {text}")
+    return StorageError(f"storage in {path} failed: {text}")
+
+
+def _database_options() -> Options:
+    """Options of the whole database, and of the default family, which holds the entries.
+
+    For low CPU first, because clients share the machine. Compared with benchmarks/storage.py on two cores: compression,
+    recycling of logs, sizes of memtable and block, compaction trigger. The others are reasoned, not measured.
+    """
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_max_background_jobs(2)  # one flush, one compaction: the loop needs the other core
+    options.set_recycle_log_file_num(3)  # a log written before needs no new blocks: cheaper fsync, no slow unlink
+    options.set_max_total_wal_size(128 * _MB)  # bounds the recovery after a crash; else rare state pins old logs
+    options.set_bytes_per_sync(_MB)  # a flushed file reaches the disk steadily, not in one burst that delays fsyncs
+    options.set_max_open_files(512)  # opening reads few files, however many there are
+    options.set_skip_stats_update_on_db_open(True)  # opening must not read every file
+    options.set_keep_log_file_num(3)  # RocksDB's own diary, one per start
+    options.set_max_log_file_size(4 * _MB)
+    options.set_stats_dump_period_sec(0)  # nobody reads them there
+    options.set_stats_persist_period_sec(0)
+    options.set_write_buffer_size(48 * _MB)  # larger files cost less compaction with many topics, smaller less memory
+    options.set_max_write_buffer_number(3)  # two may wait for a slow disk before writers do: 144 MB at most
+    options.set_level_zero_file_num_compaction_trigger(8)  # entries are read once and deleted by range: compact late
+    options.set_level_zero_slowdown_writes_trigger(40)  # a slowed write sleeps with the GIL held
+    options.set_level_zero_stop_writes_trigger(60)
+    options.set_max_bytes_for_level_base(384 * _MB)  # what level 0 holds when it is compacted
+    options.set_target_file_size_base(48 * _MB)
+    _set_tables(options, block_size=32 * 1024, cache_size=16 * _MB)  # long scans: fewer index entries
+    return options
+
+
+def _state_options() -> Options:
+    """Options of the state family: few keys that live, most of them overwritten or deleted soon."""
+    options = Options(raw_mode=True)
+    options.set_write_buffer_size(8 * _MB)  # small: deleted keys stay in the way of scans until they are flushed
+    options.set_max_write_buffer_number(3)
+    options.set_level_zero_slowdown_writes_trigger(40)  # as above
+    options.set_level_zero_stop_writes_trigger(60)
+    options.set_max_bytes_for_level_base(64 * _MB)
+    options.set_target_file_size_base(16 * _MB)
+    options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)  # a file half of deletions is rewritten at once
+    _set_tables(options, block_size=8 * 1024, cache_size=8 * _MB)  # single keys are read, not long ranges
+    return options
+
+
+def _set_tables(options: Options, *, block_size: int, cache_size: int) -> None:
+    options.set_compression_type(DBCompressionType.lz4())  # costs the CPU that writing fewer pages saves
+    tables = BlockBasedOptions()
+    tables.set_block_size(block_size)
+    tables.set_block_cache(Cache(cache_size))  # small: the kernel caches the files
+    options.set_block_based_table_factory(tables)
