@@ -1,0 +1,202 @@
+"""The broker as a whole: its topics, its clock, what is not durable yet, and what has to happen later.
+
+Synchronous and alone: no socket, no thread, no clock of its own. Whoever runs it calls `pump` when `on_work` says so,
+`tick` when the next timer is due, and writes the groups of `commits`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol
+
+from magnetar.broker import keys
+from magnetar.broker.commit import Commits
+from magnetar.broker.creation import Catalog
+from magnetar.broker.log import TailCache
+from magnetar.broker.nonpersistent import NonPersistentTopic
+from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.policies import Policies
+from magnetar.broker.record import TopicRecord
+from magnetar.broker.timers import Timers
+from magnetar.broker.topic import Topic
+from magnetar.clock import Clock
+from magnetar.config import Settings
+from magnetar.errors import NotAllowed, TopicBusy, TopicNotFound
+from magnetar.names import TopicName
+from magnetar.storage.api import Batch, Space, Storage
+
+_MB = 1 << 20
+_TOPICS_PER_SWEEP = 200  # of a maintenance round over all topics, so that no round holds the loop for long
+
+
+class Pumpable(Protocol):
+    def pump(self) -> None: ...
+
+
+class Broker:
+    def __init__(self, settings: Settings, storage: Storage, clock: Clock) -> None:
+        self.settings = settings
+        self.storage = storage
+        self.clock = clock
+        self.commits = Commits(storage)
+        self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
+        self.policies = Policies.of(settings)
+        self.timers = Timers()
+        self.catalog = Catalog(self)
+        self.topics: dict[str, Topic] = {}
+        self.on_pump: Callable[[], None] = lambda: None
+        self._pumpable: dict[Pumpable, None] = {}
+        self._names = count()
+        self._trimmed: dict[int, None] = {}
+        last = storage.get(Space.STATE, keys.LAST_ID)
+        self._last_id = keys.ID.unpack(last)[0] if last else 0
+        self.catalog.load()
+        # One id per life of the broker makes generated producer names unique for ever, which deduplication needs.
+        self._life = self.next_id(self.commits.batch())
+        self._schedule_maintenance()
+
+    def now_ms(self) -> int:
+        return self.clock.now_ms()
+
+    def next_id(self, batch: Batch) -> int:
+        """A number for a topic or a subscription, never given before."""
+        self._last_id += 1
+        batch.put(keys.LAST_ID, keys.ID.pack(self._last_id))
+        return self._last_id
+
+    def new_name(self) -> str:
+        return f"{self.settings.clusterName}-{self._life}-{next(self._names)}"
+
+    # -- topics
+
+    def topic(self, name: TopicName, *, create: bool = False) -> Topic:
+        """The open topic; it is loaded or, where allowed and asked for, created."""
+        topic = self.topics.get(name.full)
+        if topic is not None:
+            return topic
+        self._check_domain(name)
+        self.catalog.require(name, create=create)
+        topic = self.topics.get(name.full)
+        if topic is None:
+            topic = self.topics[name.full] = self._load(name)
+        return topic
+
+    def _load(self, name: TopicName) -> Topic:
+        if not name.is_persistent:
+            return NonPersistentTopic(self, name)
+        return PersistentTopic(self, name, self.catalog.topics[name.full], is_new=False)
+
+    def created(self, name: TopicName, topic_record: TopicRecord) -> None:
+        """The catalog has a new persistent topic: nothing of it is on disk yet, so there is nothing to load."""
+        self.topics[name.full] = PersistentTopic(self, name, topic_record, is_new=True)
+
+    def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
+        topic = self.topic(name)
+        if not force and (len(topic.producers) or topic.consumer_count):
+            raise TopicBusy("Topic has active producers/subscriptions")
+        if not force and any(subscription.durable for subscription in topic.subscriptions.values()):
+            raise TopicBusy("Topic has subscriptions")
+        if isinstance(topic, PersistentTopic):
+            topic.delete(self.commits.batch())
+        else:
+            topic.disconnect_all()
+        del self.topics[name.full]
+        self.catalog.forget(name)
+
+    def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
+        if name.full not in self.catalog.partitioned:
+            raise TopicNotFound(f"Topic {name.full} not found")
+        partitions = [
+            name.with_partition(index)
+            for index in range(self.catalog.partitioned[name.full].partitions)
+            if self.catalog.exists(name.with_partition(index))
+        ]
+        if not force:
+            for partition in partitions:
+                topic = self.topic(partition)
+                if len(topic.producers) or topic.consumer_count:
+                    raise TopicBusy("Topic has active producers/subscriptions")
+        for partition in partitions:
+            self.delete_topic(partition, force=True)
+        self.catalog.forget_partitioned(name)
+
+    def _check_domain(self, name: TopicName) -> None:
+        if name.is_persistent and not self.settings.enablePersistentTopics:
+            raise NotAllowed("enablePersistentTopics is false on this broker")
+        if not name.is_persistent and not self.settings.enableNonPersistentTopics:
+            raise NotAllowed("enableNonPersistentTopics is false on this broker")
+
+    # -- work that waits
+
+    def pump_later(self, pumpable: Pumpable) -> None:
+        if not self._pumpable:
+            self.on_pump()
+        self._pumpable[pumpable] = None
+
+    def pump(self) -> None:
+        """One turn for everything that may have something to hand out. More work asks for another turn."""
+        pumpable, self._pumpable = self._pumpable, {}
+        for one in pumpable:
+            one.pump()
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._pumpable)
+
+    def wake_at(self, time_ms: int, action: Callable[[], None]) -> None:
+        self.timers.at(time_ms, action)
+
+    def tick(self) -> None:
+        self.timers.run_due(self.now_ms())
+
+    # -- maintenance
+
+    def _schedule_maintenance(self) -> None:
+        settings = self.settings
+        self._repeat(settings.retentionCheckIntervalInSeconds * 1000, self._trim)
+        self._repeat(settings.messageExpiryCheckIntervalInMinutes * 60_000, self._expire)
+        if settings.backlogQuotaCheckEnabled:
+            self._repeat(settings.backlogQuotaCheckIntervalInSeconds * 1000, self._enforce_quota)
+        self._repeat(60_000 * 10, self._forget_idle_producers)
+
+    def _repeat(self, every_ms: int, action: Callable[[PersistentTopic], None]) -> None:
+        def sweep(names: list[str]) -> None:
+            """A round over all topics, a slice per turn; topics not open yet are opened, so that none is forgotten."""
+            for full in names[:_TOPICS_PER_SWEEP]:
+                if full in self.catalog.topics:
+                    topic = self.topic(TopicName.parse(full))
+                    if isinstance(topic, PersistentTopic):
+                        action(topic)
+            rest = names[_TOPICS_PER_SWEEP:]
+            if rest:
+                self.wake_at(self.now_ms(), lambda: sweep(rest))
+
+        def round_trip() -> None:
+            self.wake_at(self.now_ms() + every_ms, round_trip)
+            sweep(list(self.catalog.topics))
+
+        self.wake_at(self.now_ms() + every_ms, round_trip)
+
+    def _trim(self, topic: PersistentTopic) -> None:
+        if topic.trim(self.now_ms()):
+            self._trimmed[topic.ledger_id] = None
+
+    def _expire(self, topic: PersistentTopic) -> None:
+        topic.expire(self.now_ms())
+
+    def _enforce_quota(self, topic: PersistentTopic) -> None:
+        topic.enforce_quota(self.now_ms())
+
+    def _forget_idle_producers(self, topic: PersistentTopic) -> None:
+        topic.forget_idle_producers(self.now_ms())
+
+    def take_trimmed(self) -> list[int]:
+        """Ledgers whose deleted entries still take room on disk: compacting them is slow and belongs in a thread."""
+        trimmed, self._trimmed = list(self._trimmed), {}
+        return trimmed
+
+    def invariants(self) -> None:
+        for topic in self.topics.values():
+            if isinstance(topic, PersistentTopic):
+                topic.invariants()

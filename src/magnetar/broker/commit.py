@@ -1,0 +1,114 @@
+"""What has been decided and is not durable yet: groups of changes, and what may be said once each is on disk.
+
+The core changes its memory at once and adds the same change to the open group. Somebody outside (the server's
+committer thread, or a simulation) takes the oldest group, writes and syncs it, and then calls `Group.complete()`.
+Receipts, replies and dispatch live in the completions, so nothing is acknowledged or delivered before it is durable.
+
+A group is closed when it is taken or when it has grown past `GROUP_SIZE_MAX`; what is put into the batch of one
+`Commits.batch()` call before the next call is one transaction and never split.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from magnetar.storage.api import Batch, Storage
+
+# RocksDB copies a batch while holding the interpreter's lock: larger groups would freeze the loop.
+GROUP_SIZE_MAX = 1 << 20
+
+
+class Storable(Protocol):
+    """State that is written once per group, however often it changed meanwhile."""
+
+    def store(self, batch: Batch) -> None: ...
+
+
+class Group:
+    """One atomic write. `durable` is false while it holds only what may be lost and redone, such as plain acks."""
+
+    __slots__ = ("_commits", "batch", "changed", "completions", "durable", "size")
+
+    def __init__(self, commits: Commits, batch: Batch) -> None:
+        self._commits = commits
+        self.batch = batch
+        self.changed: dict[Storable, None] = {}
+        self.completions: list[Callable[[], None]] = []
+        self.durable = False
+        self.size = 0
+
+    def grow(self, size: int) -> None:
+        self.size += size
+        self._commits.waiting_bytes += size
+
+    def complete(self) -> None:
+        """Everything in this group is durable."""
+        self._commits.waiting_bytes -= self.size
+        for completion in self.completions:
+            completion()
+
+
+class Commits:
+    """The queue of groups: at most one open, the others closed and waiting. `on_work` wakes whoever writes them."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._closed: deque[Group] = deque()
+        self._open: Group | None = None
+        self.on_work: Callable[[], None] = lambda: None
+        self.waiting_bytes = 0  # published and not durable yet
+
+    def open(self) -> Group:
+        """The group that takes the next transaction."""
+        group = self._open
+        if group is None:
+            group = self._open = Group(self, self._storage.batch())
+            self.on_work()
+        elif group.size > GROUP_SIZE_MAX:
+            self._close(group)
+            group = self._open = Group(self, self._storage.batch())
+        return group
+
+    def batch(self) -> Batch:
+        """A batch for a change that must be durable before it is answered."""
+        group = self.open()
+        group.durable = True
+        return group.batch
+
+    def after(self, completion: Callable[[], None]) -> None:
+        """Runs `completion` when everything decided so far is durable."""
+        group = self.open()
+        group.durable = True
+        group.completions.append(completion)
+
+    def touch(self, storable: Storable) -> None:
+        """Stores `storable` with the open group. Alone, it does not force a sync."""
+        self.open().changed[storable] = None
+
+    def forget(self, storable: Storable) -> None:
+        """`storable` is deleted by a change of its own: nothing of it may be written any more."""
+        for group in (*self._closed, self._open):
+            if group is not None:
+                group.changed.pop(storable, None)
+
+    def take(self) -> Group | None:
+        """The oldest group, closed; None when there is nothing to write."""
+        if not self._closed:
+            if self._open is None:
+                return None
+            self._close(self._open)
+            self._open = None
+        return self._closed.popleft()
+
+    def _close(self, group: Group) -> None:
+        # Stored at closing time, not later: what a later transaction decides must not slip into an earlier group.
+        for storable in group.changed:
+            storable.store(group.batch)
+        group.changed = {}
+        self._closed.append(group)
+
+    @property
+    def idle(self) -> bool:
+        return self._open is None and not self._closed

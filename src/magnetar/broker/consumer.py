@@ -1,0 +1,94 @@
+"""One consumer of a subscription: its permits, what it holds unacknowledged, and how it wants to be served."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from magnetar.broker.peer import Peer
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic import TopicSubscription
+
+
+class SubscriptionType(enum.IntEnum):
+    """Values of the protocol's CommandSubscribe.SubType."""
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    Key_Shared = 3
+
+
+class Consumer:
+    """`pending` holds the entries it was given and has not acknowledged, with the messages still open in each."""
+
+    __slots__ = (
+        "allow_out_of_order",
+        "connected_at_ms",
+        "consumer_id",
+        "delivered_bytes",
+        "delivered_messages",
+        "end_of_topic_said",
+        "epoch",
+        "hash_ranges",
+        "metadata",
+        "name",
+        "peer",
+        "pending",
+        "permits",
+        "priority",
+        "rates",
+        "redelivered_messages",
+        "subscription",
+        "type",
+        "unacked",
+        "unacked_max",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        consumer_id: int,
+        name: str,
+        type: SubscriptionType,
+        *,
+        priority: int = 0,
+        metadata: dict[str, str] | None = None,
+        epoch: int | None = None,
+        hash_ranges: list[tuple[int, int]] | None = None,
+        allow_out_of_order: bool = False,
+        connected_at_ms: int = 0,
+        unacked_max: int = 0,
+    ) -> None:
+        self.peer = peer
+        self.consumer_id = consumer_id
+        self.name = name
+        self.type = type
+        self.priority = priority
+        self.metadata = metadata or {}
+        self.epoch = epoch
+        self.hash_ranges = hash_ranges or []
+        self.allow_out_of_order = allow_out_of_order
+        self.connected_at_ms = connected_at_ms
+        # Only types that spread messages over consumers are limited, as in Apache Pulsar.
+        several = type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
+        self.unacked_max = unacked_max if several else 0
+        self.permits = 0
+        self.unacked = 0
+        self.pending: dict[int, int] = {}
+        self.delivered_messages = 0
+        self.delivered_bytes = 0
+        self.redelivered_messages = 0
+        self.rates = (0.0, 0.0, 0.0)
+        self.end_of_topic_said = False
+        self.subscription: TopicSubscription | None = None
+
+    @property
+    def is_blocked(self) -> bool:
+        """It holds as many unacknowledged messages as it may."""
+        return 0 < self.unacked_max <= self.unacked
+
+    @property
+    def can_receive(self) -> bool:
+        return self.permits > 0 and self.peer.writable and not self.is_blocked

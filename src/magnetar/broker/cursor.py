@@ -1,0 +1,200 @@
+"""How far a subscription has come: which positions of its topic are acknowledged, wholly or in part.
+
+Owns the mark-delete position, the acknowledged positions above it, the open bits of partly acknowledged batches and
+the redelivery counts, and how they are kept on disk: one small key per position above the mark-delete position, so
+that an ack costs the same whatever the number of holes. Knows nothing of consumers or of what is in flight.
+"""
+
+from __future__ import annotations
+
+from pyroaring import BitMap64
+
+from magnetar.broker import keys
+from magnetar.broker.commit import Commits
+from magnetar.storage.api import Batch, Space, Storage
+
+_ACKED = b"a"
+_OPEN = b"o"  # then the redelivery count, 4 bytes, and the open bits of a batch, if some are acknowledged
+
+# A range delete leaves a tombstone that every later scan pays for: a few keys are cheaper one by one.
+_RANGE_DELETE_MIN = 64
+
+
+class Cursor:
+    """Everything up to `mark_delete` is acknowledged, and so is every position in `acked`, all of them above it + 1."""
+
+    __slots__ = ("_changed", "_commits", "_id", "_stored", "_stored_mark", "acked", "counts", "mark_delete", "partial")
+
+    def __init__(self, commits: Commits | None, cursor_id: int, mark_delete: int) -> None:
+        """Without `commits` the cursor lives in memory only: a reader's, or one of a non-durable subscription."""
+        self._commits = commits
+        self._id = cursor_id
+        self.mark_delete = mark_delete
+        self.acked = BitMap64()
+        self.partial: dict[int, int] = {}
+        self.counts: dict[int, int] = {}
+        self._changed: set[int] = set()
+        self._stored = BitMap64()
+        self._stored_mark = mark_delete
+
+    def create(self, batch: Batch) -> None:
+        batch.put(keys.under(keys.CURSOR, self._id), keys.SIGNED.pack(self.mark_delete))
+
+    @classmethod
+    def load(cls, storage: Storage, commits: Commits, cursor_id: int) -> Cursor:
+        value = storage.get(Space.STATE, keys.under(keys.CURSOR, cursor_id))
+        cursor = cls(commits, cursor_id, keys.SIGNED.unpack(value)[0] if value else -1)
+        start = keys.under(keys.POSITION, cursor_id)
+        for key, state in storage.scan(Space.STATE, start, keys.after(start)):
+            entry = keys.ID.unpack_from(key, 9)[0]
+            cursor._stored.add(entry)
+            if state == _ACKED:
+                cursor.acked.add(entry)
+                continue
+            count = int.from_bytes(state[1:5], "big")
+            if count:
+                cursor.counts[entry] = count
+            if len(state) > 5:
+                cursor.partial[entry] = int.from_bytes(state[5:], "big")
+        return cursor
+
+    def is_acked(self, entry: int) -> bool:
+        return entry <= self.mark_delete or entry in self.acked
+
+    def next_open(self, entry: int) -> int:
+        """The first position from `entry` on that is not acknowledged."""
+        entry = max(entry, self.mark_delete + 1)
+        if entry not in self.acked:
+            return entry
+        # Double the step while the whole stretch is acknowledged, then halve it: a run of millions costs a few steps.
+        step = 1
+        while self.acked.contains_range(entry, entry + step):
+            entry += step
+            step *= 2
+        while step > 1:
+            step //= 2
+            if self.acked.contains_range(entry, entry + step):
+                entry += step
+        return entry
+
+    def ack(self, entry: int) -> bool:
+        """Acknowledges a whole entry; false when it was acknowledged before."""
+        if entry <= self.mark_delete:
+            return False
+        if entry == self.mark_delete + 1:
+            self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
+            return True
+        if entry in self.acked:
+            return False
+        self.acked.add(entry)
+        self.partial.pop(entry, None)
+        self.counts.pop(entry, None)
+        self._position_changed(entry)
+        return True
+
+    def ack_part(self, entry: int, open_bits: int, messages: int) -> int:
+        """Keeps only the messages of a batch open whose bit is set in `open_bits` and was open before.
+
+        Returns the bits still open; 0 means that the whole entry is acknowledged now.
+        """
+        if self.is_acked(entry):
+            return 0
+        everything = (1 << messages) - 1
+        still_open = self.partial.get(entry, everything) & open_bits & everything
+        if not still_open:
+            self.ack(entry)
+        elif still_open != everything:
+            self.partial[entry] = still_open
+            self._position_changed(entry)
+        return still_open
+
+    def ack_up_to(self, entry: int) -> None:
+        if entry > self.mark_delete:
+            self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
+
+    def count_redelivery(self, entry: int) -> None:
+        self.counts[entry] = self.counts.get(entry, 0) + 1
+        self._position_changed(entry)
+
+    def reset(self, mark_delete: int) -> None:
+        """Forgets everything above and below: the subscription starts again after `mark_delete`."""
+        for entry in (*self.partial, *self.counts):
+            self._changed.add(entry)
+        self._changed.update(self.acked)
+        self.acked.clear()
+        self.partial.clear()
+        self.counts.clear()
+        self.mark_delete = mark_delete
+        self._touch()
+
+    def holes(self, last: int) -> int:
+        """Positions up to `last` that are not acknowledged: the backlog in entries."""
+        return last - self.mark_delete - len(self.acked)
+
+    def _advance(self, mark_delete: int) -> None:
+        if self.acked:
+            self.acked.remove_range(self.mark_delete + 1, mark_delete + 1)
+        for state in (self.partial, self.counts):
+            if state:
+                passed = range(self.mark_delete + 1, mark_delete + 1)
+                for entry in passed if len(passed) < len(state) else [entry for entry in state if entry in passed]:
+                    state.pop(entry, None)
+        self.mark_delete = mark_delete
+        self._touch()
+
+    def _position_changed(self, entry: int) -> None:
+        self._changed.add(entry)
+        self._touch()
+
+    def _touch(self) -> None:
+        if self._commits is not None:
+            self._commits.touch(self)
+
+    def store(self, batch: Batch) -> None:
+        if self.mark_delete != self._stored_mark:
+            batch.put(keys.under(keys.CURSOR, self._id), keys.SIGNED.pack(self.mark_delete))
+            self._stored_mark = self.mark_delete
+            self._delete_positions(batch)
+        for entry in self._changed:
+            state = self._state_of(entry)
+            if state is not None:
+                batch.put(self._position_key(entry), state)
+                self._stored.add(entry)
+            elif entry in self._stored:
+                batch.delete(self._position_key(entry))
+                self._stored.remove(entry)
+        self._changed.clear()
+
+    def _delete_positions(self, batch: Batch) -> None:
+        """Positions at or below the mark-delete position need no key of their own any more."""
+        if not self._stored or self._stored.min() > self.mark_delete:
+            return
+        end = self.mark_delete + 1
+        if self._stored.range_cardinality(0, end) >= _RANGE_DELETE_MIN:
+            batch.delete_range(Space.STATE, self._position_key(self._stored.min()), self._position_key(end))
+        else:
+            while self._stored and self._stored.min() < end:
+                batch.delete(self._position_key(self._stored.min()))
+                self._stored.remove(self._stored.min())
+        self._stored.remove_range(0, end)
+
+    def _state_of(self, entry: int) -> bytes | None:
+        if entry <= self.mark_delete:
+            return None
+        if entry in self.acked:
+            return _ACKED
+        count, open_bits = self.counts.get(entry, 0), self.partial.get(entry)
+        if open_bits is None:
+            return _OPEN + count.to_bytes(4, "big") if count else None
+        return _OPEN + count.to_bytes(4, "big") + open_bits.to_bytes((open_bits.bit_length() + 7) // 8, "big")
+
+    def _position_key(self, entry: int) -> bytes:
+        return keys.POSITION + keys.PAIR.pack(self._id, entry)
+
+    def delete(self, batch: Batch) -> None:
+        """Removes every trace from disk."""
+        if self._commits is not None:
+            self._commits.forget(self)
+            batch.delete(keys.under(keys.CURSOR, self._id))
+            start = keys.under(keys.POSITION, self._id)
+            batch.delete_range(Space.STATE, start, keys.after(start))

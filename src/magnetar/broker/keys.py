@@ -1,0 +1,47 @@
+"""The key space: big-endian and sorted by what is read together. Byte layouts live here and nowhere else.
+
+entries   topic u64 | entry u64                    -> header (28 bytes) | blob as received from the client
+state     'A' tenant                               -> TenantRecord
+          'N' tenant/namespace                     -> NamespaceRecord
+          'P' base topic name                      -> PartitionedRecord
+          'T' topic name                           -> TopicRecord
+          'S' topic u64 | subscription name        -> SubscriptionRecord
+          'c' subscription u64                     -> mark-delete entry i64
+          'd' topic u64 | producer name            -> sequence i64 | last use ms u64
+          'f' topic u64                            -> first entry u64 | bytes before it u64
+          'l' topic u64 | deliver at ms u64 | entry u64 -> nothing (the index of delayed messages)
+          'p' subscription u64 | entry u64         -> what is known of one unacknowledged or out-of-order position
+          '#'                                      -> last id given to a topic or a subscription u64
+"""
+
+from __future__ import annotations
+
+import struct
+
+ID = struct.Struct(">Q")
+PAIR = struct.Struct(">QQ")
+SIGNED = struct.Struct(">q")
+SEQUENCE = struct.Struct(">qQ")
+# messages, broker time ms, bytes published to the topic before this entry, deliver at ms (0: at once)
+ENTRY_HEADER = struct.Struct(">IQQQ")
+ENTRY_HEADER_SIZE = ENTRY_HEADER.size
+
+TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
+CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
+
+entry = PAIR.pack
+
+
+def named(kind: bytes, name: str) -> bytes:
+    return kind + name.encode()
+
+
+def under(kind: bytes, owner: int, rest: bytes = b"") -> bytes:
+    """A key of `kind` that belongs to one topic or subscription."""
+    return kind + ID.pack(owner) + rest
+
+
+def after(prefix: bytes) -> bytes:
+    """The first key that does not start with `prefix`: the end of its range."""
+    head, last = prefix[:-1], prefix[-1]
+    return head + bytes([last + 1]) if last < 255 else after(head)

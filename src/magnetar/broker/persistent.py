@@ -1,0 +1,369 @@
+"""A persistent topic: publish through deduplication into the log, wake subscriptions, keep the log in its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from magnetar.broker import keys, record
+from magnetar.broker.cursor import Cursor
+from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.delayed import DelayedIndex
+from magnetar.broker.log import Log
+from magnetar.broker.peer import Receipt
+from magnetar.broker.policies import Policies, QuotaPolicy
+from magnetar.broker.producer import Producer
+from magnetar.broker.record import SubscriptionRecord, TopicRecord
+from magnetar.broker.subscription import Subscription
+from magnetar.broker.topic import Publish, SubscribeRequest, Topic, TopicSubscription
+from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicTerminated
+from magnetar.names import TopicName
+from magnetar.storage.api import Batch, Space
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+_EARLIEST, _LATEST = -1, (1 << 63) - 1
+
+
+class PersistentTopic(Topic):
+    """`ledger_id` is given at the topic's creation and never again, so old message ids never match a new topic."""
+
+    def __init__(self, broker: Broker, name: TopicName, topic_record: TopicRecord, *, is_new: bool) -> None:
+        super().__init__(broker, name)
+        self.record = topic_record
+        self.ledger_id = topic_record.id
+        self.epoch = topic_record.epoch
+        self.log = Log(broker.storage, broker.cache, topic_record.id)
+        self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
+        self.deduplication: Deduplication | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        if not is_new:
+            self.log.load()
+            self.delayed.load()
+            self._load_subscriptions()
+        if broker.settings.brokerDeduplicationEnabled:
+            self.deduplication = Deduplication(broker.storage, topic_record.id)
+
+    @property
+    def subscriptions(self) -> dict[str, TopicSubscription]:
+        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: nobody outside adds to it
+
+    @property
+    def cursors(self) -> list[Subscription]:
+        return list(self._subscriptions.values())
+
+    @property
+    def is_terminated(self) -> bool:  # type: ignore[override]
+        return self.record.terminated
+
+    @property
+    def policies(self) -> Policies:
+        return self.broker.policies
+
+    # -- publish
+
+    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
+        """Appends in order; receipts and dispatch follow when the group is durable."""
+        if self.record.terminated:
+            error = TopicTerminated(f"topic {self.name.full} was terminated")
+            for publish in publishes:
+                producer.peer.send_error(producer, publish[0], error)
+            return
+        broker, log, deduplication = self.broker, self.log, self.deduplication
+        now_ms = broker.now_ms()
+        group = broker.commits.open()
+        group.durable = True
+        batch = group.batch
+        keep = any(subscription.consumers for subscription in self._subscriptions.values())
+        receipts: list[Receipt] = []
+        delayed: list[tuple[int, int]] = []
+        size = messages_in = 0
+        for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
+            if deduplication is not None:
+                if deduplication.is_duplicate(producer.name, sequence_id, blob, is_chunk):
+                    receipts.append((sequence_id, highest_id, -1))
+                    continue
+                deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
+            deliver_at_ms = self._deliver_at_ms(blob, now_ms) if may_be_delayed else 0
+            entry_id = log.append(batch, now_ms, messages, deliver_at_ms, blob, keep=keep)
+            if deliver_at_ms:
+                self.delayed.add(batch, deliver_at_ms, entry_id)
+                delayed.append((deliver_at_ms, entry_id))
+            receipts.append((sequence_id, highest_id, entry_id))
+            size += len(blob)
+            messages_in += messages
+        group.grow(size)
+        self.messages_in += messages_in
+        self.bytes_in += size
+        producer.messages_in += messages_in
+        producer.bytes_in += size
+        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
+
+    def _published(
+        self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
+    ) -> None:
+        self.log.confirmed = max(self.log.confirmed, last)
+        for deliver_at_ms, entry_id in delayed:
+            self.delayed.confirmed(deliver_at_ms, entry_id)
+        producer.peer.receipts(producer, receipts)
+        for subscription in self._subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.again()
+        if delayed:
+            self._schedule_delayed()
+
+    def _deliver_at_ms(self, blob: bytes, now_ms: int) -> int:
+        settings = self.broker.settings
+        if not settings.delayedDeliveryEnabled:
+            return 0
+        try:
+            stamped_ms = metadata_of(blob).deliver_at_time
+        except MetadataError:
+            return 0
+        deliver_at_ms = self.broker.clock.from_client_ms(stamped_ms) if stamped_ms > 0 else 0
+        return deliver_at_ms if deliver_at_ms > now_ms else 0
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
+
+    # -- delayed messages
+
+    @property
+    def has_delayed(self) -> bool:
+        return self.delayed.next_ms is not None
+
+    @property
+    def delayed_until_ms(self) -> int:
+        return self.delayed.until_ms
+
+    def wake_delayed(self) -> None:
+        if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms():
+            return
+        for entry_id in self.delayed.take_due(self.broker.now_ms()):
+            for subscription in self._subscriptions.values():
+                subscription.wake(entry_id)
+        for subscription in self._subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.again()
+        self._schedule_delayed()
+
+    def _schedule_delayed(self) -> None:
+        if self.delayed.next_ms is not None:
+            self.broker.wake_at(self.delayed.next_ms, self.wake_delayed)
+
+    # -- subscriptions
+
+    def _load_subscriptions(self) -> None:
+        start = keys.under(keys.SUBSCRIPTION, self.ledger_id)
+        for key, value in self.broker.storage.scan(Space.STATE, start, keys.after(start)):
+            name = key[9:].decode()
+            subscription_record = record.decode_subscription(value)
+            cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
+            self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
+        if self._subscriptions:
+            self._schedule_delayed()
+
+    def _find_or_create(self, request: SubscribeRequest) -> Subscription:
+        existing = self._subscriptions.get(request.name)
+        if existing is not None:
+            if existing.durable != request.durable:
+                kind = "durable" if existing.durable else "non-durable"
+                raise NotAllowed(f"a {kind} subscription {request.name!r} exists on topic {self.name.full} already")
+            return existing
+        if request.durable and not self.broker.settings.allowAutoSubscriptionCreation:
+            raise SubscriptionNotFound(
+                f"subscription {request.name!r} does not exist on topic {self.name.full}"
+                " and allowAutoSubscriptionCreation is false"
+            )
+        return self.create_subscription(request)
+
+    def create_subscription(self, request: SubscribeRequest) -> Subscription:
+        self._check_subscription_limit()
+        mark_delete = self._start_of(request) - 1
+        if not request.durable:
+            cursor = Cursor(None, 0, mark_delete)
+            subscription = Subscription(self, request.name, SubscriptionRecord(id=0), cursor, durable=False)
+        else:
+            batch = self.broker.commits.batch()
+            subscription_record = SubscriptionRecord(
+                id=self.broker.next_id(batch), properties=request.properties, replicated=request.replicated
+            )
+            cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete)
+            cursor.create(batch)
+            batch.put(self._subscription_key(request.name), record.encode(subscription_record))
+            subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
+        self._subscriptions[request.name] = subscription
+        return subscription
+
+    def _start_of(self, request: SubscribeRequest) -> int:
+        """The first entry a new subscription gets."""
+        log = self.log
+        if request.rollback_ms > 0:
+            return log.first_published_from(self.broker.now_ms() - request.rollback_ms)
+        if request.start is not None and not request.durable:
+            return self.entry_after(*request.start)
+        return log.first if request.from_earliest else log.confirmed + 1
+
+    def entry_after(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry after a message id of a client; ids of other ledgers are before or after all of ours."""
+        if ledger_id == _LATEST or ledger_id > self.ledger_id:
+            return self.log.confirmed + 1
+        if ledger_id < self.ledger_id:
+            return self.log.first
+        return min(max(entry_id + 1, self.log.first), self.log.confirmed + 1)
+
+    def _drop(self, subscription: TopicSubscription) -> None:
+        assert isinstance(subscription, Subscription)
+        del self._subscriptions[subscription.name]
+        if subscription.durable:
+            self._erase(subscription, self.broker.commits.batch())
+
+    def drop_if_deserted(self, subscription: Subscription) -> None:
+        """A non-durable subscription whose consumer did not come back has no use."""
+        if not subscription.consumers and self._subscriptions.get(subscription.name) is subscription:
+            self._drop(subscription)
+
+    def _erase(self, subscription: Subscription, batch: Batch) -> None:
+        batch.delete(self._subscription_key(subscription.name))
+        subscription.cursor.delete(batch)
+
+    def _subscription_key(self, name: str) -> bytes:
+        return keys.under(keys.SUBSCRIPTION, self.ledger_id, name.encode())
+
+    # -- the life of the topic
+
+    def terminate(self) -> int:
+        """No more messages; consumers that have read everything are told. Returns the last entry."""
+        if not self.record.terminated:
+            self.record.terminated = True
+            self._save_record()
+            for producer in list(self.producers.by_name.values()):
+                producer.peer.close_producer(producer)
+                self.producers.remove(producer)
+            for subscription in self._subscriptions.values():
+                subscription.again()
+        return self.log.last
+
+    def delete(self, batch: Batch) -> None:
+        """Removes everything of this topic from disk, in the transaction of `batch`."""
+        self.disconnect_all()
+        for subscription in self._subscriptions.values():
+            self._erase(subscription, batch)
+        self._subscriptions.clear()
+        batch.delete(keys.named(keys.TOPIC, self.name.full))
+        self.log.delete(batch)
+        self.delayed.delete(batch)
+        (self.deduplication or Deduplication(self.broker.storage, self.ledger_id)).delete(batch)
+
+    def _save_epoch(self) -> None:
+        self.record.epoch = self.epoch
+        self._save_record()
+
+    def _save_record(self) -> None:
+        self.broker.commits.batch().put(keys.named(keys.TOPIC, self.name.full), record.encode(self.record))
+
+    # -- limits over time
+
+    def expire(self, now_ms: int) -> None:
+        """Acknowledges for every subscription what is older than the time to live."""
+        ttl_ms = self.policies.ttl_ms
+        if ttl_ms <= 0:
+            return
+        behind = [s for s in self._subscriptions.values() if s.durable and s.backlog]
+        if behind:
+            first_alive = self.log.first_received_after(now_ms - ttl_ms)
+            for subscription in behind:
+                before = subscription.backlog
+                subscription.advance(first_alive - 1)
+                subscription.expired_messages += before - subscription.backlog
+
+    def trim(self, now_ms: int) -> bool:
+        """Forgets entries that every durable subscription has acknowledged and retention does not keep."""
+        policies, log = self.policies, self.log
+        if policies.retention_ms < 0 and policies.retention_bytes < 0:
+            return False
+        keep_from = min(
+            (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
+        )
+        if keep_from <= log.first:
+            return False
+        # The youngest data stays for readers and late subscribers, as Apache Pulsar's open ledger does.
+        open_from = log.first_received_after(now_ms - policies.open_ms)
+        if log.size_from(log.first) > policies.open_bytes:
+            open_from = max(open_from, log.first_within(policies.open_bytes))
+        keep_from = min(keep_from, open_from, self._retained_from(now_ms))
+        if keep_from <= log.first:
+            return False
+        log.trim(self.broker.commits.open().batch, keep_from)
+        return True
+
+    def _retained_from(self, now_ms: int) -> int:
+        """The first entry that retention keeps: time and size must both be used up before one is dropped by either."""
+        policies, log = self.policies, self.log
+        nothing = log.confirmed + 1
+        if policies.retention_ms == 0 or policies.retention_bytes == 0:
+            return nothing
+        by_time = log.first if policies.retention_ms < 0 else log.first_received_after(now_ms - policies.retention_ms)
+        by_size = log.first if policies.retention_bytes < 0 else log.first_within(policies.retention_bytes)
+        return max(by_time, by_size)
+
+    def forget_idle_producers(self, now_ms: int) -> None:
+        if self.deduplication is not None:
+            settings = self.broker.settings
+            self.deduplication.forget_idle(
+                self.broker.commits.open().batch,
+                now_ms - settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000,
+                set(self.producers.by_name),
+                settings.brokerDeduplicationMaxNumberOfProducers,
+            )
+
+    # -- backlog quota
+
+    def check_quota(self) -> None:
+        """Raises when a producer may not come in because of the backlog."""
+        if not self.broker.settings.backlogQuotaCheckEnabled or not self._is_over_quota():
+            return
+        policy = self.policies.quota_policy
+        text = f"topic {self.name.full} is over its backlog quota ({self._quota_text()}), policy {policy}"
+        if policy is QuotaPolicy.producer_request_hold:
+            raise QuotaHold(text)
+        if policy is QuotaPolicy.producer_exception:
+            raise QuotaExceeded(text)
+
+    def enforce_quota(self, now_ms: int) -> None:
+        if not self._is_over_quota():
+            return
+        if self.policies.quota_policy is not QuotaPolicy.consumer_backlog_eviction:
+            self.producers.close_all()  # they come back, and are refused or held until there is room
+            return
+        for subscription in self._subscriptions.values():
+            if subscription.durable:
+                subscription.advance(self._within_quota_from(now_ms) - 1)
+
+    def _is_over_quota(self) -> bool:
+        policies = self.policies
+        if not policies.quota_bytes and not policies.quota_ms:
+            return False
+        behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
+        return bool(behind) and min(behind) < self._within_quota_from(self.broker.now_ms())
+
+    def _within_quota_from(self, now_ms: int) -> int:
+        """The first entry from which on a backlog is within the quota."""
+        policies, log = self.policies, self.log
+        by_size = log.first_within(policies.quota_bytes) if policies.quota_bytes else log.first
+        by_time = log.first_received_after(now_ms - policies.quota_ms) if policies.quota_ms else log.first
+        return max(by_size, by_time)
+
+    def _quota_text(self) -> str:
+        policies = self.policies
+        limits = [f"{policies.quota_bytes} bytes"] if policies.quota_bytes else []
+        limits += [f"{policies.quota_ms // 1000} s"] if policies.quota_ms else []
+        return " and ".join(limits)
+
+    def invariants(self) -> None:
+        assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1
+        for subscription in self._subscriptions.values():
+            subscription.invariants()

@@ -1,0 +1,217 @@
+"""What persistent and non-persistent topics share: producers, subscriptions, and the limits on both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.producer import Producer, Producers
+from magnetar.errors import (
+    ConsumerBusy,
+    MetadataInvalid,
+    NotAllowed,
+    ProducerBusy,
+    ProducerFenced,
+    SubscriptionNotFound,
+)
+from magnetar.names import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+# sequence id, highest sequence id, messages, blob, may be delayed, is a chunk of a larger message
+Publish = tuple[int, int, int, bytes, bool, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """How a consumer wants its subscription, if it does not exist yet."""
+
+    name: str
+    durable: bool = True
+    from_earliest: bool = False
+    start: tuple[int, int] | None = None  # ledger and entry after which a reader starts
+    rollback_ms: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    replicated: bool = False
+
+
+class TopicSubscription(Protocol):
+    """What a session needs of a subscription, whatever the topic's kind."""
+
+    name: str
+    durable: bool
+    consumers: list[Consumer]
+    type: SubscriptionType
+
+    def add_consumer(self, consumer: Consumer) -> None: ...
+
+    def remove_consumer(self, consumer: Consumer) -> None: ...
+
+    def disconnect_consumers(self) -> None: ...
+
+    def flow(self, consumer: Consumer, permits: int) -> None: ...
+
+    def ack(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None: ...
+
+    def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None: ...
+
+    def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None: ...
+
+    def seek(self, entry_id: int) -> None: ...
+
+
+class Topic:
+    """A topic that is open. `ledger_id` is what clients see as the first part of its message ids."""
+
+    ledger_id = 0
+    is_terminated = False
+
+    def __init__(self, broker: Broker, name: TopicName) -> None:
+        self.broker = broker
+        self.name = name
+        self.producers = Producers(name.full, self._claim_epoch)
+        self.epoch = -1
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.rates_in = (0.0, 0.0)
+
+    # -- to be said by each kind
+
+    @property
+    def subscriptions(self) -> dict[str, TopicSubscription]:
+        raise NotImplementedError
+
+    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
+        raise NotImplementedError
+
+    def _find_or_create(self, request: SubscribeRequest) -> TopicSubscription:
+        raise NotImplementedError
+
+    def _drop(self, subscription: TopicSubscription) -> None:
+        raise NotImplementedError
+
+    def _save_epoch(self) -> None:
+        pass
+
+    def check_quota(self) -> None:
+        pass
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        return -1
+
+    # -- producers
+
+    def add_producer(self, producer: Producer) -> bool:
+        """Lets a producer in; false when it has to wait for exclusive access."""
+        settings = self.broker.settings
+        self.check_quota()
+        limit = settings.maxProducersPerTopic
+        if 0 < limit <= len(self.producers):
+            raise ProducerBusy(
+                f"topic {self.name.full} has {len(self.producers)} producers, maxProducersPerTopic is {limit}"
+            )
+        limit = settings.maxSameAddressProducersPerTopic
+        if limit > 0:
+            host = _host(producer.peer.address)
+            same = sum(_host(other.peer.address) == host for other in self.producers.by_name.values())
+            if same >= limit:
+                raise ProducerBusy(
+                    f"topic {self.name.full} has {same} producers from {host},"
+                    f" maxSameAddressProducersPerTopic is {limit}"
+                )
+        return self.producers.add(producer)
+
+    def _claim_epoch(self, producer: Producer) -> None:
+        """An exclusive producer starts a new epoch; one that comes back must not have been overtaken."""
+        claimed = producer.topic_epoch
+        if claimed is not None and claimed < self.epoch:
+            raise ProducerFenced(f"topic {self.name.full} is at epoch {self.epoch}, the producer was at {claimed}")
+        self.epoch = self.epoch + 1 if claimed is None else claimed
+        producer.topic_epoch = self.epoch
+        self._save_epoch()
+
+    # -- consumers
+
+    def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
+        self._check_consumer_limits(consumer)
+        created = request.name not in self.subscriptions
+        subscription = self._find_or_create(request)
+        try:
+            subscription.add_consumer(consumer)
+        except Exception:
+            if created and not request.durable:
+                self._drop(subscription)
+            raise
+        return subscription
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        subscription = consumer.subscription
+        if subscription is None:
+            return
+        subscription.remove_consumer(consumer)
+        if not subscription.durable and not subscription.consumers:
+            self._drop(subscription)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Deletes the consumer's subscription; only its last consumer may do that."""
+        subscription = consumer.subscription
+        if subscription is None or subscription.consumers != [consumer]:
+            raise MetadataInvalid("a subscription can be deleted only by its one connected consumer")
+        subscription.remove_consumer(consumer)
+        self._drop(subscription)
+
+    def delete_subscription(self, name: str, *, force: bool = False) -> None:
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"subscription {name!r} not found on topic {self.name.full}")
+        if subscription.consumers and not force:
+            raise NotAllowed(f"subscription {name!r} has {len(subscription.consumers)} connected consumers")
+        subscription.disconnect_consumers()
+        self._drop(subscription)
+
+    @property
+    def consumer_count(self) -> int:
+        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+
+    def _check_consumer_limits(self, consumer: Consumer) -> None:
+        settings = self.broker.settings
+        limit = settings.maxConsumersPerTopic
+        if 0 < limit <= self.consumer_count:
+            raise ConsumerBusy(
+                f"topic {self.name.full} has {self.consumer_count} consumers, maxConsumersPerTopic is {limit}"
+            )
+        limit = settings.maxSameAddressConsumersPerTopic
+        if limit > 0:
+            host = _host(consumer.peer.address)
+            same = sum(
+                _host(other.peer.address) == host
+                for subscription in self.subscriptions.values()
+                for other in subscription.consumers
+            )
+            if same >= limit:
+                raise ConsumerBusy(
+                    f"topic {self.name.full} has {same} consumers from {host},"
+                    f" maxSameAddressConsumersPerTopic is {limit}"
+                )
+
+    def _check_subscription_limit(self) -> None:
+        limit = self.broker.settings.maxSubscriptionsPerTopic
+        if 0 < limit <= len(self.subscriptions):
+            raise NotAllowed(
+                f"topic {self.name.full} has {len(self.subscriptions)} subscriptions,"
+                f" maxSubscriptionsPerTopic is {limit}"
+            )
+
+    def disconnect_all(self) -> None:
+        self.producers.close_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_consumers()
+            if not subscription.durable:
+                self._drop(subscription)
+
+
+def _host(address: str) -> str:
+    return address.rsplit(":", 1)[0]

@@ -1,0 +1,71 @@
+"""Lookups: where a topic is, how many partitions it has, which topics a namespace has."""
+
+from __future__ import annotations
+
+from magnetar.errors import MagnetarError, NamespaceNotFound, SchemaNotSupported
+from magnetar.names import TopicName
+from magnetar.session.session import Command, Session
+from magnetar.wire import schema_pb2 as pb
+
+
+def on_lookup(session: Session, command: Command) -> None:
+    """There is one broker, so the answer is always here, for missing topics too: nothing is created by asking."""
+    lookup = command.lookupTopic
+    response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
+    try:
+        TopicName.parse(lookup.topic)
+    except MagnetarError as error:
+        response.response = pb.CommandLookupTopicResponse.Failed
+        response.error = error.wire_code  # type: ignore[assignment]
+        response.message = str(error)
+    else:
+        response.response = pb.CommandLookupTopicResponse.Connect
+        response.brokerServiceUrl = session.where.service_url
+        response.authoritative = True
+        response.proxy_through_service_url = False
+    session.say(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
+
+
+def on_partitioned_metadata(session: Session, command: Command) -> None:
+    request = command.partitionMetadata
+    response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id)
+    try:
+        # An unset flag means true: clients from before PIP-344 keep their behaviour.
+        response.partitions = session.broker.catalog.partitions(
+            TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
+        )
+        response.response = pb.CommandPartitionedTopicMetadataResponse.Success
+    except MagnetarError as error:
+        response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
+        response.error = error.wire_code  # type: ignore[assignment]
+        response.message = str(error)
+    session.say_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
+
+
+def on_get_topics_of_namespace(session: Session, command: Command) -> None:
+    request = command.getTopicsOfNamespace
+    topics = session.broker.catalog.topics_of.get(request.namespace)
+    if topics is None:
+        raise NamespaceNotFound(f"namespace {request.namespace} not found")
+    modes = pb.CommandGetTopicsOfNamespace
+    wanted = {modes.PERSISTENT: "persistent://", modes.NON_PERSISTENT: "non-persistent://"}.get(request.mode, "")
+    response = pb.CommandGetTopicsOfNamespaceResponse(
+        request_id=request.request_id,
+        topics=[topic for topic in topics if topic.startswith(wanted)],
+        filtered=False,  # the client applies its own pattern: its regular expressions are not Python's
+        changed=True,
+    )
+    session.say(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))
+
+
+def on_get_schema(session: Session, command: Command) -> None:
+    response = pb.CommandGetSchemaResponse(
+        request_id=command.getSchema.request_id,
+        error_code=pb.TopicNotFound,
+        error_message=f"topic {command.getSchema.topic} has no schema",
+    )
+    session.say(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
+
+
+def on_get_or_create_schema(session: Session, command: Command) -> None:
+    raise SchemaNotSupported(f"schema of topic {command.getOrCreateSchema.topic}: schemas are not supported yet")

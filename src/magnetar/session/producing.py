@@ -1,0 +1,90 @@
+"""PRODUCER and CLOSE_PRODUCER. SEND itself is in the session: it is the hot path."""
+
+from __future__ import annotations
+
+from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.topic import SubscribeRequest, Topic
+from magnetar.errors import MagnetarError, NotAllowed, SchemaNotSupported
+from magnetar.names import TopicName
+from magnetar.session.session import Command, ProducerHandle, Session
+from magnetar.wire import schema_pb2 as pb
+
+
+def on_producer(session: Session, command: Command) -> None:
+    request = command.producer
+    existing = session.producers.get(request.producer_id)
+    if existing is not None:
+        # The client gave up waiting for our first answer and asks again.
+        if existing.is_ready:
+            _say_success(session, existing, request.request_id, ready=True)
+        return
+    if request.HasField("schema"):
+        raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
+    broker = session.broker
+    topic = broker.topic(TopicName.parse(request.topic), create=True)
+    producer = Producer(
+        session,
+        request.producer_id,
+        request.producer_name or broker.new_name(),
+        name_is_given=bool(request.producer_name) and request.user_provided_producer_name,
+        access_mode=AccessMode(request.producer_access_mode),
+        epoch=request.epoch,
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        connected_at_ms=broker.now_ms(),
+        on_ready=lambda: _on_turn(session, handle, request.request_id),
+        on_failed=lambda error: _on_fenced(session, request.producer_id, request.request_id, error),
+    )
+    handle = ProducerHandle(producer, topic)
+    ready = topic.add_producer(producer)
+    session.producers[request.producer_id] = handle
+    if request.initial_subscription_name:
+        _create_initial_subscription(topic, request.initial_subscription_name)
+    handle.is_ready = ready
+    _say_success(session, handle, request.request_id, ready=ready)
+
+
+def _say_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
+    producer, topic = handle.producer, handle.topic
+    success = pb.CommandProducerSuccess(
+        request_id=request_id,
+        producer_name=producer.name,
+        last_sequence_id=topic.last_sequence_id(producer.name),
+        schema_version=b"",
+        producer_ready=ready,
+    )
+    if producer.topic_epoch is not None:
+        success.topic_epoch = producer.topic_epoch
+    session.say_when_durable(Command(type=Command.PRODUCER_SUCCESS, producer_success=success))
+
+
+def _on_turn(session: Session, handle: ProducerHandle, request_id: int) -> None:
+    handle.is_ready = True
+    _say_success(session, handle, request_id, ready=True)
+
+
+def _on_fenced(session: Session, producer_id: int, request_id: int, error: MagnetarError) -> None:
+    session.forget_producer(producer_id)
+    session.reply_error(request_id, error)
+
+
+def _create_initial_subscription(topic: Topic, name: str) -> None:
+    """A dead letter producer asks for a subscription, so that what it writes is kept (DL10)."""
+    if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
+        return
+    if not topic.broker.settings.allowAutoSubscriptionCreation:
+        raise NotAllowed(
+            f"initial subscription {name!r} cannot be created on topic {topic.name.full}:"
+            " allowAutoSubscriptionCreation is false"
+        )
+    topic.create_subscription(SubscribeRequest(name, from_earliest=True))
+
+
+def on_close_producer(session: Session, command: Command) -> None:
+    close = command.close_producer
+    handle = session.producers.get(close.producer_id)
+    if handle is not None:
+        session.forget_producer(close.producer_id)
+        handle.topic.producers.remove(handle.producer)
+    session.reply_success(close.request_id)

@@ -1,0 +1,347 @@
+"""The conversation with one connection: what may be said in which state, and the outbox of what we say.
+
+Bytes go in by `receive`, bytes come out of `take_output`; `on_output` tells the owner of the connection that there are
+some. The handlers are in the modules beside this one; the table of `session.table` joins commands to them.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.broker import Broker
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.peer import Delivery, Receipt
+from magnetar.broker.producer import Producer
+from magnetar.broker.topic import Publish, Topic
+from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import PING, PONG, FrameDecoder, MessageEncoder, SendReceiptEncoder, encode_frame
+from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine
+
+# Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
+FRAME_PADDING = 10 * 1024
+_CLOSED_REMEMBERED = 1000
+_NONE = (1 << 64) - 1
+_WORD = (1 << 64) - 1
+
+Command = pb.BaseCommand
+
+
+class State(enum.Enum):
+    START = "start"  # nothing but CONNECT is understood
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the client is, and under which addresses it reaches us."""
+
+    peer: str
+    service_url: str
+    http_url: str
+
+
+class ProducerHandle:
+    """A producer of this connection with what the hot path needs at hand."""
+
+    __slots__ = ("encoder", "is_ready", "producer", "topic")
+
+    def __init__(self, producer: Producer, topic: Topic) -> None:
+        self.producer = producer
+        self.topic = topic
+        self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
+        self.is_ready = False
+
+
+class ConsumerHandle:
+    __slots__ = ("consumer", "encoder", "topic")
+
+    def __init__(self, consumer: Consumer, topic: Topic) -> None:
+        self.consumer = consumer
+        self.topic = topic
+        self.encoder = MessageEncoder(consumer.consumer_id, topic.ledger_id, topic.name.partition)
+
+
+class Session:
+    """`pending_publishes` counts what was taken in and is not durable yet."""
+
+    def __init__(
+        self, broker: Broker, address: Address, on_output: Callable[[], None], on_close: Callable[[], None]
+    ) -> None:
+        self.broker = broker
+        self.where = address
+        self.address = address.peer
+        self.state = State.START
+        self.writable = True
+        self.client_version = ""
+        self.producers: dict[int, ProducerHandle] = {}
+        self.consumers: dict[int, ConsumerHandle] = {}
+        self.pending_publishes = 0
+        self.is_heard = True  # since the last keep-alive check
+        self._ping_is_open = False
+        self._closed_producers: dict[int, None] = {}
+        self._size_max = broker.settings.maxMessageSize
+        self._decoder = FrameDecoder(self._size_max + FRAME_PADDING)
+        self._output: list[bytes] = []
+        self._on_output = on_output
+        self._on_close = on_close
+
+    # -- bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Handles every whole frame in `data`. Consecutive SENDs of a producer become one publish."""
+        self.is_heard = True
+        handle: ProducerHandle | None = None
+        publishes: list[Publish] = []
+        send_type, size_max = Command.SEND, self._size_max
+        for command, blob in self._decoder.receive_data(data):
+            if command.type == send_type and self.state is State.CONNECTED:
+                send = command.send
+                sender = self.producers.get(send.producer_id)
+                if sender is not handle:
+                    if publishes and handle is not None:
+                        self._publish(handle, publishes)
+                        publishes = []
+                    handle = sender
+                if sender is None or not sender.is_ready:
+                    self._send_from_unknown(send.producer_id)
+                    handle = None
+                    continue
+                sequence_id, messages = send.sequence_id, send.num_messages
+                found = MALFORMED if blob is None else examine(blob)
+                if (
+                    found > MAY_BE_DELAYED
+                    or blob is None
+                    or not 0 < messages <= len(blob) <= size_max
+                    or send.HasField("txnid_most_bits")
+                ):
+                    self._publish(sender, publishes)
+                    publishes = []
+                    self.send_error(sender.producer, sequence_id, self._fault_of(send, blob, found))
+                    continue
+                publishes.append(
+                    (
+                        sequence_id,
+                        send.highest_sequence_id or sequence_id,
+                        messages,
+                        blob,
+                        found == MAY_BE_DELAYED,
+                        send.is_chunk,
+                    )
+                )
+                continue
+            if publishes and handle is not None:
+                self._publish(handle, publishes)
+                publishes = []
+            handle = None
+            if self.state is State.CLOSED:
+                return
+            self._handle(command)
+        if publishes and handle is not None:
+            self._publish(handle, publishes)
+        if self._decoder.error is not None and self.state is not State.CLOSED:
+            self.fail(str(self._decoder.error))
+
+    def _publish(self, handle: ProducerHandle, publishes: list[Publish]) -> None:
+        if publishes:
+            self.pending_publishes += len(publishes)
+            handle.topic.publish(handle.producer, publishes)
+
+    def _fault_of(self, send: pb.CommandSend, blob: bytes | None, found: int) -> MagnetarError:
+        if blob is None:
+            return NotAllowed(f"message with sequence id {send.sequence_id} has no payload")
+        if found == BAD_CHECKSUM:
+            return ChecksumMismatch(f"checksum of message with sequence id {send.sequence_id} does not match")
+        if found == MALFORMED:
+            return NotAllowed(f"metadata of message with sequence id {send.sequence_id} is cut off")
+        if len(blob) > self._size_max:
+            return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {self._size_max}")
+        if send.HasField("txnid_most_bits"):
+            return NotAllowed("transactions are not supported by this broker")
+        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {send.num_messages} messages")
+
+    def _send_from_unknown(self, producer_id: int) -> None:
+        # Messages already on their way when we closed the producer are expected; the client sends them again.
+        if producer_id not in self._closed_producers:
+            self.fail(f"producer {producer_id} does not exist on this connection")
+
+    def _handle(self, command: Command) -> None:
+        from magnetar.session.table import TABLE
+
+        handler = TABLE[self.state].get(command.type)
+        if handler is None:
+            self._refuse(command)
+            return
+        try:
+            handler(self, command)
+        except MagnetarError as error:
+            self.reply_error(request_id_of(command), error)
+
+    def _refuse(self, command: Command) -> None:
+        name = Command.Type.Name(command.type)
+        request_id = request_id_of(command)
+        if self.state is State.CONNECTED and request_id is not None:
+            self.reply_error(request_id, NotAllowed(f"command {name} is not supported by this broker"))
+            return
+        self.fail(f"command {name} is not allowed in state {self.state.value}")
+
+    # -- bytes out
+
+    def take_output(self) -> list[bytes]:
+        output, self._output = self._output, []
+        return output
+
+    def write(self, frame: bytes) -> None:
+        if self.state is not State.CLOSED:
+            if not self._output:
+                self._on_output()
+            self._output.append(frame)
+
+    def say(self, command: Command) -> None:
+        self.write(encode_frame(command))
+
+    def say_when_durable(self, command: Command) -> None:
+        """Says it when everything decided so far is on disk."""
+        if self.broker.commits.idle:
+            self.say(command)
+        else:
+            self.broker.commits.after(lambda: self.say(command))
+
+    def reply_success(self, request_id: int) -> None:
+        self.say_when_durable(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id)))
+
+    def reply_error(self, request_id: int | None, error: MagnetarError) -> None:
+        if request_id is not None:
+            reply = pb.CommandError(request_id=request_id, error=error.wire_code, message=str(error))  # type: ignore[arg-type]
+            self.say(Command(type=Command.ERROR, error=reply))
+
+    def fail(self, reason: str) -> None:
+        """The client broke the protocol: says why and ends the connection. Everybody else goes on."""
+        self.reply_error(_NONE, NotAllowed(reason))
+        self.close()
+
+    def close(self) -> None:
+        if self.state is not State.CLOSED:
+            self._on_close()
+            self.connection_lost()
+
+    # -- what the broker says (Peer)
+
+    def receipts(self, producer: Producer, receipts: Sequence[Receipt]) -> None:
+        self.pending_publishes -= len(receipts)
+        handle = self.producers.get(producer.producer_id)
+        if handle is None or handle.producer is not producer:
+            return
+        encode = handle.encoder.encode
+        frames = [encode(*receipt) for receipt in receipts]
+        self.write(b"".join(frames))
+
+    def send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
+        reply = pb.CommandSendError(
+            producer_id=producer.producer_id,
+            sequence_id=sequence_id,
+            error=error.wire_code,  # type: ignore[arg-type]
+            message=str(error),
+        )
+        self.say(Command(type=Command.SEND_ERROR, send_error=reply))
+
+    def deliver(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
+        handle = self.consumers.get(consumer.consumer_id)
+        if handle is None:
+            return
+        encode, epoch = handle.encoder.encode, consumer.epoch
+        frames = [
+            encode(entry_id, count, None if open_bits is None else words_of(open_bits), blob, epoch)
+            for entry_id, count, open_bits, blob in deliveries
+        ]
+        self.write(b"".join(frames))
+
+    def active_changed(self, consumer: Consumer, is_active: bool) -> None:
+        change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=is_active)
+        self.say_when_durable(Command(type=Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change))
+
+    def end_of_topic(self, consumer: Consumer) -> None:
+        end = pb.CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
+        self.say(Command(type=Command.REACHED_END_OF_TOPIC, reachedEndOfTopic=end))
+
+    def close_consumer(self, consumer: Consumer) -> None:
+        self.consumers.pop(consumer.consumer_id, None)
+        close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=_NONE)
+        self.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+
+    def close_producer(self, producer: Producer) -> None:
+        self.forget_producer(producer.producer_id)
+        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
+        self.say(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
+
+    # -- the life of the connection
+
+    def forget_producer(self, producer_id: int) -> None:
+        self.producers.pop(producer_id, None)
+        self._closed_producers[producer_id] = None
+        if len(self._closed_producers) > _CLOSED_REMEMBERED:
+            del self._closed_producers[next(iter(self._closed_producers))]
+
+    def set_writable(self, writable: bool) -> None:
+        """A full transport means no permits; once it drains, its consumers get their turn."""
+        self.writable = writable
+        if writable:
+            for handle in self.consumers.values():
+                if handle.consumer.subscription is not None:
+                    handle.consumer.subscription.flow(handle.consumer, 0)
+
+    def keep_alive(self) -> None:
+        """Called once per keep-alive interval: asks a silent client for a sign of life, then gives it up."""
+        if self.is_heard:
+            self.is_heard = False
+            self._ping_is_open = False
+        elif self._ping_is_open or self.state is State.START:
+            self.close()
+        else:
+            self._ping_is_open = True
+            self.write(PING)
+
+    def pong(self) -> None:
+        self.write(PONG)
+
+    def connection_lost(self) -> None:
+        """The client is gone: its producers and consumers leave, what they held goes to others."""
+        if self.state is State.CLOSED:
+            return
+        self.state = State.CLOSED
+        self.writable = False
+        producers, self.producers = self.producers, {}
+        consumers, self.consumers = self.consumers, {}
+        for producer in producers.values():
+            producer.topic.producers.remove(producer.producer)
+        for consumer in consumers.values():
+            consumer.topic.remove_consumer(consumer.consumer)
+
+
+def words_of(open_bits: int) -> list[int]:
+    """A set of bits as the 64-bit words of the protocol, lowest first."""
+    words = []
+    while open_bits:
+        word = open_bits & _WORD
+        words.append(word - (1 << 64) if word >> 63 else word)
+        open_bits >>= 64
+    return words
+
+
+def bits_of(words: Sequence[int]) -> int:
+    bits = 0
+    for index, word in enumerate(words):
+        bits |= (word & _WORD) << (64 * index)
+    return bits
+
+
+def request_id_of(command: Command) -> int | None:
+    """The request id in whichever message the command carries; None where its kind has none."""
+    for field, message in command.ListFields():
+        if field.name != "type" and "request_id" in message.DESCRIPTOR.fields_by_name:
+            request_id: int = message.request_id
+            return request_id
+    return None

@@ -1,0 +1,40 @@
+"""What we understand: for each state of a connection, the commands and who handles them.
+
+A command that is not here is the protocol's error; docs/protocol.md is generated from this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from magnetar.session import connecting, consuming, finding, producing
+from magnetar.session.session import Command, Session, State
+
+Handler = Callable[[Session, Command], None]
+
+TABLE: dict[State, dict[int, Handler]] = {
+    State.START: {
+        Command.CONNECT: connecting.on_connect,
+    },
+    State.CONNECTED: {
+        Command.PING: connecting.on_ping,
+        Command.PONG: connecting.on_pong,
+        Command.PARTITIONED_METADATA: finding.on_partitioned_metadata,
+        Command.LOOKUP: finding.on_lookup,
+        Command.GET_TOPICS_OF_NAMESPACE: finding.on_get_topics_of_namespace,
+        Command.GET_SCHEMA: finding.on_get_schema,
+        Command.GET_OR_CREATE_SCHEMA: finding.on_get_or_create_schema,
+        Command.PRODUCER: producing.on_producer,
+        Command.CLOSE_PRODUCER: producing.on_close_producer,
+        Command.SUBSCRIBE: consuming.on_subscribe,
+        Command.FLOW: consuming.on_flow,
+        Command.ACK: consuming.on_ack,
+        Command.REDELIVER_UNACKNOWLEDGED_MESSAGES: consuming.on_redeliver,
+        Command.SEEK: consuming.on_seek,
+        Command.GET_LAST_MESSAGE_ID: consuming.on_get_last_message_id,
+        Command.CONSUMER_STATS: consuming.on_consumer_stats,
+        Command.UNSUBSCRIBE: consuming.on_unsubscribe,
+        Command.CLOSE_CONSUMER: consuming.on_close_consumer,
+    },
+    State.CLOSED: {},
+}
