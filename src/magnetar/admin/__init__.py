@@ -1,0 +1,1 @@
+"""HTTP for operators and for clients with an http:// address: REST v2, lookup, metrics. Thin: parse, broker, JSON."""

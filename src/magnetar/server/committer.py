@@ -1,0 +1,114 @@
+"""The one thread that writes: takes what has been decided, makes it durable, hands the completions back to the loop.
+
+One batch of work is in flight at a time; everything decided meanwhile is the next one, so a busy broker commits in
+large groups and an idle one at once. Storage releases the interpreter's lock while it syncs, so the loop goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from magnetar.broker.commit import Commits, Group
+from magnetar.storage.api import Storage
+
+_GROUPS_PER_SYNC = 8  # bounds how long the first group of a turn waits for its receipt
+
+
+class Committer:
+    """`on_failure` is called once, in the loop, when a write or a sync failed: nothing is acknowledged after that."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        storage: Storage,
+        commits: Commits,
+        *,
+        on_commit: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self._loop = loop
+        self._storage = storage
+        self._commits = commits
+        self._on_commit = on_commit
+        self._on_failure = on_failure
+        self._work: SimpleQueue[list[Group] | None] = SimpleQueue()
+        self._busy = False
+        self._failed = False
+        self._waiters: list[asyncio.Future[None]] = []
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        self._thread.start()
+        commits.on_work = self._wake
+
+    def _wake(self) -> None:
+        # Not at once: whatever else this turn of the loop brings belongs to the same group.
+        if not self._busy and not self._failed:
+            self._busy = True
+            self._loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        groups: list[Group] = []
+        while len(groups) < _GROUPS_PER_SYNC:
+            group = self._commits.take()
+            if group is None:
+                break
+            groups.append(group)
+        if groups:
+            self._work.put(groups)
+            return
+        self._busy = False
+        self._release_waiters()
+
+    def _run(self) -> None:
+        while (groups := self._work.get()) is not None:
+            try:
+                for group in groups:
+                    self._storage.write(group.batch)
+                if any(group.durable for group in groups):
+                    self._storage.sync()
+            except Exception as error:
+                self._loop.call_soon_threadsafe(self._fail, error)
+                return
+            self._loop.call_soon_threadsafe(self._done, groups)
+
+    def _done(self, groups: list[Group]) -> None:
+        for group in groups:
+            group.complete()
+        self._on_commit()
+        self._next()
+
+    def _fail(self, error: Exception) -> None:
+        self._failed = True
+        self._release_waiters()
+        self._on_failure(error)
+
+    def _release_waiters(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _finish(waiter)
+
+    async def drained(self) -> None:
+        """Returns when everything decided before the call is durable."""
+        if not self._busy or self._failed:
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        self._commits.after(lambda: _finish(waiter))
+        await waiter
+
+    async def close(self) -> None:
+        """Writes what is left and ends the thread."""
+        if self._busy and not self._failed:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            await waiter
+        self._commits.on_work = lambda: None
+        self._work.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+
+def _finish(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)

@@ -1,0 +1,43 @@
+"""The HTTP port: the admin application on uvicorn, inside the broker's own loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from magnetar.admin.app import create_app
+
+if TYPE_CHECKING:
+    from magnetar.server.lifecycle import Server
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield  # signals belong to the broker, which stops this server among others
+
+
+class HttpServer:
+    def __init__(self, server: Server, listener: socket.socket) -> None:
+        self._listener = listener
+        app = create_app(server.broker, service_url=server.service_url, committed=server.committer.drained)
+        config = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
+        )
+        self._uvicorn = _Uvicorn(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._uvicorn.serve(sockets=[self._listener]))
+        while not self._uvicorn.started and not self._task.done():
+            await asyncio.sleep(0.001)
+
+    async def close(self) -> None:
+        self._uvicorn.should_exit = True
+        if self._task is not None:
+            await self._task

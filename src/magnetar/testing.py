@@ -1,0 +1,130 @@
+"""A real broker for tests: on its own ports, in a thread of the test's process, gone when the block ends.
+
+    with magnetar.testing.broker() as b:
+        client = pulsar.Client(b.service_url)
+
+Messages are kept in memory unless `data` names a folder. `b.advance(minutes=10)` moves the broker's clock, and whatever
+became due on the way (delayed messages, time to live, quotas) has happened when it returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar, Unpack
+
+from magnetar.clock import Duration, ShiftedClock, milliseconds
+from magnetar.config import Settings
+from magnetar.server.lifecycle import Server
+from magnetar.storage.api import Storage
+from magnetar.storage.memory import MemoryStorage
+
+_START_TIMEOUT_S = 30
+
+T = TypeVar("T")
+
+
+class TestBroker:
+    """A running broker. All of its state belongs to its own thread; `run` does something there."""
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, storage: Storage, settings: Settings) -> None:
+        self.clock = ShiftedClock()
+        self._storage = storage
+        self._settings = settings
+        self._started = threading.Event()
+        self._failure: BaseException | None = None
+        self._server: Server | None = None
+        self._thread = threading.Thread(target=self._main, name="magnetar", daemon=True)
+        self._thread.start()
+        self._started.wait(_START_TIMEOUT_S)
+        if self._failure is not None:
+            raise self._failure
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        server = Server(self._settings, self._storage, self.clock, bind="127.0.0.1", port=0, http_port=0)
+        try:
+            await server.start()
+            self._server = server
+            self._started.set()
+            await server.wait()
+        finally:
+            await server.close()
+        if server.failure is not None:
+            raise server.failure
+
+    @property
+    def server(self) -> Server:
+        if self._server is None:
+            raise RuntimeError("the broker does not run")
+        return self._server
+
+    @property
+    def service_url(self) -> str:
+        return self.server.service_url("127.0.0.1")
+
+    @property
+    def http_url(self) -> str:
+        return self.server.http_url("127.0.0.1")
+
+    def run(self, action: Callable[[], T]) -> T:
+        """Calls `action` in the broker's thread and returns its result once everything it changed is durable."""
+
+        async def call() -> T:
+            result = action()
+            await self.server.committer.drained()
+            return result
+
+        return asyncio.run_coroutine_threadsafe(call(), self.server.loop).result()
+
+    def advance(self, **duration: Unpack[Duration]) -> None:
+        """Moves the broker's clock: `advance(minutes=10)`. Every timer on the way fires, in order, at its own time."""
+        target_ms = self.clock.now_ms() + milliseconds(**duration)
+
+        def step() -> bool:
+            next_ms = self.server.broker.timers.next_ms
+            is_last = next_ms is None or next_ms > target_ms
+            wanted_ms = target_ms if next_ms is None or is_last else next_ms
+            self.clock.advance_ms(max(0, wanted_ms - self.clock.now_ms()))
+            self.server.tick()
+            return is_last
+
+        while not self.run(step):
+            pass
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.loop.call_soon_threadsafe(self._server.stop)
+        self._thread.join(_START_TIMEOUT_S)
+        if self._failure is not None:
+            raise self._failure
+
+
+@contextlib.contextmanager
+def broker(data: Path | str | None = None, **settings: object) -> Iterator[TestBroker]:
+    """A broker for the length of the block; `settings` are broker settings under Pulsar's names."""
+    running = TestBroker(_storage(data), Settings(**settings))  # type: ignore[arg-type]  # checked by Settings itself
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+def _storage(data: Path | str | None) -> Storage:
+    if data is None:
+        return MemoryStorage()
+    from magnetar.storage.rocks import RocksStorage
+
+    return RocksStorage(Path(data))

@@ -1,0 +1,27 @@
+"""The pytest plugin: a fixture `magnetar_broker`, one broker per test, for any project that installs magnetar.
+
+Settings come from a marker: `@pytest.mark.magnetar(brokerDeduplicationEnabled=True)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from magnetar.testing import TestBroker
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "magnetar(**settings): settings of the broker that magnetar_broker starts")
+
+
+@pytest.fixture
+def magnetar_broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
+    from magnetar.testing import broker  # on first use: a test run without the fixture pays nothing
+
+    marker = request.node.get_closest_marker("magnetar")
+    with broker(**(marker.kwargs if marker else {})) as running:
+        yield running
