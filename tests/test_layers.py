@@ -20,6 +20,7 @@ LEAVES = (
     "config",
     "settings_reference",
     "properties",
+    "version",
     "names",
     "position",
     "letters",
@@ -41,6 +42,7 @@ BELOW: dict[str, set[str]] = {
     "cli": {"server", "client", "pipelines"},
     "testing": {"wire", "storage", "broker", "session", "server"},
     "testing_plugin": {"testing"},
+    "__main__": {"cli"},
     "": set(),  # magnetar/__init__.py
 }
 

@@ -1,3 +1,5 @@
 """Magnetar: a broker that speaks the Pulsar protocol and never loses a failed message."""
 
-__version__ = "0.1.0.dev0"
+from magnetar.version import __version__
+
+__all__ = ["__version__"]

@@ -246,14 +246,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "How many unacknowledged messages the consumers of a shared subscription may hold together; 0 is no limit.",
         ),
     ] = 200000
-    maxUnackedMessagesPerBroker: Annotated[
-        int,
-        Whole(
-            0,
-            INT_MAX,
-            "How many unacknowledged messages all shared subscriptions of the broker may hold together; 0 is no limit.",
-        ),
-    ] = 0
 
     # Dispatch
     delayedDeliveryEnabled: Annotated[

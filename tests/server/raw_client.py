@@ -72,9 +72,7 @@ class RawClient:
         self.say(Command(type=Command.SUBSCRIBE, subscribe=request))
         reply = self.hear()
         assert reply.type == Command.SUCCESS, reply
-        self.say(
-            Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
-        )
+        self.say(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)))
 
     def send(self, sequence_id: int, payload: bytes = b"x", producer_id: int = 1, messages: int = 1) -> None:
         self.say_bytes(send_frame(sequence_id, payload, producer_id, messages))

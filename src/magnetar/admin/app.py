@@ -162,7 +162,7 @@ async def _on_no_route(request: Request, error: Exception) -> Response:
     """Under /admin everything belongs to Pulsar's API: what we do not have is a gap of ours, not a wrong address."""
     assert isinstance(error, HTTPException)
     path = request.url.path
-    if path.startswith("/admin/"):
+    if f"{path}/".startswith("/admin/"):
         return _refused(501, f"{request.method} {path[:200]} is not supported yet")
     if error.status_code == 405:
         return _refused(405, f"{request.method} is not allowed on {path[:200]}")

@@ -143,8 +143,8 @@ def topic_stats(topic: Topic) -> TopicStats:
         bytes_out_counter=sum(one.bytes_out_counter for one in subscriptions.values()),
         msg_rate_in=topic.rates_in[0],
         msg_throughput_in=topic.rates_in[1],
-        msg_rate_out=sum(one.msg_rate_out for one in subscriptions.values()),
-        msg_throughput_out=sum(one.msg_throughput_out for one in subscriptions.values()),
+        msg_rate_out=sum((one.msg_rate_out for one in subscriptions.values()), 0.0),
+        msg_throughput_out=sum((one.msg_throughput_out for one in subscriptions.values()), 0.0),
         average_msg_size=_average(topic.bytes_in, topic.messages_in),
         waiting_publishers=len(topic.producers.waiting),
         topic_epoch=topic.epoch if topic.epoch >= 0 else None,
@@ -190,9 +190,9 @@ def _subscription_stats(subscription: TopicSubscription) -> SubscriptionStats:
         unacked_messages=sum(consumer.unacked_messages for consumer in consumers),
         msg_out_counter=sum(consumer.msg_out_counter for consumer in consumers),
         bytes_out_counter=sum(consumer.bytes_out_counter for consumer in consumers),
-        msg_rate_out=sum(consumer.msg_rate_out for consumer in consumers),
-        msg_throughput_out=sum(consumer.msg_throughput_out for consumer in consumers),
-        msg_rate_redeliver=sum(consumer.msg_rate_redeliver for consumer in consumers),
+        msg_rate_out=sum((consumer.msg_rate_out for consumer in consumers), 0.0),
+        msg_throughput_out=sum((consumer.msg_throughput_out for consumer in consumers), 0.0),
+        msg_rate_redeliver=sum((consumer.msg_rate_redeliver for consumer in consumers), 0.0),
         consumers=consumers,
     )
     if isinstance(subscription, Subscription):

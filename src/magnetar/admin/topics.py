@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from magnetar.admin import stats
@@ -33,13 +35,16 @@ class MessageId(msgspec.Struct, rename="camel", omit_defaults=True):
     batch_size: int | None = None
 
 
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
+
+
 class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: int
+    partitions: Int32
     properties: dict[str, str] | None = None
     deleted: bool = False
 
 
-_partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(int | PartitionsBody)
+_partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(Int32 | PartitionsBody)
 _properties = msgspec.json.Decoder(dict[str, str])
 
 

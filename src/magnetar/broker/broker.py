@@ -17,12 +17,13 @@ from magnetar.broker.log import TailCache
 from magnetar.broker.nonpersistent import NonPersistentTopic
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.policies import Policies
+from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.record import TopicRecord
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic import Topic
 from magnetar.clock import Clock
 from magnetar.config import Settings
-from magnetar.errors import NotAllowed, TopicBusy, TopicNotFound
+from magnetar.errors import TopicBusy, TopicNotFound
 from magnetar.names import TopicName
 from magnetar.storage.api import Batch, Space, Storage
 
@@ -50,6 +51,7 @@ class Broker:
         self._names = count()
         self._trimmed: dict[int, None] = {}
         last = storage.get(Space.STATE, keys.LAST_ID)
+        self.is_new = last is None
         self._last_id = keys.ID.unpack(last)[0] if last else 0
         self.catalog.load()
         # One id per life of the broker makes generated producer names unique for ever, which deduplication needs.
@@ -75,7 +77,6 @@ class Broker:
         topic = self.topics.get(name.full)
         if topic is not None:
             return topic
-        self._check_domain(name)
         self.catalog.require(name, create=create)
         topic = self.topics.get(name.full)
         if topic is None:
@@ -95,8 +96,6 @@ class Broker:
         topic = self.topic(name)
         if not force and (len(topic.producers) or topic.consumer_count):
             raise TopicBusy("Topic has active producers/subscriptions")
-        if not force and any(subscription.durable for subscription in topic.subscriptions.values()):
-            raise TopicBusy("Topic has subscriptions")
         if isinstance(topic, PersistentTopic):
             topic.delete(self.commits.batch())
         else:
@@ -120,12 +119,6 @@ class Broker:
         for partition in partitions:
             self.delete_topic(partition, force=True)
         self.catalog.forget_partitioned(name)
-
-    def _check_domain(self, name: TopicName) -> None:
-        if name.is_persistent and not self.settings.enablePersistentTopics:
-            raise NotAllowed("enablePersistentTopics is false on this broker")
-        if not name.is_persistent and not self.settings.enableNonPersistentTopics:
-            raise NotAllowed("enableNonPersistentTopics is false on this broker")
 
     # -- work that waits
 
@@ -159,6 +152,7 @@ class Broker:
         if settings.backlogQuotaCheckEnabled:
             self._repeat(settings.backlogQuotaCheckIntervalInSeconds * 1000, self._enforce_quota)
         self._repeat(60_000 * 10, self._forget_idle_producers)
+        self.wake_at(self.now_ms() + RATES_EVERY_MS, self._update_rates)
 
     def _repeat(self, every_ms: int, action: Callable[[PersistentTopic], None]) -> None:
         def sweep(names: list[str]) -> None:
@@ -177,6 +171,11 @@ class Broker:
             sweep(list(self.catalog.topics))
 
         self.wake_at(self.now_ms() + every_ms, round_trip)
+
+    def _update_rates(self) -> None:
+        self.wake_at(self.now_ms() + RATES_EVERY_MS, self._update_rates)
+        for topic in self.topics.values():
+            topic.update_rates(RATES_EVERY_MS / 1000)
 
     def _trim(self, topic: PersistentTopic) -> None:
         if topic.trim(self.now_ms()):

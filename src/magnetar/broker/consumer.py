@@ -6,6 +6,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.rates import Rates
 
 if TYPE_CHECKING:
     from magnetar.broker.topic import TopicSubscription
@@ -80,7 +81,7 @@ class Consumer:
         self.delivered_messages = 0
         self.delivered_bytes = 0
         self.redelivered_messages = 0
-        self.rates = (0.0, 0.0, 0.0)
+        self.rates = Rates(3)  # messages, bytes, redelivered messages
         self.end_of_topic_said = False
         self.subscription: TopicSubscription | None = None
 
@@ -88,6 +89,9 @@ class Consumer:
     def is_blocked(self) -> bool:
         """It holds as many unacknowledged messages as it may."""
         return 0 < self.unacked_max <= self.unacked
+
+    def update_rates(self, seconds: float) -> None:
+        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes, self.redelivered_messages)
 
     @property
     def can_receive(self) -> bool:

@@ -48,7 +48,7 @@ class Catalog:
         self.topics_of = {namespace: {} for namespace in self.namespaces}
         for full in self.topics:
             self._list(full)
-        if not self.tenants:
+        if self._broker.is_new:
             self.create_tenant("public", TenantRecord(allowed_clusters=[self._broker.settings.clusterName]))
             self.create_namespace("public/default")
 
@@ -78,6 +78,12 @@ class Catalog:
         )
 
     def check_namespace(self, name: TopicName) -> None:
+        """Raises unless topics of this kind may live in this namespace."""
+        settings = self._broker.settings
+        if name.is_persistent and not settings.enablePersistentTopics:
+            raise NotAllowed("enablePersistentTopics is false on this broker")
+        if not name.is_persistent and not settings.enableNonPersistentTopics:
+            raise NotAllowed("enableNonPersistentTopics is false on this broker")
         if name.namespace_full not in self.namespaces:
             raise NamespaceNotFound("Namespace not found")
 

@@ -101,6 +101,10 @@ class NonPersistentSubscription:
                 return self.consumers[self._turn]
         return None
 
+    def update_rates(self, seconds: float) -> None:
+        for consumer in self.consumers:
+            consumer.update_rates(seconds)
+
     def flow(self, consumer: Consumer, permits: int) -> None:
         consumer.permits += permits
 
@@ -112,9 +116,6 @@ class NonPersistentSubscription:
 
     def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None:
         """Nothing is kept, so there is nothing to deliver again."""
-
-    def seek(self, entry_id: int) -> None:
-        """There is only now."""
 
 
 class NonPersistentTopic(Topic):

@@ -73,7 +73,7 @@ class PersistentTopic(Topic):
                 producer.peer.send_error(producer, publish[0], error)
             return
         broker, log, deduplication = self.broker, self.log, self.deduplication
-        now_ms = broker.now_ms()
+        now_ms, delay_max_ms = broker.now_ms(), broker.settings.delayedDeliveryMaxDelayInMillis
         group = broker.commits.open()
         group.durable = True
         batch = group.batch
@@ -82,12 +82,15 @@ class PersistentTopic(Topic):
         delayed: list[tuple[int, int]] = []
         size = messages_in = 0
         for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
-            if deduplication is not None:
-                if deduplication.is_duplicate(producer.name, sequence_id, blob, is_chunk):
-                    receipts.append((sequence_id, highest_id, -1))
-                    continue
-                deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
+            if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id, blob, is_chunk):
+                receipts.append((sequence_id, highest_id, -1))
+                continue
             deliver_at_ms = self._deliver_at_ms(blob, now_ms) if may_be_delayed else 0
+            if deliver_at_ms and 0 < delay_max_ms < deliver_at_ms - now_ms:
+                producer.peer.send_error(producer, sequence_id, _delayed_too_long(deliver_at_ms - now_ms, delay_max_ms))
+                continue
+            if deduplication is not None:
+                deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
             entry_id = log.append(batch, now_ms, messages, deliver_at_ms, blob, keep=keep)
             if deliver_at_ms:
                 self.delayed.add(batch, deliver_at_ms, entry_id)
@@ -367,3 +370,7 @@ class PersistentTopic(Topic):
         assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1
         for subscription in self._subscriptions.values():
             subscription.invariants()
+
+
+def _delayed_too_long(delay_ms: int, delay_max_ms: int) -> NotAllowed:
+    return NotAllowed(f"delay of {delay_ms} ms exceeds delayedDeliveryMaxDelayInMillis {delay_max_ms}")

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from magnetar.broker.peer import Peer
+from magnetar.broker.rates import Rates
 from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced
 
 
@@ -35,6 +36,7 @@ class Producer:
         "on_ready",
         "peer",
         "producer_id",
+        "rates",
         "topic_epoch",
     )
 
@@ -64,6 +66,7 @@ class Producer:
         self.connected_at_ms = connected_at_ms
         self.on_ready = on_ready
         self.on_failed = on_failed
+        self.rates = Rates(2)  # messages and bytes in
         self.messages_in = 0
         self.bytes_in = 0
 

@@ -24,6 +24,7 @@ from magnetar.broker.cursor import Cursor
 from magnetar.broker.dispatch import Dispatcher, dispatcher_for
 from magnetar.broker.log import Entry
 from magnetar.broker.peer import Delivery
+from magnetar.broker.rates import Rates
 from magnetar.broker.record import SubscriptionRecord
 from magnetar.errors import ConsumerBusy, NotAllowed
 
@@ -86,7 +87,7 @@ class Subscription:
         self.redelivered_messages = 0
         self.acked_messages = 0
         self.expired_messages = 0
-        self.rates = (0.0, 0.0)
+        self.rates = Rates(2)  # messages and bytes out
 
     # -- consumers
 
@@ -301,9 +302,10 @@ class Subscription:
         """Puts entries in flight while the consumer has permits; returns those it had none for."""
         deliveries: list[Delivery] = []
         partial, counts = self.cursor.partial, self.cursor.counts
+        room = self._room_of(consumer)
         total = size = taken = 0
         for entry_id, messages, _, blob in entries:
-            if total >= consumer.permits:
+            if total >= room:
                 break
             open_bits = partial.get(entry_id) if partial else None
             if open_bits is not None:
@@ -329,6 +331,15 @@ class Subscription:
         self._average_messages += (total / taken - self._average_messages) * 0.5
         consumer.peer.deliver(consumer, deliveries)
         return entries[taken:]
+
+    def _room_of(self, consumer: Consumer) -> int:
+        """How many messages the consumer may get now."""
+        room = consumer.permits
+        if consumer.unacked_max > 0:
+            room = min(room, consumer.unacked_max - consumer.unacked)
+        if self.type in _SEVERAL and self._settings.maxUnackedMessagesPerSubscription > 0:
+            room = min(room, self._settings.maxUnackedMessagesPerSubscription - self.unacked)
+        return room
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Entries that were read and nobody could take."""
@@ -455,6 +466,11 @@ class Subscription:
         read = self.read_id - 1 - self.cursor.mark_delete
         acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
         return max(0, read - acked - len(self.in_flight) - len(self.pending))
+
+    def update_rates(self, seconds: float) -> None:
+        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes)
+        for consumer in self.consumers:
+            consumer.update_rates(seconds)
 
     def invariants(self) -> None:
         """Raises AssertionError unless every position is in exactly one place."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.producer import Producer, Producers
+from magnetar.broker.rates import Rates
 from magnetar.errors import (
     ConsumerBusy,
     MetadataInvalid,
@@ -15,6 +16,7 @@ from magnetar.errors import (
     ProducerBusy,
     ProducerFenced,
     SubscriptionNotFound,
+    TopicTerminated,
 )
 from magnetar.names import TopicName
 
@@ -60,7 +62,7 @@ class TopicSubscription(Protocol):
 
     def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None: ...
 
-    def seek(self, entry_id: int) -> None: ...
+    def update_rates(self, seconds: float) -> None: ...
 
 
 class Topic:
@@ -76,7 +78,7 @@ class Topic:
         self.epoch = -1
         self.messages_in = 0
         self.bytes_in = 0
-        self.rates_in = (0.0, 0.0)
+        self.rates_in = Rates(2)  # messages and bytes
 
     # -- to be said by each kind
 
@@ -107,6 +109,8 @@ class Topic:
     def add_producer(self, producer: Producer) -> bool:
         """Lets a producer in; false when it has to wait for exclusive access."""
         settings = self.broker.settings
+        if self.is_terminated:
+            raise TopicTerminated(f"topic {self.name.full} was terminated")
         self.check_quota()
         limit = settings.maxProducersPerTopic
         if 0 < limit <= len(self.producers):
@@ -204,6 +208,13 @@ class Topic:
                 f"topic {self.name.full} has {len(self.subscriptions)} subscriptions,"
                 f" maxSubscriptionsPerTopic is {limit}"
             )
+
+    def update_rates(self, seconds: float) -> None:
+        self.rates_in.update(seconds, self.messages_in, self.bytes_in)
+        for producer in self.producers.by_name.values():
+            producer.rates.update(seconds, producer.messages_in, producer.bytes_in)
+        for subscription in self.subscriptions.values():
+            subscription.update_rates(seconds)
 
     def disconnect_all(self) -> None:
         self.producers.close_all()

@@ -36,7 +36,7 @@ class Committer:
         self._on_failure = on_failure
         self._work: SimpleQueue[list[Group] | None] = SimpleQueue()
         self._busy = False
-        self._failed = False
+        self._failure: Exception | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
         self._thread.start()
@@ -44,7 +44,7 @@ class Committer:
 
     def _wake(self) -> None:
         # Not at once: whatever else this turn of the loop brings belongs to the same group.
-        if not self._busy and not self._failed:
+        if not self._busy and self._failure is None:
             self._busy = True
             self._loop.call_soon(self._next)
 
@@ -59,7 +59,9 @@ class Committer:
             self._work.put(groups)
             return
         self._busy = False
-        self._release_waiters()
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            _finish(waiter)
 
     def _run(self) -> None:
         while (groups := self._work.get()) is not None:
@@ -80,18 +82,18 @@ class Committer:
         self._next()
 
     def _fail(self, error: Exception) -> None:
-        self._failed = True
-        self._release_waiters()
+        self._failure = error
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._waiters.clear()
         self._on_failure(error)
 
-    def _release_waiters(self) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _finish(waiter)
-
     async def drained(self) -> None:
-        """Returns when everything decided before the call is durable."""
-        if not self._busy or self._failed:
+        """Returns when everything decided before the call is durable; raises when it never will be."""
+        if self._failure is not None:
+            raise self._failure
+        if not self._busy:
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
@@ -100,7 +102,7 @@ class Committer:
 
     async def close(self) -> None:
         """Writes what is left and ends the thread."""
-        if self._busy and not self._failed:
+        if self._busy and self._failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
             await waiter

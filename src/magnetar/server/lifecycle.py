@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar import __version__
 from magnetar.broker import keys
 from magnetar.broker.broker import Broker
 from magnetar.clock import Clock, SystemClock
@@ -20,6 +19,7 @@ from magnetar.errors import MagnetarError
 from magnetar.server.committer import Committer
 from magnetar.server.tcp import Connection
 from magnetar.storage.api import Space, Storage, StorageError
+from magnetar.version import __version__
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer

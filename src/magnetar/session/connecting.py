@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from magnetar import __version__
 from magnetar.session.session import Command, Session, State
+from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
 
 PROTOCOL_VERSION = 21

@@ -17,7 +17,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.session.session import Command, ConsumerHandle, Session, bits_of
+from magnetar.session.session import NO_SCHEMA, Command, ConsumerHandle, Session, bits_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
 
@@ -75,7 +75,7 @@ def _check_subscribe(session: Session, request: pb.CommandSubscribe) -> None:
         raise NotAllowed("subscriptionKeySharedEnable is false on this broker")
     if request.read_compacted:
         raise NotSupported("read_compacted: topic compaction is not supported by this broker")
-    if request.HasField("schema"):
+    if request.HasField("schema") and request.schema.type != NO_SCHEMA:
         raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
 
 
@@ -101,6 +101,8 @@ def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
 def on_flow(session: Session, command: Command) -> None:
     handle = session.consumers.get(command.flow.consumer_id)
     if handle is not None and handle.consumer.subscription is not None:
+        if not handle.is_known:
+            session.introduce(handle)
         handle.consumer.subscription.flow(handle.consumer, command.flow.messagePermits)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.errors import MagnetarError, NamespaceNotFound, SchemaNotSupported
+from magnetar.errors import MagnetarError, SchemaNotSupported
 from magnetar.names import TopicName
 from magnetar.session.session import Command, Session
 from magnetar.wire import schema_pb2 as pb
@@ -44,9 +44,7 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
 
 def on_get_topics_of_namespace(session: Session, command: Command) -> None:
     request = command.getTopicsOfNamespace
-    topics = session.broker.catalog.topics_of.get(request.namespace)
-    if topics is None:
-        raise NamespaceNotFound(f"namespace {request.namespace} not found")
+    topics = session.broker.catalog.topics_of.get(request.namespace, ())  # of a missing namespace: none, and no error
     modes = pb.CommandGetTopicsOfNamespace
     wanted = {modes.PERSISTENT: "persistent://", modes.NON_PERSISTENT: "non-persistent://"}.get(request.mode, "")
     response = pb.CommandGetTopicsOfNamespaceResponse(

@@ -7,7 +7,7 @@ from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed, SchemaNotSupported
 from magnetar.names import TopicName
-from magnetar.session.session import Command, ProducerHandle, Session
+from magnetar.session.session import NO_SCHEMA, Command, ProducerHandle, Session
 from magnetar.wire import schema_pb2 as pb
 
 
@@ -19,7 +19,7 @@ def on_producer(session: Session, command: Command) -> None:
         if existing.is_ready:
             _say_success(session, existing, request.request_id, ready=True)
         return
-    if request.HasField("schema"):
+    if request.HasField("schema") and request.schema.type != NO_SCHEMA:
         raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
     broker = session.broker
     topic = broker.topic(TopicName.parse(request.topic), create=True)

@@ -18,7 +18,7 @@ from magnetar.broker.topic import Publish, Topic
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import PING, PONG, FrameDecoder, MessageEncoder, SendReceiptEncoder, encode_frame
-from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine
+from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, payload_of
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
 FRAME_PADDING = 10 * 1024
@@ -26,7 +26,11 @@ _CLOSED_REMEMBERED = 1000
 _NONE = (1 << 64) - 1
 _WORD = (1 << 64) - 1
 
+# A client that has not asked for messages by then is told its turn all the same (see `Session.active_changed`).
+_INTRODUCTION_MS = 1000
+
 Command = pb.BaseCommand
+NO_SCHEMA = pb.Schema.Type.Value("None")  # what clients call their schema of plain bytes
 
 
 class State(enum.Enum):
@@ -57,11 +61,15 @@ class ProducerHandle:
 
 
 class ConsumerHandle:
-    __slots__ = ("consumer", "encoder", "topic")
+    """`is_known` once the client has the answer to its SUBSCRIBE; until then `is_active` waits to be said."""
+
+    __slots__ = ("consumer", "encoder", "is_active", "is_known", "topic")
 
     def __init__(self, consumer: Consumer, topic: Topic) -> None:
         self.consumer = consumer
         self.topic = topic
+        self.is_known = False
+        self.is_active: bool | None = None
         self.encoder = MessageEncoder(consumer.consumer_id, topic.ledger_id, topic.name.partition)
 
 
@@ -115,12 +123,13 @@ class Session:
                 if (
                     found > MAY_BE_DELAYED
                     or blob is None
-                    or not 0 < messages <= len(blob) <= size_max
+                    or not 0 < messages <= len(blob)
+                    or (len(blob) > size_max and self._is_too_large(blob))
                     or send.HasField("txnid_most_bits")
                 ):
                     self._publish(sender, publishes)
                     publishes = []
-                    self.send_error(sender.producer, sequence_id, self._fault_of(send, blob, found))
+                    self._say_send_error(sender.producer, sequence_id, self._fault_of(send, blob, found))
                     continue
                 publishes.append(
                     (
@@ -157,11 +166,15 @@ class Session:
             return ChecksumMismatch(f"checksum of message with sequence id {send.sequence_id} does not match")
         if found == MALFORMED:
             return NotAllowed(f"metadata of message with sequence id {send.sequence_id} is cut off")
-        if len(blob) > self._size_max:
+        if self._is_too_large(blob):
             return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {self._size_max}")
         if send.HasField("txnid_most_bits"):
             return NotAllowed("transactions are not supported by this broker")
         return NotAllowed(f"entry of {len(blob)} bytes cannot hold {send.num_messages} messages")
+
+    def _is_too_large(self, blob: bytes) -> bool:
+        # Clients measure the payload alone: the metadata around it comes on top, within the padding of the frame.
+        return len(payload_of(blob)) > self._size_max
 
     def _send_from_unknown(self, producer_id: int) -> None:
         # Messages already on their way when we closed the producer are expected; the client sends them again.
@@ -240,6 +253,10 @@ class Session:
         self.write(b"".join(frames))
 
     def send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
+        self.pending_publishes -= 1
+        self._say_send_error(producer, sequence_id, error)
+
+    def _say_send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
         reply = pb.CommandSendError(
             producer_id=producer.producer_id,
             sequence_id=sequence_id,
@@ -260,6 +277,24 @@ class Session:
         self.write(b"".join(frames))
 
     def active_changed(self, consumer: Consumer, is_active: bool) -> None:
+        """Said with the first FLOW at the earliest: until it has read SUCCESS, the Go client knows no consumer
+        of this id and drops what it hears about it.
+        """
+        handle = self.consumers.get(consumer.consumer_id)
+        if handle is None or handle.is_known:
+            self._say_active(consumer, is_active)
+            return
+        if handle.is_active is None:
+            self.broker.wake_at(self.broker.now_ms() + _INTRODUCTION_MS, lambda: self.introduce(handle))
+        handle.is_active = is_active
+
+    def introduce(self, handle: ConsumerHandle) -> None:
+        handle.is_known = True
+        is_active, handle.is_active = handle.is_active, None
+        if is_active is not None and self.consumers.get(handle.consumer.consumer_id) is handle:
+            self._say_active(handle.consumer, is_active)
+
+    def _say_active(self, consumer: Consumer, is_active: bool) -> None:
         change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=is_active)
         self.say_when_durable(Command(type=Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change))
 

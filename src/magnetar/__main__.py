@@ -1,0 +1,7 @@
+"""`python -m magnetar` is the command line."""
+
+import sys
+
+from magnetar.cli.main import main
+
+sys.exit(main())

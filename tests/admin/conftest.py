@@ -1,0 +1,10 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.admin.driver import Admin
+
+
+@pytest.fixture
+def admin() -> Admin:
+    return Admin()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.admin.driver import Admin
+
+PATH = "/admin/v2/persistent/public/default"
+FULL = "persistent://public/default"
+
+
+def backlog(admin: Admin, subscription: str, topic: str = "t") -> int:
+    backlog: int = admin.get(f"{PATH}/{topic}/stats")["subscriptions"][subscription]["msgBacklog"]
+    return backlog
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", 0),
+        (b"{}", 0),
+        (b'"latest"', 0),
+        (b'"earliest"', 3),
+        (b'{"ledgerId":-1,"entryId":-1,"partitionIndex":-1}', 3),
+        (b'{"ledgerId":9223372036854775807,"entryId":9223372036854775807,"partitionIndex":-1}', 0),
+        (b'{"ledgerId":%d,"entryId":1}', 2),
+        (b'{"ledgerId":%d,"entryId":0,"isExcluded":false,"batchIndex":-1}', 3),
+        (b'{"ledgerId":%d,"entryId":99}', 0),
+        (b'"%d:2"', 1),
+        (b'{"ledgerId":0,"entryId":0}', 3),
+    ],
+)
+def test_create_at_a_position(admin: Admin, body: bytes, expected: int) -> None:
+    admin.publish("t", b"a", b"b", b"c")
+    if b"%d" in body:
+        body = body % admin.get(f"{PATH}/t/lastMessageId")["ledgerId"]
+    admin.done("PUT", f"{PATH}/t/subscription/s", content=body)
+    assert backlog(admin, "s") == expected
+    assert backlog(admin.after_crash(), "s") == expected
+    admin.broker.invariants()
+
+
+def test_properties_and_replicated(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/subscription/s?replicated=true", json={"properties": {"k": "v"}})
+    stats = admin.after_crash().get(f"{PATH}/t/stats")["subscriptions"]["s"]
+    assert stats["subscriptionProperties"] == {"k": "v"} and stats["isReplicated"]
+
+
+@pytest.mark.parametrize(("encoded", "name"), [("a%2Fb", "a/b"), ("a%20b%25", "a b%"), ("%E2%82%AC", "€")])
+def test_any_text_is_a_name(admin: Admin, encoded: str, name: str) -> None:
+    admin.done("PUT", f"{PATH}/t/subscription/{encoded}")
+    assert admin.get(f"{PATH}/t/subscriptions") == [name]
+    admin.done("DELETE", f"{PATH}/t/subscription/{encoded}")
+    assert admin.get(f"{PATH}/t/subscriptions") == []
+
+
+def test_creating_twice_is_a_conflict(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    assert admin.reason(409, "PUT", f"{PATH}/t/subscription/s") == "Subscription already exists for topic"
+
+
+def test_a_missing_topic_is_created_where_clients_may(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    assert admin.get(PATH) == [f"{FULL}/t"]
+    strict = Admin(allowAutoTopicCreation=False)
+    strict.reason(404, "PUT", f"{PATH}/t/subscription/s")
+    assert strict.get(PATH) == []
+
+
+def test_on_a_partitioned_topic_all_partitions_get_it(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/partitions", json=2)
+    admin.subscribe(f"{FULL}/t-partition-0", "s")
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    admin.reason(409, "PUT", f"{PATH}/t/subscription/s")
+    assert admin.get(f"{PATH}/t-partition-1/subscriptions") == ["s"]
+    admin.subscribe(f"{FULL}/t-partition-1", "other")
+    assert admin.get(f"{PATH}/t/subscriptions") == ["other", "s"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{", b"3", b'"now"', b'"1:x"', b'":"', b'{"ledgerId":"1"}', b'{"ledger":1}', b'{"properties":{"a":1}}', b"\xff"],
+)
+def test_a_body_that_is_no_position(admin: Admin, body: bytes) -> None:
+    admin.reason(400, "PUT", f"{PATH}/t/subscription/s", content=body)
+    assert admin.get(PATH) == []
+
+
+def test_the_wrong_field_is_named(admin: Admin) -> None:
+    assert "`$.ledgerId`" in admin.reason(400, "PUT", f"{PATH}/t/subscription/s", json={"ledgerId": "1"})
+
+
+def test_a_name_has_a_limit(admin: Admin) -> None:
+    assert "1025 bytes" in admin.reason(412, "PUT", f"{PATH}/t/subscription/{'x' * 1025}")
+    assert admin.get(PATH) == []
+
+
+def test_limits_on_subscriptions_are_kept() -> None:
+    admin = Admin(maxSubscriptionsPerTopic=1)
+    admin.done("PUT", f"{PATH}/t/subscription/a")
+    assert "maxSubscriptionsPerTopic" in admin.reason(412, "PUT", f"{PATH}/t/subscription/b")
+
+
+def test_a_non_persistent_topic_gets_subscriptions_from_consumers_only(admin: Admin) -> None:
+    path = "/admin/v2/non-persistent/public/default/n"
+    admin.reason(400, "PUT", f"{path}/subscription/s")
+    admin.subscribe("non-persistent://public/default/n", "s")
+    assert admin.get(f"{path}/subscriptions") == ["s"]
+    admin.done("DELETE", f"{path}/subscription/s?force=true")
+    assert admin.get(f"{path}/subscriptions") == []
+
+
+def test_delete(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    admin.done("DELETE", f"{PATH}/t/subscription/s")
+    assert admin.get(f"{PATH}/t/subscriptions") == []
+    assert admin.after_crash().get(f"{PATH}/t/subscriptions") == []
+    reason = admin.reason(404, "DELETE", f"{PATH}/t/subscription/s")
+    assert reason == f"Subscription s not found for topic {FULL}/t"
+    admin.reason(404, "DELETE", f"{PATH}/missing/subscription/s")
+
+
+def test_a_subscription_in_use_is_deleted_by_force_only(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/partitions", json=2)
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    consumer = admin.subscribe(f"{FULL}/t-partition-1", "s")
+    assert admin.reason(412, "DELETE", f"{PATH}/t/subscription/s") == "Subscription has active connected consumers"
+    assert admin.get(f"{PATH}/t-partition-0/subscriptions") == ["s"]
+    admin.done("DELETE", f"{PATH}/t/subscription/s?force=true")
+    assert admin.get(f"{PATH}/t/subscriptions") == []
+    assert consumer.peer.closed == 1  # type: ignore[attr-defined]

@@ -1,0 +1,89 @@
+"""Groups: order, size, and that state of a later transaction never slips into an earlier group."""
+
+from __future__ import annotations
+
+from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
+from magnetar.storage.api import Batch, Space
+from magnetar.storage.memory import MemoryStorage
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.value = 0
+
+    def store(self, batch: Batch) -> None:
+        batch.put(b"counter", bytes([self.value]))
+
+
+def test_completions_run_in_order_and_only_when_told() -> None:
+    storage = MemoryStorage()
+    commits = Commits(storage)
+    said: list[str] = []
+    commits.after(lambda: said.append("first"))
+    commits.after(lambda: said.append("second"))
+    group = commits.take()
+    assert group is not None
+    storage.write(group.batch)
+    assert said == []
+    group.complete()
+    assert said == ["first", "second"]
+    assert commits.take() is None
+
+
+def test_a_large_group_is_cut_between_transactions() -> None:
+    commits = Commits(MemoryStorage())
+    first = commits.open()
+    first.grow(GROUP_SIZE_MAX + 1)
+    assert commits.open() is not first
+    assert commits.take() is first
+    assert commits.waiting_bytes == GROUP_SIZE_MAX + 1
+    first.complete()
+    assert commits.waiting_bytes == 0
+
+
+def test_state_is_stored_as_it_was_when_its_group_was_closed() -> None:
+    storage = MemoryStorage()
+    commits = Commits(storage)
+    counter = Counter()
+    counter.value = 1
+    commits.touch(counter)
+    commits.open().grow(GROUP_SIZE_MAX + 1)
+    commits.open()  # closes the first group
+    counter.value = 2  # belongs to a later transaction
+    commits.touch(counter)
+    first = commits.take()
+    assert first is not None
+    storage.write(first.batch)
+    assert storage.get(Space.STATE, b"counter") == b"\x01"
+
+
+def test_plain_state_alone_asks_for_no_sync() -> None:
+    commits = Commits(MemoryStorage())
+    commits.touch(Counter())
+    group = commits.take()
+    assert group is not None
+    assert not group.durable
+
+
+def test_forgotten_state_is_not_written() -> None:
+    storage = MemoryStorage()
+    commits = Commits(storage)
+    counter = Counter()
+    commits.touch(counter)
+    commits.forget(counter)
+    group = commits.take()
+    assert group is not None
+    storage.write(group.batch)
+    assert storage.get(Space.STATE, b"counter") is None
+
+
+def test_work_is_announced_once_per_open_group() -> None:
+    commits = Commits(MemoryStorage())
+    woken: list[int] = []
+    commits.on_work = lambda: woken.append(1)
+    commits.batch()
+    commits.batch()
+    assert len(woken) == 1
+    commits.take()
+    commits.batch()
+    assert len(woken) == 2
