@@ -43,6 +43,7 @@ check: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(PYTHON) -m magnetar.settings_reference > docs/settings.md
+	$(PYTHON) -m magnetar.session.reference > docs/protocol.md
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)

@@ -1,0 +1,83 @@
+"""A session without a socket: keep-alive, the bits of ack sets, and that the docs say what the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.session.reference import protocol_page
+from magnetar.session.session import Address, Session, State, bits_of, words_of
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import FrameDecoder, encode_frame
+from tests.broker.world import World
+
+Command = pb.BaseCommand
+
+
+def conversation() -> tuple[Session, list[str]]:
+    closed: list[str] = []
+    session = Session(
+        World().broker,
+        Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080"),
+        lambda: None,
+        lambda: closed.append("closed"),
+    )
+    connect = pb.CommandConnect(client_version="t", protocol_version=21)
+    session.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
+    return session, closed
+
+
+def said(session: Session) -> list[Command]:
+    frames = FrameDecoder(1 << 20).receive_data(b"".join(session.take_output()))
+    return [command for command, _ in frames]
+
+
+def test_connected_announces_what_works_and_nothing_else() -> None:
+    session, _ = conversation()
+    connected = said(session)[0].connected
+    assert connected.protocol_version == 21
+    assert connected.max_message_size == 5242880
+    flags = {field.name for field, _ in connected.feature_flags.ListFields()}
+    assert flags == {"supports_get_partitioned_metadata_without_auto_creation"}
+
+
+def test_a_silent_client_is_asked_once_and_then_given_up() -> None:
+    session, closed = conversation()
+    said(session)
+    session.keep_alive()  # it spoke during the last interval
+    assert said(session) == []
+    session.keep_alive()
+    assert [command.type for command in said(session)] == [Command.PING]
+    session.keep_alive()
+    assert closed == ["closed"]
+    assert session.state is State.CLOSED
+
+
+def test_a_client_that_answers_stays() -> None:
+    session, closed = conversation()
+    for _ in range(5):
+        session.keep_alive()
+        session.keep_alive()
+        session.receive(encode_frame(Command(type=Command.PONG, pong=pb.CommandPong())))
+    assert closed == []
+
+
+def test_an_old_client_is_answered_in_its_own_version() -> None:
+    session, _ = conversation()
+    old = Session(session.broker, session.where, lambda: None, lambda: None)
+    connect = pb.CommandConnect(client_version="old", protocol_version=8)
+    old.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
+    assert said(old)[0].connected.protocol_version == 8
+
+
+@given(st.integers(0, (1 << 200) - 1))
+def test_ack_sets_are_words_of_64_bits(bits: int) -> None:
+    words = words_of(bits)
+    assert bits_of(words) == bits
+    assert all(-(1 << 63) <= word < 1 << 63 for word in words)
+
+
+def test_the_protocol_page_is_what_the_table_says() -> None:
+    assert Path("docs/protocol.md").read_text(encoding="utf-8") == protocol_page()
