@@ -44,8 +44,9 @@ class Group:
         self._commits.waiting_bytes += size
 
     def complete(self) -> None:
-        """Everything in this group is durable."""
+        """Everything in this group is durable, or written at least if it does not ask for more."""
         self._commits.waiting_bytes -= self.size
+        self._commits.completed(self)
         for completion in self.completions:
             completion()
 
@@ -57,6 +58,7 @@ class Commits:
         self._storage = storage
         self._closed: deque[Group] = deque()
         self._open: Group | None = None
+        self._youngest: Group | None = None  # None once it is durable, and with it all before it
         self.on_work: Callable[[], None] = lambda: None
         self.waiting_bytes = 0  # published and not durable yet
 
@@ -64,11 +66,11 @@ class Commits:
         """The group that takes the next transaction."""
         group = self._open
         if group is None:
-            group = self._open = Group(self, self._storage.batch())
+            group = self._open = self._youngest = Group(self, self._storage.batch())
             self.on_work()
         elif group.size > GROUP_SIZE_MAX:
             self._close(group)
-            group = self._open = Group(self, self._storage.batch())
+            group = self._open = self._youngest = Group(self, self._storage.batch())
         return group
 
     def batch(self) -> Batch:
@@ -109,6 +111,11 @@ class Commits:
         group.changed = {}
         self._closed.append(group)
 
+    def completed(self, group: Group) -> None:
+        if group is self._youngest and group.durable:
+            self._youngest = None
+
     @property
     def idle(self) -> bool:
-        return self._open is None and not self._closed
+        """Everything decided so far is durable: nothing is open, waiting, being written, or written but not synced."""
+        return self._youngest is None

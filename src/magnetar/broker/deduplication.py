@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from magnetar.broker import keys
 from magnetar.storage.api import Batch, Space, Storage
-from magnetar.wire.metadata import metadata_of
+from magnetar.wire.metadata import MetadataError, metadata_of
 
 
 class Deduplication:
@@ -26,18 +26,24 @@ class Deduplication:
     def last_sequence(self, producer_name: str) -> int:
         return self._sequences.get(producer_name, -1)
 
-    def is_duplicate(self, producer_name: str, sequence_id: int, blob: bytes, is_chunk: bool) -> bool:
-        if is_chunk:
-            # All chunks of a message share its sequence id: only the last one decides.
-            metadata = metadata_of(blob)
-            if metadata.chunk_id != metadata.num_chunks_from_msg - 1:
-                return False
+    def is_duplicate(self, producer_name: str, sequence_id: int) -> bool:
         return sequence_id <= self._sequences.get(producer_name, -1)
 
     def record(self, batch: Batch, producer_name: str, sequence_id: int, now_ms: int) -> None:
         self._sequences[producer_name] = sequence_id
         self._used_ms[producer_name] = now_ms
         batch.put(self._key(producer_name), keys.SEQUENCE.pack(sequence_id, now_ms))
+
+    @staticmethod
+    def is_whole(blob: bytes, is_chunk: bool) -> bool:
+        """Whether a message is complete with this entry: all its chunks share a sequence id, the last one records it."""
+        if not is_chunk:
+            return True
+        try:
+            metadata = metadata_of(blob)
+        except MetadataError:
+            return True
+        return metadata.chunk_id == metadata.num_chunks_from_msg - 1
 
     def forget_idle(self, batch: Batch, before_ms: int, connected: set[str], producers_max: int) -> None:
         """Drops producers not heard of since `before_ms`, and the longest idle ones above `producers_max`."""

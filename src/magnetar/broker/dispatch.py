@@ -6,6 +6,7 @@ A dispatcher chooses; the subscription it serves does the book-keeping (`take_re
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import mmh3
@@ -14,7 +15,7 @@ from pyroaring import BitMap64
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.sticky import AutoSplit, ConsistentHashing, KeyOwners, StickyRanges
 from magnetar.errors import ConsumerAssignFailed, ConsumerBusy
-from magnetar.wire.metadata import metadata_of, sticky_hash, sticky_key
+from magnetar.wire.metadata import MetadataError, metadata_of, sticky_hash, sticky_key
 
 if TYPE_CHECKING:
     from magnetar.broker.log import Entry
@@ -156,21 +157,21 @@ class RoundRobin(Unordered):
             entries = subscription.take_redelivered(limit) or subscription.read_new(limit)
             if not entries and not subscription.has_unread:
                 return
+            if entries:
+                self._turn = self._consumers.index(consumer) + 1
             subscription.put_back(subscription.give(consumer, entries))
             budget -= max(len(entries), 1)
         subscription.again()
 
     def _next(self) -> Consumer | None:
+        """Whose turn it is; the turn is over only when it brought something."""
         ready = None
         for offset in range(len(self._consumers)):
             index = (self._turn + offset) % len(self._consumers)
             consumer = self._consumers[index]
             if consumer.can_receive and (ready is None or consumer.priority < self._consumers[ready].priority):
                 ready = index
-        if ready is None:
-            return None
-        self._turn = ready + 1
-        return self._consumers[ready]
+        return None if ready is None else self._consumers[ready]
 
 
 class StickyKey:
@@ -244,10 +245,7 @@ class StickyKey:
             return
         budget = self._settings.dispatcherMaxReadBatchSize
         budget -= self._pump_waiting(budget)
-        look_ahead = min(
-            self._settings.keySharedLookAheadMsgInReplayThresholdPerSubscription,
-            self._settings.keySharedLookAheadMsgInReplayThresholdPerConsumer * len(self._consumers),
-        )
+        look_ahead = self._look_ahead()
         while budget > 0 and self._subscription.has_unread and len(self._subscription.pending) < look_ahead:
             if not any(consumer.can_receive for consumer in self._consumers) or self._subscription.is_blocked:
                 return
@@ -257,6 +255,12 @@ class StickyKey:
             budget -= max(len(entries), 1)
         if budget <= 0:
             self._subscription.again()
+
+    def _look_ahead(self) -> float:
+        """How many entries may wait before no new ones are read; either of the two limits may be 0, for none."""
+        settings = self._settings
+        per_consumer = settings.keySharedLookAheadMsgInReplayThresholdPerConsumer * len(self._consumers)
+        return min(per_consumer or inf, settings.keySharedLookAheadMsgInReplayThresholdPerSubscription or inf)
 
     def _pump_waiting(self, budget: int) -> int:
         given = 0
@@ -291,7 +295,7 @@ class StickyKey:
     def _receiver(self, key_hash: int) -> Consumer | None:
         assert self._owners is not None
         owner = self._owners.owner(key_hash)
-        if owner is None or not owner.can_receive:
+        if owner is None or not owner.can_receive or self._subscription.is_blocked:
             return None
         holder = self._held.get(key_hash)
         if holder is not None and holder[0] is not owner and not self._out_of_order:
@@ -313,7 +317,10 @@ class StickyKey:
 
     @staticmethod
     def _hash(entry: Entry) -> int:
-        return sticky_hash(sticky_key(metadata_of(entry[3])))
+        try:
+            return sticky_hash(sticky_key(metadata_of(entry[3])))
+        except MetadataError:
+            return 1  # nobody can tell its key, and it must not hold up those behind it
 
 
 def dispatcher_for(type: SubscriptionType, subscription: Subscription, settings: Settings) -> Dispatcher:

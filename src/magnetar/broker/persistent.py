@@ -37,6 +37,7 @@ class PersistentTopic(Topic):
         self.ledger_id = topic_record.id
         self.epoch = topic_record.epoch
         self.log = Log(broker.storage, broker.cache, topic_record.id)
+        self.is_ended = topic_record.terminated  # and durably so: consumers may be told
         self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
         self.deduplication: Deduplication | None = None
         self._subscriptions: dict[str, Subscription] = {}
@@ -82,14 +83,14 @@ class PersistentTopic(Topic):
         delayed: list[tuple[int, int]] = []
         size = messages_in = 0
         for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
-            if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id, blob, is_chunk):
+            if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id):
                 receipts.append((sequence_id, highest_id, -1))
                 continue
             deliver_at_ms = self._deliver_at_ms(blob, now_ms) if may_be_delayed else 0
             if deliver_at_ms and 0 < delay_max_ms < deliver_at_ms - now_ms:
                 producer.peer.send_error(producer, sequence_id, _delayed_too_long(deliver_at_ms - now_ms, delay_max_ms))
                 continue
-            if deduplication is not None:
+            if deduplication is not None and deduplication.is_whole(blob, is_chunk):
                 deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
             entry_id = log.append(batch, now_ms, messages, deliver_at_ms, blob, keep=keep)
             if deliver_at_ms:
@@ -137,10 +138,6 @@ class PersistentTopic(Topic):
     @property
     def has_delayed(self) -> bool:
         return self.delayed.next_ms is not None
-
-    @property
-    def delayed_until_ms(self) -> int:
-        return self.delayed.until_ms
 
     def wake_delayed(self) -> None:
         if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms():
@@ -246,9 +243,13 @@ class PersistentTopic(Topic):
             for producer in list(self.producers.by_name.values()):
                 producer.peer.close_producer(producer)
                 self.producers.remove(producer)
-            for subscription in self._subscriptions.values():
-                subscription.again()
+            self.broker.commits.after(self._ended)
         return self.log.last
+
+    def _ended(self) -> None:
+        self.is_ended = True
+        for subscription in self._subscriptions.values():
+            subscription.again()
 
     def delete(self, batch: Batch) -> None:
         """Removes everything of this topic from disk, in the transaction of `batch`."""

@@ -192,7 +192,7 @@ class Subscription:
 
     def _acked(self) -> None:
         self._unblock()
-        if self._topic.is_terminated:
+        if self._topic.is_ended:
             self._say_end_of_topic()
         if self.dispatcher is not None and (self.pending or self.has_unread):
             self.again()
@@ -246,7 +246,7 @@ class Subscription:
             self.rewind()
         self._topic.wake_delayed()
         self.dispatcher.pump()
-        if self._topic.is_terminated:
+        if self._topic.is_ended:
             self._say_end_of_topic()
 
     def entries_for(self, permits: int) -> int:
@@ -289,8 +289,8 @@ class Subscription:
         if self.cursor.acked:
             entries = [entry for entry in entries if entry[0] not in self.cursor.acked]
         if self.type in _SEVERAL and self._topic.has_delayed:
-            due_ms = self._topic.delayed_until_ms
-            due = [entry for entry in entries if entry[2] <= due_ms]
+            is_delayed = self._topic.delayed.holds
+            due = [entry for entry in entries if not entry[2] or not is_delayed(entry[2], entry[0])]
             self.delayed += len(entries) - len(due)
             return due
         return entries

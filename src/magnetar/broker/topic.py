@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -65,7 +66,7 @@ class TopicSubscription(Protocol):
     def update_rates(self, seconds: float) -> None: ...
 
 
-class Topic:
+class Topic(ABC):
     """A topic that is open. `ledger_id` is what clients see as the first part of its message ids."""
 
     ledger_id = 0
@@ -83,23 +84,24 @@ class Topic:
     # -- to be said by each kind
 
     @property
-    def subscriptions(self) -> dict[str, TopicSubscription]:
-        raise NotImplementedError
+    @abstractmethod
+    def subscriptions(self) -> dict[str, TopicSubscription]: ...
 
-    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None: ...
 
-    def _find_or_create(self, request: SubscribeRequest) -> TopicSubscription:
-        raise NotImplementedError
+    @abstractmethod
+    def _find_or_create(self, request: SubscribeRequest) -> TopicSubscription: ...
 
+    @abstractmethod
     def _drop(self, subscription: TopicSubscription) -> None:
-        raise NotImplementedError
+        """Forgets a subscription without consumers, on disk too."""
 
-    def _save_epoch(self) -> None:
+    def _save_epoch(self) -> None:  # noqa: B027  # only what is stored has an epoch to save
         pass
 
-    def check_quota(self) -> None:
-        pass
+    def check_quota(self) -> None:  # noqa: B027  # only what is stored has a backlog
+        """Raises when a producer may not come in because of the backlog."""
 
     def last_sequence_id(self, producer_name: str) -> int:
         return -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import signal
 import socket
 import sys
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _MB = 1 << 20
 # A thread that comes back from the disk waits this long at most for a busy loop to let it go on.
-_SWITCH_INTERVAL_S = 0.001
+_SWITCH_INTERVAL_S = 0.0002
 
 
 class StartError(MagnetarError):
@@ -80,10 +81,9 @@ class Server:
             self.loop.create_task(self._keep_alive()),
             self.loop.create_task(self._compact()),
         ]
-        # Imported after the binary port is open: the web framework takes longer than all the rest.
-        from magnetar.server.http import HttpServer
-
-        self._http = HttpServer(self, self._http_listener)
+        # The web framework takes longer to import than all the rest: in a thread, while binary clients are served.
+        http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
+        self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
 
     async def wait(self) -> None:

@@ -84,8 +84,8 @@ def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
     if request.HasField("start_message_id"):
         ledger_id = signed(request.start_message_id.ledgerId)
         entry_id = signed(request.start_message_id.entryId)
-        if ledger_id >= 0 and entry_id >= 0 and request.start_message_id.batch_index >= 0:
-            entry_id -= 1  # within a batch: the batch comes again, and the client skips what is before its index
+        if ledger_id >= 0 and entry_id >= 0:
+            entry_id -= 1  # the named entry comes too: only the client knows whether, and from which index, it wants it
         start = (ledger_id, entry_id)
     return SubscribeRequest(
         request.subscription,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magnetar.errors import MagnetarError, SchemaNotSupported
 from magnetar.names import TopicName
-from magnetar.session.session import Command, Session
+from magnetar.session.session import NO_SCHEMA, Command, Session
 from magnetar.wire import schema_pb2 as pb
 
 
@@ -66,4 +66,8 @@ def on_get_schema(session: Session, command: Command) -> None:
 
 
 def on_get_or_create_schema(session: Session, command: Command) -> None:
-    raise SchemaNotSupported(f"schema of topic {command.getOrCreateSchema.topic}: schemas are not supported yet")
+    request = command.getOrCreateSchema
+    if request.schema.type != NO_SCHEMA:
+        raise SchemaNotSupported(f"schema of topic {request.topic}: schemas are not supported yet")
+    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=b"")
+    session.say(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))

@@ -123,7 +123,7 @@ class Session:
                 if (
                     found > MAY_BE_DELAYED
                     or blob is None
-                    or not 0 < messages <= len(blob)
+                    or not 0 < messages <= size_max  # uncompressed, every message takes at least a byte
                     or (len(blob) > size_max and self._is_too_large(blob))
                     or send.HasField("txnid_most_bits")
                 ):
