@@ -75,12 +75,15 @@ class World:
 
     def settle(self) -> None:
         """Commits and dispatches until nothing is left to do."""
-        while not self.broker.commits.idle or self.broker.has_work:
+        busy = True
+        while busy:
+            busy = self.broker.has_work
+            self.broker.pump()
             while (group := self.broker.commits.take()) is not None:
                 self.storage.write(group.batch)
                 self.storage.sync()
                 group.complete()
-            self.broker.pump()
+                busy = True
         self.broker.invariants()
 
     def restart(self, **settings: object) -> World:

@@ -12,7 +12,7 @@ from magnetar.session.session import Command, Session, State
 
 Handler = Callable[[Session, Command], None]
 
-TABLE: dict[State, dict[int, Handler]] = {
+TABLE: dict[State, dict[Command.Type.ValueType, Handler]] = {
     State.START: {
         Command.CONNECT: connecting.on_connect,
     },
