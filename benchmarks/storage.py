@@ -26,6 +26,7 @@ from magnetar.storage.api import Batch, Space, Storage
 from magnetar.storage.rocks import RocksStorage
 
 KB, MB = 1024, 1024 * 1024
+WAIT_S = 0.001
 Row = tuple[bytes, bytes]
 
 
@@ -101,10 +102,14 @@ def commit_for(storage: Storage, seconds: float, rows: Iterator[Row], entries: t
             if in_group >= entries[0] and committer.idle.acquire(blocking=False):
                 break
         else:
-            committer.idle.acquire()  # waiting here releases the GIL, as a loop does in its select
+            idle = False  # waiting releases the GIL, as a loop does in its select; waking up late is a freeze too
+            while not idle:
+                idle = committer.idle.acquire(timeout=WAIT_S)
+                now = time.perf_counter()
+                freeze = max(freeze, now - last - WAIT_S)
+                last = now
         committer.hand_over(batch)
         count, written, groups = count + in_group, written + group_size, groups + 1
-        last = time.perf_counter()
     committer.stop()
     elapsed = time.perf_counter() - started
     cpu_per_gb = (cpu_seconds() - cpu) / (written / MB / 1024)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from magnetar.broker import keys
 from magnetar.storage.api import Batch, Space, Storage
-from magnetar.wire.metadata import metadata_of
+from magnetar.wire.metadata import MetadataError, metadata_of
 
 # entry id, messages, deliver at ms (0: at once), blob
 Entry = tuple[int, int, int, bytes]
@@ -165,7 +165,10 @@ class Log:
 
     def _published_ms(self, entry_id: int) -> int:
         entry = self.read_one(entry_id)
-        return metadata_of(entry[3]).publish_time if entry else 0
+        try:
+            return metadata_of(entry[3]).publish_time if entry else 0
+        except MetadataError:
+            return self._received_ms(entry_id)  # nobody can tell what its producer stamped
 
     def _key(self, entry_id: int) -> bytes:
         return self._prefix + keys.ID.pack(entry_id)

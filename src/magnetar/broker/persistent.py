@@ -163,8 +163,7 @@ class PersistentTopic(Topic):
             subscription_record = record.decode_subscription(value)
             cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
             self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
-        if self._subscriptions:
-            self._schedule_delayed()
+        self._schedule_delayed()  # also without one: who subscribes later finds the time kept
 
     def _find_or_create(self, request: SubscribeRequest) -> Subscription:
         existing = self._subscriptions.get(request.name)

@@ -129,7 +129,10 @@ class Subscription:
             return
         if not self.dispatcher.ordered:
             self._wait_again(held)
+        elif held:
+            self.rewind()  # it may be the former active one, whose successor still waits
         self.dispatcher.remove(consumer)
+        self._unblock()
         self.again()
 
     def disconnect_consumers(self) -> None:
@@ -171,6 +174,7 @@ class Subscription:
             self.pending.remove(entry_id)
         elif entry_id < self.read_id:
             self.delayed -= 1
+        self.read_id = max(self.read_id, self.cursor.mark_delete + 1)  # given back, unread again, and acknowledged late
         if self.dispatcher is not None:
             self.dispatcher.is_done(entry_id)
         self._acked()

@@ -153,8 +153,9 @@ class Server:
         self._schedule_timer()
 
     async def _keep_alive(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.keepAliveIntervalSeconds)
+        interval_s = self.settings.keepAliveIntervalSeconds
+        while interval_s:
+            await asyncio.sleep(interval_s)
             for connection in list(self.connections):
                 connection.keep_alive()
 

@@ -1,0 +1,98 @@
+"""What the Go client's own suite found in the conversation with a client."""
+
+from __future__ import annotations
+
+from magnetar.session.session import Address, Session
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import FrameDecoder, encode_frame
+from tests.broker.world import World
+
+Command = pb.BaseCommand
+
+
+class Conversation:
+    def __init__(self) -> None:
+        self.world = World()
+        address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
+        self._session = Session(self.world.broker, address, lambda: None, lambda: None)
+        connect = pb.CommandConnect(client_version="t", protocol_version=21)
+        self.say(Command(type=Command.CONNECT, connect=connect))
+
+    def say(self, command: Command) -> list[Command]:
+        self._session.receive(encode_frame(command))
+        return self.heard()
+
+    def heard(self) -> list[Command]:
+        self.world.settle()
+        frames = FrameDecoder(1 << 20).receive_data(b"".join(self._session.take_output()))
+        return [command for command, _ in frames]
+
+    def subscribe(self, **options: object) -> list[Command]:
+        request = pb.CommandSubscribe(
+            topic="t", subscription="s", subType=pb.CommandSubscribe.Failover, consumer_id=1, request_id=1
+        )
+        for name, value in options.items():
+            setattr(request, name, value)
+        return self.say(Command(type=Command.SUBSCRIBE, subscribe=request))
+
+    def flow(self, permits: int = 100) -> list[Command]:
+        flow = pb.CommandFlow(consumer_id=1, messagePermits=permits)
+        return self.say(Command(type=Command.FLOW, flow=flow))
+
+
+def types_of(commands: list[Command]) -> list[int]:
+    return [command.type for command in commands]
+
+
+def test_a_failover_consumer_hears_of_its_turn_with_its_first_flow() -> None:
+    talk = Conversation()
+    assert types_of(talk.subscribe()) == [Command.SUCCESS]
+    heard = talk.flow()
+    assert types_of(heard) == [Command.ACTIVE_CONSUMER_CHANGE]
+    assert heard[0].active_consumer_change.is_active
+    assert talk.flow() == []
+
+
+def test_a_failover_consumer_that_asks_for_nothing_hears_of_its_turn_all_the_same() -> None:
+    talk = Conversation()
+    talk.subscribe()
+    talk.world.advance(seconds=1)
+    assert types_of(talk.heard()) == [Command.ACTIVE_CONSUMER_CHANGE]
+    assert talk.flow() == []
+
+
+def test_a_missing_namespace_has_no_topics() -> None:
+    request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="public/missing")
+    heard = Conversation().say(Command(type=Command.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+    assert types_of(heard) == [Command.GET_TOPICS_OF_NAMESPACE_RESPONSE]
+    assert heard[0].getTopicsOfNamespaceResponse.topics == []
+
+
+def test_the_entry_a_reader_starts_at_is_sent_to_it() -> None:
+    """Only the client knows whether it wants that message itself, and from which index of a batch."""
+    talk = Conversation()
+    talk.world.publish(5)
+    ledger_id = talk.world.topic().ledger_id
+    request = pb.CommandSubscribe(
+        topic="t",
+        subscription="s",
+        subType=pb.CommandSubscribe.Exclusive,
+        consumer_id=1,
+        request_id=1,
+        durable=False,
+        start_message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=2),
+    )
+    talk.say(Command(type=Command.SUBSCRIBE, subscribe=request))
+    assert [command.message.message_id.entryId for command in talk.flow()] == [2, 3, 4]
+
+
+def test_plain_bytes_are_no_schema() -> None:
+    talk = Conversation()
+    schema = pb.Schema(name="Bytes", schema_data=b"", type=pb.Schema.Type.Value("None"))
+    producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, schema=schema)
+    assert types_of(talk.say(Command(type=Command.PRODUCER, producer=producer))) == [Command.PRODUCER_SUCCESS]
+    question = pb.CommandGetOrCreateSchema(topic="t", request_id=2, schema=schema)
+    answer = talk.say(Command(type=Command.GET_OR_CREATE_SCHEMA, getOrCreateSchema=question))
+    assert types_of(answer) == [Command.GET_OR_CREATE_SCHEMA_RESPONSE]
+    question.schema.type = pb.Schema.Json
+    assert types_of(talk.say(Command(type=Command.GET_OR_CREATE_SCHEMA, getOrCreateSchema=question))) == [Command.ERROR]
