@@ -178,3 +178,17 @@ def test_a_delayed_message_given_back_comes_again_at_once(topic: str) -> None:
         consumer.redeliver_unacknowledged_messages()
         message = take(consumer, 1)[0]
         assert (message.data(), message.redelivery_count()) == (b"later", 1)
+
+
+def test_a_clock_that_was_set_back_does_not_make_a_message_early(topic: str) -> None:
+    with serving() as (running, client):
+        consumer = client.subscribe(topic, "s", Type.Shared)
+        producer = client.create_producer(topic)
+        producer.send(b"first", deliver_after=2 * HOUR)
+        running.advance(hours=2)
+        assert consume(consumer, 1) == [b"first"]
+        running.run(lambda: running.clock.advance_ms(-3_600_000))
+        producer.send(b"second", deliver_after=HOUR / 2)
+        assert nothing_comes(consumer)
+        running.advance(hours=2)
+        assert consume(consumer, 1) == [b"second"]

@@ -307,3 +307,12 @@ def test_the_last_message_id_after_a_restart(tmp_path: Path, topic: str) -> None
         assert (last.ledger_id(), last.entry_id()) == (sent.ledger_id(), sent.entry_id())
         following = publish(client, topic, [b"next"])[0]
         assert (following.ledger_id(), following.entry_id()) == (sent.ledger_id(), sent.entry_id() + 1)
+
+
+def test_a_table_view_reads_a_topic_that_was_never_compacted(client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(topic)
+    for number in range(3):
+        producer.send(b"%d" % number, partition_key="same")
+    view = client.create_table_view(topic)
+    assert view.get("same") == b"2"
+    view.close()

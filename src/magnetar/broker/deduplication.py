@@ -36,7 +36,7 @@ class Deduplication:
 
     @staticmethod
     def is_whole(blob: bytes, is_chunk: bool) -> bool:
-        """Whether a message is complete with this entry: all its chunks share a sequence id, the last one records it."""
+        """Whether a message is complete with this entry: its chunks share a sequence id, which the last one records."""
         if not is_chunk:
             return True
         try:

@@ -14,13 +14,14 @@ _WINDOW = 1000  # messages woken per turn
 
 
 class DelayedIndex:
-    __slots__ = ("_commits", "_next_key", "_prefix", "_storage", "next_ms")
+    __slots__ = ("_commits", "_next_key", "_prefix", "_storage", "_woken", "next_ms")
 
     def __init__(self, storage: Storage, commits: Commits, topic_id: int) -> None:
         self._storage = storage
         self._commits = commits
         self._prefix = keys.under(keys.DELAYED, topic_id)
         self._next_key = self._prefix
+        self._woken: set[bytes] = set()  # taken out, and perhaps still to be seen in storage
         self.next_ms: int | None = None
 
     def load(self) -> None:
@@ -34,11 +35,15 @@ class DelayedIndex:
         """Whether the time of a confirmed message has not come."""
         key = self._key(deliver_at_ms, entry_id)
         # Its time alone does not tell: it may have come before a restart, on a clock that was set back since.
-        return key >= self._next_key and self._storage.get(Space.STATE, key) is not None
+        if key < self._next_key or key in self._woken:
+            return False
+        return self._storage.get(Space.STATE, key) is not None
 
-    def confirmed(self, deliver_at_ms: int, entry_id: int) -> None:
+    def confirmed(self, deliver_at_ms: int, entry_id: int, now_ms: int) -> None:
         """An added message is durable now, and visible to readers from here on."""
         key = self._key(deliver_at_ms, entry_id)
+        if deliver_at_ms > now_ms and key < self._next_key:
+            self._next_key = key  # the clock was set back since the index was last worked off
         if key < self._next_key:
             # Its time came while it was being written: whoever reads it takes it at once.
             self._commits.open().batch.delete(key)
@@ -51,9 +56,12 @@ class DelayedIndex:
             return []
         end = self._key(now_ms + 1, 0)
         rows = self._storage.scan(Space.STATE, self._next_key, end, limit=_WINDOW)
-        batch = self._commits.open().batch
-        for key, _ in rows:
-            batch.delete(key)
+        group = self._commits.open()
+        woken = {key for key, _ in rows}
+        for key in woken:
+            group.batch.delete(key)
+        self._woken |= woken
+        group.completions.append(lambda: self._woken.difference_update(woken))
         self._next_key = max(self._next_key, end) if len(rows) < _WINDOW else rows[-1][0] + b"\x00"
         self.load()
         return [keys.ID.unpack_from(key, 17)[0] for key, _ in rows]

@@ -111,7 +111,7 @@ class PersistentTopic(Topic):
     ) -> None:
         self.log.confirmed = max(self.log.confirmed, last)
         for deliver_at_ms, entry_id in delayed:
-            self.delayed.confirmed(deliver_at_ms, entry_id)
+            self.delayed.confirmed(deliver_at_ms, entry_id, self.broker.now_ms())
         producer.peer.receipts(producer, receipts)
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:

@@ -12,7 +12,6 @@ from magnetar.errors import (
     MagnetarError,
     MetadataInvalid,
     NotAllowed,
-    NotSupported,
     SchemaNotSupported,
     ServiceNotReady,
 )
@@ -73,8 +72,9 @@ def _check_subscribe(session: Session, request: pb.CommandSubscribe) -> None:
         raise NotAllowed(f"subscription type {type_name} is not in subscriptionTypesEnabled")
     if type_name == "Key_Shared" and not settings.subscriptionKeySharedEnable:
         raise NotAllowed("subscriptionKeySharedEnable is false on this broker")
-    if request.read_compacted:
-        raise NotSupported("read_compacted: topic compaction is not supported by this broker")
+    # Nothing is ever compacted here, so reading a topic compacted is reading it in full, as in Apache Pulsar.
+    if request.read_compacted and type_name in ("Shared", "Key_Shared"):
+        raise NotAllowed(f"read_compacted is not allowed on a {type_name} subscription")
     if request.HasField("schema") and request.schema.type != NO_SCHEMA:
         raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
 
