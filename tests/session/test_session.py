@@ -7,8 +7,9 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.session.handle import Address, State, bits_of, words_of
 from magnetar.session.reference import protocol_page
-from magnetar.session.session import Address, Session, State, bits_of, words_of
+from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame
 from tests.broker.world import World

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from magnetar.session.session import Address, Session
+from magnetar.session.handle import Address
+from magnetar.session.session import Session
 
 if TYPE_CHECKING:
     from magnetar.server.lifecycle import Server

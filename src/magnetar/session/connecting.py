@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from magnetar.session.session import Command, Session, State
+from typing import TYPE_CHECKING
+
+from magnetar.session.handle import Command, State
 from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
 
 PROTOCOL_VERSION = 21
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.subscription import Subscription
@@ -16,9 +18,12 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.session.session import NO_SCHEMA, Command, ConsumerHandle, Session, bits_of
+from magnetar.session.handle import NO_SCHEMA, Command, ConsumerHandle, bits_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
 
 _NAME_SIZE_MAX = 1024
 _SIGN = 1 << 63

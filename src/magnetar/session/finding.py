@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from magnetar.errors import MagnetarError, SchemaNotSupported
 from magnetar.names import TopicName
-from magnetar.session.session import NO_SCHEMA, Command, Session
+from magnetar.session.handle import NO_SCHEMA, Command
 from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
 
 
 def on_lookup(session: Session, command: Command) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.producer import AccessMode, Producer
 from magnetar.broker.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed, SchemaNotSupported
 from magnetar.names import TopicName
-from magnetar.session.session import NO_SCHEMA, Command, ProducerHandle, Session
+from magnetar.session.handle import NO_SCHEMA, Command, ProducerHandle
 from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
 
 
 def on_producer(session: Session, command: Command) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.session.session import Command
+from magnetar.session.handle import Command
 from magnetar.session.table import TABLE
 
 

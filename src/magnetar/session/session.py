@@ -6,71 +6,27 @@ some. The handlers are in the modules beside this one; the table of `session.tab
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from magnetar.broker.broker import Broker
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.producer import Producer
-from magnetar.broker.topic import Publish, Topic
+from magnetar.broker.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
+from magnetar.session.handle import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
+from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import PING, PONG, FrameDecoder, MessageEncoder, SendReceiptEncoder, encode_frame
+from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
 from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, payload_of
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
 FRAME_PADDING = 10 * 1024
 _CLOSED_REMEMBERED = 1000
 _NONE = (1 << 64) - 1
-_WORD = (1 << 64) - 1
 
 # A client that has not asked for messages by then is told its turn all the same (see `Session.active_changed`).
 _INTRODUCTION_MS = 1000
-
-Command = pb.BaseCommand
-NO_SCHEMA = pb.Schema.Type.Value("None")  # what clients call their schema of plain bytes
-
-
-class State(enum.Enum):
-    START = "start"  # nothing but CONNECT is understood
-    CONNECTED = "connected"
-    CLOSED = "closed"
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where the client is, and under which addresses it reaches us."""
-
-    peer: str
-    service_url: str
-    http_url: str
-
-
-class ProducerHandle:
-    """A producer of this connection with what the hot path needs at hand."""
-
-    __slots__ = ("encoder", "is_ready", "producer", "topic")
-
-    def __init__(self, producer: Producer, topic: Topic) -> None:
-        self.producer = producer
-        self.topic = topic
-        self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
-        self.is_ready = False
-
-
-class ConsumerHandle:
-    """`is_known` once the client has the answer to its SUBSCRIBE; until then `is_active` waits to be said."""
-
-    __slots__ = ("consumer", "encoder", "is_active", "is_known", "topic")
-
-    def __init__(self, consumer: Consumer, topic: Topic) -> None:
-        self.consumer = consumer
-        self.topic = topic
-        self.is_known = False
-        self.is_active: bool | None = None
-        self.encoder = MessageEncoder(consumer.consumer_id, topic.ledger_id, topic.name.partition)
 
 
 class Session:
@@ -182,8 +138,6 @@ class Session:
             self.fail(f"producer {producer_id} does not exist on this connection")
 
     def _handle(self, command: Command) -> None:
-        from magnetar.session.table import TABLE
-
         handler = TABLE[self.state].get(command.type)
         if handler is None:
             self._refuse(command)
@@ -354,29 +308,3 @@ class Session:
             producer.topic.producers.remove(producer.producer)
         for consumer in consumers.values():
             consumer.topic.remove_consumer(consumer.consumer)
-
-
-def words_of(open_bits: int) -> list[int]:
-    """A set of bits as the 64-bit words of the protocol, lowest first."""
-    words = []
-    while open_bits:
-        word = open_bits & _WORD
-        words.append(word - (1 << 64) if word >> 63 else word)
-        open_bits >>= 64
-    return words
-
-
-def bits_of(words: Sequence[int]) -> int:
-    bits = 0
-    for index, word in enumerate(words):
-        bits |= (word & _WORD) << (64 * index)
-    return bits
-
-
-def request_id_of(command: Command) -> int | None:
-    """The request id in whichever message the command carries; None where its kind has none."""
-    for field, message in command.ListFields():
-        if field.name != "type" and "request_id" in message.DESCRIPTOR.fields_by_name:
-            request_id: int = message.request_id
-            return request_id
-    return None

@@ -6,11 +6,15 @@ A command that is not here is the protocol's error; docs/protocol.md is generate
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from magnetar.session import connecting, consuming, finding, producing
-from magnetar.session.session import Command, Session, State
+from magnetar.session.handle import Command, State
 
-Handler = Callable[[Session, Command], None]
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+Handler = Callable[["Session", Command], None]
 
 TABLE: dict[State, dict[Command.Type.ValueType, Handler]] = {
     State.START: {

@@ -1,0 +1,210 @@
+"""The command behind `make bench`: which rows, how often, in which order, and the table at the end.
+
+Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
+rows of both are in `measurement`, those of Magnetar alone in `scale`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+
+import measurement
+import scale
+from contestant import ApachePulsar, Contestant, Magnetar, StartFailed
+from java import CACHE, JavaMissing, find_java
+from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
+from perf import Perf
+from scale import OURS_ONLY, ScaleFailed
+from table import as_data, as_page, compare, render
+
+COMPARED = ("start", *ON_A_RUNNING_BROKER)
+ROWS = (*COMPARED, *OURS_ONLY)
+
+Samples = dict[str, list[float]]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = argument_parser().parse_args(arguments)
+    try:
+        return Comparison(options).run()
+    except JavaMissing as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    except StartFailed as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench: interrupted, everything is stopped", file=sys.stderr)
+        return 130
+
+
+def stop_in_order_on_signals() -> None:
+    """A closed terminal and a plain kill do what Ctrl-C does: everything that was started is stopped."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measure Magnetar against Apache Pulsar.")
+    parser.add_argument(
+        "--only", nargs="+", metavar="ROW", choices=ROWS, default=ROWS, help=f"only these rows, of {', '.join(ROWS)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="short runs: for a look, not for a figure to quote")
+    parser.add_argument("--repeat", type=_rounds, default=1, metavar="N", help="rounds in turns; the median is shown")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="save the table and all samples")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="save the table as it can stand in a README")
+    parser.add_argument(
+        "--journal-sync",
+        action="store_true",
+        help="run Apache Pulsar with journalSyncData=true, as a cluster does; standalone's default is false",
+    )
+    parser.add_argument("--skip-apache", action="store_true", help="measure Magnetar alone")
+    parser.add_argument(
+        "--folder", type=Path, default=CACHE / "bench", metavar="DIR", help="for data and logs, default .cache/bench"
+    )
+    return parser
+
+
+def _rounds(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+class Comparison:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.rows = [row for row in ROWS if row in options.only]
+        self.compared = [row for row in self.rows if row in COMPARED]
+        self.effort = measurement.QUICK if options.quick else measurement.FULL
+        self.scale = scale.QUICK if options.quick else scale.FULL
+        self.quick: bool = options.quick
+        self.rounds: int = options.repeat
+        self.json: Path | None = options.json
+        self.markdown: Path | None = options.markdown
+        self.journal_sync: bool = options.journal_sync
+        self.with_apache: bool = bool(self.compared) and not options.skip_apache
+        self.folder: Path = options.folder.resolve()
+        self.apache: Samples = defaultdict(list)
+        self.magnetar: Samples = defaultdict(list)
+        self.failures: list[str] = []
+
+    def run(self) -> int:
+        began = time.monotonic()
+        if self.with_apache or any(row not in WITHOUT_PERF for row in self.compared):
+            find_java()  # what is missing is said before anything is measured
+        setting = self._setting()
+        print("\n".join(f"{key}: {value}" for key, value in setting.items()), flush=True)
+        for number in range(self.rounds):
+            self._round(number)
+        lines = compare(self.apache, self.magnetar)
+        print(f"\n{render(lines)}\n\nratio: above 1, Magnetar is better. Took {time.monotonic() - began:.0f} s.")
+        for failure in self.failures:
+            print(f"failed: {failure}", file=sys.stderr)
+        if self.json is not None:
+            samples = {"apache": self.apache, "magnetar": self.magnetar}
+            document = {"setting": setting, "table": as_data(lines), "samples": samples, "failures": self.failures}
+            self.json.write_text(json.dumps(document, indent=2) + "\n")
+        if self.markdown is not None:
+            self.markdown.write_text(as_page(lines, setting, self.command()))
+        return 1 if self.failures else 0
+
+    def _setting(self) -> dict[str, str]:
+        memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+        release = platform.release().split("-")[0]
+        setting = {
+            "machine": f"{os.cpu_count()} cores, {memory_gb:.0f} GB, {platform.system()} {release}",
+            "Magnetar": f"every acknowledged message is fsynced, Python {platform.python_version()}",
+        }
+        if self.with_apache:
+            sync = "true, fsynced" if self.journal_sync else "false as standalone has it, not fsynced"
+            version = find_java().pulsar_version
+            setting["Apache Pulsar"] = f"{version} standalone, -Xmx2g with ZGC, journalSyncData={sync}"
+        if any(row not in WITHOUT_PERF for row in self.compared):
+            setting["load"] = "pulsar-perf on the same machine"
+        if self.quick:
+            setting["quick"] = "short runs, not figures to quote"
+        return setting
+
+    def command(self) -> str:
+        """What makes the same table again."""
+        words = ["--quick"] if self.quick else []
+        words += ["--only", *self.rows] if len(self.rows) < len(ROWS) else []
+        words += ["--repeat", str(self.rounds)] if self.rounds > 1 else []
+        words += ["--journal-sync"] if self.journal_sync else []
+        words += ["--skip-apache"] if self.compared and not self.with_apache else []
+        return f'make bench ARGS="{" ".join(words)}"' if words else "make bench"
+
+    def _round(self, number: int) -> None:
+        if self.with_apache:
+            folder = self.folder / "apache-pulsar"
+            apache = ApachePulsar(folder, find_java(), journal_sync=self.journal_sync)
+            self._announce(number, apache)
+            with discarding_data(apache):
+                self._compared_rows(apache, self.apache)
+        magnetar = Magnetar(self.folder / "magnetar")
+        self._announce(number, magnetar)
+        with discarding_data(magnetar):
+            if self.compared:
+                self._compared_rows(magnetar, self.magnetar)
+            self._rows_of_ours(magnetar)
+
+    def _announce(self, number: int, contestant: Contestant) -> None:
+        _say(f"round {number + 1} of {self.rounds}: {contestant.name}")
+
+    def _compared_rows(self, contestant: Contestant, samples: Samples) -> None:
+        perf = Perf(find_java, self.folder / "perf" / contestant.folder.name)
+        on_running = [row for row in self.compared if row in ON_A_RUNNING_BROKER]
+        values = measure_round(contestant, perf, self.effort, on_running, _say, self.failures.append)
+        if "start" not in self.compared:
+            del values["start-binary"], values["start-http"]
+        elif isinstance(contestant, Magnetar):
+            self._start_again(contestant, samples)
+        for key, value in values.items():
+            samples[key].append(value)
+
+    def _rows_of_ours(self, magnetar: Contestant) -> None:
+        for row in self.rows:
+            if row not in OURS_ONLY:
+                continue
+            try:
+                values = OURS_ONLY[row](magnetar, self.scale, _say)
+            except (ScaleFailed, OSError) as error:
+                self.failures.append(f"{magnetar.name}, {row}: {error or type(error).__name__}")
+                continue
+            for key, value in values.items():
+                self.magnetar[key].append(value)
+
+    def _start_again(self, contestant: Contestant, samples: Samples) -> None:
+        """A start that takes a fraction of a second is measured more than once: the median is of all of them."""
+        for _ in range(self.effort.starts - 1):
+            with contestant.started() as broker:
+                samples["start-binary"].append(broker.binary_s)
+                samples["start-http"].append(broker.http_s)
+
+
+@contextlib.contextmanager
+def discarding_data(contestant: Contestant) -> Iterator[None]:
+    """Gigabytes that nobody needs any more; the logs stay."""
+    try:
+        yield
+    finally:
+        contestant.discard_data()
+
+
+def _say(line: str) -> None:
+    print(f"  {line}", flush=True)

@@ -1,0 +1,229 @@
+"""The two brokers that are compared: how each is started with empty or kept data, and when it serves.
+
+A `Running` broker is a process with a binary and an HTTP port on loopback. Knows nothing of what is measured on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from conversation import HOST, Conversation
+from java import Java
+from process import memory_mb, running, tail
+
+START_TIMEOUT_S = 120.0
+POLL_S = 0.005
+
+
+class StartFailed(Exception):
+    """A broker died or did not serve in time; the text has the end of its log."""
+
+
+class RequestFailed(Exception):
+    """A running broker did not answer a request over HTTP as it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker that serves; the times count from the start of its process."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+    http_port: int
+    binary_s: float
+    http_s: float
+
+    @property
+    def service_url(self) -> str:
+        return f"pulsar://{HOST}:{self.port}"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://{HOST}:{self.http_port}"
+
+    def get(self, path: str) -> dict[str, Any]:
+        """The JSON object at a path; raises `RequestFailed`."""
+        try:
+            status, body = _request(self.http_port, path)
+        except (OSError, http.client.HTTPException) as error:
+            raise RequestFailed(f"GET {path} failed: {error}") from error
+        if status != 200:
+            raise RequestFailed(f"GET {path} was answered with status {status}: {body[:200]!r}")
+        found: dict[str, Any] = json.loads(body)
+        return found
+
+    def memory_mb(self) -> float:
+        return memory_mb(self.process.pid)
+
+
+class Contestant(ABC):
+    name: str
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @abstractmethod
+    def command(self, ports: Sequence[int]) -> list[str]:
+        """The command that starts it on the binary port, the HTTP port and a third one, with data in `folder`."""
+
+    def usable(self, http_port: int) -> bool:
+        """Whether clients can work, once both ports serve."""
+        return True
+
+    def discard_data(self) -> None:
+        """Its log stays, to be looked at."""
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
+
+    @contextlib.contextmanager
+    def started(self, *, keep_data: bool = False) -> Iterator[Running]:
+        """The broker for the length of the block."""
+        if not keep_data:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        log = self.folder / "log"
+        ports = _free_ports(3)
+        command = self.command(ports)
+        began = time.monotonic()
+        with running(command, log, self.folder) as process:
+
+            def wait(ready: Callable[[], bool]) -> float:
+                return _wait(ready, began, process, log, self.name)
+
+            binary_s = wait(lambda: _answers_connect(ports[0]))
+            http_s = wait(lambda: _is_healthy(ports[1]))
+            wait(lambda: self.usable(ports[1]))
+            yield Running(process, ports[0], ports[1], binary_s, http_s)
+
+
+class Magnetar(Contestant):
+    name = "Magnetar"
+
+    def command(self, ports: Sequence[int]) -> list[str]:
+        program = Path(sys.executable).parent / "magnetar"
+        options = {"--data": self.folder / "data", "--port": ports[0], "--http-port": ports[1]}
+        return [str(program), "standalone", *(str(word) for option in options.items() for word in option)]
+
+
+class ApachePulsar(Contestant):
+    """Apache Pulsar standalone: broker, bookie and metadata in one JVM, with the release's memory and GC flags."""
+
+    name = "Apache Pulsar"
+
+    def __init__(self, folder: Path, java: Java, *, journal_sync: bool) -> None:
+        super().__init__(folder)
+        self.java = java
+        self.journal_sync = journal_sync
+
+    def command(self, ports: Sequence[int]) -> list[str]:
+        settings = self.folder / "standalone.conf"
+        pairs = _standalone_settings(ports[0], ports[1], self.journal_sync)
+        settings.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
+        memory = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g")
+        collector = ("-XX:+UseZGC", "-XX:+PerfDisableSharedMem", "-XX:+AlwaysPreTouch")
+        return self.java.command(
+            memory + collector,
+            "org.apache.pulsar.PulsarStandaloneStarter",
+            *("--config", str(settings)),
+            *("--metadata-dir", str(self.folder / "data" / "metadata")),
+            *("--bookkeeper-dir", str(self.folder / "data" / "bookkeeper")),
+            *("--bookkeeper-port", str(ports[2])),
+            "--no-functions-worker",
+            "--no-stream-storage",
+        )
+
+    def usable(self, http_port: int) -> bool:
+        # The default namespace is made last, after the ports serve.
+        return _status(http_port, "/admin/v2/namespaces/public/default") == 200
+
+
+def _standalone_settings(port: int, http_port: int, journal_sync: bool) -> dict[str, object]:
+    """What a standalone cluster sets beyond the built-in defaults, as its own standalone.conf does."""
+    return {
+        "clusterName": "standalone",
+        "bindAddress": HOST,
+        "advertisedAddress": HOST,
+        "brokerServicePort": port,
+        "webServicePort": http_port,
+        "numHttpServerThreads": 8,
+        "managedLedgerDefaultEnsembleSize": 1,
+        "managedLedgerDefaultWriteQuorum": 1,
+        "managedLedgerDefaultAckQuorum": 1,
+        "managedLedgerNumSchedulerThreads": 4,
+        "managedLedgerDefaultMarkDeleteRateLimit": 0.1,
+        "bookkeeperClientMinNumRacksPerWriteQuorum": 1,
+        "bookkeeperClientReorderReadSequenceEnabled": "false",
+        "topicOrderedExecutorThreadNum": 8,
+        "loadBalancerEnabled": "false",
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "nettyMaxFrameSizeBytes": 5253120,
+        "flushInterval": 60000,
+        "journalMaxGroupWaitMSec": 1,
+        "journalSyncData": "true" if journal_sync else "false",
+        "diskUsageThreshold": 0.99,
+        "diskUsageWarnThreshold": 0.99,
+        "allowLoopback": "true",
+        "allowEphemeralPorts": "true",
+        "listeningInterface": "lo",
+        "gcWaitTime": 300000,
+    }
+
+
+def _wait(ready: Callable[[], bool], began: float, process: subprocess.Popen[bytes], log: Path, name: str) -> float:
+    """Seconds from `began` until `ready`; raises `StartFailed`."""
+    while not ready():
+        if process.poll() is not None:
+            raise StartFailed(f"{name} ended with code {process.returncode}; its log ends with:\n{tail(log)}")
+        if time.monotonic() - began > START_TIMEOUT_S:
+            raise StartFailed(f"{name} did not serve within {START_TIMEOUT_S:.0f} s; its log ends with:\n{tail(log)}")
+        time.sleep(POLL_S)
+    return time.monotonic() - began
+
+
+def _answers_connect(port: int) -> bool:
+    try:
+        with Conversation(port, timeout_s=5.0):
+            return True
+    except OSError:
+        return False
+
+
+def _is_healthy(http_port: int) -> bool:
+    return _status(http_port, "/admin/v2/brokers/health") == 200
+
+
+def _status(http_port: int, path: str) -> int | None:
+    try:
+        return _request(http_port, path)[0]
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def _request(http_port: int, path: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(HOST, http_port, timeout=30.0)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,188 @@
+"""What is measured on both brokers, on one that was just started, in an order in which no row disturbs the next.
+
+A measurement takes a running broker and returns one value per row. Knows pulsar-perf; does not know which broker it is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import pulsar  # type: ignore[import-untyped]
+from contestant import Contestant, RequestFailed, Running
+from perf import INTERVAL_S, Perf, PerfFailed
+
+PRODUCE = ("-s", "1024", "-r", "1000000")  # a rate nobody reaches
+OUTSTANDING_UNBATCHED = ("-o", "1000")  # without a limit pulsar-perf drowns any broker
+OUTSTANDING_BATCHED = ("-o", "10000")
+SUBSCRIPTION = "bench"
+CONSUME_RATE_MIN = 10_000  # slower is a failure
+CONSUME_SKIPPED = 0.25  # of the backlog
+CONSUME_SAMPLES_MIN = 5
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long the runs are."""
+
+    produce_s: int  # with the ten seconds that are thrown away
+    latency_s: int
+    latency_warmup_s: int
+    backlog_messages: int
+    settle_s: float
+    starts: int
+
+
+FULL = Effort(
+    produce_s=3 * INTERVAL_S + 1,
+    latency_s=40,
+    latency_warmup_s=10,
+    backlog_messages=5_000_000,
+    settle_s=10.0,
+    starts=5,
+)
+QUICK = Effort(
+    produce_s=2 * INTERVAL_S + 1,
+    latency_s=15,
+    latency_warmup_s=5,
+    backlog_messages=2_000_000,
+    settle_s=3.0,
+    starts=3,
+)
+
+
+def memory(broker: Running, perf: Perf, effort: Effort) -> Values:
+    time.sleep(effort.settle_s)  # what the start left behind is cleaned up
+    return {"memory": broker.memory_mb()}
+
+
+def latency(broker: Running, perf: Perf, effort: Effort) -> Values:
+    figures = perf.produce(
+        broker,
+        topic("latency"),
+        *("-s", "1024", "-r", "1000", "-time", str(effort.latency_s), "--warmup-time", str(effort.latency_warmup_s)),
+        limit_s=effort.latency_s,
+    )
+    return {"latency-p50": figures.latency_p50_ms, "latency-p99": figures.latency_p99_ms}
+
+
+def publish_unbatched(broker: Running, perf: Perf, effort: Effort) -> Values:
+    figures = perf.produce(
+        broker,
+        topic("unbatched"),
+        *(*PRODUCE, *OUTSTANDING_UNBATCHED, "-db", "-time", str(effort.produce_s)),
+        limit_s=effort.produce_s,
+    )
+    return {"publish-unbatched": figures.warm_rate}
+
+
+def publish_batched(broker: Running, perf: Perf, effort: Effort) -> Values:
+    figures = perf.produce(
+        broker,
+        topic("batched"),
+        *(*PRODUCE, *OUTSTANDING_BATCHED, "-time", str(effort.produce_s)),
+        limit_s=effort.produce_s,
+    )
+    return {"publish-batched": figures.warm_rate}
+
+
+def consume(broker: Running, perf: Perf, effort: Effort) -> Values:
+    """A backlog is published under a subscription that exists already, then read to its end by its first consumer.
+
+    pulsar-perf reports every ten seconds, which is too coarse for a backlog that is gone in less than twenty: the
+    broker's own counter of the topic is read meanwhile, and what pulsar-perf received in the end must agree with it.
+    """
+    name = topic("consumed")
+    backlog = effort.backlog_messages
+    limit_s = backlog / CONSUME_RATE_MIN
+    subscribe(broker, name)
+    perf.produce(broker, name, *PRODUCE, *OUTSTANDING_BATCHED, "-m", str(backlog), limit_s=limit_s)
+    samples: list[Sample] = []
+
+    def all_delivered() -> bool:
+        samples.append(delivered(broker, name))
+        return samples[-1].messages >= backlog
+
+    figures = perf.consume(broker, name, "-ss", SUBSCRIPTION, "-sp", "Earliest", limit_s=limit_s, enough=all_delivered)
+    if figures.messages < 0.99 * backlog:
+        raise PerfFailed(
+            f"pulsar-perf received {figures.messages:,} of the {backlog:,} messages that the broker counted"
+        )
+    return {"consume": rate_between(samples, backlog)}
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    at_s: float
+    messages: int
+
+
+def delivered(broker: Running, name: str) -> Sample:
+    """How many messages of a topic went to consumers by now."""
+    before = time.monotonic()
+    stats = broker.get(f"/admin/v2/{name.replace('://', '/')}/stats")
+    return Sample((before + time.monotonic()) / 2, int(stats["msgOutCounter"]))
+
+
+def rate_between(samples: Sequence[Sample], backlog: int) -> float:
+    """Messages per second from a quarter of the backlog on, when the consumer's code is compiled, to its end."""
+    counted = [each for each in samples if each.messages >= backlog * CONSUME_SKIPPED]
+    if len(counted) < CONSUME_SAMPLES_MIN or counted[-1].messages == counted[0].messages:
+        raise PerfFailed(
+            f"only {len(counted)} looks at a backlog of {backlog:,} messages before it was read, "
+            f"at least {CONSUME_SAMPLES_MIN} are needed"
+        )
+    return (counted[-1].messages - counted[0].messages) / (counted[-1].at_s - counted[0].at_s)
+
+
+Measure = Callable[[Running, Perf, Effort], Values]
+
+# In this order: memory first, while nothing has been published.
+ON_A_RUNNING_BROKER: dict[str, Measure] = {
+    "memory": memory,
+    "latency": latency,
+    "publish-unbatched": publish_unbatched,
+    "publish-batched": publish_batched,
+    "consume": consume,
+}
+
+WITHOUT_PERF = frozenset(("start", "memory"))
+
+
+def topic(name: str) -> str:
+    return f"persistent://public/default/bench-{name}"
+
+
+def subscribe(broker: Running, name: str) -> None:
+    """Makes the subscription and leaves, so that what is published from now on is kept for it."""
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        client.subscribe(name, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest).close()
+    finally:
+        client.close()
+
+
+def measure_round(
+    contestant: Contestant,
+    perf: Perf,
+    effort: Effort,
+    rows: Iterable[str],
+    say: Callable[[str], None],
+    fail: Callable[[str], None],
+) -> Values:
+    """All wanted rows on one freshly started broker. A row that fails is reported and left out."""
+    with contestant.started() as broker:
+        say(f"{contestant.name}: serves after {broker.binary_s:.2f} s, HTTP after {broker.http_s:.2f} s")
+        values = {"start-binary": broker.binary_s, "start-http": broker.http_s}
+        for row in rows:
+            try:
+                found = ON_A_RUNNING_BROKER[row](broker, perf, effort)
+            except (PerfFailed, RequestFailed, pulsar.PulsarException) as error:
+                fail(f"{contestant.name}, {row}: {error or type(error).__name__}")
+                continue
+            values |= found
+            say(f"{contestant.name}: {', '.join(f'{key} {value:,.1f}' for key, value in found.items())}")
+    return values

@@ -1,0 +1,211 @@
+"""The table of a benchmark: which lines it has, what each should reach, how it is printed and saved.
+
+Knows nothing of how the samples came about. A `Metric` is one value of both brokers, a `Series` is values of Magnetar
+alone at growing sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+
+Samples = Mapping[str, Sequence[float]]
+Points = Sequence[tuple[int, float]]  # a size and the value there, by size
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One comparable quantity. `reached` gets Magnetar's value and the ratio, above 1 where Magnetar is better."""
+
+    key: str
+    title: str
+    unit: str
+    format: str
+    more_is_better: bool
+    wanted: str
+    reached: Callable[[float, float | None], bool | None]
+
+    def ratio(self, apache: float, magnetar: float) -> float:
+        better, worse = (magnetar, apache) if self.more_is_better else (apache, magnetar)
+        return better / worse if worse else float("inf")
+
+    def show(self, value: float) -> str:
+        return f"{value:{self.format}} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One quantity at several sizes; its samples are under "key size"."""
+
+    key: str
+    title: str  # with {} for the sizes
+    unit: str
+    format: str
+    wanted: str
+    reached: Callable[[Points], bool | None]
+
+    def points(self, samples: Samples) -> list[tuple[int, float]]:
+        start = f"{self.key} "
+        return sorted(
+            (int(key.removeprefix(start)), median(each)) for key, each in samples.items() if key.startswith(start)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of the table; `ok` is None where nothing is wanted or it could not be compared."""
+
+    metric: str
+    apache: str
+    magnetar: str
+    ratio: str
+    wanted: str
+    ok: bool | None
+
+
+def _at_most(limit: float) -> Callable[[float, float | None], bool | None]:
+    return lambda value, _: value <= limit
+
+
+def _ratio_at_least(limit: float) -> Callable[[float, float | None], bool | None]:
+    return lambda _, ratio: None if ratio is None else round(ratio, 2) >= limit  # as it is shown
+
+
+def _idle_memory(value: float, ratio: float | None) -> bool | None:
+    if value >= 80:
+        return False
+    return None if ratio is None else ratio >= 20
+
+
+def _anything(value: float, ratio: float | None) -> bool | None:
+    return None
+
+
+def linear(points: Points, slack: float) -> bool | None:
+    """Whether it is not steeper at the end than at the beginning, but for a quarter and an amount for noise."""
+    if len(points) < 3:
+        return None
+    (first, at_first), (middle, at_middle), (last, at_last) = points[0], points[-2], points[-1]
+    slope = max(0.0, (at_middle - at_first) / (middle - first))
+    return at_last - at_middle <= 1.25 * slope * (last - middle) + slack
+
+
+def _memory_is_linear(points: Points) -> bool | None:
+    return linear([(size, size * each_kb) for size, each_kb in points], slack=4096)
+
+
+def _start_is_linear(points: Points) -> bool | None:
+    return linear(points, slack=0.05)
+
+
+def _does_not_grow(points: Points) -> bool | None:
+    return None if len(points) < 2 else points[-1][1] <= points[0][1] + BACKLOG_SLACK_MB
+
+
+BACKLOG_SLACK_MB = 24  # half a write buffer of storage: how far two means of the same fill level were seen apart
+
+METRICS = (
+    Metric("start-binary", "start until the binary port serves", "s", ".2f", False, "at most 0.5 s", _at_most(0.5)),
+    Metric("start-http", "start until HTTP is healthy", "s", ".2f", False, "at most 1.0 s", _at_most(1.0)),
+    Metric("memory", "memory when idle (PSS)", "MB", ",.1f", False, "20 times less, under 80 MB", _idle_memory),
+    Metric(
+        "publish-unbatched", "publish 1 KB unbatched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)
+    ),
+    Metric(
+        "publish-batched", "publish 1 KB batched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)
+    ),
+    Metric("consume", "consume a backlog of 1 KB", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)),
+    Metric("latency-p50", "publish latency p50 at 1,000 msg/s", "ms", ".2f", False, "", _anything),
+    Metric("latency-p99", "publish latency p99 at 1,000 msg/s", "ms", ".2f", False, "not higher", _ratio_at_least(1.0)),
+)
+
+SERIES = (
+    Series("topics-memory", "memory per idle topic of {}", "KB", ".1f", "linear", _memory_is_linear),
+    Series("topics-start", "start after a restart with {} topics", "s", ".2f", "linear", _start_is_linear),
+    Series(
+        "backlog-memory",
+        "memory with a backlog of {} messages",
+        "MB",
+        ",.0f",
+        f"does not grow (within {BACKLOG_SLACK_MB} MB)",
+        _does_not_grow,
+    ),
+)
+
+AFTERWARDS = Metric("backlog-first", "first 100 messages of that backlog", "ms", ",.1f", False, "served", _anything)
+
+
+def compare(apache: Samples, magnetar: Samples) -> list[Line]:
+    """A line for everything that was measured, from the medians of all rounds."""
+    lines = [_compared(metric, apache, magnetar) for metric in METRICS]
+    lines += [_alone(series, magnetar) for series in SERIES]
+    lines.append(_compared(AFTERWARDS, apache, magnetar))
+    return [line for line in lines if line is not None]
+
+
+def _compared(metric: Metric, apache: Samples, magnetar: Samples) -> Line | None:
+    theirs = median(apache[metric.key]) if apache.get(metric.key) else None
+    ours = median(magnetar[metric.key]) if magnetar.get(metric.key) else None
+    if theirs is None and ours is None:
+        return None
+    ratio = metric.ratio(theirs, ours) if theirs is not None and ours is not None else None
+    return Line(
+        metric=metric.title,
+        apache="-" if theirs is None else metric.show(theirs),
+        magnetar="-" if ours is None else metric.show(ours),
+        ratio="-" if ratio is None else f"{ratio:.2f}",
+        wanted=metric.wanted,
+        ok=None if ours is None else metric.reached(ours, ratio),
+    )
+
+
+def _alone(series: Series, magnetar: Samples) -> Line | None:
+    points = series.points(magnetar)
+    if not points:
+        return None
+    return Line(
+        metric=series.title.format(" / ".join(_size(size) for size, _ in points)),
+        apache="-",
+        magnetar=f"{' / '.join(f'{value:{series.format}}' for _, value in points)} {series.unit}",
+        ratio="-",
+        wanted=series.wanted,
+        ok=series.reached(points),
+    )
+
+
+def _size(size: int) -> str:
+    return f"{size // 1_000_000}M" if size >= 1_000_000 and size % 1_000_000 == 0 else f"{size:,}"
+
+
+_HEAD = ("metric", "Apache Pulsar", "Magnetar", "ratio", "wanted", "")
+_VERDICT = {True: "ok", False: "miss", None: ""}
+
+
+def render(lines: Iterable[Line]) -> str:
+    """The table as Markdown, aligned so that it reads well in a terminal too."""
+    cells = [_HEAD]
+    cells += [(line.metric, line.apache, line.magnetar, line.ratio, line.wanted, _VERDICT[line.ok]) for line in lines]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    to_the_right = (False, True, True, True, False, False)
+
+    def row_of(row: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(row, widths, to_the_right, strict=True)
+        )
+        return f"| {' | '.join(padded)} |"
+
+    ends = (":" if right else "-" for right in to_the_right)
+    rule = "|".join("-" * (width + 1) + end for width, end in zip(widths, ends, strict=True))
+    return "\n".join((row_of(cells[0]), f"|{rule}|", *map(row_of, cells[1:])))
+
+
+def as_page(lines: Iterable[Line], setting: Mapping[str, str], command: str) -> str:
+    """A piece of Markdown for a README: the table, how it came about and the command that does it again."""
+    facts = "\n".join(f"- {key}: {value}" for key, value in setting.items())
+    return f"{render(lines)}\n\nMeasured by `{command}`; a ratio above 1 means that Magnetar is better.\n\n{facts}\n"
+
+
+def as_data(lines: Iterable[Line]) -> list[dict[str, object]]:
+    return [asdict(line) for line in lines]
