@@ -198,6 +198,7 @@ def test_stats(admin: Admin) -> None:
     assert publisher["producerName"] == "p" and publisher["producerId"] == 7
     assert publisher["accessMode"] == "Shared" and publisher["metadata"] == {"app": "test"}
     assert publisher["connectedSince"] == "2023-11-14T22:13:20.000Z"
+    assert publisher["clientVersion"] == "Test-Client-1.0"
 
     subscription = stats["subscriptions"]["s"]
     assert subscription["type"] == "Shared" and subscription["isDurable"] and subscription["durable"]

@@ -28,6 +28,7 @@ class Client:
     def __init__(self, address: str = "10.0.0.1:5000") -> None:
         self.writable = True
         self.address = address
+        self.client_version = "test"
         self.receipted: list[Receipt] = []
         self.errors: list[MagnetarError] = []
         self.delivered: list[tuple[str, Delivery]] = []

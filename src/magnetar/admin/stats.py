@@ -23,14 +23,18 @@ class PublisherStats(msgspec.Struct, rename="camel", kw_only=True):
     access_mode: str
     address: str
     connected_since: str
+    client_version: str
     metadata: dict[str, str]
     average_msg_size: float = 0.0
+    msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
 
 
 class ConsumerStats(msgspec.Struct, rename="camel", kw_only=True):
     consumer_name: str
     address: str
     connected_since: str
+    client_version: str
     available_permits: int
     unacked_messages: int
     blocked_consumer_on_unacked_msgs: bool
@@ -176,6 +180,9 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
         access_mode=producer.access_mode.name,
         address=producer.peer.address,
         connected_since=_time(producer.connected_at_ms),
+        client_version=producer.peer.client_version,
+        msg_rate_in=producer.rates[0],
+        msg_throughput_in=producer.rates[1],
         metadata=producer.metadata,
         average_msg_size=_average(producer.bytes_in, producer.messages_in),
     )
@@ -221,6 +228,7 @@ def _consumer_stats(consumer: Consumer) -> ConsumerStats:
         consumer_name=consumer.name,
         address=consumer.peer.address,
         connected_since=_time(consumer.connected_at_ms),
+        client_version=consumer.peer.client_version,
         available_permits=consumer.permits,
         unacked_messages=consumer.unacked,
         blocked_consumer_on_unacked_msgs=consumer.is_blocked,

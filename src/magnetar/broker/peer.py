@@ -23,6 +23,7 @@ Delivery = tuple[int, int, int | None, bytes]
 class Peer(Protocol):
     writable: bool
     address: str
+    client_version: str
 
     def receipts(self, producer: Producer, receipts: Sequence[Receipt]) -> None: ...
 

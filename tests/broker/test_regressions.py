@@ -1,0 +1,157 @@
+"""Bugs that the simulation or the crash test found, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.broker.commit import Commits
+from magnetar.storage.api import Batch
+from magnetar.storage.memory import MemoryStorage
+
+from .world import START_MS, Client, SubscriptionType, World
+
+SHARED, EXCLUSIVE = SubscriptionType.Shared, SubscriptionType.Exclusive
+FAILOVER, KEY_SHARED = SubscriptionType.Failover, SubscriptionType.Key_Shared
+
+# Four bytes of metadata that are no protobuf. Its sizes hold, so it is stored like anything else.
+JUNK = b"\x00\x00\x00\x04\xff\xff\xff\xffpayload"
+
+
+class Nothing:
+    def store(self, batch: Batch) -> None:
+        pass
+
+
+@pytest.mark.parametrize("is_durable", [True, False])
+def test_commits_are_not_idle_while_a_group_is_being_written_or_waits_for_a_sync(is_durable: bool) -> None:
+    """Replies said in that moment were lost by a crash."""
+    storage = MemoryStorage()
+    commits = Commits(storage)
+    if is_durable:
+        commits.batch()
+    commits.touch(Nothing())
+    group = commits.take()
+    assert group is not None
+    assert not commits.idle
+    storage.write(group.batch)
+    group.complete()
+    assert commits.idle is is_durable  # what was written without a sync is not safe yet
+
+
+def test_a_delayed_message_whose_hour_came_before_a_restart_is_delivered() -> None:
+    world = World()
+    world.topic()
+    world.consumer(permits=0)
+    world.publish(deliver_at_ms=START_MS + 1000)
+    world.publish(deliver_at_ms=START_MS + 3_600_000)
+    world.advance(seconds=2)  # the first is due now, and nobody takes it
+    again = world.restart()
+    again.consumer()
+    assert again.client.take() == [0]
+    again.advance(hours=2)
+    assert again.client.take() == [1]
+
+
+@pytest.mark.parametrize("per", ["PerConsumer", "PerSubscription"])
+def test_a_look_ahead_of_zero_is_no_limit(per: str) -> None:
+    world = World(**{f"keySharedLookAheadMsgInReplayThreshold{per}": 0})
+    world.publish(3, keys=["a", "b"])
+    world.consumer(type=KEY_SHARED)
+    assert world.client.take() == [0, 1, 2]
+
+
+def test_key_shared_loses_nothing_when_the_subscription_reaches_its_limit() -> None:
+    world = World(maxUnackedMessagesPerSubscription=2)
+    world.publish(4, keys=["a", "b", "c", "d"])
+    world.consumer(type=KEY_SHARED)
+    taken = world.client.take()
+    assert len(taken) == 2
+    for entry_id in taken:
+        world.subscription().ack(entry_id)
+    world.settle()
+    assert sorted(taken + world.client.take()) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED])
+def test_others_go_on_when_the_consumer_leaves_that_had_filled_the_limit(type: SubscriptionType) -> None:
+    world = World(maxUnackedMessagesPerSubscription=2)
+    world.publish(2, keys=["a"])
+    greedy, other = world.consumer(type=type, name="greedy"), Client()
+    assert world.client.take() == [0, 1]
+    world.consumer(type=type, name="other", client=other)
+    world.topic().remove_consumer(greedy)
+    world.settle()
+    assert other.take() == [0, 1]
+
+
+def test_metadata_that_cannot_be_read_holds_up_nobody() -> None:
+    world = World()
+    world.consumer("by-key", type=KEY_SHARED, client=(by_key := Client()))
+    world.consumer("shared", client=(shared := Client()))
+    world.publish()
+    producer = world.producer(name="vandal")
+    world.topic().publish(producer, [(0, 0, 1, JUNK, False, False)])
+    world.publish()
+    assert by_key.take() == [0, 1, 2]
+    assert shared.take() == [0, 1, 2]
+    assert world.topic().log.first_published_from(START_MS) == 0
+
+
+def test_the_end_of_a_topic_is_announced_when_it_is_durable_and_read() -> None:
+    world = World()
+    consumer = world.consumer()
+    producer = world.producer()
+    world.topic().publish(producer, [(0, 0, 1, JUNK, False, False)])
+    world.topic().terminate()
+    world.broker.pump()
+    assert world.client.ended == []
+    world.settle()
+    assert world.client.take() == [0]
+    assert world.client.ended == []
+    world.subscription().ack(0)
+    world.settle()
+    assert world.client.ended == [consumer.name]
+
+
+def test_an_ack_that_comes_after_everything_was_given_back() -> None:
+    world = World()
+    world.publish(3)
+    consumer = world.consumer(type=EXCLUSIVE)
+    world.client.writable = False
+    world.subscription().redeliver(consumer, None)
+    world.subscription().ack(0)
+    world.broker.invariants()
+    world.client.writable = True
+    world.client.take()
+    world.subscription().flow(consumer, 10)
+    world.settle()
+    assert world.client.take() == [1, 2]
+
+
+@pytest.mark.parametrize("target", [0, 1])
+def test_a_seek_takes_back_acks_that_were_stored_before_the_last_ones(target: int) -> None:
+    """They stayed on disk when the cursor had passed them and come back within one group: lost after a crash."""
+    world = World()
+    world.publish(4)
+    world.consumer()
+    world.subscription().ack(2)
+    world.settle()  # entry 2 has a key of its own now
+    world.subscription().ack(0)
+    world.subscription().ack(1)
+    world.subscription().seek(target)
+    world.settle()
+    again = world.restart()
+    again.consumer()
+    assert again.client.take() == [0, 1, 2, 3][target:]
+
+
+def test_the_former_active_consumer_leaves_while_its_successor_waits() -> None:
+    world = World(activeConsumerFailoverDelayTimeMillis=1000)
+    world.publish(3)
+    former = world.consumer(type=FAILOVER, name="former", priority=1, client=(old := Client()))
+    assert old.take() == [0, 1, 2]
+    world.consumer(type=FAILOVER, name="successor", priority=0, client=(new := Client()))
+    world.topic().remove_consumer(former)
+    world.broker.invariants()  # what it held was in no place
+    world.advance(seconds=2)
+    assert new.take() == [0, 1, 2]
