@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 
 from magnetar.broker.commit import Commits
+from magnetar.session.session import Address, Session
 from magnetar.storage.api import Batch
 from magnetar.storage.memory import MemoryStorage
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import encode_frame_with_blob
+from magnetar.wire.metadata import build_blob
 
 from .world import START_MS, Client, SubscriptionType, World
 
 SHARED, EXCLUSIVE = SubscriptionType.Shared, SubscriptionType.Exclusive
 FAILOVER, KEY_SHARED = SubscriptionType.Failover, SubscriptionType.Key_Shared
+
+Command = pb.BaseCommand
 
 # Four bytes of metadata that are no protobuf. Its sizes hold, so it is stored like anything else.
 JUNK = b"\x00\x00\x00\x04\xff\xff\xff\xffpayload"
@@ -155,3 +161,18 @@ def test_the_former_active_consumer_leaves_while_its_successor_waits() -> None:
     world.broker.invariants()  # what it held was in no place
     world.advance(seconds=2)
     assert new.take() == [0, 1, 2]
+
+
+def test_a_batch_of_more_messages_than_compressed_bytes() -> None:
+    world = World()
+    session = Session(world.broker, Address("10.0.0.1:5000", "", ""), lambda: None, lambda: None)
+    blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"well compressed")
+    for command, payload in (
+        (Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="test")), b""),
+        (Command(type=Command.PRODUCER, producer=pb.CommandProducer(topic="t", producer_id=1, request_id=1)), b""),
+        (Command(type=Command.SEND, send=pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1000)), blob),
+    ):
+        session.receive(encode_frame_with_blob(command, payload))
+    world.settle()
+    assert world.topic().log.header(0) is not None
+    assert world.topic().messages_in == 1000

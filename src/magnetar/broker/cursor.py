@@ -119,7 +119,7 @@ class Cursor:
     def reset(self, mark_delete: int) -> None:
         """Forgets everything above and below: the subscription starts again after `mark_delete`."""
         # What is on disk may be more than what memory still knows: an ack not stored yet may have passed it.
-        self._changed.update(self._stored, self.acked, self.partial, self.counts)
+        self._changed.update(self._stored.to_array(), self.acked.to_array(), self.partial, self.counts)
         self.acked.clear()
         self.partial.clear()
         self.counts.clear()
