@@ -57,11 +57,8 @@ class Committer:
             groups.append(group)
         if groups:
             self._work.put(groups)
-            return
-        self._busy = False
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            _finish(waiter)
+        else:
+            self._busy = False
 
     def _run(self) -> None:
         while (groups := self._work.get()) is not None:
@@ -76,10 +73,14 @@ class Committer:
             self._loop.call_soon_threadsafe(self._done, groups)
 
     def _done(self, groups: list[Group]) -> None:
+        self._next()  # first, so that the disk works while the loop says what is durable
         for group in groups:
             group.complete()
         self._on_commit()
-        self._next()
+        if not self._busy:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                _finish(waiter)
 
     def _fail(self, error: Exception) -> None:
         self._failure = error
@@ -105,7 +106,7 @@ class Committer:
         if self._busy and self._failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
-            await waiter
+            await asyncio.wait([waiter])  # a failure on the way is reported by `on_failure`, not here
         self._commits.on_work = lambda: None
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
