@@ -7,7 +7,7 @@ ever read. Each entry carries how many bytes were published before it, so the si
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from magnetar.broker import keys
 from magnetar.storage.api import Batch, Space, Storage
@@ -15,6 +15,8 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 # entry id, messages, deliver at ms (0: at once), blob
 Entry = tuple[int, int, int, bytes]
+# the same before it has an id
+NewEntry = tuple[int, int, bytes]
 
 _unpack_header = keys.ENTRY_HEADER.unpack_from
 _pack_key = keys.entry
@@ -73,16 +75,17 @@ class Log:
             self.last = self.first - 1
         self.confirmed = self.last
 
-    def append(self, batch: Batch, now_ms: int, messages: int, deliver_at_ms: int, blob: bytes, *, keep: bool) -> int:
-        """Adds an entry to `batch`; with `keep` it also stays in memory for those who read at the tail."""
-        entry_id = self.last = self.last + 1
-        batch.put_entry(
-            _pack_key(self.topic_id, entry_id), _pack_header(messages, now_ms, self.size, deliver_at_ms) + blob
-        )
-        self.size += len(blob)
-        if keep:
-            self._cache.add(self._tail, (entry_id, messages, deliver_at_ms, blob))
-        return entry_id
+    def append(self, batch: Batch, now_ms: int, new: Iterable[NewEntry], *, keep: bool) -> None:
+        """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for those at the tail."""
+        # The hot path: one tight loop, locals only.
+        put, topic_id, last, size = batch.put_entry, self.topic_id, self.last, self.size
+        for messages, deliver_at_ms, blob in new:
+            last += 1
+            put(_pack_key(topic_id, last), _pack_header(messages, now_ms, size, deliver_at_ms) + blob)
+            size += len(blob)
+            if keep:
+                self._cache.add(self._tail, (last, messages, deliver_at_ms, blob))
+        self.last, self.size = last, size
 
     def read(self, start: int, limit: int, size_max: int) -> list[Entry]:
         """Up to `limit` confirmed entries from `start` on, about `size_max` bytes, at least one if there is one."""

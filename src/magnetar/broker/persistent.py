@@ -10,7 +10,7 @@ from magnetar.broker import keys, record
 from magnetar.broker.cursor import Cursor
 from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.delayed import DelayedIndex
-from magnetar.broker.log import Log
+from magnetar.broker.log import Log, NewEntry
 from magnetar.broker.peer import Receipt
 from magnetar.broker.policies import Policies, QuotaPolicy
 from magnetar.broker.producer import Producer
@@ -73,15 +73,31 @@ class PersistentTopic(Topic):
             for publish in publishes:
                 producer.peer.send_error(producer, publish[0], error)
             return
-        broker, log, deduplication = self.broker, self.log, self.deduplication
-        now_ms, delay_max_ms = broker.now_ms(), broker.settings.delayedDeliveryMaxDelayInMillis
-        group = broker.commits.open()
+        log, now_ms = self.log, self.broker.now_ms()
+        group = self.broker.commits.open()
         group.durable = True
-        batch = group.batch
-        keep = any(subscription.consumers for subscription in self._subscriptions.values())
-        receipts: list[Receipt] = []
+        first, size_before = log.last + 1, log.size
         delayed: list[tuple[int, int]] = []
-        size = messages_in = 0
+        if self.deduplication is None and not any(publish[4] for publish in publishes):
+            new = [(publish[2], 0, publish[3]) for publish in publishes]
+            receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
+        else:
+            new, receipts = self._admit(group.batch, producer, publishes, now_ms)
+            delayed = [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
+        log.append(group.batch, now_ms, new, keep=self._is_read())
+        for deliver_at_ms, entry_id in delayed:
+            self.delayed.add(group.batch, deliver_at_ms, entry_id)
+        group.grow(log.size - size_before)
+        self._count_in(producer, sum(entry[0] for entry in new), log.size - size_before)
+        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
+
+    def _admit(
+        self, batch: Batch, producer: Producer, publishes: Sequence[Publish], now_ms: int
+    ) -> tuple[list[NewEntry], list[Receipt]]:
+        """What is neither a duplicate nor delayed for too long, with the receipts of all that is answered."""
+        deduplication, delay_max_ms = self.deduplication, self.broker.settings.delayedDeliveryMaxDelayInMillis
+        new: list[NewEntry] = []
+        receipts: list[Receipt] = []
         for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
             if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id):
                 receipts.append((sequence_id, highest_id, -1))
@@ -92,19 +108,18 @@ class PersistentTopic(Topic):
                 continue
             if deduplication is not None and deduplication.is_whole(blob, is_chunk):
                 deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
-            entry_id = log.append(batch, now_ms, messages, deliver_at_ms, blob, keep=keep)
-            if deliver_at_ms:
-                self.delayed.add(batch, deliver_at_ms, entry_id)
-                delayed.append((deliver_at_ms, entry_id))
-            receipts.append((sequence_id, highest_id, entry_id))
-            size += len(blob)
-            messages_in += messages
-        group.grow(size)
-        self.messages_in += messages_in
+            receipts.append((sequence_id, highest_id, self.log.last + 1 + len(new)))
+            new.append((messages, deliver_at_ms, blob))
+        return new, receipts
+
+    def _is_read(self) -> bool:
+        return any(subscription.consumers for subscription in self._subscriptions.values())
+
+    def _count_in(self, producer: Producer, messages: int, size: int) -> None:
+        self.messages_in += messages
         self.bytes_in += size
-        producer.messages_in += messages_in
+        producer.messages_in += messages
         producer.bytes_in += size
-        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
 
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
