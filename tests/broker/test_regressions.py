@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from magnetar.broker.commit import Commits
-from magnetar.session.session import Address, Session
+from magnetar.session.handle import Address
+from magnetar.session.session import Session
 from magnetar.storage.api import Batch
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire import schema_pb2 as pb
@@ -60,7 +61,7 @@ def test_a_delayed_message_whose_hour_came_before_a_restart_is_delivered() -> No
 
 @pytest.mark.parametrize("per", ["PerConsumer", "PerSubscription"])
 def test_a_look_ahead_of_zero_is_no_limit(per: str) -> None:
-    world = World(**{f"keySharedLookAheadMsgInReplayThreshold{per}": 0})
+    world = World(None, **{f"keySharedLookAheadMsgInReplayThreshold{per}": 0})
     world.publish(3, keys=["a", "b"])
     world.consumer(type=KEY_SHARED)
     assert world.client.take() == [0, 1, 2]
@@ -161,6 +162,30 @@ def test_the_former_active_consumer_leaves_while_its_successor_waits() -> None:
     world.broker.invariants()  # what it held was in no place
     world.advance(seconds=2)
     assert new.take() == [0, 1, 2]
+
+
+def test_a_clock_that_is_set_back_does_not_prolong_a_hand_over() -> None:
+    world = World(activeConsumerFailoverDelayTimeMillis=1000)
+    world.publish(3)
+    world.consumer(type=FAILOVER, name="former", priority=1)
+    successor = world.consumer(type=FAILOVER, name="successor", priority=0, client=(new := Client()))
+    assert new.take() == []
+    world.clock.advance(hours=-1)
+    world.subscription().flow(successor, 1)
+    world.settle()
+    assert new.take() == [0, 1, 2]
+
+
+def test_a_hand_over_ends_when_everybody_leaves() -> None:
+    world = World(activeConsumerFailoverDelayTimeMillis=1000)
+    world.publish(3)
+    former = world.consumer(type=FAILOVER, name="former", priority=1)
+    successor = world.consumer(type=FAILOVER, name="successor", priority=0)
+    for consumer in (former, successor):
+        world.topic().remove_consumer(consumer)
+    world.client.take()
+    world.consumer(type=EXCLUSIVE)
+    assert world.client.take() == [0, 1, 2]
 
 
 def test_a_batch_of_more_messages_than_compressed_bytes() -> None:

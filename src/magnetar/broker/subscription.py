@@ -125,6 +125,7 @@ class Subscription:
         if not self.consumers:
             self.dispatcher = None
             self.is_blocked = False
+            self._resume_at_ms = 0
             self.rewind()
             return
         if not self.dispatcher.ordered:
@@ -244,8 +245,9 @@ class Subscription:
         if self.dispatcher is None:
             return
         if self._resume_at_ms:
-            if self._topic.broker.now_ms() < self._resume_at_ms:
-                return
+            wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
+            if 0 < wait_ms <= self._settings.activeConsumerFailoverDelayTimeMillis:
+                return  # a longer wait means that the clock was set back, and is over
             self._resume_at_ms = 0
             self.rewind()
         self._topic.wake_delayed()

@@ -1,0 +1,47 @@
+"""A broker in a process of its own that can be killed and started again on the same folder and the same port."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+_START_LINES_MAX = 50
+
+
+class KillableBroker:
+    def __init__(self, data: Path, settings: tuple[str, ...] = ()) -> None:
+        self._data = data
+        self._settings = [word for setting in settings for word in ("--set", setting)]
+        self._process: subprocess.Popen[str] | None = None
+        self._port = self._http_port = 0
+        self.service_url = ""
+
+    def start(self) -> None:
+        """Returns when it serves."""
+        command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._data)]
+        command += ["--port", str(self._port), "--http-port", str(self._http_port), *self._settings]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert self._process.stdout is not None
+        lines = []
+        for line in self._process.stdout:
+            lines.append(line)
+            if line.startswith("ready "):
+                _, self.service_url, http_url = line.split()
+                # The first start chose the ports; clients look for the broker there from now on.
+                self._port, self._http_port = (urlsplit(url).port or 0 for url in (self.service_url, http_url))
+                return
+            if len(lines) > _START_LINES_MAX:
+                break
+        self.kill()
+        raise AssertionError(f"the broker did not start:\n{''.join(lines)}")
+
+    def kill(self) -> None:
+        """SIGKILL: no signal handler, no flush, no goodbye."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None

@@ -1,0 +1,154 @@
+"""Kill -9 under load, several times on the same folder; then count."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from .killable import KillableBroker
+from .load import EXCLUSIVE, PRODUCERS, SHARED, TOPIC, never_acknowledged
+
+_ROOT = Path(__file__).parent.parent.parent
+_ROUNDS = 4
+_SILENCE_MS = 700  # after which a subscription has nothing more to deliver
+
+
+@dataclass(frozen=True)
+class Stored:
+    producer: str
+    number: int
+    position: tuple[int, int, int]
+
+    @property
+    def name(self) -> str:
+        return f"{self.producer}:{self.number}"
+
+
+@contextlib.contextmanager
+def load_on(broker: KillableBroker, folder: Path) -> Iterator[dict[str, Any]]:
+    """The load runs during the block; afterwards the dictionary holds what it was told."""
+    result = folder / "told.json"
+    with (folder / "load.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.crash.load", broker.service_url, str(result)],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        told: dict[str, Any] = {}
+        try:
+            assert process.stdout is not None and process.stdin is not None
+            assert process.stdout.readline() == "running\n"
+            yield told
+            process.communicate(timeout=30)
+            assert process.returncode == 0
+            told.update(json.loads(result.read_text()))
+        finally:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+
+def everything_stored(client: pulsar.Client) -> list[Stored]:
+    reader = client.create_reader(TOPIC, pulsar.MessageId.earliest)
+    stored = []
+    while reader.has_message_available():
+        message = reader.read_next(5000)
+        producer, number = message.data().decode().split(":")
+        message_id = message.message_id()
+        position = (message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
+        stored.append(Stored(producer, int(number), position))
+    reader.close()
+    return stored
+
+
+def everything_delivered(client: pulsar.Client, subscription: str, type: pulsar.ConsumerType) -> list[str]:
+    consumer = client.subscribe(TOPIC, subscription, consumer_type=type)
+    delivered = []
+    with contextlib.suppress(pulsar.Timeout):
+        while True:
+            delivered.append(consumer.receive(_SILENCE_MS).data().decode())
+    consumer.close()
+    return delivered
+
+
+def check_messages(stored: list[Stored], told: dict[str, Any], *, deduplicated: bool) -> None:
+    positions = [message.position for message in stored]
+    assert positions == sorted(set(positions)), "one message per position, in order"
+    by_position = {message.position: message for message in stored}
+    for producer in PRODUCERS:
+        numbers = [message.number for message in stored if message.producer == producer]
+        first_times = sorted(set(numbers), key=numbers.index)
+        assert first_times == sorted(first_times), f"messages of {producer} are out of order"
+        if deduplicated:
+            assert len(numbers) == len(set(numbers)), f"messages of {producer} are there twice"
+        receipts = told["receipts"][producer]
+        assert len(receipts) == told["sent"][producer] > 0
+        there = set(numbers)
+        for number, *position in receipts:
+            assert number in there, f"{producer}:{number} got a receipt and is lost"
+            if position[1] >= 0:  # a duplicate is acknowledged without a position
+                found = by_position[position[0], position[1], position[2]]
+                assert (found.producer, found.number) == (producer, number)
+
+
+def check_shared(stored: list[Stored], told: dict[str, Any], delivered: list[str]) -> None:
+    """What no consumer ever acknowledged is delivered again, all of it."""
+    unacked = {message.name for message in stored} - set(told["shared_acked"])
+    assert any(never_acknowledged(name.encode()) for name in unacked)
+    assert unacked <= set(delivered), f"never acknowledged, never delivered: {sorted(unacked - set(delivered))[:10]}"
+
+
+def check_exclusive(stored: list[Stored], told: dict[str, Any], delivered: list[str]) -> None:
+    """Nothing was skipped on the way, and the cursor is not past the last cumulative acknowledgement."""
+    highest = dict.fromkeys(PRODUCERS, -1)
+    for name in told["exclusive_received"]:
+        producer, number = name.split(":")
+        assert int(number) <= highest[producer] + 1, f"{name} was received after {highest[producer]}"
+        highest[producer] = max(highest[producer], int(number))
+    names = [message.name for message in stored]
+    last = max(index for index, name in enumerate(names) if name == told["exclusive_acked"])
+    rest = names[last + 1 :]
+    assert delivered[len(delivered) - len(rest) :] == rest, (
+        "what came after the last acknowledgement came again, in order"
+    )
+
+
+@pytest.mark.parametrize("deduplicated", [True, False], ids=["deduplicated", "plain"])
+def test_kill_under_load(tmp_path: Path, deduplicated: bool) -> None:
+    moments = random.Random()
+    broker = KillableBroker(tmp_path / "data", (f"brokerDeduplicationEnabled={str(deduplicated).lower()}",))
+    broker.start()
+    try:
+        with load_on(broker, tmp_path) as told:
+            for _ in range(_ROUNDS):
+                time.sleep(moments.uniform(0.5, 1.5))
+                broker.kill()
+                broker.start()
+            time.sleep(0.5)
+        broker.kill()
+        broker.start()
+        assert told["failures"] == []
+        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        with contextlib.closing(client):
+            stored = everything_stored(client)
+            check_messages(stored, told, deduplicated=deduplicated)
+            check_shared(stored, told, everything_delivered(client, SHARED, pulsar.ConsumerType.Shared))
+            check_exclusive(stored, told, everything_delivered(client, EXCLUSIVE, pulsar.ConsumerType.Exclusive))
+    finally:
+        broker.kill()

@@ -1,0 +1,410 @@
+"""What the broker may say and do: a model of every subscription, and a check of everything that goes over the wire.
+
+The model knows acknowledgements, redelivery counts and what is in flight. It is compared with the broker after every
+step, so a deviation is found where it happens; what goes to clients is compared with what is durable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.policies import QuotaPolicy
+from magnetar.broker.producer import Producer
+from magnetar.broker.subscription import Subscription
+from magnetar.session.consuming import signed
+from magnetar.session.handle import ConsumerHandle, State, bits_of, request_id_of
+from magnetar.wire import schema_pb2 as pb
+
+from .failure import expect
+from .snapshot import Place, place_of
+
+if TYPE_CHECKING:
+    from .client import Connection
+    from .world import World
+
+Command = pb.BaseCommand
+Speaker = tuple[ConsumerHandle, list[int]]  # a consumer, and the entries it holds
+_ORDERED = (SubscriptionType.Exclusive, SubscriptionType.Failover)
+_NO_ENTRY = (1 << 64) - 1
+_TERMINATED = 15
+_WAITS_FOR_THE_DISK = (
+    Command.SUCCESS,
+    Command.PRODUCER_SUCCESS,
+    Command.ACK_RESPONSE,
+    Command.PARTITIONED_METADATA_RESPONSE,
+)
+
+
+class Model:
+    """One subscription as it should be."""
+
+    def __init__(self, place: Place) -> None:
+        self.id = place.id
+        self.mark = place.mark
+        self.acked = set(place.acked)
+        self.partial = dict(place.partial)
+        self.counts = dict(place.counts)
+        self.in_flight: dict[int, Consumer] = {}
+        self.delivered: set[int] = set()  # since the last look
+        self.end_was_said = False
+
+    def is_acked(self, entry: int) -> bool:
+        return entry <= self.mark or entry in self.acked
+
+    def ack(self, entry: int) -> None:
+        if not self.is_acked(entry):
+            self.acked.add(entry)
+            self.partial.pop(entry, None)
+            self.counts.pop(entry, None)
+            self._normalize()
+
+    def ack_part(self, entry: int, open_bits: int, messages: int) -> None:
+        everything = (1 << messages) - 1
+        still_open = self.partial.get(entry, everything) & open_bits & everything
+        if not still_open:
+            self.ack(entry)
+        elif still_open != everything and not self.is_acked(entry):
+            self.partial[entry] = still_open
+
+    def ack_up_to(self, entry: int) -> None:
+        if entry > self.mark:
+            self.mark = entry
+            self.acked = {e for e in self.acked if e > entry}
+            self.partial = {e: bits for e, bits in self.partial.items() if e > entry}
+            self.counts = {e: n for e, n in self.counts.items() if e > entry}
+            self._normalize()
+
+    def reset(self, mark: int) -> None:
+        self.mark = mark
+        self.end_was_said = False
+        self.acked.clear()
+        self.partial.clear()
+        self.counts.clear()
+
+    def _normalize(self) -> None:
+        while self.mark + 1 in self.acked:
+            self.mark += 1
+            self.acked.remove(self.mark)
+
+    def first_open(self) -> int:
+        """The first position that is neither acknowledged nor in flight."""
+        entry = self.mark + 1
+        while entry in self.acked or entry in self.in_flight:
+            entry += 1
+        return entry
+
+    def place(self) -> Place:
+        return Place(self.id, self.mark, frozenset(self.acked), self.partial, self.counts)
+
+
+class Oracle:
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.models: dict[Subscription, Model] = {}
+        self.receipts: dict[tuple[int, int], bytes] = {}
+        self.ended: set[int] = set()  # ledgers that a consumer was told the end of
+        self._requests: dict[tuple[Connection, int], int] = {}
+        self._sends: dict[Producer, deque[tuple[int, bytes]]] = {}
+        self._permits: dict[Consumer, int] = {}
+
+    def forget_life(self) -> None:
+        self.models.clear()
+        self._requests.clear()
+        self._sends.clear()
+        self._permits.clear()
+
+    # -- what reaches the broker
+
+    def before(self, connection: Connection, command: Command) -> Speaker | None:
+        """The consumer that speaks, and what it holds before the broker has heard it."""
+        body = _words_of_consumer(command)
+        handle = None if body is None else connection.session.consumers.get(body.consumer_id)
+        return None if handle is None else (handle, list(handle.consumer.pending))
+
+    def arrived(self, connection: Connection, command: Command, speaker: Speaker | None) -> None:
+        """The broker has handled the command."""
+        if speaker is not None:
+            self._heard(command, *speaker)
+        request_id = request_id_of(command)
+        if request_id is not None and (command.type != Command.ACK or command.ack.HasField("request_id")):
+            self._requests[connection, request_id] = self._world.steps.decided
+
+    def _heard(self, command: Command, handle: ConsumerHandle, held: list[int]) -> None:
+        subscription, topic = handle.consumer.subscription, handle.topic
+        if not isinstance(subscription, Subscription) or not isinstance(topic, PersistentTopic):
+            return
+        model = self.models.get(subscription)
+        if command.type == Command.FLOW:
+            permits = self._permits.get(handle.consumer, 0)
+            self._permits[handle.consumer] = permits + command.flow.messagePermits
+        elif model is None:
+            return
+        elif command.type == Command.ACK:
+            self._ack(command.ack, topic, subscription, model)
+        elif command.type == Command.SEEK:
+            self._seek(command.seek, topic, subscription, model)
+        else:
+            _give_back(command.redeliverUnacknowledgedMessages, topic, model, held)
+
+    def sending(self, connection: Connection, command: Command, blob: bytes) -> None:
+        """A SEND is about to be handled."""
+        send = command.send
+        handle = connection.session.producers.get(send.producer_id)
+        if handle is not None and handle.is_ready and connection.session.state is State.CONNECTED:
+            self._world.truth.sent[handle.producer.name, send.sequence_id] += 1
+            self._sends.setdefault(handle.producer, deque()).append((send.sequence_id, blob))
+
+    def _ack(self, ack: pb.CommandAck, topic: PersistentTopic, subscription: Subscription, model: Model) -> None:
+        is_cumulative = ack.ack_type == pb.CommandAck.Cumulative
+        if is_cumulative and subscription.type not in _ORDERED:
+            return
+        takes_parts = self._world.settings.acknowledgmentAtBatchIndexLevelEnabled
+        for message_id in ack.message_id:
+            entry = message_id.entryId
+            if message_id.ledgerId != topic.ledger_id:
+                continue
+            if entry > topic.log.confirmed:
+                return
+            open_bits = bits_of(message_id.ack_set)
+            if is_cumulative:
+                model.ack_up_to(entry - 1 if open_bits else entry)
+            if not open_bits:
+                model.ack(entry)
+            elif takes_parts:
+                model.ack_part(entry, open_bits, message_id.batch_size)
+
+    def _seek(self, seek: pb.CommandSeek, topic: PersistentTopic, subscription: Subscription, model: Model) -> None:
+        log = topic.log
+        if seek.HasField("message_id"):
+            target = seek.message_id
+            entry = log.first if signed(target.ledgerId) < topic.ledger_id else log.confirmed + 1
+            if target.ledgerId == topic.ledger_id:
+                entry = min(max(target.entryId, log.first), log.confirmed + 1)
+            model.reset(entry - 1)
+            stored = self._world.truth.entries.get((target.ledgerId, target.entryId))
+            if target.ack_set and stored is not None and log.first <= target.entryId <= log.confirmed:
+                model.ack_part(target.entryId, bits_of(target.ack_set), stored.messages)
+            return
+        entry = subscription.cursor.mark_delete + 1
+        at, before = (self._world.truth.entries.get((topic.ledger_id, e)) for e in (entry, entry - 1))
+        wanted = seek.message_publish_time
+        expect(entry > log.confirmed or (at and at.publish_ms >= wanted), f"seek to {wanted} went to {at}")
+        expect(entry <= log.first or (before and before.publish_ms < wanted), f"seek to {wanted} passed {before}")
+        model.reset(entry - 1)
+
+    # -- what the broker says
+
+    def said(self, connection: Connection, command: Command, blob: bytes | None) -> None:
+        if command.type == Command.MESSAGE:
+            assert blob is not None
+            self._message(connection, command.message, blob)
+        elif command.type == Command.SEND_RECEIPT:
+            self._receipt(connection, command.send_receipt)
+        elif command.type == Command.SEND_ERROR:
+            self._send_error(connection, command.send_error)
+        elif command.type == Command.REACHED_END_OF_TOPIC:
+            self._end_of_topic(connection, command.reachedEndOfTopic.consumer_id)
+        elif command.type in _WAITS_FOR_THE_DISK:
+            self._reply(connection, command)
+
+    def _reply(self, connection: Connection, command: Command) -> None:
+        request_id = request_id_of(command)
+        assert request_id is not None
+        if command.type == Command.ACK_RESPONSE and command.ackResponse.HasField("error"):
+            return
+        needed = self._requests.get((connection, request_id), 0)
+        steps = self._world.steps
+        name = Command.Type.Name(command.type)
+        expect(steps.synced >= needed, f"{name} was said when group {steps.synced} of {needed} was durable")
+
+    def _receipt(self, connection: Connection, receipt: pb.CommandSendReceipt) -> None:
+        handle = connection.session.producers[receipt.producer_id]
+        if handle.producer not in self._sends:
+            return  # a vandal's
+        sequence_id, blob = self._sends[handle.producer].popleft()
+        name = handle.producer.name
+        expect(sequence_id == receipt.sequence_id, f"receipt for {receipt.sequence_id} of {name}, not {sequence_id}")
+        if not isinstance(handle.topic, PersistentTopic):
+            return
+        position = (receipt.message_id.ledgerId, receipt.message_id.entryId)
+        truth = self._world.truth
+        if position[1] == _NO_ENTRY:
+            highest = truth.highest.get((position[0], name), -1)
+            expect(highest >= sequence_id, f"{sequence_id} of {name} called a duplicate, but {highest} is the last one")
+            return
+        stored = truth.entries.get(position)
+        if stored is None:
+            expect(position[1] < handle.topic.log.first, f"receipt for {position}, which is not durable")
+        expect(stored is None or stored.blob == blob, f"receipt for {position}, where something else is stored")
+        self.receipts[position] = blob
+
+    def _send_error(self, connection: Connection, error: pb.CommandSendError) -> None:
+        handle = connection.session.producers.get(error.producer_id)
+        if handle is None or handle.producer not in self._sends:
+            return  # a vandal's
+        waiting = self._sends[handle.producer]
+        if any(sequence_id == error.sequence_id for sequence_id, _ in waiting):
+            expect(error.error == _TERMINATED, f"send error {error.error}: {error.message}")
+            self._sends[handle.producer] = deque(s for s in waiting if s[0] != error.sequence_id)
+
+    def _message(self, connection: Connection, message: pb.CommandMessage, blob: bytes) -> None:
+        handle = connection.session.consumers[message.consumer_id]
+        consumer, topic = handle.consumer, handle.topic
+        subscription = consumer.subscription
+        if not isinstance(topic, PersistentTopic) or not isinstance(subscription, Subscription):
+            return
+        model = self.models.get(subscription)
+        if model is None:
+            model = self.models[subscription] = Model(place_of(subscription))
+        if not subscription.durable and subscription.cursor.mark_delete >= topic.log.first - 1:
+            model.ack_up_to(topic.log.first - 1)  # a reader does not hold up the trimming of its topic
+        entry = message.message_id.entryId
+        what = f"entry {topic.ledger_id}:{entry} to {consumer.name} of {subscription.name} ({subscription.type.name})"
+        expect(message.message_id.ledgerId == topic.ledger_id, f"{what}: the message id has another ledger")
+        stored = self._world.truth.entries.get((topic.ledger_id, entry))
+        expect(stored is not None, f"{what}: it is not durable")
+        assert stored is not None
+        expect(stored.blob == blob, f"{what}: the bytes differ from those stored")
+        expect(connection.session.writable, f"{what}: its transport is full")
+        expect(not model.is_acked(entry), f"{what}: it is acknowledged")
+        expect(not model.end_was_said, f"{what}: the end of the topic was announced before")
+        count = model.counts.get(entry, 0)
+        expect(message.redelivery_count == count, f"{what}: count {message.redelivery_count}, should be {count}")
+        open_bits = bits_of(message.ack_set) if message.ack_set else None
+        expect(open_bits == model.partial.get(entry), f"{what}: open {open_bits}, should be {model.partial.get(entry)}")
+        if subscription.type in _ORDERED:
+            self._check_order(model, consumer, entry, what)
+        else:
+            expect(entry not in model.in_flight, f"{what}: it is in flight already")
+            expect(stored.deliver_at_ms <= self._world.latest_ms, f"{what}: {stored.deliver_at_ms} has not come")
+        if subscription.type is SubscriptionType.Key_Shared:
+            self._check_key_order(topic, model, consumer, entry, stored.key, what)
+        permits = self._permits.get(consumer, 0)
+        expect(permits > 0, f"{what}: it has {permits} permits")
+        self._permits[consumer] = permits - (stored.messages if open_bits is None else open_bits.bit_count())
+        model.in_flight[entry] = consumer
+        model.delivered.add(entry)
+
+    def _check_order(self, model: Model, consumer: Consumer, entry: int, what: str) -> None:
+        if any(holder is not consumer for holder in model.in_flight.values()):
+            model.in_flight.clear()  # handed over: the new active consumer starts with the first open one
+        expect(entry == model.first_open(), f"{what}: {model.first_open()} comes first")
+
+    def _check_key_order(
+        self, topic: PersistentTopic, model: Model, consumer: Consumer, entry: int, key: bytes, what: str
+    ) -> None:
+        if consumer.allow_out_of_order:
+            return
+        truth = self._world.truth
+        for other in truth.by_key[topic.ledger_id, key]:
+            holder = model.in_flight.get(other)
+            expect(holder in (None, consumer), f"{what}: {holder and holder.name} holds {other} of key {key!r}")
+            if other < entry and other >= topic.log.first and holder is None and not model.is_acked(other):
+                is_delayed = truth.entries[topic.ledger_id, other].deliver_at_ms > 0
+                expect(is_delayed, f"{what}: {other} of key {key!r} comes first")
+
+    def _end_of_topic(self, connection: Connection, consumer_id: int) -> None:
+        handle = connection.session.consumers[consumer_id]
+        topic, subscription = handle.topic, handle.consumer.subscription
+        if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription):
+            ledger = topic.ledger_id
+            state = self._world.truth.boundary.before.get(topic.name.full)
+            is_durable = state is not None and state.ledger == ledger and state.is_terminated
+            expect(is_durable, f"the end of {topic.name.full} was announced before it was durable")
+            last = self._world.truth.last_of.get(ledger, -1)
+            expect(topic.log.last == last, f"the end of {topic.name.full} was announced before its last entry")
+            expect(subscription.cursor.holes(last) == 0, "the end of the topic was announced with a backlog")
+            self.ended.add(ledger)
+            self.models[subscription].end_was_said = True
+
+    # -- after every step
+
+    def look(self, *, maintained: bool) -> None:
+        """Compares every subscription with its model. `maintained`: expiry, quota or trim may have moved cursors."""
+        models, self.models = self.models, {}
+        for topic in self._world.broker.topics.values():
+            if not isinstance(topic, PersistentTopic):
+                continue
+            for subscription in topic.cursors:
+                model = models.get(subscription) or self._new_model(topic, subscription)
+                self.models[subscription] = model
+                self._compare(topic, subscription, model, maintained)
+
+    def _new_model(self, topic: PersistentTopic, subscription: Subscription) -> Model:
+        """Of a subscription that was made just now, or whose topic was opened just now."""
+        state = self._world.base.get(topic.name.full)
+        if state is not None and state.ledger == topic.ledger_id and subscription.durable:
+            place = state.places.get(subscription.name)
+            if place is not None and place.id == subscription.record.id:
+                return Model(place)
+        log, mark = topic.log, subscription.cursor.mark_delete
+        expect(log.first - 1 <= mark <= log.confirmed, f"new subscription {subscription.name} starts after {mark}")
+        return Model(place_of(subscription))
+
+    def _compare(self, topic: PersistentTopic, subscription: Subscription, model: Model, maintained: bool) -> None:
+        what = f"{topic.name.full}/{subscription.name}"
+        found = place_of(subscription)
+        if found.mark > model.mark and (maintained or not subscription.durable):
+            self._adopt(topic, subscription, model, found.mark, maintained)
+        if found != model.place():
+            expect(False, f"{what} is at {found}, should be at {model.place()}")
+        if subscription.durable:
+            expect(topic.log.first - 1 <= found.mark, f"{what}: trimmed to {topic.log.first}, acked to {found.mark}")
+        for entry, consumer in subscription.in_flight.items():
+            if entry not in model.delivered and model.in_flight.get(entry) is not consumer:
+                expect(False, f"{what}: {entry} counts as delivered to {consumer.name} but was never sent")
+        model.in_flight = dict(subscription.in_flight)
+        model.delivered.clear()
+
+    def _adopt(
+        self, topic: PersistentTopic, subscription: Subscription, model: Model, mark: int, maintained: bool
+    ) -> None:
+        """The broker itself acknowledged up to `mark`: it needs a reason."""
+        last = max((e for e in range(model.mark + 1, mark + 1) if not model.is_acked(e)), default=-1)
+        if last < 0:
+            return
+        if subscription.durable or last >= topic.log.first:
+            # On a clock that was set back a later entry may be older by its stamp: what came before it goes with it.
+            has_reason = any(self._may_give_up(topic, entry) for entry in range(last, mark + 1))
+            expect(maintained and has_reason, f"{subscription.name} gave up {last} for no reason")
+        model.ack_up_to(mark)
+
+    def _may_give_up(self, topic: PersistentTopic, entry: int) -> bool:
+        stored = self._world.truth.entries.get((topic.ledger_id, entry))
+        if stored is None:
+            return False
+        policies, now_ms = topic.policies, self._world.broker.now_ms()
+        if policies.ttl_ms and stored.received_ms <= now_ms - policies.ttl_ms:
+            return True
+        if policies.quota_policy is not QuotaPolicy.consumer_backlog_eviction:
+            return False
+        if policies.quota_bytes and topic.log.size - stored.size_before > policies.quota_bytes:
+            return True
+        return bool(policies.quota_ms) and stored.received_ms <= now_ms - policies.quota_ms
+
+
+def _words_of_consumer(
+    command: Command,
+) -> pb.CommandAck | pb.CommandSeek | pb.CommandFlow | pb.CommandRedeliverUnacknowledgedMessages | None:
+    if command.type == Command.ACK:
+        return command.ack
+    if command.type == Command.SEEK:
+        return command.seek
+    if command.type == Command.FLOW:
+        return command.flow
+    if command.type == Command.REDELIVER_UNACKNOWLEDGED_MESSAGES:
+        return command.redeliverUnacknowledgedMessages
+    return None
+
+
+def _give_back(
+    redeliver: pb.CommandRedeliverUnacknowledgedMessages, topic: PersistentTopic, model: Model, held: list[int]
+) -> None:
+    returned = set(held)
+    if redeliver.message_ids:
+        returned &= {m.entryId for m in redeliver.message_ids if m.ledgerId == topic.ledger_id}
+    for entry in returned:
+        model.counts[entry] = model.counts.get(entry, 0) + 1

@@ -1,0 +1,84 @@
+"""What differs from seed to seed before anything happens: settings, topics, and how likely each kind of step is."""
+
+from __future__ import annotations
+
+from random import Random
+
+from magnetar.config import INT_MAX, Settings
+
+
+def settings_for(rng: Random) -> Settings:
+    values: dict[str, object] = {
+        "brokerDeduplicationEnabled": rng.random() < 0.5,
+        "brokerDeduplicationProducerInactivityTimeoutMinutes": INT_MAX,
+        "dispatcherMaxReadBatchSize": rng.choice((1, 3, 100)),
+        "dispatcherMaxRoundRobinBatchSize": rng.choice((1, 3, 20)),
+        "dispatcherMaxReadSizeBytes": rng.choice((1, 500, 5242880)),
+        "managedLedgerCacheSizeMB": rng.choice((0, 64)),
+        "managedLedgerMinLedgerRolloverTimeMinutes": rng.choice((0, 0, 1, 10)),
+        "retentionCheckIntervalInSeconds": rng.choice((1, 30, 120)),
+        "activeConsumerFailoverDelayTimeMillis": rng.choice((0, 1000)),
+        "subscriptionKeySharedUseConsistentHashing": rng.random() < 0.5,
+        "subscriptionKeySharedConsistentHashingReplicaPoints": rng.choice((1, 10)),
+        "acknowledgmentAtBatchIndexLevelEnabled": rng.random() < 0.85,
+        "maxUnackedMessagesPerConsumer": rng.choice((0, 5, 50000)),
+        "maxUnackedMessagesPerSubscription": rng.choice((0, 8, 200000)),
+        "keySharedLookAheadMsgInReplayThresholdPerConsumer": rng.choice((0, 1, 4000)),
+        "keySharedLookAheadMsgInReplayThresholdPerSubscription": rng.choice((0, 2, 40000)),
+    }
+    if rng.random() < 0.2:
+        values["ttlDurationDefaultInSeconds"] = rng.choice((5, 60, 3600))
+        values["messageExpiryCheckIntervalInMinutes"] = 1
+    if rng.random() < 0.2:
+        values["backlogQuotaDefaultLimitBytes"] = rng.choice((500, 5000))
+        values["backlogQuotaCheckIntervalInSeconds"] = rng.choice((1, 60))
+        values["backlogQuotaDefaultRetentionPolicy"] = rng.choice(
+            ("producer_request_hold", "producer_exception", "consumer_backlog_eviction")
+        )
+    if rng.random() < 0.2:
+        values["defaultRetentionTimeInMinutes"] = rng.choice((-1, 1))
+        values["defaultRetentionSizeInMB"] = rng.choice((-1, 1))
+    return Settings(**values)  # type: ignore[arg-type]
+
+
+PARTITIONED = "persistent://public/default/p"
+PARTITIONS = 2
+
+
+def topic_names(rng: Random) -> list[str]:
+    kind = rng.random()
+    if kind < 0.15:
+        return [f"{PARTITIONED}-partition-{number}" for number in range(PARTITIONS)]
+    names = [f"persistent://public/default/t{number}" for number in range(rng.choice((1, 1, 2, 3)))]
+    return [*names, "non-persistent://public/default/n"] if kind < 0.3 else names
+
+
+def subscription_names(rng: Random) -> list[str]:
+    return [f"s{number}" for number in range(rng.choice((1, 1, 2, 3)))]
+
+
+# How often each kind of step is taken, before the seed makes some of them rare and others frequent.
+_WEIGHTS = {
+    "arrive": 40,
+    "hear": 25,
+    "commit": 30,
+    "pump": 20,
+    "produce": 15,
+    "acknowledge": 15,
+    "give_back": 4,
+    "flow": 2,
+    "leave": 1.5,
+    "open_something": 5,
+    "close_producer": 0.3,
+    "connect_somebody": 30,
+    "lose_somebody": 0.5,
+    "change_writable": 1,
+    "let_time_pass": 3,
+    "administrate": 0.7,
+    "crash_or_fail": 0.5,
+    "vandalize": 0.3,
+}
+
+
+def weights_for(rng: Random) -> dict[str, float]:
+    return {name: weight * rng.choice((0.3, 1, 1, 1, 3)) for name, weight in _WEIGHTS.items()}

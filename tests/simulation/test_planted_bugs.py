@@ -1,0 +1,160 @@
+"""The simulation must be able to fail: with a bug planted into the broker, some seed finds it, and says how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from magnetar.broker.commit import Commits
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.cursor import Cursor
+from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.delayed import DelayedIndex
+from magnetar.broker.dispatch import StickyKey
+from magnetar.broker.log import Log
+from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.subscription import Subscription
+from magnetar.session.session import Session
+
+from .commit_steps import CommitSteps
+from .failure import BrokenPromise
+from .world import World
+
+SEEDS = 60
+
+
+def completes_before_sync(patch: pytest.MonkeyPatch) -> None:
+    def sync(steps: CommitSteps) -> str:
+        steps._is_synced = True
+        return "no sync"
+
+    patch.setattr(CommitSteps, "_sync", sync)
+
+
+def shows_entries_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
+    append = Log.append
+
+    def append_and_show(log: Log, *args: Any, **options: Any) -> int:
+        log.confirmed = append(log, *args, **options)
+        return log.confirmed
+
+    patch.setattr(Log, "append", append_and_show)
+
+
+def replies_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Session, "say_when_durable", Session.say)
+
+
+def forgets_to_store_acks(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cursor, "_position_changed", lambda cursor, entry: None)
+
+
+def forgets_to_store_the_mark(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cursor, "_touch", lambda cursor: None)
+
+
+def acknowledges_one_too_many(patch: pytest.MonkeyPatch) -> None:
+    ack_up_to = Cursor.ack_up_to
+    patch.setattr(Cursor, "ack_up_to", lambda cursor, entry: ack_up_to(cursor, entry + 1))
+
+
+def counts_on_disconnect(patch: pytest.MonkeyPatch) -> None:
+    remove_consumer = Subscription.remove_consumer
+
+    def remove_and_count(subscription: Subscription, consumer: Consumer) -> None:
+        for entry_id in consumer.pending:
+            subscription.cursor.count_redelivery(entry_id)
+        remove_consumer(subscription, consumer)
+
+    patch.setattr(Subscription, "remove_consumer", remove_and_count)
+
+
+def loses_what_nobody_could_take(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subscription, "put_back", lambda subscription, entries: None)
+
+
+def forgets_sequences(patch: pytest.MonkeyPatch) -> None:
+    def record(deduplication: Deduplication, batch: object, name: str, sequence_id: int, now_ms: int) -> None:
+        deduplication._sequences[name] = sequence_id
+        deduplication._used_ms[name] = now_ms
+
+    patch.setattr(Deduplication, "record", record)
+
+
+def never_sees_duplicates(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deduplication, "is_duplicate", lambda *args: False)
+
+
+def sleeps_through_the_hour_of_the_delayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subscription, "wake", lambda subscription, entry_id: None)
+
+
+def delivers_early(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(DelayedIndex, "holds", lambda index, deliver_at_ms, entry_id: False)
+
+
+def ignores_who_holds_a_key(patch: pytest.MonkeyPatch) -> None:
+    def receiver(dispatcher: StickyKey, key_hash: int) -> Consumer | None:
+        owner = dispatcher._owners.owner(key_hash) if dispatcher._owners is not None else None
+        if owner is None or not owner.can_receive or dispatcher._subscription.is_blocked:
+            return None
+        return owner
+
+    patch.setattr(StickyKey, "_receiver", receiver)
+
+
+def ignores_permits(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Subscription, "_room_of", lambda subscription, consumer: 1000)
+
+
+def ignores_a_full_transport(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Consumer, "can_receive", property(lambda consumer: consumer.permits > 0 and not consumer.is_blocked))
+
+
+def trims_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    def trim(topic: PersistentTopic, now_ms: int) -> bool:
+        keep_from = min(topic.log.first + 1, topic.log.confirmed + 1)
+        topic.log.trim(topic.broker.commits.open().batch, keep_from)
+        return True
+
+    patch.setattr(PersistentTopic, "trim", trim)
+
+
+def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> None:
+    """Each cursor is stored when its group is written instead of when it is closed."""
+
+    def close(commits: Commits, group: Any) -> None:
+        commits._closed.append(group)
+
+    patch.setattr(Commits, "_close", close)
+
+
+BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
+    completes_before_sync,
+    shows_entries_before_they_are_durable,
+    replies_at_once,
+    forgets_to_store_acks,
+    forgets_to_store_the_mark,
+    acknowledges_one_too_many,
+    counts_on_disconnect,
+    loses_what_nobody_could_take,
+    forgets_sequences,
+    never_sees_duplicates,
+    sleeps_through_the_hour_of_the_delayed,
+    delivers_early,
+    ignores_who_holds_a_key,
+    ignores_permits,
+    ignores_a_full_transport,
+    trims_what_is_not_acknowledged,
+    stores_a_later_state_with_an_earlier_group,
+]
+
+
+@pytest.mark.parametrize("plant", BUGS, ids=lambda bug: bug.__name__)
+def test_a_planted_bug_is_found(plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(BrokenPromise, match=r"replay: python -m tests\.simulation \d+"):
+        for seed in range(SEEDS):
+            World(seed).run()
