@@ -37,7 +37,7 @@ def place_of(subscription: Subscription) -> Place:
     return Place(
         subscription.record.id,
         cursor.mark_delete,
-        frozenset(cursor.acked),
+        frozenset(cursor.acked.to_array()),
         dict(cursor.partial),
         dict(cursor.counts),
     )
