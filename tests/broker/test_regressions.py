@@ -10,7 +10,7 @@ from magnetar.session.session import Session
 from magnetar.storage.api import Batch
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import encode_frame_with_blob
+from magnetar.wire.frames import encode_frame, encode_frame_with_blob
 from magnetar.wire.metadata import build_blob
 
 from .world import START_MS, Client, SubscriptionType, World
@@ -188,16 +188,50 @@ def test_a_hand_over_ends_when_everybody_leaves() -> None:
     assert world.client.take() == [0, 1, 2]
 
 
+def test_a_seek_into_a_batch_that_is_trimmed_takes_the_next_one_whole() -> None:
+    world = World(managedLedgerMinLedgerRolloverTimeMinutes=0)
+    world.publish(2, messages=3)
+    session = session_of(world)
+    subscribe = pb.CommandSubscribe(
+        topic="t", subscription="s", subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=1
+    )
+    session.receive(encode_frame(Command(type=Command.SUBSCRIBE, subscribe=subscribe)))
+    world.settle()
+    world.subscription().seek(1)
+    world.topic().trim(START_MS + 1)
+    assert world.topic().log.first == 1
+    session.receive(encode_frame(Command(type=Command.SUBSCRIBE, subscribe=subscribe)))
+    target = pb.MessageIdData(ledgerId=world.topic().ledger_id, entryId=0, ack_set=[0b100])
+    seek = pb.CommandSeek(consumer_id=1, request_id=2, message_id=target)
+    session.receive(encode_frame(Command(type=Command.SEEK, seek=seek)))
+    assert world.subscription().cursor.mark_delete == 0
+    assert world.subscription().cursor.partial == {}
+
+
+def test_a_seek_that_wants_no_message_of_its_batch() -> None:
+    world = World()
+    world.publish(2, messages=3)
+    world.consumer(permits=0)
+    world.subscription().seek(0, 0b1000)
+    world.broker.invariants()
+    world.consumer()
+    assert world.client.take() == [1]
+
+
 def test_a_batch_of_more_messages_than_compressed_bytes() -> None:
     world = World()
-    session = Session(world.broker, Address("10.0.0.1:5000", "", ""), lambda: None, lambda: None)
+    session = session_of(world)
     blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"well compressed")
-    for command, payload in (
-        (Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="test")), b""),
-        (Command(type=Command.PRODUCER, producer=pb.CommandProducer(topic="t", producer_id=1, request_id=1)), b""),
-        (Command(type=Command.SEND, send=pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1000)), blob),
-    ):
-        session.receive(encode_frame_with_blob(command, payload))
+    producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1)
+    session.receive(encode_frame(Command(type=Command.PRODUCER, producer=producer)))
+    send = pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1000)
+    session.receive(encode_frame_with_blob(Command(type=Command.SEND, send=send), blob))
     world.settle()
-    assert world.topic().log.header(0) is not None
     assert world.topic().messages_in == 1000
+
+
+def session_of(world: World) -> Session:
+    session = Session(world.broker, Address("10.0.0.1:5000", "", ""), lambda: None, lambda: None)
+    connect = pb.CommandConnect(client_version="test")
+    session.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
+    return session

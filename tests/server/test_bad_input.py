@@ -180,6 +180,21 @@ def test_ack_of_what_does_not_exist(server: TestBroker) -> None:
         assert "cannot be acknowledged: the last one is -1" in reply.ackResponse.message
 
 
+def test_a_batch_size_that_is_not_true_is_not_believed(server: TestBroker) -> None:
+    client = RawClient(server)
+    client.produce_to(TOPIC)
+    client.subscribe_to(TOPIC)
+    client.send(1, b"x" * 50, messages=3)
+    assert {client.hear().type, client.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
+    ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=11)
+    ledger_id = server.run(lambda: server.server.broker.topics[TOPIC].ledger_id)
+    ack.message_id.add(ledgerId=ledger_id, entryId=0, ack_set=[0b011], batch_size=2**31 - 1)
+    client.say(Command(type=Command.ACK, ack=ack))
+    assert not client.hear().ackResponse.HasField("error")
+    subscription = server.server.broker.topics[TOPIC].subscriptions["s"]
+    assert server.run(lambda: subscription.consumers[0].unacked) == 2
+
+
 @pytest.mark.parametrize("topic", ["bad//name", "a/b/c/d/e", "persistent://public/default/", "x" * 2000, "a\x00b"])
 def test_illegal_topic_names(server: TestBroker, topic: str) -> None:
     client = RawClient(server)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from magnetar.broker.persistent import PersistentTopic
 
 _RETURN_MS = 60_000  # how long a reader that was sent away by its seek may take to come back
+_BATCH_SIZE_TRUSTED = 10_000
 _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
 
 
@@ -181,7 +182,8 @@ class Subscription:
         self._acked()
 
     def _ack_part(self, entry_id: int, open_bits: int, batch_size: int) -> None:
-        messages = batch_size or self._messages_in(entry_id)
+        # The client's word saves a look into the log, unless it is large enough to cost us more than that.
+        messages = batch_size if 0 < batch_size <= _BATCH_SIZE_TRUSTED else self._messages_in(entry_id)
         if open_bits & ((1 << messages) - 1) & self.cursor.partial.get(entry_id, -1) == 0:
             self._ack_whole(entry_id)
             return
@@ -398,9 +400,9 @@ class Subscription:
         self.disconnect_consumers()
         log = self._topic.log
         self.cursor.reset(min(max(entry_id, log.first), log.confirmed + 1) - 1)
-        self.rewind()
         if open_bits and log.first <= entry_id <= log.confirmed:
             self.cursor.ack_part(entry_id, open_bits, self._messages_in(entry_id))
+        self.rewind()
         if not self.durable:
             self._topic.broker.wake_at(self._topic.broker.now_ms() + _RETURN_MS, self._drop_if_deserted)
 

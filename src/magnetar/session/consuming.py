@@ -159,8 +159,9 @@ def on_seek(session: Session, command: Command) -> None:
         if seek.HasField("message_id"):
             target = seek.message_id
             entry_id = topic.entry_after(signed(target.ledgerId), signed(target.entryId) - 1)
-            open_bits = bits_of(target.ack_set) if target.ack_set else None
-            subscription.seek(entry_id, open_bits)
+            # The bits say which messages of that very batch are wanted; what is trimmed is replaced by another entry.
+            is_there = (target.ledgerId, target.entryId) == (topic.ledger_id, entry_id)
+            subscription.seek(entry_id, bits_of(target.ack_set) if is_there and target.ack_set else None)
         else:
             subscription.seek(topic.log.first_published_from(seek.message_publish_time))
     session.reply_success(seek.request_id)
