@@ -344,6 +344,15 @@ class TestKeyShared:
         with pytest.raises(Exception, match=r"hash range \[50, 60\] overlaps \[0, 100\] of consumer 'low'"):
             world.consumer(name="other", type=KEY_SHARED, hash_ranges=[(50, 60)])
 
+    def test_a_refused_first_consumer_leaves_nothing_behind(self) -> None:
+        world = World()
+        world.publish(3)
+        with pytest.raises(Exception, match=r"hash range \[5, 70000\] is not within \[0, 65535\]"):
+            world.consumer(type=KEY_SHARED, hash_ranges=[(5, 70_000)])
+        assert world.subscription().dispatcher is None
+        world.consumer(type=SHARED)
+        assert world.client.take() == [0, 1, 2]
+
     def test_a_slow_key_stops_reading_ahead_at_the_limit(self) -> None:
         world = World(keySharedLookAheadMsgInReplayThresholdPerConsumer=50)
         world.consumer(name="c", type=KEY_SHARED, permits=1)

@@ -268,3 +268,21 @@ def test_a_client_that_floods_waits_in_its_own_socket(server: TestBroker) -> Non
                 break
     # One read may bring more than the limit at once, never several.
     assert most <= limit + (1 << 18) // len(send_frame(0))
+
+
+def test_a_fault_met_by_one_subscription_concerns_no_other(
+    server: TestBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, unlucky = RawClient(server), RawClient(server)
+    client.produce_to(TOPIC)
+    unlucky.subscribe_to(TOPIC, subscription="unlucky")
+    client.subscribe_to(TOPIC)
+    faulty = server.server.broker.topics[TOPIC].subscriptions["unlucky"]
+
+    def fail() -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(faulty.dispatcher, "pump", fail)  # type: ignore[attr-defined]
+    client.send(1)
+    assert {client.hear().type, client.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
+    assert "planted" in caplog.text

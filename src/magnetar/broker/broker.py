@@ -11,7 +11,7 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.broker import keys
-from magnetar.broker.commit import Commits
+from magnetar.broker.commit import Commits, raise_it
 from magnetar.broker.creation import Catalog
 from magnetar.broker.log import TailCache
 from magnetar.broker.nonpersistent import NonPersistentTopic
@@ -47,6 +47,7 @@ class Broker:
         self.catalog = Catalog(self)
         self.topics: dict[str, Topic] = {}
         self.on_pump: Callable[[], None] = lambda: None
+        self.on_fault: Callable[[Exception], None] = raise_it
         self._pumpable: dict[Pumpable, None] = {}
         self._names = count()
         self._trimmed: dict[int, None] = {}
@@ -131,7 +132,10 @@ class Broker:
         """One turn for everything that may have something to hand out. More work asks for another turn."""
         pumpable, self._pumpable = self._pumpable, {}
         for one in pumpable:
-            one.pump()
+            try:
+                one.pump()
+            except Exception as error:
+                self.on_fault(error)
 
     @property
     def has_work(self) -> bool:

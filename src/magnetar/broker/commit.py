@@ -20,6 +20,11 @@ from magnetar.storage.api import Batch, Storage
 GROUP_SIZE_MAX = 1 << 20
 
 
+def raise_it(error: Exception) -> None:
+    """A fault is a bug: tests and simulations stop at it. A server logs it, and it concerns nobody but its cause."""
+    raise error
+
+
 class Storable(Protocol):
     """State that is written once per group, however often it changed meanwhile."""
 
@@ -48,7 +53,10 @@ class Group:
         self._commits.waiting_bytes -= self.size
         self._commits.completed(self)
         for completion in self.completions:
-            completion()
+            try:
+                completion()
+            except Exception as error:
+                self._commits.on_fault(error)
 
 
 class Commits:
@@ -60,6 +68,7 @@ class Commits:
         self._open: Group | None = None
         self._youngest: Group | None = None  # None once it is durable, and with it all before it
         self.on_work: Callable[[], None] = lambda: None
+        self.on_fault: Callable[[Exception], None] = raise_it
         self.waiting_bytes = 0  # published and not durable yet
 
     def open(self) -> Group:

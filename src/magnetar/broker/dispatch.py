@@ -13,7 +13,7 @@ import mmh3
 from pyroaring import BitMap64
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
-from magnetar.broker.sticky import AutoSplit, ConsistentHashing, KeyOwners, StickyRanges
+from magnetar.broker.sticky import KeyOwners, key_owners
 from magnetar.errors import ConsumerAssignFailed, ConsumerBusy
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_hash, sticky_key
 
@@ -44,8 +44,8 @@ class Dispatcher(Protocol):
         """An entry is acknowledged."""
 
 
-class Unordered:
-    """What dispatchers with no interest in single entries share."""
+class Keyless:
+    """What dispatchers share to which one entry is like any other."""
 
     def is_waiting(self, entry_id: int) -> None:
         pass
@@ -57,7 +57,7 @@ class Unordered:
         pass
 
 
-class SingleActive(Unordered):
+class SingleActive(Keyless):
     """Exclusive and Failover: one consumer gets everything, in order; in Failover others stand by."""
 
     ordered = True
@@ -127,7 +127,7 @@ class SingleActive(Unordered):
         return ring[min((point for point in ring if point >= target), default=min(ring))]
 
 
-class RoundRobin(Unordered):
+class RoundRobin(Keyless):
     """Shared: consumers of the best priority that can receive take turns, a few entries each."""
 
     ordered = False
@@ -198,19 +198,12 @@ class StickyKey:
         sticky = bool(consumer.hash_ranges)
         if not self._consumers:
             self._is_sticky, self._out_of_order = sticky, consumer.allow_out_of_order
-            self._owners = self._new_owners(sticky)
+            self._owners = key_owners(self._settings, sticky=sticky)
         elif sticky != self._is_sticky:
             raise ConsumerAssignFailed("consumers with and without fixed hash ranges cannot share a subscription")
         assert self._owners is not None
         self._owners.add(consumer)
         self._consumers.append(consumer)
-
-    def _new_owners(self, sticky: bool) -> KeyOwners:
-        if sticky:
-            return StickyRanges()
-        if self._settings.subscriptionKeySharedUseConsistentHashing:
-            return ConsistentHashing(self._settings.subscriptionKeySharedConsistentHashingReplicaPoints)
-        return AutoSplit()
 
     def remove(self, consumer: Consumer) -> None:
         assert self._owners is not None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.producer import Producer
-from magnetar.broker.sticky import AutoSplit, ConsistentHashing, KeyOwners, StickyRanges
+from magnetar.broker.sticky import KeyOwners, key_owners
 from magnetar.broker.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.errors import ConsumerBusy
 from magnetar.names import TopicName
@@ -42,20 +42,14 @@ class NonPersistentSubscription:
             )
         if not self.consumers:
             self.type = consumer.type
-            self._owners = self._new_owners(consumer) if consumer.type is SubscriptionType.Key_Shared else None
+            is_keyed = consumer.type is SubscriptionType.Key_Shared
+            settings = self._topic.broker.settings
+            self._owners = key_owners(settings, sticky=bool(consumer.hash_ranges)) if is_keyed else None
         if self._owners is not None:
             self._owners.add(consumer)
         self.consumers.append(consumer)
         consumer.subscription = self
         self._elect()
-
-    def _new_owners(self, consumer: Consumer) -> KeyOwners:
-        settings = self._topic.broker.settings
-        if consumer.hash_ranges:
-            return StickyRanges()
-        if settings.subscriptionKeySharedUseConsistentHashing:
-            return ConsistentHashing(settings.subscriptionKeySharedConsistentHashingReplicaPoints)
-        return AutoSplit()
 
     def remove_consumer(self, consumer: Consumer) -> None:
         if consumer in self.consumers:

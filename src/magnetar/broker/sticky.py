@@ -8,6 +8,7 @@ from typing import Protocol
 import mmh3
 
 from magnetar.broker.consumer import Consumer
+from magnetar.config import Settings
 from magnetar.errors import ConsumerAssignFailed
 
 HASH_SPACE = 1 << 16
@@ -115,3 +116,12 @@ class StickyRanges:
             if start <= key_hash <= end:
                 return consumer
         return None
+
+
+def key_owners(settings: Settings, *, sticky: bool) -> KeyOwners:
+    """The way that the consumers, or else the settings, ask for."""
+    if sticky:
+        return StickyRanges()
+    if settings.subscriptionKeySharedUseConsistentHashing:
+        return ConsistentHashing(settings.subscriptionKeySharedConsistentHashingReplicaPoints)
+    return AutoSplit()

@@ -26,7 +26,7 @@ from magnetar.broker.log import Entry
 from magnetar.broker.peer import Delivery
 from magnetar.broker.rates import Rates
 from magnetar.broker.record import SubscriptionRecord
-from magnetar.errors import ConsumerBusy, NotAllowed
+from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
 
 if TYPE_CHECKING:
     from magnetar.broker.persistent import PersistentTopic
@@ -109,7 +109,12 @@ class Subscription:
             self.dispatcher = dispatcher_for(consumer.type, self, self._settings)
             self.rewind()
         assert self.dispatcher is not None
-        self.dispatcher.add(consumer)
+        try:
+            self.dispatcher.add(consumer)
+        except MagnetarError:
+            if not self.consumers:
+                self.dispatcher = None
+            raise
         self.consumers.append(consumer)
         consumer.subscription = self
         self.again()

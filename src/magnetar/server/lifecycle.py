@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import signal
 import socket
 import sys
@@ -24,6 +25,8 @@ from magnetar.version import __version__
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
+
+log = logging.getLogger(__name__)
 
 _MB = 1 << 20
 # A thread that comes back from the disk waits this long at most for a busy loop to let it go on.
@@ -63,6 +66,7 @@ class Server:
             on_failure=self._on_storage_failure,
         )
         self.broker.on_pump = self._pump_soon
+        self.broker.on_fault = self.broker.commits.on_fault = self._on_fault
         self.broker.timers.on_earlier = self._schedule_timer
         if not self.broker.commits.idle:
             self.broker.commits.on_work()
@@ -115,6 +119,10 @@ class Server:
         """Nothing can be made durable any more, so nothing may be acknowledged any more."""
         self.failure = error
         self.stop()
+
+    def _on_fault(self, error: Exception) -> None:
+        """A bug met by one client's message must not stop the others."""
+        log.error("unexpected error in the broker, please report it", exc_info=error)
 
     def _pump_soon(self) -> None:
         self.loop.call_soon(self.broker.pump)

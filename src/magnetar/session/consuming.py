@@ -9,6 +9,7 @@ from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import SubscribeRequest
 from magnetar.errors import (
+    ConsumerAssignFailed,
     ConsumerNotFound,
     InvalidName,
     MagnetarError,
@@ -77,6 +78,8 @@ def _check_subscribe(session: Session, request: pb.CommandSubscribe) -> None:
         raise NotAllowed(f"subscription type {type_name} is not in subscriptionTypesEnabled")
     if type_name == "Key_Shared" and not settings.subscriptionKeySharedEnable:
         raise NotAllowed("subscriptionKeySharedEnable is false on this broker")
+    if request.keySharedMeta.keySharedMode == pb.STICKY and not request.keySharedMeta.hashRanges:
+        raise ConsumerAssignFailed("a consumer with fixed hash ranges has to name at least one")
     # Nothing is ever compacted here, so reading a topic compacted is reading it in full, as in Apache Pulsar.
     if request.read_compacted and type_name in ("Shared", "Key_Shared"):
         raise NotAllowed(f"read_compacted is not allowed on a {type_name} subscription")
