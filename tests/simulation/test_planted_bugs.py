@@ -22,7 +22,7 @@ from .commit_steps import CommitSteps
 from .failure import BrokenPromise
 from .world import World
 
-SEEDS = 60
+SEEDS = 400
 
 
 def completes_before_sync(patch: pytest.MonkeyPatch) -> None:
