@@ -137,19 +137,30 @@ def test_exclusive_redelivery_keeps_the_order() -> None:
 def test_failover_hands_over_what_is_unacknowledged() -> None:
     world = World()
     world.publish(4)
-    first = world.consumer(type=FAILOVER, name="a")
+    active = world.consumer(type=FAILOVER, name="active")
     standby = Client()
-    world.consumer(type=FAILOVER, name="b", client=standby)
-    active, waiting = (first, standby) if standby.active[-1] == ("b", False) else (None, None)
-    if active is None or waiting is None:  # the ring may prefer b: then the hand-over waits for its delay
-        world.advance(seconds=2)
-        assert standby.take() == [0, 1, 2, 3]
-        return
+    world.consumer(type=FAILOVER, name="standby", client=standby, priority=1)
+    assert standby.active == [("standby", False)]
     world.subscription().ack_cumulative(1)
     world.topic().remove_consumer(active)
     world.settle()
-    assert waiting.active[-1] == ("b", True)
-    assert waiting.take() == [2, 3]
+    assert standby.active[-1] == ("standby", True)
+    assert standby.take() == [2, 3]
+
+
+def test_a_better_consumer_takes_over_when_the_former_one_had_time_to_acknowledge() -> None:
+    world = World(activeConsumerFailoverDelayTimeMillis=1000)
+    world.publish(4)
+    world.consumer(type=FAILOVER, name="former", priority=1)
+    better = Client()
+    world.consumer(type=FAILOVER, name="better", client=better, priority=0)
+    assert world.client.active[-1] == ("former", False)
+    assert better.active == [("better", True)]
+    world.advance(milliseconds=999)
+    assert better.take() == []
+    world.subscription().ack_cumulative(1)
+    world.advance(milliseconds=1)
+    assert better.take() == [2, 3]
 
 
 def test_shared_spreads_over_consumers_of_the_best_priority() -> None:
