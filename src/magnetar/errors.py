@@ -119,11 +119,6 @@ class QuotaHold(MagnetarError):
     http_status = 412
 
 
-class TooManyRequests(MagnetarError):
-    wire_code = 14
-    http_status = 429
-
-
 class ChecksumMismatch(MagnetarError):
     wire_code = 9
 

@@ -11,7 +11,8 @@ from magnetar.session.handle import Address, State, bits_of, words_of
 from magnetar.session.reference import protocol_page
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import FrameDecoder, encode_frame
+from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
+from magnetar.wire.metadata import build_blob
 from tests.broker.world import World
 
 Command = pb.BaseCommand
@@ -82,3 +83,22 @@ def test_ack_sets_are_words_of_64_bits(bits: int) -> None:
 
 def test_the_protocol_page_is_what_the_table_says() -> None:
     assert Path("docs/protocol.md").read_text(encoding="utf-8") == protocol_page()
+
+
+def test_the_receipt_of_a_dropped_duplicate_names_no_position() -> None:
+    world = World(brokerDeduplicationEnabled=True)
+    session = Session(world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
+    connect = pb.CommandConnect(client_version="t", protocol_version=21)
+    session.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
+    producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")
+    session.receive(encode_frame(Command(type=Command.PRODUCER, producer=producer)))
+    blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=7, publish_time=1), b"x")
+    send = encode_frame_with_blob(Command(type=Command.SEND, send=pb.CommandSend(producer_id=1, sequence_id=7)), blob)
+    world.settle()
+    said(session)
+    session.receive(send + send)
+    world.settle()
+    first, second = [command.send_receipt.message_id for command in said(session)]
+    nowhere = (1 << 64) - 1
+    assert (first.ledgerId, first.entryId) == (world.topic().ledger_id, 0)
+    assert (second.ledgerId, second.entryId) == (nowhere, nowhere)  # -1:-1, as Apache Pulsar says it

@@ -232,7 +232,8 @@ class Oracle:
         position = (receipt.message_id.ledgerId, receipt.message_id.entryId)
         truth = self._world.truth
         if position[1] == _NO_ENTRY:
-            highest = truth.highest.get((position[0], name), -1)
+            expect(position[0] == _NO_ENTRY, f"the duplicate {sequence_id} of {name} has half a position: {position}")
+            highest = truth.highest.get((handle.topic.ledger_id, name), -1)
             expect(highest >= sequence_id, f"{sequence_id} of {name} called a duplicate, but {highest} is the last one")
             return
         stored = truth.entries.get(position)

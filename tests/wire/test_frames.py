@@ -17,7 +17,6 @@ from magnetar.wire.frames import (
     SendReceiptEncoder,
     encode_frame,
     encode_frame_with_blob,
-    encode_message,
     encode_send_receipt,
     encode_varint,
 )
@@ -282,7 +281,6 @@ class TestMessages:
             message.consumer_epoch = consumer_epoch
         expected = encode_frame_with_blob(BaseCommand(type=BaseCommand.MESSAGE, message=message), blob)
         special = (redelivery_count, ack_set, blob, consumer_epoch)
-        assert encode_message(consumer, ledger, entry, partition, *special) == expected
         assert MessageEncoder(consumer, ledger, partition).encode(entry, *special) == expected
 
     @given(ids, ids, ids, st.integers(-1, 100), st.binary(max_size=100))

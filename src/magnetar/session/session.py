@@ -17,7 +17,7 @@ from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, No
 from magnetar.session.handle import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
+from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame, encode_send_receipt
 from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, payload_of
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
@@ -203,7 +203,11 @@ class Session:
         if handle is None or handle.producer is not producer:
             return
         encode = handle.encoder.encode
-        frames = [encode(*receipt) for receipt in receipts]
+        frames = [
+            # A dropped duplicate has no position of its own, and its first copy's is not known any more.
+            encode(*receipt) if receipt[2] >= 0 else encode_send_receipt(producer.producer_id, *receipt[:2], -1, -1)
+            for receipt in receipts
+        ]
         self.write(b"".join(frames))
 
     def send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:

@@ -259,41 +259,13 @@ class MessageEncoder:
         consumer_epoch: int | None,
     ) -> bytes:
         fields = [self._consumer, self._message_id_heads[len(entry)], entry, self._partition]
-        return _encode_message_fields(fields, redelivery_count, ack_set, blob, consumer_epoch)
-
-
-def encode_message(
-    consumer_id: int,
-    ledger_id: int,
-    entry_id: int,
-    partition: int,
-    redelivery_count: int,
-    ack_set: Sequence[int] | None,
-    blob: bytes,
-    consumer_epoch: int | None = None,
-) -> bytes:
-    """One MESSAGE frame; for a stream of them keep a `MessageEncoder`."""
-    message_id = b"".join((b"\x08", encode_varint(ledger_id), b"\x10", encode_varint(entry_id)))
-    if partition != -1:
-        message_id += b"\x18" + encode_varint(partition)
-    fields = [b"\x08", encode_varint(consumer_id), b"\x12", _LAST[len(message_id)], message_id]
-    return _encode_message_fields(fields, redelivery_count, ack_set, blob, consumer_epoch)
-
-
-def _encode_message_fields(
-    fields: list[bytes],
-    redelivery_count: int,
-    ack_set: Sequence[int] | None,
-    blob: bytes,
-    consumer_epoch: int | None,
-) -> bytes:
-    if redelivery_count:
-        fields += (b"\x18", encode_varint(redelivery_count))
-    for word in ack_set or ():
-        fields += (b"\x20", encode_varint(word))
-    if consumer_epoch is not None:
-        fields += (b"\x28", encode_varint(consumer_epoch))
-    body = b"".join(fields)
-    head = _TYPE_MESSAGE + _TAG_MESSAGE + encode_varint(len(body))
-    size = len(head) + len(body)
-    return b"".join((_SIZES.pack(size + 4 + len(blob), size), head, body, blob))
+        if redelivery_count:
+            fields += (b"\x18", encode_varint(redelivery_count))
+        for word in ack_set or ():
+            fields += (b"\x20", encode_varint(word))
+        if consumer_epoch is not None:
+            fields += (b"\x28", encode_varint(consumer_epoch))
+        body = b"".join(fields)
+        head = _TYPE_MESSAGE + _TAG_MESSAGE + encode_varint(len(body))
+        size = len(head) + len(body)
+        return b"".join((_SIZES.pack(size + 4 + len(blob), size), head, body, blob))
