@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from magnetar.broker import keys
+from magnetar.broker import keys, run
 from magnetar.storage.api import Space
 from magnetar.storage.memory import _DELETE_RANGE, _PUT, Operation
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_key
@@ -60,19 +60,21 @@ class Truth:
         if space is not Space.ENTRIES:
             return
         if kind == _PUT:
-            ledger, entry = keys.PAIR.unpack(key)
-            self._append(ledger, entry, value)
+            ledger, last = keys.PAIR.unpack(key)
+            for entry in run.decode(last, value):
+                header = run.header(last, value, entry[0])
+                assert header is not None
+                self._append(ledger, entry[0], _stored_of(*header, entry[3]))
         elif kind == _DELETE_RANGE:
             for position in [p for p in self.entries if key <= keys.PAIR.pack(*p) < value]:
                 del self.entries[position]
 
-    def _append(self, ledger: int, entry: int, value: bytes) -> None:
+    def _append(self, ledger: int, entry: int, stored: Stored) -> None:
         expect((ledger, entry) not in self.entries, f"entry {ledger}:{entry} is written twice")
         if ledger in self.last_of:
             expect(entry == self.last_of[ledger] + 1, f"entry {ledger}:{entry} follows {self.last_of[ledger]}")
         else:
             expect(entry == 0, f"ledger {ledger} starts with entry {entry}")
-        stored = _stored_of(value)
         self.last_of[ledger] = entry
         self.entries[ledger, entry] = stored
         self.by_key.setdefault((ledger, stored.key), []).append(entry)
@@ -93,9 +95,7 @@ class Truth:
         self.highest[ledger, name] = max(stored.highest_id, -1 if highest is None else highest)
 
 
-def _stored_of(value: bytes) -> Stored:
-    messages, received_ms, size_before, deliver_at_ms = keys.ENTRY_HEADER.unpack_from(value)
-    blob = value[keys.ENTRY_HEADER_SIZE :]
+def _stored_of(messages: int, received_ms: int, size_before: int, deliver_at_ms: int, blob: bytes) -> Stored:
     try:
         metadata = metadata_of(blob)
     except MetadataError:

@@ -149,12 +149,13 @@ def test_an_empty_folder_with_what_a_file_system_leaves_there_is_fine(tmp_path: 
     RocksStorage(tmp_path).close()
 
 
-def test_a_newer_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 6])
+def test_another_format_is_refused_with_both_versions(tmp_path: Path, version: int) -> None:
     RocksStorage(tmp_path).close()
     marker = tmp_path / MARKER_NAME
-    marker.write_text(marker.read_text().replace(str(FORMAT_VERSION), str(FORMAT_VERSION + 6)))
+    marker.write_text(marker.read_text().replace(str(FORMAT_VERSION), str(version)))
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(StorageError, match=f"has format {FORMAT_VERSION + 6}.* up to {FORMAT_VERSION}"):
+    with pytest.raises(StorageError, match=f"has format {version}.* knows format {FORMAT_VERSION}"):
         RocksStorage(tmp_path)
     assert sorted(os.listdir(tmp_path)) == before
 

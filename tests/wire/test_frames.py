@@ -304,3 +304,47 @@ class TestMessages:
     def test_an_epoch_of_zero_is_sent(self) -> None:
         ((command, _),) = decode(MessageEncoder(1, 2).encode(3, 0, None, BLOB, 0))
         assert command.message.HasField("consumer_epoch")
+
+
+def plain_send(producer_id: int, sequence_id: int) -> BaseCommand:
+    return BaseCommand(type=BaseCommand.SEND, send=CommandSend(producer_id=producer_id, sequence_id=sequence_id))
+
+
+class TestRepeatedSend:
+    """A SEND that differs from the one before by the next sequence id only is told as no command."""
+
+    @staticmethod
+    def shapes(*sends: BaseCommand) -> list[bool]:
+        """Which of them were parsed."""
+        frames = decode(b"".join(encode_frame_with_blob(send, BLOB) for send in sends))
+        assert [blob for _, blob in frames] == [BLOB] * len(sends)
+        assert all(command in (None, send) for (command, _), send in zip(frames, sends, strict=True))
+        return [command is not None for command, _ in frames]
+
+    def test_from_the_third_of_a_producer_on(self) -> None:
+        assert self.shapes(*(plain_send(7, n) for n in range(5))) == [True, True, False, False, False]
+
+    @pytest.mark.parametrize("edge", [128, 1 << 14, 1 << 28, 1 << 35])
+    def test_where_the_sequence_id_gets_longer_it_is_parsed(self, edge: int) -> None:
+        first = edge - 3
+        shapes = self.shapes(*(plain_send(1, first + n) for n in range(6)))
+        assert shapes == [True, True, False, True, False, False]
+
+    def test_a_gap_or_a_step_back_is_parsed(self) -> None:
+        assert self.shapes(*(plain_send(1, n) for n in (0, 1, 3, 4, 2, 3))) == [True, True, True, False, True, False]
+
+    def test_producers_in_turn_are_parsed(self) -> None:
+        assert all(self.shapes(*(plain_send(n % 2, n // 2) for n in range(10))))
+
+    def test_with_another_field_it_is_parsed(self) -> None:
+        chunk = plain_send(1, 2)
+        chunk.send.is_chunk = True
+        assert self.shapes(plain_send(1, 0), plain_send(1, 1), chunk, plain_send(1, 3)) == [True] * 4
+
+    def test_other_commands_between_do_not_disturb(self) -> None:
+        first = encode_frame_with_blob(plain_send(1, 0), BLOB) + encode_frame_with_blob(plain_send(1, 1), BLOB)
+        frames = decode(first + encode_frame(FLOW) + encode_frame_with_blob(plain_send(1, 2), b""))
+        assert frames[2:] == [(FLOW, None), (None, None)]
+
+    def test_the_largest_sequence_ids_are_parsed(self) -> None:
+        assert all(self.shapes(plain_send(1, 2**64 - 3), plain_send(1, 2**64 - 2), plain_send(1, 2**64 - 1)))

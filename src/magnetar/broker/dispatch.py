@@ -18,7 +18,7 @@ from magnetar.errors import ConsumerAssignFailed, ConsumerBusy
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_hash, sticky_key
 
 if TYPE_CHECKING:
-    from magnetar.broker.log import Entry
+    from magnetar.broker.run import Entry
     from magnetar.broker.subscription import Subscription
     from magnetar.config import Settings
 

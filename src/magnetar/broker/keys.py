@@ -1,6 +1,6 @@
 """The key space: big-endian and sorted by what is read together. Byte layouts live here and nowhere else.
 
-entries   topic u64 | entry u64                    -> header (28 bytes) | blob as received from the client
+entries   topic u64 | last entry of a run u64      -> the run (see `run`)
 state     'A' tenant                               -> TenantRecord
           'N' tenant/namespace                     -> NamespaceRecord
           'P' base topic name                      -> PartitionedRecord
@@ -22,14 +22,9 @@ ID = struct.Struct(">Q")
 PAIR = struct.Struct(">QQ")
 SIGNED = struct.Struct(">q")
 SEQUENCE = struct.Struct(">qQ")
-# messages, broker time ms, bytes published to the topic before this entry, deliver at ms (0: at once)
-ENTRY_HEADER = struct.Struct(">IQQQ")
-ENTRY_HEADER_SIZE = ENTRY_HEADER.size
 
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
-
-entry = PAIR.pack
 
 
 def named(kind: bytes, name: str) -> bytes:

@@ -1,27 +1,19 @@
 """The entries of one persistent topic: append, read, find by time, trim. Positions and bytes; no subscriptions.
 
 Entry ids are 0, 1, 2 … without gaps from `first` to `last`. `confirmed` is the last durable one: nothing above it is
-ever read. Each entry carries how many bytes were published before it, so the size of any backlog is one look-up.
+ever read. Entries are stored in runs, which know how many bytes were published before them, so the size of any backlog
+is one look-up. A run that holds `first` may hold entries before it: they are out of reach, and go with their run.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
-from magnetar.broker import keys
+from magnetar.broker import keys, run
+from magnetar.broker.run import Entry, NewEntry
 from magnetar.storage.api import Batch, Space, Storage
 from magnetar.wire.metadata import MetadataError, metadata_of
-
-# entry id, messages, deliver at ms (0: at once), blob
-Entry = tuple[int, int, int, bytes]
-# the same before it has an id
-NewEntry = tuple[int, int, bytes]
-
-_unpack_header = keys.ENTRY_HEADER.unpack_from
-_pack_key = keys.entry
-_pack_header = keys.ENTRY_HEADER.pack
-_HEADER_SIZE = keys.ENTRY_HEADER_SIZE
 
 
 class TailCache:
@@ -69,23 +61,22 @@ class Log:
         rows = self._storage.scan(Space.ENTRIES, self._key(self.first), keys.after(self._prefix), limit=1, reverse=True)
         if rows:
             key, value = rows[0]
-            self.last = keys.ID.unpack_from(key, 8)[0]
-            self.size = _unpack_header(value)[2] + len(value) - _HEADER_SIZE
+            self.last = _last_of(key)
+            self.size = run.bytes_after(value)
         else:
             self.last = self.first - 1
         self.confirmed = self.last
 
-    def append(self, batch: Batch, now_ms: int, new: Iterable[NewEntry], *, keep: bool) -> None:
+    def append(self, batch: Batch, now_ms: int, new: Sequence[NewEntry], *, keep: bool) -> None:
         """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for those at the tail."""
-        # The hot path: one tight loop, locals only.
-        put, topic_id, last, size = batch.put_entry, self.topic_id, self.last, self.size
-        for messages, deliver_at_ms, blob in new:
-            last += 1
-            put(_pack_key(topic_id, last), _pack_header(messages, now_ms, size, deliver_at_ms) + blob)
-            size += len(blob)
+        for entries in run.cut(new):
+            value = run.encode(entries, now_ms, self.size)
             if keep:
-                self._cache.add(self._tail, (last, messages, deliver_at_ms, blob))
-        self.last, self.size = last, size
+                for entry_id, entry in enumerate(entries, self.last + 1):
+                    self._cache.add(self._tail, (entry_id, *entry))
+            self.last += len(entries)
+            self.size = run.bytes_after(value)
+            batch.put_entry(self._key(self.last), value)
 
     def read(self, start: int, limit: int, size_max: int) -> list[Entry]:
         """Up to `limit` confirmed entries from `start` on, about `size_max` bytes, at least one if there is one."""
@@ -95,8 +86,7 @@ class Log:
             return []
         tail = self._tail
         if start not in tail:
-            rows = self._storage.scan(Space.ENTRIES, self._key(start), self._key(end), size_max=size_max)
-            return [_entry_of(key, value) for key, value in rows]
+            return self._read_stored(start, end, size_max)
         entries: list[Entry] = []
         size = 0
         for entry_id in range(start, end):
@@ -107,6 +97,18 @@ class Log:
             size += len(entry[3])
         return entries
 
+    def _read_stored(self, start: int, end: int, size_max: int) -> list[Entry]:
+        # The run of the last wanted entry may end after it, by less than a run is long.
+        rows = self._storage.scan(
+            Space.ENTRIES, self._key(start), self._key(end + run.COUNT_MAX), limit=end - start, size_max=size_max
+        )
+        entries: list[Entry] = []
+        for key, value in rows:
+            entries += run.decode(_last_of(key), value)
+        if entries and (entries[0][0] < start or entries[-1][0] >= end):
+            return [entry for entry in entries if start <= entry[0] < end]
+        return entries
+
     def read_one(self, entry_id: int) -> Entry | None:
         entries = self.read(entry_id, 1, 1) if entry_id >= self.first else []
         return entries[0] if entries else None
@@ -115,8 +117,8 @@ class Log:
         """messages, broker time ms, bytes before it, deliver at ms."""
         if not self.first <= entry_id <= self.confirmed:
             return None
-        value = self._storage.get(Space.ENTRIES, self._key(entry_id))
-        return None if value is None else _unpack_header(value)
+        rows = self._storage.scan(Space.ENTRIES, self._key(entry_id), keys.after(self._prefix), limit=1)
+        return run.header(_last_of(rows[0][0]), rows[0][1], entry_id) if rows else None
 
     def size_from(self, entry_id: int) -> int:
         """Bytes of all entries from `entry_id` on."""
@@ -138,7 +140,7 @@ class Log:
         return self._bisect(lambda entry_id: self.size_from(entry_id) <= size)
 
     def trim(self, batch: Batch, first: int) -> None:
-        """Forgets every entry before `first`."""
+        """Forgets every entry before `first`; the storage forgets those whose run ends before it."""
         bytes_before = self.size - self.size_from(first)
         batch.delete_range(Space.ENTRIES, self._key(self.first), self._key(first))
         batch.put(keys.under(keys.FIRST, self.topic_id), keys.PAIR.pack(first, bytes_before))
@@ -177,6 +179,7 @@ class Log:
         return self._prefix + keys.ID.pack(entry_id)
 
 
-def _entry_of(key: bytes, value: bytes) -> Entry:
-    messages, _, _, deliver_at_ms = _unpack_header(value)
-    return keys.ID.unpack_from(key, 8)[0], messages, deliver_at_ms, value[_HEADER_SIZE:]
+def _last_of(key: bytes) -> int:
+    """The id of the last entry of the run under `key`."""
+    entry_id: int = keys.ID.unpack_from(key, 8)[0]
+    return entry_id

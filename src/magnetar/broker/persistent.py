@@ -10,11 +10,12 @@ from magnetar.broker import keys, record
 from magnetar.broker.cursor import Cursor
 from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.delayed import DelayedIndex
-from magnetar.broker.log import Log, NewEntry
+from magnetar.broker.log import Log
 from magnetar.broker.peer import Receipt
 from magnetar.broker.policies import Policies, QuotaPolicy
 from magnetar.broker.producer import Producer
 from magnetar.broker.record import SubscriptionRecord, TopicRecord
+from magnetar.broker.run import NewEntry
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicTerminated
@@ -78,7 +79,7 @@ class PersistentTopic(Topic):
         group.durable = True
         first, size_before = log.last + 1, log.size
         delayed: list[tuple[int, int]] = []
-        if self.deduplication is None and not any(publish[4] for publish in publishes):
+        if self.deduplication is None and True not in [publish[4] for publish in publishes]:
             new = [(publish[2], 0, publish[3]) for publish in publishes]
             receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
         else:
@@ -88,7 +89,7 @@ class PersistentTopic(Topic):
         for deliver_at_ms, entry_id in delayed:
             self.delayed.add(group.batch, deliver_at_ms, entry_id)
         group.grow(log.size - size_before)
-        self._count_in(producer, sum(entry[0] for entry in new), log.size - size_before)
+        self._count_in(producer, sum([entry[0] for entry in new]), log.size - size_before)
         group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
 
     def _admit(

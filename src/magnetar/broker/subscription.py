@@ -22,10 +22,10 @@ from pyroaring import BitMap64
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.cursor import Cursor
 from magnetar.broker.dispatch import Dispatcher, dispatcher_for
-from magnetar.broker.log import Entry
 from magnetar.broker.peer import Delivery
 from magnetar.broker.rates import Rates
 from magnetar.broker.record import SubscriptionRecord
+from magnetar.broker.run import Entry
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
 
 if TYPE_CHECKING:

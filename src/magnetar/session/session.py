@@ -49,6 +49,7 @@ class Session:
         self._closed_producers: dict[int, None] = {}
         self._size_max = broker.settings.maxMessageSize
         self._decoder = FrameDecoder(self._size_max + FRAME_PADDING)
+        self._last_send = (0, 0)  # producer and sequence id
         self._output: list[bytes] = []
         self._on_output = on_output
         self._on_close = on_close
@@ -57,85 +58,89 @@ class Session:
 
     def receive(self, data: bytes) -> None:
         """Handles every whole frame in `data`. Consecutive SENDs of a producer become one publish."""
+        # The hot path: one loop, locals only.
         self.is_heard = True
-        handle: ProducerHandle | None = None
         publishes: list[Publish] = []
+        handle: ProducerHandle | None = None  # asked for again after anything that may have closed it
+        producer_id, sequence_id = self._last_send
         send_type, size_max = Command.SEND, self._size_max
         for command, blob in self._decoder.receive_data(data):
-            if command.type == send_type and self.state is State.CONNECTED:
+            if command is None:
+                sequence_id += 1
+                highest_id, messages, is_chunk, has_transaction = sequence_id, 1, False, False
+            elif command.type == send_type:
                 send = command.send
-                sender = self.producers.get(send.producer_id)
-                if sender is not handle:
-                    if publishes and handle is not None:
-                        self._publish(handle, publishes)
-                        publishes = []
-                    handle = sender
-                if sender is None or not sender.is_ready:
-                    self._send_from_unknown(send.producer_id)
-                    handle = None
-                    continue
-                sequence_id, messages = send.sequence_id, send.num_messages
-                found = MALFORMED if blob is None else examine(blob)
-                if (
-                    found > MAY_BE_DELAYED
-                    or blob is None
-                    or not 0 < messages <= size_max  # uncompressed, every message takes at least a byte
-                    or (len(blob) > size_max and self._is_too_large(blob))
-                    or send.HasField("txnid_most_bits")
-                ):
-                    self._publish(sender, publishes)
-                    publishes = []
-                    self._say_send_error(sender.producer, sequence_id, self._fault_of(send, blob, found))
-                    continue
-                publishes.append(
-                    (
-                        sequence_id,
-                        send.highest_sequence_id or sequence_id,
-                        messages,
-                        blob,
-                        found == MAY_BE_DELAYED,
-                        send.is_chunk,
-                    )
-                )
-                continue
-            if publishes and handle is not None:
+                if send.producer_id != producer_id:
+                    self._publish(handle, publishes)
+                    publishes, handle, producer_id = [], None, send.producer_id
+                sequence_id, messages, is_chunk = send.sequence_id, send.num_messages, send.is_chunk
+                highest_id = send.highest_sequence_id or sequence_id
+                has_transaction = send.HasField("txnid_most_bits")
+            else:
                 self._publish(handle, publishes)
-                publishes = []
-            handle = None
-            if self.state is State.CLOSED:
-                return
-            self._handle(command)
-        if publishes and handle is not None:
-            self._publish(handle, publishes)
+                publishes, handle = [], None
+                if self.state is State.CLOSED:
+                    return
+                self._handle(command)
+                continue
+            if handle is None and (handle := self._sender(producer_id)) is None:
+                continue
+            found = MALFORMED if blob is None else examine(blob)
+            if (
+                found > MAY_BE_DELAYED
+                or blob is None
+                or not 0 < messages <= size_max  # uncompressed, every message takes at least a byte
+                or (len(blob) > size_max and self._is_too_large(blob))
+                or has_transaction
+            ):
+                self._publish(handle, publishes)
+                error = self._fault_of(sequence_id, messages, blob, found, has_transaction)
+                self._say_send_error(handle.producer, sequence_id, error)
+                publishes, handle = [], None
+                continue
+            publishes.append((sequence_id, highest_id, messages, blob, found == MAY_BE_DELAYED, is_chunk))
+        self._last_send = producer_id, sequence_id
+        self._publish(handle, publishes)
         if self._decoder.error is not None and self.state is not State.CLOSED:
             self.fail(str(self._decoder.error))
 
-    def _publish(self, handle: ProducerHandle, publishes: list[Publish]) -> None:
-        if publishes:
+    def _publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
+        if publishes and handle is not None:
             self.pending_publishes += len(publishes)
             handle.topic.publish(handle.producer, publishes)
 
-    def _fault_of(self, send: pb.CommandSend, blob: bytes | None, found: int) -> MagnetarError:
+    def _sender(self, producer_id: int) -> ProducerHandle | None:
+        """The producer of a SEND, if it may send."""
+        if self.state is not State.CONNECTED:
+            if self.state is not State.CLOSED:
+                self.fail(f"command SEND is not allowed in state {self.state.value}")
+            return None
+        handle = self.producers.get(producer_id)
+        if handle is not None and handle.is_ready:
+            return handle
+        # Messages already on their way when we closed the producer are expected; the client sends them again.
+        if producer_id not in self._closed_producers:
+            self.fail(f"producer {producer_id} does not exist on this connection")
+        return None
+
+    def _fault_of(
+        self, sequence_id: int, messages: int, blob: bytes | None, found: int, has_transaction: bool
+    ) -> MagnetarError:
         if blob is None:
-            return NotAllowed(f"message with sequence id {send.sequence_id} has no payload")
+            return NotAllowed(f"message with sequence id {sequence_id} has no payload")
         if found == BAD_CHECKSUM:
-            return ChecksumMismatch(f"checksum of message with sequence id {send.sequence_id} does not match")
+            return ChecksumMismatch(f"checksum of message with sequence id {sequence_id} does not match")
         if found == MALFORMED:
-            return NotAllowed(f"metadata of message with sequence id {send.sequence_id} is cut off")
+            return NotAllowed(f"metadata of message with sequence id {sequence_id} is cut off")
         if self._is_too_large(blob):
             return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {self._size_max}")
-        if send.HasField("txnid_most_bits"):
+        if has_transaction:
             return NotAllowed("transactions are not supported by this broker")
-        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {send.num_messages} messages")
+        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
 
     def _is_too_large(self, blob: bytes) -> bool:
         # Clients measure the payload alone: the metadata around it comes on top, within the padding of the frame.
         return len(payload_of(blob)) > self._size_max
-
-    def _send_from_unknown(self, producer_id: int) -> None:
-        # Messages already on their way when we closed the producer are expected; the client sends them again.
-        if producer_id not in self._closed_producers:
-            self.fail(f"producer {producer_id} does not exist on this connection")
 
     def _handle(self, command: Command) -> None:
         handler = TABLE[self.state].get(command.type)

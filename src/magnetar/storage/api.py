@@ -12,8 +12,8 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-FORMAT_VERSION = 1
-"""The layout of a data folder that this code writes; a folder with a greater number is refused."""
+FORMAT_VERSION = 2
+"""The layout of a data folder that this code reads and writes; a folder with another number is refused."""
 
 
 class StorageError(Exception):

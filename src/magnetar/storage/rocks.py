@@ -263,10 +263,8 @@ def _check_marker(path: Path, marker: str) -> None:
     version = marker.removeprefix(_MARKER_PREFIX).strip()
     if not marker.startswith(_MARKER_PREFIX) or not version.isdecimal():
         raise StorageError(f"data folder {path} is not empty and not a magnetar data folder")
-    if int(version) > FORMAT_VERSION:
-        raise StorageError(
-            f"data folder {path} has format {version}, this magnetar knows formats up to {FORMAT_VERSION}"
-        )
+    if int(version) != FORMAT_VERSION:
+        raise StorageError(f"data folder {path} has format {version}, this magnetar knows format {FORMAT_VERSION}")
 
 
 def _write_marker(path: Path) -> None:

@@ -18,9 +18,10 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
-from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong
+from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong, CommandSend
 
-Frame = tuple[BaseCommand, bytes | None]
+# A command and its blob. No command: the SEND before it once more, with the next sequence id and a blob of its own.
+Frame = tuple[BaseCommand | None, bytes | None]
 
 _U32 = Struct(">I")
 _SIZES = Struct(">II")
@@ -42,9 +43,12 @@ class FrameDecoder:
     """Bytes in, frames out, whatever the pieces they arrive in.
 
     A bad frame does not hide the good ones before it: they are returned, `error` is set, and all later data is ignored.
+
+    A producer that does not batch sends the same command again and again, with the next sequence id: comparing it with
+    what is expected takes a third of the time of parsing it and asking for its fields.
     """
 
-    __slots__ = ("_frame_size_max", "_missing_size", "_pieces", "error")
+    __slots__ = ("_frame_size_max", "_missing_size", "_next_send", "_pieces", "error")
 
     def __init__(self, frame_size_max: int) -> None:
         self._frame_size_max = frame_size_max
@@ -52,6 +56,7 @@ class FrameDecoder:
         # a large frame is copied once, not once per read.
         self._pieces: list[bytes] = []
         self._missing_size = 0
+        self._next_send = _NextSend()
         self.error: FrameError | None = None
 
     def receive_data(self, data: bytes) -> list[Frame]:
@@ -72,6 +77,8 @@ class FrameDecoder:
         unpack_sizes = _SIZES.unpack_from
         append = frames.append
         unexamined = _UNEXAMINED
+        send_type = BaseCommand.SEND
+        next_send = self._next_send
         frame_size_max = self._frame_size_max
         start = 0
         end = len(data)
@@ -88,11 +95,19 @@ class FrameDecoder:
                 if frame_end > end:
                     wanted = 4 + total_size
                     break
-                command = parse(data[start + 8 : command_end])
+                body = data[start + 8 : command_end]
+                if body == next_send.body:
+                    next_send.advance()
+                    append((None, data[command_end:frame_end] if frame_end > command_end else None))
+                    start = frame_end
+                    continue
+                command = parse(body)
                 if command.type not in unexamined:
                     fault = _command_fault(command)
                     if fault:
                         raise FrameError(fault)
+                elif command.type == send_type:
+                    next_send.follow(command.send, body)
                 append((command, data[command_end:frame_end] if frame_end > command_end else None))
                 start = frame_end
         except DecodeError:
@@ -104,6 +119,39 @@ class FrameDecoder:
                 pieces.append(data[start:])
                 self._missing_size = wanted - (end - start)
         return frames
+
+
+class _NextSend:
+    """The bytes of the SEND that is expected next on a connection.
+
+    None is expected unless the last two were of one producer and the last had no field but the two that differ.
+    """
+
+    __slots__ = ("_head", "_producer_id", "_sequence_id", "body")
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+        self._head = b""
+        self._producer_id = -1
+        self._sequence_id = 0
+
+    def follow(self, send: CommandSend, body: bytes) -> None:
+        self.body = None
+        producer_id, sequence_id = send.producer_id, send.sequence_id
+        if producer_id != self._producer_id:
+            self._producer_id = producer_id
+        elif sequence_id < _SEQUENCE_FOLLOWED_MAX:
+            sequence = encode_varint(sequence_id)
+            fields = b"".join((b"\x08", encode_varint(producer_id), b"\x10"))
+            self._head = b"".join((_TYPE_SEND, _TAG_SEND, _LAST[len(fields) + len(sequence)], fields))
+            if self._head + sequence == body:
+                self._sequence_id = sequence_id
+                self.advance()
+
+    def advance(self) -> None:
+        self._sequence_id += 1
+        # The length of the sequence id is part of the head: where it grows, nothing matches and the command is parsed.
+        self.body = self._head + encode_varint(self._sequence_id)
 
 
 def _size_fault(total_size: int, command_size: int) -> str:
@@ -169,6 +217,9 @@ def _encode_long_varint(value: int) -> bytes:
     return encoded + _FOURTEEN_BITS_LAST[value]
 
 
+_SEQUENCE_FOLLOWED_MAX = 1 << 62  # nobody counts from here to the end of 64 bits
+_TYPE_SEND = bytes((0x08, BaseCommand.SEND))
+_TAG_SEND = bytes((BaseCommand.SEND << 3 | 2,))
 _TYPE_SEND_RECEIPT = bytes((0x08, BaseCommand.SEND_RECEIPT))
 _TYPE_MESSAGE = bytes((0x08, BaseCommand.MESSAGE))
 _TAG_SEND_RECEIPT = bytes((BaseCommand.SEND_RECEIPT << 3 | 2,))

@@ -1,0 +1,82 @@
+"""A run: entries of one topic that were published together and are stored as one record of the storage.
+
+Owns the byte layout of that record. A run is kept under the id of its last entry, so the first run at or after a
+position is the one that holds it.
+
+    ┌───────────────────────────────────────────┬─────────────────────────────────────────────┬────────────────┐
+    │ count u32, broker time ms u64,            │ per entry: messages u32,                    │ the blobs as   │
+    │ bytes published to the topic before it u64│ deliver at ms u64 (0: at once), size u32    │ clients sent   │
+    └───────────────────────────────────────────┴─────────────────────────────────────────────┴────────────────┘
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+# entry id, messages, deliver at ms (0: at once), blob
+Entry = tuple[int, int, int, bytes]
+# the same before it has an id
+NewEntry = tuple[int, int, bytes]
+
+# A run is read as a whole. Larger ones save little: what they save on is the storage's cost of one record.
+COUNT_MAX = 64
+SIZE_MAX = 64 * 1024
+
+_HEAD = Struct(">IQQ")
+_ENTRY = Struct(">IQI")
+_HEAD_SIZE, _ENTRY_SIZE = _HEAD.size, _ENTRY.size
+_pack_entry, _unpack_head, _unpack_entry = _ENTRY.pack, _HEAD.unpack_from, _ENTRY.unpack_from
+
+
+def cut(new: Sequence[NewEntry]) -> Iterator[Sequence[NewEntry]]:
+    """Entries in groups of at most COUNT_MAX; a group ends with the entry that fills SIZE_MAX."""
+    start, size = 0, 0
+    for index, entry in enumerate(new):
+        size += len(entry[2])
+        if size >= SIZE_MAX or index - start == COUNT_MAX - 1:
+            yield new[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(new):
+        yield new[start:] if start else new
+
+
+def encode(new: Sequence[NewEntry], now_ms: int, bytes_before: int) -> bytes:
+    parts = [_pack_entry(messages, deliver_at_ms, len(blob)) for messages, deliver_at_ms, blob in new]
+    parts += [entry[2] for entry in new]
+    return _HEAD.pack(len(new), now_ms, bytes_before) + b"".join(parts)
+
+
+def decode(last: int, value: bytes) -> list[Entry]:
+    """The entries of the run that ends with the id `last`."""
+    count = _unpack_head(value)[0]
+    table_end = _HEAD_SIZE + count * _ENTRY_SIZE
+    entries: list[Entry] = []
+    start, entry_id = table_end, last - count
+    for messages, deliver_at_ms, size in _ENTRY.iter_unpack(value[_HEAD_SIZE:table_end]):
+        entry_id += 1
+        end = start + size
+        entries.append((entry_id, messages, deliver_at_ms, value[start:end]))
+        start = end
+    return entries
+
+
+def header(last: int, value: bytes, entry_id: int) -> tuple[int, int, int, int] | None:
+    """Of one entry of the run: messages, broker time ms, bytes published before it, deliver at ms."""
+    count, received_ms, bytes_before = _unpack_head(value)
+    index = entry_id - (last - count + 1)
+    if not 0 <= index < count:
+        return None
+    position = _HEAD_SIZE
+    for _ in range(index):
+        bytes_before += _unpack_entry(value, position)[2]
+        position += _ENTRY_SIZE
+    messages, deliver_at_ms, _ = _unpack_entry(value, position)
+    return messages, received_ms, bytes_before, deliver_at_ms
+
+
+def bytes_after(value: bytes) -> int:
+    """Bytes published to the topic up to the end of the run."""
+    count, _, bytes_before = _unpack_head(value)
+    size: int = bytes_before + len(value) - _HEAD_SIZE - count * _ENTRY_SIZE
+    return size
