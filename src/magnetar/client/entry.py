@@ -1,0 +1,191 @@
+"""Opening entries: one entry becomes the messages in it. Owns checksums, decompression, batches and chunks.
+
+Knows nothing of connections, permits or acknowledgements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from magnetar.client.errors import UnreadableMessage
+from magnetar.client.message import Message, MessageId
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import split_batch
+from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_of, split_blob
+
+_WORD_BITS = 64
+UNCOMPRESSED_SIZE_MAX = 256 << 20
+"""A limit for what compressed data may announce: far above any sensible entry, far below a bomb."""
+
+CHUNKED_OPEN_MAX = 100
+"""How many chunked messages are put together at once; the oldest is given up for one more, as other clients do."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """What the broker stores and sends: the raw bytes of one message, of a batch or of a chunk."""
+
+    topic: str
+    id: MessageId
+    redelivery_count: int
+    ack_set: tuple[int, ...]
+    blob: bytes
+
+
+class _Chunked:
+    """A message that is put together from chunks, which come in order."""
+
+    __slots__ = ("count", "ids", "parts", "size")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.ids: list[MessageId] = []
+        self.parts: list[bytes] = []
+        self.size = 0
+
+
+class Opener:
+    """Opens the entries of one topic or partition in their order: chunks are kept until the last one is there."""
+
+    def __init__(self) -> None:
+        self._chunked: dict[str, _Chunked] = {}
+
+    def open(self, entry: Entry) -> tuple[list[Message], int]:
+        """The messages of an entry, and how many permits it took. Raises `UnreadableMessage`.
+
+        None for a chunk that is not the last, for what the broker wrote for itself, and for what was acknowledged.
+        """
+        if not checksum_ok(entry.blob):
+            raise _unreadable(entry, "its checksum does not match")
+        try:
+            metadata, payload = split_blob(entry.blob)
+        except MetadataError as error:
+            raise _unreadable(entry, str(error)) from None
+        permits = max(1, metadata.num_messages_in_batch)
+        if metadata.HasField("marker_type"):
+            return [], permits
+        if metadata.encryption_keys:
+            raise _unreadable(entry, "it is encrypted, and decryption is not supported")
+        try:
+            return self._open(entry, metadata, payload), permits
+        except (MetadataError, CompressionError) as error:
+            raise _unreadable(entry, str(error)) from None
+
+    def _open(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> list[Message]:
+        if metadata.num_chunks_from_msg > 1:
+            chunked = self._add_chunk(entry, metadata, payload)
+            if chunked is None:
+                return []
+            return [_message(entry, metadata, _uncompressed(metadata, b"".join(chunked.parts)), tuple(chunked.ids))]
+        payload = _uncompressed(metadata, payload)
+        if not metadata.HasField("num_messages_in_batch"):
+            return [_message(entry, metadata, payload)]
+        singles = split_batch(metadata, payload)
+        return [
+            _message_of_batch(entry, metadata, single, value, index)
+            for index, (single, value) in enumerate(singles)
+            if not single.compacted_out and _is_open(entry.ack_set, index)
+        ]
+
+    def _add_chunk(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> _Chunked | None:
+        """The whole message once the last chunk is there."""
+        uuid, number = metadata.uuid, metadata.chunk_id
+        chunked = self._chunked.get(uuid)
+        if number == 0:
+            self._chunked.pop(uuid, None)
+            if len(self._chunked) >= CHUNKED_OPEN_MAX:
+                del self._chunked[next(iter(self._chunked))]
+            chunked = self._chunked[uuid] = _Chunked(metadata.num_chunks_from_msg)
+        if chunked is None:
+            if number == metadata.num_chunks_from_msg - 1:
+                raise MetadataError(f"it is the last of {number + 1} chunks, and the first were not read")
+            return None
+        if number < len(chunked.parts):
+            return None  # a chunk that was sent twice
+        if number != len(chunked.parts) or number >= chunked.count:
+            del self._chunked[uuid]
+            raise MetadataError(f"chunk {len(chunked.parts)} of {chunked.count} of message {uuid!r} is missing")
+        chunked.parts.append(payload)
+        chunked.ids.append(entry.id)
+        chunked.size += len(payload)
+        if chunked.size > UNCOMPRESSED_SIZE_MAX:
+            del self._chunked[uuid]
+            raise MetadataError(f"chunks of message {uuid!r} exceed {UNCOMPRESSED_SIZE_MAX} bytes")
+        if len(chunked.parts) < chunked.count:
+            return None
+        return self._chunked.pop(uuid)
+
+
+def _uncompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+    return decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
+
+
+def permits_of(blob: bytes) -> int:
+    """How many permits an entry took that is thrown away unopened."""
+    try:
+        return max(1, metadata_of(blob).num_messages_in_batch)
+    except MetadataError:
+        return 1
+
+
+def _is_open(ack_set: Sequence[int], index: int) -> bool:
+    if not ack_set:
+        return True
+    word, bit = divmod(index, _WORD_BITS)
+    return word < len(ack_set) and bool(ack_set[word] >> bit & 1)
+
+
+def _unreadable(entry: Entry, reason: str) -> UnreadableMessage:
+    return UnreadableMessage(
+        f"message {entry.id} of {entry.topic} cannot be read: {reason}", topic=entry.topic, message_id=entry.id
+    )
+
+
+def _message(
+    entry: Entry, metadata: pb.MessageMetadata, value: bytes, chunk_ids: tuple[MessageId, ...] = ()
+) -> Message:
+    return Message(
+        topic=entry.topic,
+        id=entry.id,
+        value=value,
+        key=metadata.partition_key if metadata.HasField("partition_key") else None,
+        key_is_base64=metadata.partition_key_b64_encoded,
+        ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
+        properties={pair.key: pair.value for pair in metadata.properties},
+        publish_time_ms=metadata.publish_time,
+        event_time_ms=metadata.event_time or None,
+        deliver_at_ms=metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
+        producer_name=metadata.producer_name,
+        sequence_id=metadata.sequence_id,
+        redelivery_count=entry.redelivery_count,
+        schema_version=metadata.schema_version if metadata.HasField("schema_version") else None,
+        replicated_from=metadata.replicated_from or None,
+        is_null=metadata.null_value,
+        chunk_ids=chunk_ids,
+    )
+
+
+def _message_of_batch(
+    entry: Entry, metadata: pb.MessageMetadata, single: pb.SingleMessageMetadata, value: bytes, index: int
+) -> Message:
+    position = entry.id
+    return Message(
+        topic=entry.topic,
+        id=MessageId(position.ledger_id, position.entry_id, position.partition, index, metadata.num_messages_in_batch),
+        value=value,
+        key=single.partition_key if single.HasField("partition_key") else None,
+        key_is_base64=single.partition_key_b64_encoded,
+        ordering_key=single.ordering_key if single.HasField("ordering_key") else None,
+        properties={pair.key: pair.value for pair in single.properties},
+        publish_time_ms=metadata.publish_time,
+        event_time_ms=single.event_time or None,
+        deliver_at_ms=metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
+        producer_name=metadata.producer_name,
+        sequence_id=single.sequence_id if single.HasField("sequence_id") else metadata.sequence_id + index,
+        redelivery_count=entry.redelivery_count,
+        schema_version=metadata.schema_version if metadata.HasField("schema_version") else None,
+        replicated_from=metadata.replicated_from or None,
+        is_null=single.null_value,
+    )

@@ -1,0 +1,58 @@
+"""The words of the client's options: what may be given, and what it is called in the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypedDict, TypeVar
+
+from magnetar.client.errors import InvalidArgument
+from magnetar.wire import schema_pb2 as pb
+
+Compression = Literal["none", "lz4", "zlib", "zstd", "snappy"]
+AccessMode = Literal["Shared", "Exclusive", "WaitForExclusive", "ExclusiveWithFencing"]
+SubscriptionType = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
+
+COMPRESSIONS: dict[str, pb.CompressionType.ValueType] = {
+    "none": pb.NONE,
+    "lz4": pb.LZ4,
+    "zlib": pb.ZLIB,
+    "zstd": pb.ZSTD,
+    "snappy": pb.SNAPPY,
+}
+ACCESS_MODES: dict[str, pb.ProducerAccessMode.ValueType] = {
+    "Shared": pb.Shared,
+    "Exclusive": pb.Exclusive,
+    "WaitForExclusive": pb.WaitForExclusive,
+    "ExclusiveWithFencing": pb.ExclusiveWithFencing,
+}
+SUBSCRIPTION_TYPES: dict[str, pb.CommandSubscribe.SubType.ValueType] = {
+    "Exclusive": pb.CommandSubscribe.Exclusive,
+    "Shared": pb.CommandSubscribe.Shared,
+    "Failover": pb.CommandSubscribe.Failover,
+    "Key_Shared": pb.CommandSubscribe.Key_Shared,
+}
+
+_T = TypeVar("_T")
+
+
+class SendOptions(TypedDict, total=False):
+    """What may be said of a message besides its value. Times are milliseconds since the epoch."""
+
+    key: str | bytes | None
+    properties: Mapping[str, str] | None
+    event_time_ms: int | None
+    deliver_at_ms: int | None
+    ordering_key: bytes | None
+    sequence_id: int | None
+    replicate_to: Sequence[str] | None
+
+
+def choose(name: str, value: str, choices: Mapping[str, _T]) -> _T:
+    if value not in choices:
+        raise InvalidArgument(f"{name} {value!r} is not one of {', '.join(choices)}")
+    return choices[value]
+
+
+def check_positive(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise InvalidArgument(f"{name} has to be a number above 0, not {value!r}")

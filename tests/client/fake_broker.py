@@ -1,0 +1,158 @@
+"""A broker that says what a test tells it to, over a real socket: an older one, a redirecting one, a broken one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import FrameDecoder, encode_frame
+
+Command = pb.BaseCommand
+Answer = Callable[["FakeBroker", Command], "Command | bytes | None"]
+
+
+class FakeBroker:
+    """`heard` is every command of every connection. `answer` gives the reply; None of it is the usual one."""
+
+    def __init__(self, answer: Answer, *, flag: bool, greeting: bytes | None) -> None:
+        self.heard: list[Command] = []
+        self._answer = answer
+        self._flag = flag
+        self._greeting = greeting
+        self._entry_ids = count()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets: list[socket.socket] = []
+        self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.address = self.url.removeprefix("pulsar://")
+        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        self._threads[0].start()
+
+    def types(self) -> list[str]:
+        return [Command.Type.Name(command.type) for command in self.heard]
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                self._sockets.append(connection)
+                thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
+                self._threads.append(thread)
+                thread.start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        decoder = FrameDecoder(64 << 20)
+        with contextlib.suppress(OSError), connection:
+            while data := connection.recv(1 << 16):
+                for repeated, _ in decoder.receive_data(data):
+                    command = _next_send(self.heard[-1]) if repeated is None else repeated
+                    self.heard.append(command)
+                    reply = self._answer(self, command)
+                    reply = self._usual(command) if reply is None else reply
+                    connection.sendall(reply if isinstance(reply, bytes) else encode_frame(reply))
+
+    def _usual(self, command: Command) -> Command | bytes:
+        if command.type == Command.CONNECT:
+            if self._greeting is not None:
+                return self._greeting
+            connected = pb.CommandConnected(server_version="Fake 1", protocol_version=19, max_message_size=1000)
+            if self._flag:
+                connected.feature_flags.supports_get_partitioned_metadata_without_auto_creation = True
+            return Command(type=Command.CONNECTED, connected=connected)
+        if command.type == Command.PARTITIONED_METADATA:
+            return metadata_response(command, 0)
+        if command.type == Command.LOOKUP:
+            return lookup_response(command, self.url)
+        if command.type == Command.PRODUCER:
+            success = pb.CommandProducerSuccess(request_id=command.producer.request_id, producer_name="fake")
+            return Command(type=Command.PRODUCER_SUCCESS, producer_success=success)
+        if command.type == Command.SEND:
+            receipt = pb.CommandSendReceipt(
+                producer_id=command.send.producer_id,
+                sequence_id=command.send.sequence_id,
+                message_id=pb.MessageIdData(ledgerId=1, entryId=next(self._entry_ids)),
+            )
+            return Command(type=Command.SEND_RECEIPT, send_receipt=receipt)
+        if command.type in (Command.CLOSE_PRODUCER, Command.CLOSE_CONSUMER, Command.SUBSCRIBE):
+            for part in (command.close_producer, command.close_consumer, command.subscribe):
+                if part.HasField("request_id"):
+                    return Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=part.request_id))
+        return b""
+
+    def say(self, data: bytes) -> None:
+        """On every connection."""
+        for connection in self._sockets:
+            with contextlib.suppress(OSError):
+                connection.sendall(data)
+
+    def drop(self) -> None:
+        """Ends every connection there is."""
+        sockets, self._sockets = self._sockets, []
+        for connection in sockets:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self.drop()
+        for thread in self._threads:
+            thread.join(5)
+
+
+def _next_send(last: Command) -> Command:
+    """A SEND that the decoder recognised as the one before with the next sequence id."""
+    command = Command()
+    command.CopyFrom(last)
+    command.send.sequence_id += 1
+    return command
+
+
+def metadata_response(command: Command, partitions: int) -> Command:
+    response = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=command.partitionMetadata.request_id,
+        partitions=partitions,
+        response=pb.CommandPartitionedTopicMetadataResponse.Success,
+    )
+    return Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response)
+
+
+def metadata_failure(command: Command, code: pb.ServerError.ValueType, text: str = "") -> Command:
+    response = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=command.partitionMetadata.request_id,
+        response=pb.CommandPartitionedTopicMetadataResponse.Failed,
+        error=code,
+        message=text,
+    )
+    return Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response)
+
+
+def lookup_response(command: Command, url: str, *, redirect: bool = False, proxy: bool = False) -> Command:
+    kind = pb.CommandLookupTopicResponse
+    response = kind(
+        request_id=command.lookupTopic.request_id,
+        brokerServiceUrl=url,
+        response=kind.Redirect if redirect else kind.Connect,
+        authoritative=True,
+        proxy_through_service_url=proxy,
+    )
+    return Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response)
+
+
+def nothing_unusual(broker: FakeBroker, command: Command) -> None:
+    return None
+
+
+@contextlib.contextmanager
+def fake_broker(
+    answer: Answer = nothing_unusual, *, flag: bool = True, greeting: bytes | None = None
+) -> Iterator[FakeBroker]:
+    broker = FakeBroker(answer, flag=flag, greeting=greeting)
+    try:
+        yield broker
+    finally:
+        broker.close()
