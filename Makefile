@@ -20,7 +20,7 @@ help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
 	@echo 'make test      run the tests                     PYTEST_ARGS="-k names"'
 	@echo 'make check     ruff and mypy'
-	@echo 'make docs      draw docs/settings.md anew'
+	@echo 'make docs      draw the reference pages in docs anew'
 	@echo 'make compat    the official clients of other languages'
 	@echo 'make simulate  simulate until something fails'
 	@echo 'make bench     measure against Apache Pulsar'
@@ -44,6 +44,8 @@ check: $(VENV)/.installed-dev
 docs: $(VENV)/.installed-dev
 	$(PYTHON) -m magnetar.settings_reference > docs/settings.md
 	$(PYTHON) -m magnetar.session.reference > docs/protocol.md
+	$(PYTHON) -m magnetar.admin.reference > docs/admin.md
+	$(PYTHON) -m magnetar.cli.reference > docs/cli.md
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)

@@ -1,7 +1,7 @@
 """The command behind `make bench`: which rows, how often, in which order, and the table at the end.
 
 Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
-rows of both are in `measurement`, those of Magnetar alone in `scale`.
+rows of both are in `measurement`, those of Magnetar alone in `scale` and `administration`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from types import FrameType
 
 import measurement
 import scale
+from administration import administration
 from contestant import ApachePulsar, Contestant, Magnetar, StartFailed
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
 from perf import Perf
-from scale import OURS_ONLY, ScaleFailed
+from scale import ScaleFailed
 from table import as_data, as_page, compare, render
 
+OURS_ONLY = {**scale.OURS_ONLY, "admin": administration}
 COMPARED = ("start", *ON_A_RUNNING_BROKER)
 ROWS = (*COMPARED, *OURS_ONLY)
 

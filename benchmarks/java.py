@@ -74,7 +74,7 @@ def find_java() -> Java:
         )
     if not os.access(program, os.X_OK):
         raise JavaMissing(f"JAVA_HOME is {home}, but there is no {program}")
-    return Java(program, _given_jars() or _resolve_jars())
+    return Java(program, _given_jars() or resolve_jars(HERE / "pom.xml"))
 
 
 def _given_jars() -> Path | None:
@@ -87,8 +87,8 @@ def _given_jars() -> Path | None:
     return folder
 
 
-def _resolve_jars() -> Path:
-    pom = HERE / "pom.xml"
+def resolve_jars(pom: Path) -> Path:
+    """The folder with all that a pom depends on, fetched once; raises `JavaMissing`."""
     folder = CACHE / "jars" / hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     complete = folder / ".complete"
     if complete.exists():
@@ -99,7 +99,7 @@ def _resolve_jars() -> Path:
             f"Apache Pulsar's jars are resolved by Maven, and mvn is not on PATH: install it, "
             f"or set {JARS_VARIABLE} to a folder that has them"
         )
-    print(f"resolving Apache Pulsar's jars into {folder} (once)", flush=True)
+    print(f"resolving the jars of {pom.parent.name}/{pom.name} into {folder} (once)", flush=True)
     folder.mkdir(parents=True, exist_ok=True)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
     outcome = subprocess.run([maven, "-B", "-ntp", "-q", "-f", str(pom), *goal])

@@ -84,7 +84,7 @@ def _memory_per_topic(contestant: Contestant, count: int, scale: Scale) -> tuple
         time.sleep(scale.settle_s)
         empty_mb = broker.memory_mb()
         with Conversation(broker.port) as conversation:
-            used_s = _use_topics(conversation, count)
+            used_s = use_topics(conversation, count)
             time.sleep(scale.settle_s)
             return (broker.memory_mb() - empty_mb) * KB_PER_MB / count, used_s
 
@@ -98,11 +98,11 @@ def _start_with_topics(contestant: Contestant, count: int, scale: Scale) -> tupl
             starts_s.append(broker.binary_s)
             if len(starts_s) == scale.starts:
                 with Conversation(broker.port) as conversation:
-                    again_s = _use_topics(conversation, count)
+                    again_s = use_topics(conversation, count)
     return min(starts_s), again_s
 
 
-def _use_topics(conversation: Conversation, count: int) -> float:
+def use_topics(conversation: Conversation, count: int) -> float:
     """A producer and a subscription on every topic, and one message through each, acknowledged. All stay connected."""
     began = time.monotonic()
     answers = conversation.answers()
@@ -217,18 +217,18 @@ def _expect(answers: Iterator[Frame], wanted: dict[int, int]) -> Sequence[Frame]
     return came
 
 
-def _topic(name: str) -> str:
+def topic_name(name: str) -> str:
     return f"persistent://public/default/bench-{name}"
 
 
 def _producer(number: int, topic: str) -> bytes:
-    command = CommandProducer(topic=_topic(topic), producer_id=number, request_id=2 * number)
+    command = CommandProducer(topic=topic_name(topic), producer_id=number, request_id=2 * number)
     return encode_frame(BaseCommand(type=BaseCommand.PRODUCER, producer=command))
 
 
 def _subscribe(number: int, topic: str) -> bytes:
     command = CommandSubscribe(
-        topic=_topic(topic),
+        topic=topic_name(topic),
         subscription=SUBSCRIPTION,
         subType=CommandSubscribe.Exclusive,
         consumer_id=number,

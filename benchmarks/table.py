@@ -103,6 +103,14 @@ def _does_not_grow(points: Points) -> bool | None:
     return None if len(points) < 2 else points[-1][1] <= points[0][1] + BACKLOG_SLACK_MB
 
 
+def _all_under(limit: float) -> Callable[[Points], bool | None]:
+    return lambda points: all(value < limit for _, value in points)
+
+
+def _any_points(points: Points) -> bool | None:
+    return None
+
+
 BACKLOG_SLACK_MB = 24  # half a write buffer of storage: how far two means of the same fill level were seen apart
 
 METRICS = (
@@ -131,6 +139,10 @@ SERIES = (
         f"does not grow (within {BACKLOG_SLACK_MB} MB)",
         _does_not_grow,
     ),
+    Series("admin-list", "listing a namespace of {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
+    Series("admin-stats", "longest stats of a topic of {}", "ms", ".1f", "under 50 ms", _all_under(50)),
+    Series("admin-metrics", "/metrics with {} topics", "s", ".2f", "", _any_points),
+    Series("admin-pause", "longest pause of the loop meanwhile, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
 )
 
 AFTERWARDS = Metric("backlog-first", "first 100 messages of that backlog", "ms", ",.1f", False, "served", _anything)

@@ -22,6 +22,16 @@ DAY_MINUTES = 1_440
 
 TopicCreationType = Literal["non-partitioned", "partitioned"]
 BacklogPolicy = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+SchemaStrategy = Literal[
+    "ALWAYS_INCOMPATIBLE",
+    "ALWAYS_COMPATIBLE",
+    "BACKWARD",
+    "FORWARD",
+    "FULL",
+    "BACKWARD_TRANSITIVE",
+    "FORWARD_TRANSITIVE",
+    "FULL_TRANSITIVE",
+]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 
 
@@ -101,6 +111,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     maxTopicsPerNamespace: Annotated[
         int, Whole(0, INT_MAX, "The most topics a namespace may have, each partition counted; 0 is no limit.")
     ] = 0
+
+    # Administration
+    forceDeleteNamespaceAllowed: Annotated[
+        bool, Flag("Whether a namespace may be deleted together with its topics.")
+    ] = False
+    forceDeleteTenantAllowed: Annotated[
+        bool, Flag("Whether a tenant may be deleted together with its namespaces and topics.")
+    ] = False
+    exposeTopicLevelMetricsInPrometheus: Annotated[
+        bool, Flag("Whether `/metrics` has numbers of every topic, or of namespaces only.")
+    ] = True
+    exposeConsumerLevelMetricsInPrometheus: Annotated[
+        bool, Flag("Whether `/metrics` has numbers of every consumer, where it has those of topics.")
+    ] = False
+    exposeProducerLevelMetricsInPrometheus: Annotated[
+        bool, Flag("Whether `/metrics` has numbers of every producer, where it has those of topics.")
+    ] = False
 
     # Producers and consumers
     maxProducersPerTopic: Annotated[
@@ -186,10 +213,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "producer_request_hold"
 
+    # Schemas
+    schemaCompatibilityStrategy: Annotated[
+        SchemaStrategy,
+        Choice(SchemaStrategy, "How a new version of a schema has to fit the earlier ones, where nobody set it."),
+    ] = "FULL"
+    isSchemaValidationEnforced: Annotated[
+        bool, Flag("Whether a topic that has a schema refuses producers that have none.")
+    ] = False
+    isAllowAutoUpdateSchemaEnabled: Annotated[
+        bool, Flag("Whether a producer or a consumer may bring a new version of a schema.")
+    ] = True
+
     # Subscriptions
     allowAutoSubscriptionCreation: Annotated[
         bool, Flag("Whether a subscription comes into being when a consumer first asks for it.")
     ] = True
+    subscriptionBacklogScanMaxEntries: Annotated[
+        int, Whole(1, INT_MAX, "How many entries the analysis of a backlog looks at before it stops.")
+    ] = 10_000
+    subscriptionBacklogScanMaxTimeMs: Annotated[
+        int, Whole(1, INT_MAX, "How long the analysis of a backlog may take before it stops.")
+    ] = 120_000
     subscriptionTypesEnabled: Annotated[
         frozenset[str], Choices(SubscriptionTypeName, "The types a subscription may have.")
     ] = frozenset(get_args(SubscriptionTypeName))
@@ -297,6 +342,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 values[name] = _read(name, text.strip(), kind)
         return Settings(**values), unknown
 
+    def with_texts(self, pairs: Mapping[str, str]) -> Settings:
+        """These settings with some changed; raises `InvalidSetting`."""
+        return msgspec.structs.replace(self, **{name: _read(name, text, KINDS[name]) for name, text in pairs.items()})
+
     @property
     def backlog_quota_bytes(self) -> int:
         """The default backlog quota in bytes from its two settings, -1 for none."""
@@ -325,6 +374,44 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
 
 KINDS: Mapping[str, Kind] = dict(_kinds())
 """What each setting allows and means, in the order of the reference page."""
+
+
+DYNAMIC = frozenset(
+    {
+        "allowAutoTopicCreation",
+        "allowAutoTopicCreationType",
+        "allowAutoSubscriptionCreation",
+        "defaultNumPartitions",
+        "maxNumPartitionsPerPartitionedTopic",
+        "maxTopicsPerNamespace",
+        "forceDeleteNamespaceAllowed",
+        "forceDeleteTenantAllowed",
+        "maxProducersPerTopic",
+        "maxSameAddressProducersPerTopic",
+        "maxConsumersPerTopic",
+        "maxSameAddressConsumersPerTopic",
+        "maxConsumersPerSubscription",
+        "maxSubscriptionsPerTopic",
+        "maxUnackedMessagesPerConsumer",
+        "maxUnackedMessagesPerSubscription",
+        "brokerDeduplicationEnabled",
+        "defaultRetentionTimeInMinutes",
+        "defaultRetentionSizeInMB",
+        "ttlDurationDefaultInSeconds",
+        "backlogQuotaDefaultLimitBytes",
+        "backlogQuotaDefaultLimitGB",
+        "backlogQuotaDefaultLimitSecond",
+        "backlogQuotaDefaultRetentionPolicy",
+        "subscriptionTypesEnabled",
+        "subscriptionKeySharedEnable",
+        "delayedDeliveryEnabled",
+        "delayedDeliveryMaxDelayInMillis",
+        "schemaCompatibilityStrategy",
+        "isSchemaValidationEnforced",
+        "isAllowAutoUpdateSchemaEnabled",
+    }
+)
+"""Settings that may change while the broker runs: they are asked for whenever they matter, and not before."""
 
 
 def closest(name: str) -> str | None:

@@ -134,5 +134,19 @@ class ServiceNotReady(MagnetarError):
     http_status = 503
 
 
-class SchemaNotSupported(NotSupported):
-    wire_code = 18  # IncompatibleSchema: clients stop trying instead of reconnecting for ever
+class SchemaNotFound(TopicNotFound):
+    pass
+
+
+class IncompatibleSchema(MagnetarError):
+    """The schema does not fit the ones the topic has, or it has one and none is given."""
+
+    wire_code = 18
+    http_status = 409
+
+
+class InvalidSchema(MagnetarError):
+    """The definition of a schema cannot be read, or is too large."""
+
+    wire_code = 18  # as in Apache Pulsar, whose older clients know no other code
+    http_status = 422

@@ -81,10 +81,10 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
         return _parse_topic(self.full[: self.full.rindex(PARTITION_SUFFIX)])
 
     def with_partition(self, index: int) -> TopicName:
-        """Partition `index` of the same partitioned topic."""
+        """Partition `index` of this topic; where the name is a partition's, one below it, not one beside it."""
         if not 0 <= index <= PARTITION_MAX:
-            raise InvalidName(f"partition {index} of topic {self.base.full} is not between 0 and {PARTITION_MAX}")
-        return _parse_topic(f"{self.base.full}{PARTITION_SUFFIX}{index}")
+            raise InvalidName(f"partition {index} of topic {self.full} is not between 0 and {PARTITION_MAX}")
+        return _parse_topic(f"{self.full}{PARTITION_SUFFIX}{index}")
 
     def __str__(self) -> str:
         return self.full

@@ -15,10 +15,12 @@ HEADINGS = {
     "clusterName": "Addresses",
     "maxMessageSize": "Connections",
     "enablePersistentTopics": "Topics",
+    "forceDeleteNamespaceAllowed": "Administration",
     "maxProducersPerTopic": "Producers and consumers",
     "brokerDeduplicationEnabled": "Deduplication",
     "defaultRetentionTimeInMinutes": "Retention and expiry",
     "backlogQuotaCheckEnabled": "Backlog quota",
+    "schemaCompatibilityStrategy": "Schemas",
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
 }

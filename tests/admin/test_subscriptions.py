@@ -128,3 +128,64 @@ def test_a_subscription_in_use_is_deleted_by_force_only(admin: Admin) -> None:
     admin.done("DELETE", f"{PATH}/t/subscription/s?force=true")
     assert admin.get(f"{PATH}/t/subscriptions") == []
     assert consumer.peer.closed == 1  # type: ignore[attr-defined]
+
+
+def test_properties_are_replaced_on_all_partitions(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/partitions", json=2)
+    admin.done("PUT", f"{PATH}/t/subscription/s", json={"properties": {"a": "1"}})
+    admin.done("PUT", f"{PATH}/t-partition-1/subscription/s/properties", json={"b": "2"})
+    assert admin.get(f"{PATH}/t/subscription/s/properties") == {"a": "1", "b": "2"}
+    admin.done("PUT", f"{PATH}/t/subscription/s/properties", json={"c": "3"})
+    again = admin.after_crash()
+    assert again.get(f"{PATH}/t/subscription/s/properties") == {"c": "3"}
+    assert again.get(f"{PATH}/t-partition-0/subscription/s/properties") == {"c": "3"}
+    admin.done("PUT", f"{PATH}/t/subscription/s/properties")
+    assert admin.get(f"{PATH}/t/subscription/s/properties") == {}
+    admin.reason(400, "PUT", f"{PATH}/t/subscription/s/properties", json={"a": 1})
+    for method in ("GET", "PUT"):
+        reason = admin.reason(404, method, f"{PATH}/t/subscription/other/properties")
+        assert reason == f"Subscription other not found for topic {FULL}/t"
+
+
+def test_properties_of_a_subscription_that_is_not_stored(admin: Admin) -> None:
+    path = "/admin/v2/non-persistent/public/default/n/subscription/s/properties"
+    admin.subscribe("non-persistent://public/default/n", "s")
+    assert admin.get(path) == {}
+    admin.done("PUT", path, json={"a": "b"})
+    assert admin.get(path) == {"a": "b"}
+    admin.subscribe("t", "reader", durable=False)
+    admin.done("PUT", f"{PATH}/t/subscription/reader/properties", json={"a": "b"})
+    assert admin.get(f"{PATH}/t/subscription/reader/properties") == {"a": "b"}
+    assert admin.after_crash().get(f"{PATH}/t/subscriptions") == []
+
+
+def test_replicated_status(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/t/partitions", json=2)
+    admin.done("PUT", f"{PATH}/t/subscription/s")
+    path = f"{PATH}/t/subscription/s/replicatedSubscriptionStatus"
+    assert admin.get(path) == {f"{FULL}/t-partition-{index}": False for index in range(2)}
+    admin.done("POST", path, content=b"true")
+    assert admin.after_crash().get(path) == {f"{FULL}/t-partition-{index}": True for index in range(2)}
+    admin.done("POST", f"{PATH}/t-partition-0/subscription/s/replicatedSubscriptionStatus", content=b"false")
+    assert admin.get(path) == {f"{FULL}/t-partition-0": False, f"{FULL}/t-partition-1": True}
+    for body in (b"", b'"yes"', b"1"):
+        admin.reason(400, "POST", path, content=body)
+    admin.reason(404, "GET", f"{PATH}/t/subscription/other/replicatedSubscriptionStatus")
+    admin.subscribe("non-persistent://public/default/n", "s")
+    for method in ("GET", "POST"):
+        other = "/admin/v2/non-persistent/public/default/n/subscription/s/replicatedSubscriptionStatus"
+        admin.reason(405, method, other, content=b"true")
+
+
+def test_no_partition_gets_a_subscription_where_one_may_not_have_it() -> None:
+    admin = Admin(maxSubscriptionsPerTopic=1)
+    admin.done("PUT", f"{PATH}/t/partitions", json=2)
+    admin.done("PUT", f"{PATH}/t-partition-1/subscription/a")
+    assert "maxSubscriptionsPerTopic" in admin.reason(412, "PUT", f"{PATH}/t/subscription/b")
+    assert admin.get(f"{PATH}/t-partition-0/subscriptions") == []
+
+
+@pytest.mark.parametrize("body", [b'{"ledgerId":-2}', b'{"entryId":9223372036854775808}', b'{"batchIndex":2147483648}'])
+def test_a_position_has_limits(admin: Admin, body: bytes) -> None:
+    admin.reason(400, "PUT", f"{PATH}/t/subscription/s", content=body)
+    assert admin.get(PATH) == []

@@ -169,13 +169,6 @@ def test_illegal_names_are_refused(client: pulsar.Client, name: str) -> None:
         client.create_producer(name)
 
 
-def test_schemas_are_refused_with_an_error_that_ends_the_attempt(client: pulsar.Client, topic: str) -> None:
-    with pytest.raises(pulsar.IncompatibleSchema):
-        client.create_producer(topic, schema=pulsar.schema.StringSchema())
-    with pytest.raises(pulsar.IncompatibleSchema):
-        client.subscribe(topic, "s", schema=pulsar.schema.StringSchema())
-
-
 def test_unknown_namespaces_are_refused(client: pulsar.Client) -> None:
     with pytest.raises(pulsar.TopicNotFound):
         client.create_producer("persistent://public/nowhere/x")

@@ -16,7 +16,7 @@ class KillableBroker:
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._process: subprocess.Popen[str] | None = None
         self._port = self._http_port = 0
-        self.service_url = ""
+        self.service_url = self.http_url = ""
 
     def start(self) -> None:
         """Returns when it serves."""
@@ -28,9 +28,9 @@ class KillableBroker:
         for line in self._process.stdout:
             lines.append(line)
             if line.startswith("ready "):
-                _, self.service_url, http_url = line.split()
+                _, self.service_url, self.http_url = line.split()
                 # The first start chose the ports; clients look for the broker there from now on.
-                self._port, self._http_port = (urlsplit(url).port or 0 for url in (self.service_url, http_url))
+                self._port, self._http_port = (urlsplit(url).port or 0 for url in (self.service_url, self.http_url))
                 return
             if len(lines) > _START_LINES_MAX:
                 break

@@ -85,15 +85,3 @@ def test_the_entry_a_reader_starts_at_is_sent_to_it() -> None:
     )
     talk.say(Command(type=Command.SUBSCRIBE, subscribe=request))
     assert [command.message.message_id.entryId for command in talk.flow()] == [2, 3, 4]
-
-
-def test_plain_bytes_are_no_schema() -> None:
-    talk = Conversation()
-    schema = pb.Schema(name="Bytes", schema_data=b"", type=pb.Schema.Type.Value("None"))
-    producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, schema=schema)
-    assert types_of(talk.say(Command(type=Command.PRODUCER, producer=producer))) == [Command.PRODUCER_SUCCESS]
-    question = pb.CommandGetOrCreateSchema(topic="t", request_id=2, schema=schema)
-    answer = talk.say(Command(type=Command.GET_OR_CREATE_SCHEMA, getOrCreateSchema=question))
-    assert types_of(answer) == [Command.GET_OR_CREATE_SCHEMA_RESPONSE]
-    question.schema.type = pb.Schema.Json
-    assert types_of(talk.say(Command(type=Command.GET_OR_CREATE_SCHEMA, getOrCreateSchema=question))) == [Command.ERROR]

@@ -380,11 +380,11 @@ class Oracle:
         policies, now_ms = topic.policies, self._world.broker.now_ms()
         if policies.ttl_ms and stored.received_ms <= now_ms - policies.ttl_ms:
             return True
-        if policies.quota_policy is not QuotaPolicy.consumer_backlog_eviction:
-            return False
-        if policies.quota_bytes and topic.log.size - stored.size_before > policies.quota_bytes:
+        evict = QuotaPolicy.consumer_backlog_eviction
+        size_from_here = topic.log.size - stored.size_before
+        if policies.quota_bytes_policy is evict and 0 < policies.quota_bytes < size_from_here:
             return True
-        return bool(policies.quota_ms) and stored.received_ms <= now_ms - policies.quota_ms
+        return policies.quota_ms_policy is evict and 0 < policies.quota_ms <= now_ms - stored.received_ms
 
 
 def _words_of_consumer(

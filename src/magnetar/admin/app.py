@@ -7,25 +7,23 @@ route table and its handlers. They are synchronous, as the broker is; waiting fo
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Route as WebRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from magnetar.admin.call import Call
 from magnetar.admin.refusal import BadRequest, BodyTooLarge
-from magnetar.admin.routes import ROUTES, Route
+from magnetar.admin.routes import ROUTES
+from magnetar.admin.tree import Tree, tree_of
+from magnetar.admin.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.broker.broker import Broker
 from magnetar.errors import MagnetarError
-from magnetar.names import DOMAINS
 
 log = logging.getLogger(__name__)
 
@@ -42,83 +40,75 @@ class Refusal(msgspec.Struct):
     reason: str
 
 
-def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed) -> Starlette:
-    """`service_url(host)` is the binary address for a client that reached `host`; `committed()` waits for the disk."""
-    return Starlette(
-        routes=[
-            WebRoute(path, _endpoint(route, fixed, broker, service_url, committed), methods=[route.method])
-            for route in ROUTES
-            for path, fixed in _expand(route.path)
-        ],
-        middleware=[Middleware(EncodedPath)],
-        exception_handlers={HTTPException: _on_no_route},
-    )
+class AdminApp:
+    """An ASGI application; `service_url(host)` is the binary address for a client that reached `host`."""
 
-
-class EncodedPath:
-    """Routes by the path as it was sent: a %2F belongs to a name and must not split it."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed) -> None:
+        self._broker = broker
+        self._service_url = service_url
+        self._committed = committed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            raw: bytes = scope.get("raw_path") or quote(scope["path"]).encode()
-            path = raw.partition(b"?")[0].decode("latin-1")
-            if path.startswith("/admin/"):
-                path = path.rstrip("/")
-            scope = {**scope, "path": path}
-        await self._app(scope, receive, send)
-
-
-def _expand(path: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """A path with {domain} stands for one path per kind of topic."""
-    if "{domain}" not in path:
-        yield path, {}
-        return
-    for domain in DOMAINS:
-        yield path.replace("{domain}", domain), {"domain": domain}
-
-
-def _endpoint(
-    route: Route, fixed: dict[str, str], broker: Broker, service_url: ServiceUrl, committed: Committed
-) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
+        assert scope["type"] == "http", scope["type"]
+        request = Request(scope, receive)
         try:
-            return await answer(request)
+            response = await self._answer(request)
         except ClientDisconnect:
-            return _refused(400, "the client went away before its request was complete")
+            response = _refused(400, "the client went away before its request was complete")
         except Exception as error:
             log.exception("%s %s failed", request.method, request.url.path)
-            return _refused(500, f"unexpected {type(error).__name__}: see the log of the broker")
+            response = _refused(500, f"unexpected {type(error).__name__}: see the log of the broker")
+        await response(scope, receive, send)
 
-    async def answer(request: Request) -> Response:
+    async def _answer(self, request: Request) -> Response:
+        path = _path_of(request)
+        segments = path.split("/")
+        method = "GET" if request.method == "HEAD" else request.method
+        found = _tree().find(method, segments)
+        if found is None:
+            return _on_no_route(request.method, path, has_others=bool(_tree().methods(segments)))
+        leaf, values = found
         try:
-            outcome = route.handler(await _read(request, fixed, broker, service_url))
+            call = await self._read(request, leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True)))
+            outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
             response = _response(outcome)
         except MagnetarError as error:
             response = _refused(error.http_status, str(error))
-        if route.changes:
+        if leaf.route.changes:
             # Refusals wait too: "exists already" must stay true after a crash.
-            await committed()
+            await self._committed()
         return response
 
-    return endpoint
+    async def _read(self, request: Request, path: dict[str, str]) -> Call:
+        host, port = _host_of(request)
+        return Call(
+            broker=self._broker,
+            path=path,
+            query=request.query_params,
+            body=await _body(request),
+            host=host,
+            http_port=port,
+            service_url=self._service_url,
+        )
 
 
-async def _read(request: Request, fixed: dict[str, str], broker: Broker, service_url: ServiceUrl) -> Call:
-    host, port = _host_of(request)
-    return Call(
-        broker=broker,
-        path=fixed | {name: _decoded(part) for name, part in request.path_params.items()},
-        query=request.query_params,
-        body=await _body(request),
-        host=host,
-        http_port=port,
-        service_url=service_url,
-    )
+def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed) -> AdminApp:
+    """`committed()` waits for the disk."""
+    return AdminApp(broker, service_url, committed)
+
+
+@cache
+def _tree() -> Tree:
+    return tree_of(ROUTES)
+
+
+def _path_of(request: Request) -> str:
+    """The path as it was sent: a %2F belongs to a name and must not split it."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1")
+    return path.rstrip("/") if path.startswith("/admin/") else path
 
 
 def _decoded(part: str) -> str:
@@ -158,12 +148,11 @@ def _refused(status: int, reason: str) -> Response:
     return Response(msgspec.json.encode(Refusal(reason)), status_code=status, media_type=_JSON)
 
 
-async def _on_no_route(request: Request, error: Exception) -> Response:
-    """Under /admin everything belongs to Pulsar's API: what we do not have is a gap of ours, not a wrong address."""
-    assert isinstance(error, HTTPException)
-    path = request.url.path
-    if f"{path}/".startswith("/admin/"):
-        return _refused(501, f"{request.method} {path[:200]} is not supported yet")
-    if error.status_code == 405:
-        return _refused(405, f"{request.method} is not allowed on {path[:200]}")
-    return _refused(404, f"path {path[:200]} not found")
+def _on_no_route(method: str, path: str, *, has_others: bool) -> Response:
+    """No row of the route table fits: it is a gap of ours, or a wrong address."""
+    reason = why_not(method, path)
+    if reason is not None:
+        return _refused(501, reason)
+    if has_others:
+        return _refused(405, f"{method} is not allowed on {path[:PATH_SHOWN_MAX]}")
+    return _refused(404, f"path {path[:PATH_SHOWN_MAX]} not found")

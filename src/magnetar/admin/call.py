@@ -5,6 +5,7 @@ Owns how a request is read. It does not know routes, and nothing of what a handl
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,9 @@ from magnetar.names import TopicName, parse_namespace
 T = TypeVar("T")
 
 SUBSCRIPTION_NAME_BYTES_MAX = 1024
+
+_SHOWN_MAX = 500  # of an error that may repeat what was sent
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,16 @@ class Call:
             raise BadRequest(f"parameter {name}={text[:100]!r} is not one of {', '.join(allowed)}")
         return text.upper()
 
+    def number(self, name: str, low: int, high: int, default: int | None = None) -> int:
+        """A whole number, from the path where it has a place there and else from the parameters."""
+        text = self.path.get(name) or self.query.get(name)
+        if text is None and default is not None:
+            return default
+        if text is None or not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
+            shown = "is missing: it" if text is None else f"{text[:100]!r}"
+            raise BadRequest(f"parameter {name} {shown} has to be a whole number from {low} to {high}")
+        return int(text)
+
     def body_as(self, decoder: msgspec.json.Decoder[T]) -> T | None:
         """The body as the decoder's type; None when it is empty or null."""
         if self.body.strip() in (b"", b"null"):
@@ -76,4 +90,4 @@ class Call:
         try:
             return decoder.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadRequest(f"the request body is not what is expected here: {error}") from error
+            raise BadRequest(f"the request body is not what is expected here: {str(error)[:_SHOWN_MAX]}") from error

@@ -24,7 +24,7 @@ def lookup(call: Call) -> LookupData:
     name, catalog = call.topic, call.broker.catalog
     catalog.check_namespace(name)
     known = catalog.exists(name) or name.base.full in catalog.partitioned
-    if name.is_persistent and not known and not call.broker.settings.allowAutoTopicCreation:
+    if name.is_persistent and not known and not catalog.policies_of(name.namespace_full).auto_topic_creation.allowed:
         raise TopicNotFound(f"Topic not found {name.full}")
     url = call.service_url(call.host)
     return LookupData(broker_url=url, native_url=url, http_url=f"http://{http_address(call)}")

@@ -1,114 +1,376 @@
-"""Numbers for Prometheus, with Pulsar's names and labels. Topics that nobody has used since the start are only counted.
+"""Numbers for Prometheus, with Pulsar's names and labels: `FAMILIES` is the table of them.
 
-Made in slices, so that a broker of many topics goes on serving while it is scraped.
+A family is written after the other, over all open topics, and sent as it is made: a broker of many topics goes on
+serving while it is scraped, and never holds the whole text. Topics that nobody has used since the start are counted,
+not opened.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, StreamingResponse
 
 from magnetar.admin import stats
 from magnetar.admin.call import Call
+from magnetar.admin.turn import Turns
 from magnetar.broker.broker import Broker
+from magnetar.broker.consumer import Consumer
 from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic, TopicSubscription
+from magnetar.config import Settings
+from magnetar.version import __version__
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_TOPICS_PER_SLICE = 100
+_LINES_PER_CHUNK = 1000
+_SPECIAL = re.compile(r'["\\\n]')
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
+Value = float | None  # None where the thing has no such number
 
-class Exposition:
-    """Samples by metric, because the format wants all samples of a metric in one place."""
 
-    def __init__(self) -> None:
-        self._lines: dict[str, list[str]] = {}
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric, and how it is read from each kind of thing that has it.
 
-    def add(self, metric: str, labels: str, value: float) -> None:
-        self._lines.setdefault(metric, []).append(f"{metric}{{{labels}}} {value}\n")
+    `is_summed` says that it stands for a namespace too where topics are not exposed, as the sum over its topics;
+    `broker_name` is what the sum over all topics is called.
+    """
 
-    def text(self) -> str:
-        parts: list[str] = []
-        for metric, lines in self._lines.items():
-            kind = "counter" if metric.endswith("_total") else "gauge"
-            parts.append(f"# TYPE {metric} {kind}\n")
-            parts += lines
-        return "".join(parts)
+    name: str
+    topic: Callable[[Topic], Value] | None = None
+    subscription: Callable[[TopicSubscription], Value] | None = None
+    consumer: Callable[[Consumer], float] | None = None
+    producer: Callable[[Producer], float] | None = None
+    is_summed: bool = False
+    broker_name: str = ""
+    broker_labels: str = ""
+    namespace_labels: str = ""
+
+    @property
+    def levels(self) -> list[str]:
+        """What has this number of its own, for the reference."""
+        readers = {
+            "topic": self.topic,
+            "subscription": self.subscription,
+            "consumer": self.consumer,
+            "producer": self.producer,
+        }
+        return [level for level, reader in readers.items() if reader is not None]
+
+
+# -- how numbers are read
+
+
+def _stored(read: Callable[[PersistentTopic], float]) -> Callable[[Topic], Value]:
+    return lambda topic: read(topic) if isinstance(topic, PersistentTopic) else None
+
+
+def _kept(read: Callable[[Subscription], float]) -> Callable[[TopicSubscription], Value]:
+    return lambda subscription: read(subscription) if isinstance(subscription, Subscription) else None
+
+
+def _rate_out(subscription: TopicSubscription, index: int) -> float:
+    return sum([consumer.rates[index] for consumer in subscription.consumers])
+
+
+def _topic_rate_out(topic: Topic, index: int) -> float:
+    return sum([_rate_out(subscription, index) for subscription in topic.subscriptions.values()])
+
+
+def _messages_out(subscription: TopicSubscription) -> int:
+    if isinstance(subscription, Subscription):
+        return subscription.delivered_messages
+    return sum([consumer.delivered_messages for consumer in subscription.consumers])
+
+
+def _bytes_out(subscription: TopicSubscription) -> int:
+    if isinstance(subscription, Subscription):
+        return subscription.delivered_bytes
+    return sum([consumer.delivered_bytes for consumer in subscription.consumers])
+
+
+def _backlog(topic: PersistentTopic) -> int:
+    return sum([one.backlog for one in topic.cursors if one.durable])
+
+
+def _backlog_age_s(topic: PersistentTopic) -> float:
+    """Of the oldest entry that a durable subscription has not acknowledged; -1 when there is none."""
+    slowest = min((one.cursor.mark_delete for one in topic.cursors if one.durable), default=topic.log.confirmed)
+    header = topic.log.header(slowest + 1)
+    return -1 if header is None else max(0, topic.broker.now_ms() - header[1]) // 1000
+
+
+def _average_size(size: int, count: int) -> float:
+    return size / count if count else 0.0
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "pulsar_subscriptions_count",
+        topic=lambda topic: len(topic.subscriptions),
+        is_summed=True,
+        broker_name="pulsar_broker_subscriptions_count",
+    ),
+    Family(
+        "pulsar_producers_count",
+        topic=lambda topic: len(topic.producers),
+        is_summed=True,
+        broker_name="pulsar_broker_producers_count",
+    ),
+    Family(
+        "pulsar_consumers_count",
+        topic=lambda topic: topic.consumer_count,
+        is_summed=True,
+        broker_name="pulsar_broker_consumers_count",
+    ),
+    Family(
+        "pulsar_rate_in",
+        topic=lambda topic: topic.rates_in[0],
+        is_summed=True,
+        broker_name="pulsar_broker_rate_in",
+    ),
+    Family(
+        "pulsar_rate_out",
+        topic=lambda topic: _topic_rate_out(topic, 0),
+        is_summed=True,
+        broker_name="pulsar_broker_rate_out",
+    ),
+    Family(
+        "pulsar_throughput_in",
+        topic=lambda topic: topic.rates_in[1],
+        is_summed=True,
+        broker_name="pulsar_broker_throughput_in",
+    ),
+    Family(
+        "pulsar_throughput_out",
+        topic=lambda topic: _topic_rate_out(topic, 1),
+        is_summed=True,
+        broker_name="pulsar_broker_throughput_out",
+    ),
+    Family("pulsar_average_msg_size", topic=lambda topic: _average_size(topic.bytes_in, topic.messages_in)),
+    Family("pulsar_in_messages_total", topic=lambda topic: topic.messages_in, is_summed=True),
+    Family(
+        "pulsar_in_bytes_total",
+        topic=lambda topic: topic.bytes_in,
+        is_summed=True,
+        broker_name="pulsar_broker_in_bytes_total",
+        broker_labels='system_topic="false"',
+    ),
+    Family(
+        "pulsar_storage_size",
+        topic=_stored(stats.storage_size),
+        is_summed=True,
+        broker_name="pulsar_broker_storage_size",
+    ),
+    Family(
+        "pulsar_storage_logical_size",  # the same: every message is stored once
+        topic=_stored(stats.storage_size),
+        is_summed=True,
+        broker_name="pulsar_broker_storage_logical_size",
+    ),
+    Family("pulsar_storage_backlog_size", topic=_stored(stats.backlog_size), is_summed=True),
+    Family(
+        "pulsar_msg_backlog",
+        topic=_stored(_backlog),
+        is_summed=True,
+        broker_name="pulsar_broker_msg_backlog",
+        namespace_labels='remote_cluster="local"',
+    ),
+    Family("pulsar_storage_backlog_quota_limit", topic=_stored(lambda topic: topic.policies.quota_bytes or -1)),
+    Family(
+        "pulsar_storage_backlog_quota_limit_time", topic=_stored(lambda topic: topic.policies.quota_ms // 1000 or -1)
+    ),
+    Family("pulsar_storage_backlog_age_seconds", topic=_stored(_backlog_age_s)),
+    Family("pulsar_subscription_back_log", subscription=_kept(lambda one: one.backlog)),
+    Family("pulsar_subscription_back_log_no_delayed", subscription=_kept(lambda one: one.backlog - one.delayed)),
+    Family("pulsar_subscription_delayed", subscription=_kept(lambda one: one.delayed), is_summed=True),
+    Family("pulsar_subscription_in_replay", subscription=_kept(lambda one: len(one.pending)), is_summed=True),
+    Family("pulsar_subscription_unacked_messages", subscription=_kept(lambda one: one.unacked)),
+    Family("pulsar_subscription_blocked_on_unacked_messages", subscription=_kept(lambda one: int(one.is_blocked))),
+    Family("pulsar_subscription_msg_rate_out", subscription=lambda one: _rate_out(one, 0)),
+    Family("pulsar_subscription_msg_throughput_out", subscription=lambda one: _rate_out(one, 1)),
+    Family("pulsar_subscription_msg_rate_redeliver", subscription=lambda one: _rate_out(one, 2)),
+    Family("pulsar_subscription_total_msg_expired", subscription=_kept(lambda one: one.expired_messages)),
+    Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
+    Family(
+        "pulsar_out_messages_total",
+        subscription=_messages_out,
+        consumer=lambda consumer: consumer.delivered_messages,
+        is_summed=True,
+    ),
+    Family(
+        "pulsar_out_bytes_total",
+        subscription=_bytes_out,
+        consumer=lambda consumer: consumer.delivered_bytes,
+        is_summed=True,
+        broker_name="pulsar_broker_out_bytes_total",
+        broker_labels='system_subscription="false"',
+    ),
+    Family("pulsar_consumer_msg_rate_out", consumer=lambda consumer: consumer.rates[0]),
+    Family("pulsar_consumer_msg_throughput_out", consumer=lambda consumer: consumer.rates[1]),
+    Family("pulsar_consumer_msg_rate_redeliver", consumer=lambda consumer: consumer.rates[2]),
+    Family("pulsar_consumer_unacked_messages", consumer=lambda consumer: consumer.unacked),
+    Family("pulsar_consumer_blocked_on_unacked_messages", consumer=lambda consumer: int(consumer.is_blocked)),
+    Family("pulsar_consumer_available_permits", consumer=lambda consumer: consumer.permits),
+    Family("pulsar_producer_msg_rate_in", producer=lambda producer: producer.rates[0]),
+    Family("pulsar_producer_msg_throughput_in", producer=lambda producer: producer.rates[1]),
+    Family(
+        "pulsar_producer_msg_average_Size",
+        producer=lambda producer: _average_size(producer.bytes_in, producer.messages_in),
+    ),
+)
+
+
+# -- the text
 
 
 def redirect(call: Call) -> RedirectResponse:
+    """Leads to `/metrics/`, as Apache Pulsar does."""
     return RedirectResponse("/metrics/", status_code=301)
 
 
-async def metrics(call: Call) -> Response:
-    broker, exposition = call.broker, Exposition()
+async def metrics(call: Call) -> StreamingResponse:
+    """All numbers, in the text format of Prometheus."""
+    return StreamingResponse(_text(call.broker), media_type=_CONTENT_TYPE)
+
+
+async def _text(broker: Broker) -> AsyncIterator[str]:
+    """In pieces. It keeps texts and no small objects for long: a scrape must not set the garbage collector off."""
     cluster = _label("cluster", broker.settings.clusterName)
-    _add_namespaces(exposition, broker, cluster)
-    names = list(broker.topics)
-    for start in range(0, len(names), _TOPICS_PER_SLICE):
-        for name in names[start : start + _TOPICS_PER_SLICE]:
-            topic = broker.topics.get(name)
-            if topic is not None:
-                _add_topic(exposition, topic, cluster)
-        await _Turn()
-    return Response(exposition.text(), media_type=_CONTENT_TYPE)
-
-
-class _Turn:
-    """Awaiting it gives everybody else a turn of the loop."""
-
-    def __await__(self) -> Generator[None, None, None]:
-        yield
+    turns = Turns()
+    topics = list(broker.topics.values())
+    labels: list[str] = []
+    for topic in topics:
+        name = topic.name
+        labels.append(f"{cluster},{_label('namespace', name.namespace_full)},{_label('topic', name.full)}")
+        await turns.maybe()
+    yield _counted(broker, cluster)
+    for family in FAMILIES:
+        lines: list[str] = []
+        for line in _lines_of(family, broker, cluster, topics, labels):
+            lines.append(line)
+            if len(lines) >= _LINES_PER_CHUNK or turns.is_over:
+                yield "".join(lines)
+                lines.clear()
+                await turns.next()
+        if lines:
+            yield "".join(lines)
 
 
 def _label(name: str, value: str) -> str:
-    return f'{name}="{value.translate(_ESCAPES)}"'
+    if _SPECIAL.search(value) is not None:
+        value = value.translate(_ESCAPES)
+    return f'{name}="{value}"'
 
 
-def _add_namespaces(exposition: Exposition, broker: Broker, cluster: str) -> None:
+def _head(metric: str) -> str:
+    return f"# TYPE {metric} {'counter' if metric.endswith('_total') else 'gauge'}\n"
+
+
+def _counted(broker: Broker, cluster: str) -> str:
+    """What is known without looking at topics one by one."""
     topics_of = broker.catalog.topics_of
-    exposition.add("pulsar_broker_topics_count", cluster, sum(map(len, topics_of.values())))
+    lines = [
+        _head("pulsar_version_info"),
+        f"pulsar_version_info{{{cluster},{_label('version', __version__)}}} 1\n",
+        _head("pulsar_broker_topics_count"),
+        f"pulsar_broker_topics_count{{{cluster}}} {sum(map(len, topics_of.values()))}\n",
+        _head("pulsar_topics_count"),
+    ]
     for namespace, names in topics_of.items():
-        exposition.add("pulsar_topics_count", f"{cluster},{_label('namespace', namespace)}", len(names))
+        lines.append(f"pulsar_topics_count{{{cluster},{_label('namespace', namespace)}}} {len(names)}\n")
+    return "".join(lines)
 
 
-def _add_topic(exposition: Exposition, topic: Topic, cluster: str) -> None:
-    name = topic.name
-    labels = f"{cluster},{_label('namespace', name.namespace_full)},{_label('topic', name.full)}"
-    exposition.add("pulsar_subscriptions_count", labels, len(topic.subscriptions))
-    exposition.add("pulsar_producers_count", labels, len(topic.producers))
-    exposition.add("pulsar_consumers_count", labels, topic.consumer_count)
-    exposition.add("pulsar_rate_in", labels, topic.rates_in[0])
-    exposition.add("pulsar_throughput_in", labels, topic.rates_in[1])
-    exposition.add("pulsar_in_messages_total", labels, topic.messages_in)
-    exposition.add("pulsar_in_bytes_total", labels, topic.bytes_in)
-    if isinstance(topic, PersistentTopic):
-        size = stats.storage_size(topic)
-        exposition.add("pulsar_storage_size", labels, size)
-        exposition.add("pulsar_storage_logical_size", labels, size)
-        exposition.add("pulsar_storage_backlog_size", labels, stats.backlog_size(topic))
-        exposition.add("pulsar_msg_backlog", labels, sum(one.backlog for one in topic.cursors if one.durable))
-    for subscription in topic.subscriptions.values():
-        _add_subscription(exposition, subscription, f"{labels},{_label('subscription', subscription.name)}")
-
-
-def _add_subscription(exposition: Exposition, subscription: TopicSubscription, labels: str) -> None:
-    exposition.add("pulsar_subscription_consumers_count", labels, len(subscription.consumers))
-    if not isinstance(subscription, Subscription):
-        consumers = subscription.consumers
-        exposition.add("pulsar_out_messages_total", labels, sum(one.delivered_messages for one in consumers))
-        exposition.add("pulsar_out_bytes_total", labels, sum(one.delivered_bytes for one in consumers))
+def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic], labels: list[str]) -> Iterator[str]:
+    """A family with its heading, then the sum over the broker; an empty text where a topic has nothing to say."""
+    shown = _Shown.of(family, broker.settings)
+    is_summed = family.is_summed and not shown.topics
+    if not (shown.anything or is_summed or family.broker_name):
         return
-    exposition.add("pulsar_subscription_back_log", labels, subscription.backlog)
-    exposition.add("pulsar_subscription_back_log_no_delayed", labels, subscription.backlog - subscription.delayed)
-    exposition.add("pulsar_subscription_delayed", labels, subscription.delayed)
-    exposition.add("pulsar_subscription_unacked_messages", labels, subscription.unacked)
-    exposition.add("pulsar_subscription_blocked_on_unacked_messages", labels, int(subscription.is_blocked))
-    exposition.add("pulsar_subscription_msg_rate_out", labels, subscription.rates[0])
-    exposition.add("pulsar_subscription_msg_throughput_out", labels, subscription.rates[1])
-    exposition.add("pulsar_subscription_total_msg_expired", labels, subscription.expired_messages)
-    exposition.add("pulsar_out_messages_total", labels, subscription.delivered_messages)
-    exposition.add("pulsar_out_bytes_total", labels, subscription.delivered_bytes)
+    heading = _head(family.name)
+    sums: dict[str, float] = {}
+    for topic, own in zip(topics, labels, strict=True):
+        if broker.topics.get(topic.name.full) is not topic:
+            continue  # deleted meanwhile
+        text, value = _topic_lines(family, shown, topic, own)
+        namespace = topic.name.namespace_full
+        sums[namespace] = sums.get(namespace, 0) + value
+        yield heading + text if text else ""
+        heading = "" if text else heading
+    if is_summed:
+        yield heading
+        extra = f",{family.namespace_labels}" if family.namespace_labels else ""
+        for namespace, total in sums.items():
+            yield f"{family.name}{{{cluster},{_label('namespace', namespace)}{extra}}} {total}\n"
+    if family.broker_name:
+        extra = f",{family.broker_labels}" if family.broker_labels else ""
+        yield f"{_head(family.broker_name)}{family.broker_name}{{{cluster}{extra}}} {sum(sums.values())}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What of a family has lines of its own, by the settings."""
+
+    topics: bool
+    consumers: bool
+    producers: bool
+    anything: bool
+
+    @classmethod
+    def of(cls, family: Family, settings: Settings) -> _Shown:
+        topics = settings.exposeTopicLevelMetricsInPrometheus
+        consumers = topics and settings.exposeConsumerLevelMetricsInPrometheus and family.consumer is not None
+        producers = topics and settings.exposeProducerLevelMetricsInPrometheus and family.producer is not None
+        whole = topics and (family.topic is not None or family.subscription is not None)
+        return cls(topics, consumers, producers, whole or consumers or producers)
+
+
+def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tuple[str, float]:
+    """The lines of a topic and all in it, and what it adds to the sums."""
+    name, text = family.name, ""
+    total: float = 0
+    if family.topic is not None and (value := family.topic(topic)) is not None:
+        total = value
+        if shown.topics:
+            text = f"{name}{{{labels}}} {value}\n"
+    if family.subscription is not None or shown.consumers:
+        for subscription in topic.subscriptions.values():
+            own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""
+            if family.subscription is not None and (value := family.subscription(subscription)) is not None:
+                total += value if family.topic is None else 0
+                text += f"{name}{{{own}}} {value}\n" if shown.topics else ""
+            if shown.consumers:
+                text += _consumer_lines(family, subscription.consumers, own)
+    if shown.producers:
+        text += _producer_lines(family, topic.producers.by_name.values(), labels)
+    return text, total
+
+
+def _consumer_lines(family: Family, consumers: Iterable[Consumer], labels: str) -> str:
+    read = family.consumer
+    assert read is not None
+    return "".join(
+        [
+            f'{family.name}{{{labels},{_label("consumer_name", one.name)},consumer_id="{one.consumer_id}"}}'
+            f" {read(one)}\n"
+            for one in consumers
+        ]
+    )
+
+
+def _producer_lines(family: Family, producers: Iterable[Producer], labels: str) -> str:
+    read = family.producer
+    assert read is not None
+    return "".join(
+        [
+            f'{family.name}{{{labels},{_label("producer_name", one.name)},producer_id="{one.producer_id}"}}'
+            f" {read(one)}\n"
+            for one in producers
+        ]
+    )

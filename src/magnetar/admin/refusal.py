@@ -11,6 +11,26 @@ class BadRequest(MagnetarError):
     http_status = 400
 
 
+class Forbidden(MagnetarError):
+    """A cluster that is not known, or that the tenant may not use."""
+
+    http_status = 403
+
+
+class ClusterNotFound(MagnetarError):
+    http_status = 404
+
+
+class BrokerNotFound(MagnetarError):
+    """Another broker than this one is asked for."""
+
+    http_status = 404
+
+
+class MessageNotFound(MagnetarError):
+    http_status = 404
+
+
 class OperationNotAllowed(MagnetarError):
     """Not for a topic of this kind, or not on this broker at all."""
 

@@ -8,35 +8,76 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from magnetar.admin import brokers, lookup, metrics, namespaces, subscriptions, tenants, topics
+from magnetar.admin import (
+    backlog,
+    brokers,
+    clusters,
+    lookup,
+    messages,
+    metrics,
+    namespaces,
+    partitions,
+    permissions,
+    policy_routes,
+    schemas,
+    subscriptions,
+    tenants,
+    topics,
+)
 from magnetar.admin.call import Call
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`changes` marks what may change something: it is answered when that is durable. None is 204, the rest is JSON."""
+    """`changes` marks what may change something: it is answered when that is durable. None is 204, the rest is JSON.
+
+    `summary` is what the reference says of it; left out, it is the first line of the handler's docstring.
+    """
 
     method: str
     path: str
     handler: Callable[[Call], object | Awaitable[object]]
     changes: bool = False
+    summary: str = ""
+
+    @property
+    def described(self) -> str:
+        return self.summary or (self.handler.__doc__ or "").strip().partition("\n")[0].rstrip(".")
 
 
+_BROKERS = "/admin/v2/brokers"
 _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPICS = "/admin/v2/{domain}/{tenant}/{namespace}"
 _TOPIC = _TOPICS + "/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
+_SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/status.html", brokers.status),
-    Route("GET", "/admin/v2/brokers/health", brokers.health),
-    Route("GET", "/admin/v2/brokers/ready", brokers.health),
-    Route("GET", "/admin/v2/brokers/{cluster}", brokers.list_brokers),
-    Route("GET", "/admin/v2/clusters", brokers.list_clusters),
+    Route("GET", _BROKERS, brokers.list_brokers),
+    Route("GET", _BROKERS + "/health", brokers.health),
+    Route("GET", _BROKERS + "/ready", brokers.ready),
+    Route("GET", _BROKERS + "/version", brokers.version),
+    Route("GET", _BROKERS + "/leaderBroker", brokers.leader),
+    Route("GET", _BROKERS + "/backlog-quota-check", brokers.check_backlog_quotas, changes=True),
+    Route("GET", _BROKERS + "/configuration", brokers.dynamic_names),
+    Route("GET", _BROKERS + "/configuration/values", brokers.dynamic_values),
+    Route("GET", _BROKERS + "/configuration/runtime", brokers.runtime_values),
+    Route("POST", _BROKERS + "/configuration/{setting}/{value}", brokers.set_dynamic, changes=True),
+    Route("DELETE", _BROKERS + "/configuration/{setting}", brokers.remove_dynamic, changes=True),
+    Route("GET", _BROKERS + "/{cluster}", brokers.list_brokers_of),
+    Route("GET", _BROKERS + "/{cluster}/{broker}/ownedNamespaces", brokers.owned_namespaces),
+    #
+    Route("GET", "/admin/v2/clusters", clusters.list_clusters),
+    Route("GET", "/admin/v2/clusters/{cluster}", clusters.get),
+    Route("PUT", "/admin/v2/clusters/{cluster}", clusters.create, changes=True),
+    Route("POST", "/admin/v2/clusters/{cluster}", clusters.update, changes=True),
+    Route("DELETE", "/admin/v2/clusters/{cluster}", clusters.delete, changes=True),
     #
     Route("GET", "/admin/v2/tenants", tenants.list_tenants),
     Route("GET", "/admin/v2/tenants/{tenant}", tenants.get),
     Route("PUT", "/admin/v2/tenants/{tenant}", tenants.create, changes=True),
+    Route("POST", "/admin/v2/tenants/{tenant}", tenants.update, changes=True),
     Route("DELETE", "/admin/v2/tenants/{tenant}", tenants.delete, changes=True),
     #
     Route("GET", "/admin/v2/namespaces/{tenant}", namespaces.list_namespaces),
@@ -44,27 +85,119 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _NAMESPACE, namespaces.create, changes=True),
     Route("DELETE", _NAMESPACE, namespaces.delete, changes=True),
     Route("GET", _NAMESPACE + "/topics", namespaces.list_topics),
+    Route("GET", _NAMESPACE + "/properties", namespaces.get_properties),
+    Route("PUT", _NAMESPACE + "/properties", namespaces.set_properties, changes=True),
+    Route("DELETE", _NAMESPACE + "/properties", namespaces.clear_properties, changes=True),
+    Route("GET", _NAMESPACE + "/property/{key}", namespaces.get_property),
+    Route("DELETE", _NAMESPACE + "/property/{key}", namespaces.remove_property, changes=True),
+    Route("PUT", _NAMESPACE + "/property/{key}/{value}", namespaces.set_property, changes=True),
+    Route("GET", _NAMESPACE + "/permissions", permissions.get),
+    Route("GET", _NAMESPACE + "/permissions/subscription", permissions.get_of_subscriptions),
+    Route("POST", _NAMESPACE + "/permissions/{role}", permissions.grant, changes=True),
+    Route("DELETE", _NAMESPACE + "/permissions/{role}", permissions.revoke, changes=True),
+    Route(
+        "POST",
+        _NAMESPACE + "/permissions/subscription/{subscription}",
+        permissions.grant_on_subscription,
+        changes=True,
+    ),
+    Route(
+        "DELETE", _NAMESPACE + "/permissions/{subscription}/{role}", permissions.revoke_on_subscription, changes=True
+    ),
+    Route("GET", _NAMESPACE + "/bundles", namespaces.get_bundles),
+    *(
+        Route(method, f"{_NAMESPACE}{bundle}/{action}", handler, changes=True)
+        for bundle in ("", "/{bundle}")
+        for method, action, handler in (
+            ("PUT", "unload", namespaces.unload),
+            ("POST", "clearBacklog", namespaces.clear_backlog),
+            ("POST", "clearBacklog/{subscription}", namespaces.clear_backlog),
+            ("POST", "unsubscribe/{subscription}", namespaces.unsubscribe),
+        )
+    ),
     #
     Route("GET", _TOPICS, topics.list_topics),
     Route("GET", _TOPICS + "/partitioned", topics.list_partitioned),
     Route("PUT", _TOPIC, topics.create, changes=True),
     Route("DELETE", _TOPIC, topics.delete, changes=True),
-    Route("GET", _TOPIC + "/partitions", topics.partitions, changes=True),  # it may create the topic
-    Route("PUT", _TOPIC + "/partitions", topics.create_partitioned, changes=True),
-    Route("POST", _TOPIC + "/partitions", topics.grow_partitioned, changes=True),
-    Route("DELETE", _TOPIC + "/partitions", topics.delete_partitioned, changes=True),
+    Route("GET", _TOPIC + "/partitions", partitions.count, changes=True),  # it may create the topic
+    Route("PUT", _TOPIC + "/partitions", partitions.create, changes=True),
+    Route("POST", _TOPIC + "/partitions", partitions.grow, changes=True),
+    Route("DELETE", _TOPIC + "/partitions", partitions.delete, changes=True),
+    Route("POST", _TOPIC + "/createMissedPartitions", partitions.create_missed, changes=True),
     Route("POST", _TOPIC + "/terminate", topics.terminate, changes=True),
+    Route("POST", _TOPIC + "/terminate/partitions", partitions.terminate, changes=True),
+    Route("PUT", _TOPIC + "/unload", topics.unload, changes=True),
+    Route("DELETE", _TOPIC + "/truncate", topics.truncate, changes=True),
+    Route("POST", _TOPIC + "/trim", topics.trim, changes=True),
     Route("GET", _TOPIC + "/stats", topics.get_stats),
     Route("GET", _TOPIC + "/internalStats", topics.get_internal_stats),
-    Route("GET", _TOPIC + "/partitioned-stats", topics.get_partitioned_stats),
-    Route("GET", _TOPIC + "/lastMessageId", topics.last_message_id),
+    Route("GET", _TOPIC + "/internal-info", topics.get_internal_info),
+    Route("GET", _TOPIC + "/partitioned-stats", partitions.get_stats),
+    Route("GET", _TOPIC + "/partitioned-internalStats", partitions.get_internal_stats),
+    Route("GET", _TOPIC + "/backlog", topics.get_backlog),
+    Route("PUT", _TOPIC + "/backlogSize", backlog.size_after),
     Route("GET", _TOPIC + "/properties", topics.properties),
+    Route("PUT", _TOPIC + "/properties", topics.update_properties, changes=True),
+    Route("DELETE", _TOPIC + "/properties", topics.remove_property, changes=True),
+    #
+    Route("GET", _TOPIC + "/lastMessageId", topics.last_message_id),
+    Route("GET", _TOPIC + "/messageid/{timestamp}", messages.id_by_time),
+    Route("GET", _TOPIC + "/ledger/{ledgerId}/entry/{entryId}", messages.get),
+    Route("GET", _TOPIC + "/examinemessage", messages.examine),
+    Route("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, changes=True),  # it may create it
     #
     Route("GET", _TOPIC + "/subscriptions", subscriptions.list_subscriptions),
     Route("PUT", _SUBSCRIPTION, subscriptions.create, changes=True),
     Route("DELETE", _SUBSCRIPTION, subscriptions.delete, changes=True),
+    Route("GET", _SUBSCRIPTION + "/properties", subscriptions.get_properties),
+    Route("PUT", _SUBSCRIPTION + "/properties", subscriptions.set_properties, changes=True),
+    Route("GET", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.get_replicated),
+    Route("POST", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.set_replicated, changes=True),
     #
-    Route("GET", "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}", lookup.lookup),
+    Route("POST", _SUBSCRIPTION + "/skip/{numMessages}", backlog.skip, changes=True),
+    Route("POST", _SUBSCRIPTION + "/skip_all", backlog.skip_all, changes=True),
+    Route("POST", _SUBSCRIPTION + "/resetcursor/{timestamp}", backlog.reset_to_time, changes=True),
+    Route("POST", _SUBSCRIPTION + "/resetcursor", backlog.reset_to_position, changes=True),
+    Route("POST", _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}", backlog.expire_by_time, changes=True),
+    Route("POST", _SUBSCRIPTION + "/expireMessages", backlog.expire_to_position, changes=True),
+    Route(
+        "POST",
+        _TOPIC + "/all_subscription/expireMessages/{expireTimeInSeconds}",
+        backlog.expire_all_by_time,
+        changes=True,
+    ),
+    Route("POST", _SUBSCRIPTION + "/analyzeBacklog", backlog.analyze),
+    #
+    Route("GET", _SCHEMA + "/schema", schemas.get, summary="The newest schema of a topic"),
+    Route(
+        "POST", _SCHEMA + "/schema", schemas.upload, changes=True, summary="Adds a version of a schema, and answers it"
+    ),
+    Route(
+        "DELETE",
+        _SCHEMA + "/schema",
+        schemas.delete,
+        changes=True,
+        summary="Marks a schema as deleted, and answers the version of the mark; with `force` removes all versions",
+    ),
+    Route("GET", _SCHEMA + "/schema/{version}", schemas.get_version, summary="One version of a schema"),
+    Route("GET", _SCHEMA + "/schemas", schemas.list_versions, summary="All versions of a schema"),
+    Route("POST", _SCHEMA + "/version", schemas.find_version),
+    Route(
+        "POST",
+        _SCHEMA + "/compatibility",
+        schemas.check_compatibility,
+        summary="Whether the schema in the body could become the next version; 202 with the verdict, whichever it is",
+    ),
+    #
+    Route(
+        "GET",
+        "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
+        lookup.lookup,
+        summary="The addresses of the broker that serves a topic: this one. Nothing is created by asking",
+    ),
+    #
+    *(Route(*row) for row in policy_routes.routes()),
     #
     Route("GET", "/metrics", metrics.redirect),
     Route("GET", "/metrics/", metrics.metrics),

@@ -1,20 +1,34 @@
-"""What is going on in a topic, in Pulsar's words: stats, internal stats, and the sum over partitions.
+"""What is going on in a topic, in Pulsar's words, and the sum over partitions.
 
-Counters run from the start of the process. Sizes are bytes as published; a backlog counts entries.
+Counters run from the start of the process. Sizes are bytes as published; a backlog counts entries. What Pulsar counts
+of parts this broker does not have (transactions, offloading, compaction) is there, and nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.dispatch import SingleActive
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic, TopicSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to look up and what to leave out."""
+
+    backlog_size: bool = True
+    earliest_time: bool = False
+    publishers: bool = True
+    consumers: bool = True
 
 
 class PublisherStats(msgspec.Struct, rename="camel", kw_only=True):
@@ -54,7 +68,8 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     is_replicated: bool = False
     msg_backlog: int = 0
     msg_backlog_no_delayed: int = 0
-    backlog_size: int = 0
+    backlog_size: int = 0  # -1: not asked for
+    earliest_msg_publish_time_in_backlog: int = 0  # -1: asked for, and there is none
     msg_delayed: int = 0
     msg_in_replay: int = 0
     unacked_messages: int = 0
@@ -65,8 +80,17 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     msg_throughput_out: float = 0.0
     msg_rate_redeliver: float = 0.0
     total_msg_expired: int = 0
+    active_consumer_name: str | UnsetType = UNSET
+    non_contiguous_deleted_messages_ranges: int = 0
     consumers: list[ConsumerStats] = []
     subscription_properties: dict[str, str] = {}
+
+
+class CompactionStats(msgspec.Struct, rename="camel"):
+    last_compaction_removed_event_count: int = 0
+    last_compaction_succeed_timestamp: int = 0
+    last_compaction_failed_timestamp: int = 0
+    last_compaction_duration_time_in_mills: int = 0
 
 
 class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
@@ -81,9 +105,29 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
     average_msg_size: float = 0.0
     storage_size: int = 0
     backlog_size: int = 0
+    earliest_msg_publish_time_in_backlogs: int = 0
+    offloaded_storage_size: int = 0
+    last_offload_ledger_id: int = 0
+    last_offload_success_time_stamp: int = 0
+    last_offload_failure_time_stamp: int = 0
+    ongoing_txn_count: int = 0
+    aborted_txn_count: int = 0
+    committed_txn_count: int = 0
+    system_topic_bytes_in_counter: int = 0
+    bytes_out_internal_counter: int = 0
+    publish_rate_limited_times: int = 0
+    delayed_message_index_size_in_bytes: int = 0
+    compaction: CompactionStats = msgspec.field(default_factory=CompactionStats)
+    non_contiguous_deleted_messages_ranges: int = 0
+    backlog_quota_limit_size: int = -1
+    backlog_quota_limit_time: int = -1
+    oldest_backlog_message_age_seconds: int = -1
+    oldest_backlog_message_subscription_name: str | UnsetType = UNSET
+    owner_broker: str = ""
+    topic_creation_time_stamp: int = 0
     waiting_publishers: int = 0
     last_publish_time_stamp: int = 0
-    topic_epoch: int | None = None
+    topic_epoch: int | UnsetType = UNSET
     deduplication_status: str = "Disabled"
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
@@ -92,6 +136,7 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
 
 class PartitionedMetadataStats(msgspec.Struct):
     partitions: int
+    deleted: bool = False
 
 
 class PartitionedStats(TopicStats, rename="camel", kw_only=True):
@@ -99,47 +144,13 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
     partitions: dict[str, TopicStats] = {}
 
 
-class LedgerStats(msgspec.Struct, rename="camel", kw_only=True):
-    ledger_id: int
-    entries: int
-    size: int
-    offloaded: bool = False
-    under_replicated: bool = False
-
-
-class CursorStats(msgspec.Struct, rename="camel", kw_only=True):
-    """Positions are `ledger:entry`."""
-
-    mark_delete_position: str
-    read_position: str
-    waiting_read_op: bool
-    pending_read_ops: int = 0
-    number_of_entries_since_first_not_acked_message: int
-    state: str = "Open"
-    active: bool
-    properties: dict[str, int] = {}
-
-
-class InternalStats(msgspec.Struct, rename="camel", kw_only=True):
-    entries_added_counter: int = 0
-    number_of_entries: int = 0
-    total_size: int = 0
-    current_ledger_entries: int = 0
-    current_ledger_size: int = 0
-    waiting_cursors_count: int = 0
-    pending_add_entries_count: int = 0
-    last_confirmed_entry: str | None = None
-    state: str = "LedgerOpened"
-    ledgers: list[LedgerStats] = []
-    cursors: dict[str, CursorStats] = {}
-    properties: dict[str, str] = {}
-
-
 # -- one topic
 
 
-def topic_stats(topic: Topic) -> TopicStats:
-    subscriptions = {name: _subscription_stats(one) for name, one in topic.subscriptions.items()}
+def topic_stats(topic: Topic, options: Options | None = None, *, owner: str = "") -> TopicStats:
+    """`owner` is the broker that has the topic, as a client reaches it."""
+    options = options or Options()
+    subscriptions = {name: _subscription_stats(topic, one, options) for name, one in topic.subscriptions.items()}
     stats = TopicStats(
         msg_in_counter=topic.messages_in,
         bytes_in_counter=topic.bytes_in,
@@ -151,16 +162,47 @@ def topic_stats(topic: Topic) -> TopicStats:
         msg_throughput_out=sum((one.msg_throughput_out for one in subscriptions.values()), 0.0),
         average_msg_size=_average(topic.bytes_in, topic.messages_in),
         waiting_publishers=len(topic.producers.waiting),
-        topic_epoch=topic.epoch if topic.epoch >= 0 else None,
-        publishers=[_publisher_stats(producer) for producer in topic.producers.by_name.values()],
+        topic_epoch=topic.epoch if topic.epoch >= 0 else UNSET,
+        publishers=[_publisher_stats(producer) for producer in topic.producers.by_name.values()]
+        if options.publishers
+        else [],
         subscriptions=subscriptions,
+        owner_broker=owner,
     )
     if isinstance(topic, PersistentTopic):
-        stats.storage_size = storage_size(topic)
-        stats.backlog_size = backlog_size(topic)
-        stats.last_publish_time_stamp = (topic.log.header(topic.log.confirmed) or (0, 0))[1]
-        stats.deduplication_status = "Disabled" if topic.deduplication is None else "Enabled"
+        _add_storage(stats, topic, options)
     return stats
+
+
+def _add_storage(stats: TopicStats, topic: PersistentTopic, options: Options) -> None:
+    """What a topic that is stored knows more."""
+    log, policies = topic.log, topic.policies
+    stats.storage_size = storage_size(topic)
+    stats.last_publish_time_stamp = (log.header(log.confirmed) or (0, 0))[1]
+    stats.deduplication_status = "Disabled" if topic.deduplication is None else "Enabled"
+    stats.topic_creation_time_stamp = topic.record.created_ms
+    stats.non_contiguous_deleted_messages_ranges = sum(
+        one.non_contiguous_deleted_messages_ranges for one in stats.subscriptions.values()
+    )
+    stats.backlog_quota_limit_size = policies.quota_bytes or -1
+    stats.backlog_quota_limit_time = policies.quota_ms // 1000 or -1
+    slowest = _slowest(topic)
+    if slowest is None or not slowest.backlog:
+        return
+    first = slowest.cursor.mark_delete + 1
+    stats.backlog_size = log.size_from(first)
+    header = log.header(max(first, log.first))
+    if header is not None:
+        stats.oldest_backlog_message_age_seconds = max(0, (topic.broker.now_ms() - header[1]) // 1000)
+        stats.oldest_backlog_message_subscription_name = slowest.name
+    if options.earliest_time:
+        stats.earliest_msg_publish_time_in_backlogs = log.published_ms(max(first, log.first))
+
+
+def _slowest(topic: PersistentTopic) -> Subscription | None:
+    """The durable subscription that is furthest behind."""
+    durable = [one for one in topic.cursors if one.durable]
+    return min(durable, key=lambda one: one.cursor.mark_delete, default=None)
 
 
 def storage_size(topic: PersistentTopic) -> int:
@@ -169,8 +211,8 @@ def storage_size(topic: PersistentTopic) -> int:
 
 def backlog_size(topic: PersistentTopic) -> int:
     """From the first entry that some durable subscription has not acknowledged."""
-    slowest = min((one.cursor.mark_delete for one in topic.cursors if one.durable), default=topic.log.confirmed)
-    return topic.log.size_from(slowest + 1)
+    slowest = _slowest(topic)
+    return 0 if slowest is None else topic.log.size_from(slowest.cursor.mark_delete + 1)
 
 
 def _publisher_stats(producer: Producer) -> PublisherStats:
@@ -179,7 +221,7 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
         producer_name=producer.name,
         access_mode=producer.access_mode.name,
         address=producer.peer.address,
-        connected_since=_time(producer.connected_at_ms),
+        connected_since=shown_time(producer.connected_at_ms),
         client_version=producer.peer.client_version,
         msg_rate_in=producer.rates[0],
         msg_throughput_in=producer.rates[1],
@@ -188,7 +230,7 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
     )
 
 
-def _subscription_stats(subscription: TopicSubscription) -> SubscriptionStats:
+def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: Options) -> SubscriptionStats:
     consumers = [_consumer_stats(consumer) for consumer in subscription.consumers]
     stats = SubscriptionStats(
         type=subscription.type.name if consumers else "None",
@@ -200,18 +242,24 @@ def _subscription_stats(subscription: TopicSubscription) -> SubscriptionStats:
         msg_rate_out=sum((consumer.msg_rate_out for consumer in consumers), 0.0),
         msg_throughput_out=sum((consumer.msg_throughput_out for consumer in consumers), 0.0),
         msg_rate_redeliver=sum((consumer.msg_rate_redeliver for consumer in consumers), 0.0),
-        consumers=consumers,
+        consumers=consumers if options.consumers else [],
+        subscription_properties=subscription.properties,
     )
-    if isinstance(subscription, Subscription):
-        _add_backlog(stats, subscription)
+    if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription):
+        _add_backlog(stats, topic, subscription, options)
     return stats
 
 
-def _add_backlog(stats: SubscriptionStats, subscription: Subscription) -> None:
+def _add_backlog(
+    stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription, options: Options
+) -> None:
     """What a subscription that keeps its place knows more, and its counters that outlive consumers."""
     stats.msg_backlog = subscription.backlog
     stats.msg_backlog_no_delayed = subscription.backlog - subscription.delayed
-    stats.backlog_size = subscription.backlog_size()
+    stats.backlog_size = subscription.backlog_size() if options.backlog_size else -1
+    if options.earliest_time:
+        first = max(subscription.cursor.mark_delete + 1, topic.log.first)
+        stats.earliest_msg_publish_time_in_backlog = topic.log.published_ms(first) if subscription.backlog else -1
     stats.msg_delayed = subscription.delayed
     stats.msg_in_replay = len(subscription.pending)
     stats.blocked_subscription_on_unacked_msgs = subscription.is_blocked
@@ -219,7 +267,9 @@ def _add_backlog(stats: SubscriptionStats, subscription: Subscription) -> None:
     stats.bytes_out_counter = subscription.delivered_bytes
     stats.total_msg_expired = subscription.expired_messages
     stats.replicated = stats.is_replicated = subscription.record.replicated
-    stats.subscription_properties = subscription.record.properties
+    stats.non_contiguous_deleted_messages_ranges = subscription.cursor.acked_range_count
+    if isinstance(subscription.dispatcher, SingleActive) and subscription.dispatcher.active is not None:
+        stats.active_consumer_name = subscription.dispatcher.active.name
 
 
 def _consumer_stats(consumer: Consumer) -> ConsumerStats:
@@ -227,7 +277,7 @@ def _consumer_stats(consumer: Consumer) -> ConsumerStats:
     return ConsumerStats(
         consumer_name=consumer.name,
         address=consumer.peer.address,
-        connected_since=_time(consumer.connected_at_ms),
+        connected_since=shown_time(consumer.connected_at_ms),
         client_version=consumer.peer.client_version,
         available_permits=consumer.permits,
         unacked_messages=consumer.unacked,
@@ -245,56 +295,16 @@ def _average(size: int, count: int) -> float:
     return size / count if count else 0.0
 
 
-def _time(time_ms: int) -> str:
+def shown_time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-# -- internal
-
-
-def internal_stats(topic: Topic) -> InternalStats:
-    if not isinstance(topic, PersistentTopic):
-        return InternalStats()
-    log, size = topic.log, storage_size(topic)
-    entries = log.confirmed + 1 - log.first
-    return InternalStats(
-        entries_added_counter=log.last + 1,
-        number_of_entries=entries,
-        total_size=size,
-        current_ledger_entries=entries,
-        current_ledger_size=size,
-        waiting_cursors_count=sum(_waits(one) for one in topic.cursors),
-        pending_add_entries_count=log.last - log.confirmed,
-        last_confirmed_entry=f"{topic.ledger_id}:{log.confirmed}",
-        state="Terminated" if topic.is_terminated else "LedgerOpened",
-        ledgers=[LedgerStats(ledger_id=topic.ledger_id, entries=entries, size=size)],
-        cursors={one.name: _cursor_stats(topic, one) for one in topic.cursors},
-        properties=topic.record.properties,
-    )
-
-
-def _cursor_stats(topic: PersistentTopic, subscription: Subscription) -> CursorStats:
-    return CursorStats(
-        mark_delete_position=f"{topic.ledger_id}:{subscription.cursor.mark_delete}",
-        read_position=f"{topic.ledger_id}:{subscription.read_id}",
-        waiting_read_op=_waits(subscription),
-        number_of_entries_since_first_not_acked_message=topic.log.confirmed - subscription.cursor.mark_delete,
-        active=bool(subscription.consumers),
-    )
-
-
-def _waits(subscription: Subscription) -> bool:
-    """It has consumers and has read everything."""
-    return bool(subscription.consumers) and not subscription.has_unread
 
 
 # -- partitioned
 
 
-def partitioned_stats(count: int, partitions: Iterable[Topic], *, per_partition: bool) -> PartitionedStats:
+def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_partition: bool) -> PartitionedStats:
     total = PartitionedStats(metadata=PartitionedMetadataStats(count))
-    for topic in partitions:
-        stats = topic_stats(topic)
+    for full, stats in partitions.items():
         _add(total, stats)
         for name, subscription in stats.subscriptions.items():
             if name in total.subscriptions:
@@ -302,21 +312,34 @@ def partitioned_stats(count: int, partitions: Iterable[Topic], *, per_partition:
             else:
                 total.subscriptions[name] = msgspec.structs.replace(subscription)
         if per_partition:
-            total.partitions[topic.name.full] = stats
+            total.partitions[full] = stats
     total.average_msg_size = _average(total.bytes_in_counter, total.msg_in_counter)
     return total
 
 
 _NOT_ADDED = frozenset({"topic_epoch"})
-_LATEST = frozenset({"last_publish_time_stamp"})
+_LARGEST = frozenset({"last_publish_time_stamp", "oldest_backlog_message_age_seconds"})
+_SMALLEST = frozenset(
+    {
+        "earliest_msg_publish_time_in_backlog",
+        "earliest_msg_publish_time_in_backlogs",
+        "topic_creation_time_stamp",
+        "backlog_quota_limit_size",
+        "backlog_quota_limit_time",
+    }
+)
 
 
 def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
     """Adds the numbers and lists of `part`; a fact is true of the whole when it is of one part."""
     for name in part.__struct_fields__:
         ours, theirs = getattr(total, name), getattr(part, name)
-        if name in _LATEST:
+        if name in _LARGEST:
             setattr(total, name, max(ours, theirs))
+        elif name in _SMALLEST:
+            setattr(total, name, min((value for value in (ours, theirs) if value > 0), default=theirs))
+        elif name == "backlog_size" and theirs < 0:
+            setattr(total, name, theirs)  # not asked for, of any partition
         elif isinstance(theirs, bool):
             setattr(total, name, ours or theirs)
         elif name not in _NOT_ADDED and isinstance(theirs, int | float | list):

@@ -1,50 +1,44 @@
-"""Topics: create, grow, delete, terminate, and what is known of one. The rules of creation are the catalog's."""
+"""Topics: list, create, unload, truncate, terminate, delete, and what is known of one.
+
+The rules of creation are the catalog's. What is done to a partitioned topic is checked on all its partitions first.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
+from starlette.responses import Response
 
-from magnetar.admin import stats
+from magnetar.admin import ledger, stats
 from magnetar.admin.call import Call
-from magnetar.admin.namespaces import topics_of
-from magnetar.admin.refusal import BadRequest, Conflict, DomainNotAcceptable, OperationNotAllowed, PartitionCountRefused
+from magnetar.admin.lookup import http_address
+from magnetar.admin.namespaces import BUNDLE, topics_of
+from magnetar.admin.refusal import BadRequest, Conflict, DomainNotAcceptable, OperationNotAllowed
 from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.topic import SubscribeRequest, Topic
-from magnetar.errors import NamespaceNotFound, NotAllowed, PartitionCountInvalid, TopicNotFound
+from magnetar.broker.topic import Topic
+from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.names import TopicName
 from magnetar.wire.metadata import MetadataError, metadata_of
 
-PARTITIONS_MAX = 10_000
-"""Where maxNumPartitionsPerPartitionedTopic sets no limit: partitions are made in one transaction, in memory."""
+_SYSTEM_TOPICS = frozenset(
+    {
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_indexes",
+        "__transaction_buffer_snapshot_segments",
+    }
+)
 
 
-class PartitionedMetadata(msgspec.Struct):
-    partitions: int
-    deleted: bool = False
-
-
-class MessageId(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`batch_index` and `batch_size` are there for a batch only."""
+class MessageId(msgspec.Struct, rename="camel"):
+    """`batch_index` and `batch_size` say something of a batch only."""
 
     ledger_id: int
     entry_id: int
     partition_index: int
-    batch_index: int | None = None
-    batch_size: int | None = None
+    batch_index: int = -1
+    batch_size: int = 0
 
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
-
-
-class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
-    partitions: Int32
-    properties: dict[str, str] | None = None
-    deleted: bool = False
-
-
-_partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(Int32 | PartitionsBody)
 _properties = msgspec.json.Decoder(dict[str, str])
 
 
@@ -60,10 +54,18 @@ def _opened(call: Call, name: TopicName) -> Topic:
     catalog = call.broker.catalog
     catalog.check_namespace(name)
     if name.full in catalog.partitioned:
-        raise TopicNotFound(f"Topic {name.full} not found: it is partitioned, ask for its partitions")
+        raise TopicNotFound(f"Topic {name.full} not found")  # only its partitions are topics of their own
     if not catalog.exists(name):
-        raise TopicNotFound(f"Topic {name.full} not found")
+        raise TopicNotFound(_why_missing(call, name))
     return call.broker.topic(name)
+
+
+def _why_missing(call: Call, name: TopicName) -> str:
+    if not name.is_partition:
+        return f"Topic {name.full} not found"
+    if name.base.full not in call.broker.catalog.partitioned:
+        return f"Partitioned Topic not found: {name.full} has zero partitions"
+    return f"Topic partitions were not yet created: {name.full} not found"
 
 
 def opened_partitions(call: Call) -> list[Topic]:
@@ -76,29 +78,49 @@ def opened_partitions(call: Call) -> list[Topic]:
     return [call.broker.topic(one) for one in names if catalog.exists(one)]
 
 
-def _partition_count(call: Call) -> int:
-    """Of a topic that is partitioned."""
-    name, catalog = call.topic, call.broker.catalog
-    catalog.check_namespace(name)
-    if name.full not in catalog.partitioned:
-        raise TopicNotFound(f"Partitioned Topic {name.full} not found")
-    return catalog.partitioned[name.full].partitions
-
-
-def _persistent(call: Call, operation: str) -> PersistentTopic:
+def plain_persistent(call: Call, *, partitioned: str, non_persistent: str) -> PersistentTopic:
+    """The called topic or partition where nothing else will do; the texts are what is said of anything else."""
     if call.topic.full in call.broker.catalog.partitioned:
-        raise OperationNotAllowed(f"{operation} of a partitioned topic is not allowed")
+        raise OperationNotAllowed(partitioned)
     topic = opened(call)
     if not isinstance(topic, PersistentTopic):
-        raise OperationNotAllowed(f"{operation} of a non-persistent topic is not allowed")
+        raise OperationNotAllowed(non_persistent)
     return topic
 
 
+def only_persistent(call: Call) -> None:
+    if not call.topic.is_persistent:
+        raise DomainNotAcceptable("Need to provide a persistent topic name")
+
+
+# -- lists
+
+
 def list_topics(call: Call) -> list[str]:
-    return topics_of(call, (call.path["domain"],))
+    """All topics, each partition by itself; `bundle`, `includeSystemTopic` and `properties` choose among them."""
+    bundle, with_system_topics = call.query.get("bundle", ""), call.flag("includeSystemTopic")
+    wanted, catalog = _wanted_properties(call).items(), call.broker.catalog
+    topics = topics_of(call, (call.path["domain"],)) if bundle in ("", BUNDLE) else []
+    if not with_system_topics:
+        topics = [full for full in topics if not _is_system_topic(full)]
+    if wanted:
+        topics = [full for full in topics if wanted <= catalog.properties_of(TopicName.parse(full)).items()]
+    return topics
+
+
+def _is_system_topic(full: str) -> bool:
+    """Those in which Apache Pulsar keeps its own books; a client may have made one of the name."""
+    return "/__" in full and TopicName.parse(full).base.local in _SYSTEM_TOPICS
+
+
+def _wanted_properties(call: Call) -> dict[str, str]:
+    """Of `properties=key=value,key=value`."""
+    pairs = [pair.partition("=") for pair in call.query.get("properties", "").split(",")]
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator and key.strip()}
 
 
 def list_partitioned(call: Call) -> list[str]:
+    """All partitioned topics."""
     namespace, catalog = call.namespace, call.broker.catalog
     if namespace not in catalog.namespaces:
         raise NamespaceNotFound("Namespace does not exist")
@@ -110,32 +132,100 @@ def list_partitioned(call: Call) -> list[str]:
 
 
 def create(call: Call) -> None:
+    """Creates a plain topic, or a partition that is missing; the body is its properties."""
     name, catalog = call.topic, call.broker.catalog
     properties = call.body_as(_properties) or {}
     catalog.check_namespace(name)
     if name.is_partition:
-        base = catalog.partitioned.get(name.base.full)
-        if base is None or name.partition >= base.partitions:
-            count = 0 if base is None else base.partitions
-            raise NotAllowed(f"topic {name.full} cannot be created: {name.base.full} has {count} partitions")
+        _check_partition(call)
     catalog.create(name, properties)
 
 
+def _check_partition(call: Call) -> None:
+    """AC6: a partition belongs to its partitioned topic, and has a number below the number of them."""
+    name = call.topic
+    base = call.broker.catalog.partitioned.get(name.base.full)
+    refusal = f'Can\'t create topic {name.local} with "-partition-" followed by'
+    if base is None:
+        raise NotAllowed(f"{refusal} numeric value if there isn't a partitioned topic {name.base.local} created.")
+    if name.partition >= base.partitions:
+        raise NotAllowed(
+            f"{refusal} a number that is not smaller than the number of partitions of partitioned topic"
+            f" {name.base.local}, which is {base.partitions}"
+        )
+
+
 def delete(call: Call) -> None:
-    force = call.flag("force")
+    """Deletes a plain topic or one partition; one in use with `force` only."""
+    name, force = call.topic, call.flag("force")
+    if name.full in call.broker.catalog.partitioned:
+        raise Conflict(
+            f"{name.full} is a partitioned topic, instead of calling delete topic,"
+            " please call delete-partitioned-topic."
+        )
     opened(call)
-    call.broker.delete_topic(call.topic, force=force)
+    call.broker.delete_topic(name, force=force)
+
+
+def unload(call: Call) -> None:
+    """Closes a topic: its clients are sent away, and come back to one that is read from disk again."""
+    for name in _existing(call):
+        call.broker.unload(name)
+
+
+def _existing(call: Call) -> list[TopicName]:
+    """The called topic, or the partitions of it that exist, without opening them."""
+    name, catalog = call.topic, call.broker.catalog
+    catalog.check_namespace(name)
+    partitioned = catalog.partitioned.get(name.full)
+    if partitioned is not None:
+        return [one for index in range(partitioned.partitions) if catalog.exists(one := name.with_partition(index))]
+    if not catalog.exists(name):
+        raise TopicNotFound(_why_missing(call, name))
+    return [name]
+
+
+def truncate(call: Call) -> None:
+    """Deletes all messages, whatever retention or a subscription would keep."""
+    if not call.topic.is_persistent:
+        raise NotAllowed("unsupport truncate")
+    for topic in opened_partitions(call):
+        assert isinstance(topic, PersistentTopic)
+        topic.truncate()
+
+
+def trim(call: Call) -> Response:
+    """Deletes what retention does not keep, now and not at its next round."""
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("Trim on a non-persistent topic is not allowed")
+    for topic in opened_partitions(call):
+        assert isinstance(topic, PersistentTopic)
+        if topic.trim(call.broker.now_ms()):
+            call.broker.trimmed(topic)
+            call.broker.commits.batch()  # a round of its own is not waited for, and this one is
+    return Response()  # as in Apache Pulsar, and not 204
 
 
 def terminate(call: Call) -> MessageId:
-    if not call.topic.is_persistent:
-        raise DomainNotAcceptable("Need to provide a persistent topic name")
-    topic = _persistent(call, "Termination")
+    """Ends a topic: no more messages, and consumers are told when they have read all. Answers its last message id."""
+    only_persistent(call)
+    topic = plain_persistent(
+        call,
+        partitioned="Termination of a partitioned topic is not allowed",
+        non_persistent="Termination of a non-persistent topic is not allowed",
+    )
+    return terminated(topic)
+
+
+def terminated(topic: PersistentTopic) -> MessageId:
     return MessageId(topic.ledger_id, topic.terminate(), topic.name.partition)
 
 
 def last_message_id(call: Call) -> MessageId:
-    topic = _persistent(call, "GetLastMessageId")
+    """The id of the last message."""
+    topic = opened(call)
+    if not isinstance(topic, PersistentTopic):
+        raise OperationNotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
     message_id = MessageId(topic.ledger_id, topic.log.confirmed, topic.name.partition)
     entry = topic.log.read_one(topic.log.confirmed)
     if entry is not None:
@@ -150,102 +240,74 @@ def last_message_id(call: Call) -> MessageId:
 
 
 def properties(call: Call) -> dict[str, str]:
-    partitioned = call.broker.catalog.partitioned.get(call.topic.full)
-    if partitioned is not None:
-        return partitioned.properties
-    topic = opened(call)
-    return topic.record.properties if isinstance(topic, PersistentTopic) else {}
+    """The properties of a topic."""
+    name, catalog = call.topic, call.broker.catalog
+    check_exists(call)
+    return catalog.properties_of(name)
 
 
-# -- partitioned topics
+def check_exists(call: Call) -> None:
+    if call.topic.full not in call.broker.catalog.partitioned:
+        opened(call)
 
 
-def partitions(call: Call) -> PartitionedMetadata:
-    """How many there are; with checkAllowAutoCreation a missing topic comes to be where clients may create it."""
-    create_it = call.flag("checkAllowAutoCreation")
-    return PartitionedMetadata(call.broker.catalog.partitions(call.topic, create=create_it))
+def update_properties(call: Call) -> None:
+    """Adds properties to those that are there."""
+    name, catalog, more = call.topic, call.broker.catalog, call.body_as(_properties) or {}
+    check_exists(call)
+    if more:
+        catalog.set_properties(name, {**catalog.properties_of(name), **more})
 
 
-def create_partitioned(call: Call) -> None:
-    name, body = call.topic, _partitions_body(call)
-    call.broker.catalog.check_namespace(name)
-    limit = _partitions_max(call)
-    if body.partitions > limit:
-        raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
-    call.broker.catalog.create_partitioned(name, body.partitions, body.properties or {})
-
-
-def grow_partitioned(call: Call) -> None:
-    name, catalog, wanted = call.topic, call.broker.catalog, _partitions_body(call).partitions
-    catalog.check_namespace(name)
-    if name.is_partition:
-        raise NotAllowed("Partitioned Topic Name should not contain '-partition-'")
-    if name.full not in catalog.partitioned:
-        raise Conflict(f"Topic {name.full} is not the partitioned topic.")
-    current, limit = catalog.partitioned[name.full].partitions, _partitions_max(call)
-    if wanted < current:
-        raise PartitionCountRefused(f"Desired partitions {wanted} can't be less than the current partitions {current}.")
-    if wanted > limit:
-        raise PartitionCountRefused(
-            f"Desired partitions {wanted} can't be greater than the maximum partitions per topic {limit}."
-        )
-    catalog.grow_partitioned(name, wanted)
-    _copy_subscriptions(call, name, wanted)
-
-
-def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
-    """New partitions start with the durable subscriptions of the first: consumers find them late and miss nothing."""
-    if not name.is_persistent:
-        return
-    first, *others = (call.broker.topic(name.with_partition(index)) for index in range(count))
-    assert isinstance(first, PersistentTopic)
-    durable = [subscription for subscription in first.cursors if subscription.durable]
-    for topic in others:
-        assert isinstance(topic, PersistentTopic)
-        for subscription in durable:
-            if subscription.name not in topic.subscriptions:
-                record = subscription.record
-                topic.create_subscription(
-                    SubscribeRequest(
-                        subscription.name,
-                        from_earliest=True,
-                        properties=dict(record.properties),
-                        replicated=record.replicated,
-                    )
-                )
-
-
-def delete_partitioned(call: Call) -> None:
-    name, catalog, force = call.topic, call.broker.catalog, call.flag("force")
-    catalog.check_namespace(name)
-    if name.full not in catalog.partitioned and catalog.exists(name):
-        raise Conflict(f"{name.full} is a non-partitioned topic: delete it without /partitions")
-    call.broker.delete_partitioned(name, force=force)
-
-
-def _partitions_body(call: Call) -> PartitionsBody:
-    body = call.body_as(_partitions)
-    if body is None:
-        raise BadRequest("the request body is empty: the number of partitions is expected")
-    return PartitionsBody(body) if isinstance(body, int) else body
-
-
-def _partitions_max(call: Call) -> int:
-    return call.broker.settings.maxNumPartitionsPerPartitionedTopic or PARTITIONS_MAX
+def remove_property(call: Call) -> None:
+    """Removes the property `key`."""
+    name, catalog, key = call.topic, call.broker.catalog, call.query.get("key")
+    if key is None:
+        raise BadRequest("parameter key is missing: the name of the property to remove")
+    check_exists(call)
+    kept = catalog.properties_of(name)
+    if key in kept:
+        catalog.set_properties(name, {other: value for other, value in kept.items() if other != key})
 
 
 # -- numbers
 
 
+def stats_options(call: Call) -> stats.Options:
+    call.flag("getPreciseBacklog")  # it is never anything but precise
+    return stats.Options(
+        backlog_size=call.flag("subscriptionBacklogSize", default=True),
+        earliest_time=call.flag("getEarliestTimeInBacklog"),
+        publishers=not call.flag("excludePublishers"),
+        consumers=not call.flag("excludeConsumers"),
+    )
+
+
 def get_stats(call: Call) -> stats.TopicStats:
-    return stats.topic_stats(opened(call))
+    """Counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
+    return stats.topic_stats(opened(call), stats_options(call), owner=http_address(call))
 
 
-def get_internal_stats(call: Call) -> stats.InternalStats:
-    return stats.internal_stats(opened(call))
+def get_internal_stats(call: Call) -> ledger.InternalStats:
+    """Positions of a topic and of its subscriptions."""
+    return ledger.internal_stats(opened(call))
 
 
-def get_partitioned_stats(call: Call) -> stats.PartitionedStats:
-    per_partition = call.flag("perPartition", default=True)
-    count = _partition_count(call)
-    return stats.partitioned_stats(count, opened_partitions(call), per_partition=per_partition)
+def get_internal_info(call: Call) -> ledger.LedgerRecord | ledger.PartitionedLedgerRecord:
+    """How a topic and its subscriptions are stored."""
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: nothing of it is stored")
+    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    if call.topic.full in call.broker.catalog.partitioned:
+        return ledger.PartitionedLedgerRecord({topic.name.full: ledger.ledger_record(topic) for topic in topics})
+    return ledger.ledger_record(topics[0])
+
+
+def get_backlog(call: Call) -> ledger.StoredBacklog:
+    """The size of a topic, and the backlog of each subscription."""
+    topic = plain_persistent(
+        call,
+        partitioned="Get backlog of a partitioned topic is not allowed, ask for its partitions",
+        non_persistent="Get backlog of a non-persistent topic is not allowed",
+    )
+    return ledger.stored_backlog(topic, owner=call.broker.settings.advertisedAddress or call.host)

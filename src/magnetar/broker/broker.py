@@ -6,24 +6,25 @@ Synchronous and alone: no socket, no thread, no clock of its own. Whoever runs i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
-from magnetar.broker import keys
+from magnetar.broker import creation, keys
+from magnetar.broker.catalog import Catalog
 from magnetar.broker.commit import Commits, raise_it
-from magnetar.broker.creation import Catalog
 from magnetar.broker.log import TailCache
 from magnetar.broker.nonpersistent import NonPersistentTopic
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.policies import Policies
 from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.record import TopicRecord
+from magnetar.broker.schemas import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic import Topic
 from magnetar.clock import Clock
-from magnetar.config import Settings
-from magnetar.errors import TopicBusy, TopicNotFound
+from magnetar.config import DYNAMIC, Settings
+from magnetar.errors import ServiceNotReady, TopicBusy, TopicNotFound
 from magnetar.names import TopicName
 from magnetar.storage.api import Batch, Space, Storage
 
@@ -37,13 +38,16 @@ class Pumpable(Protocol):
 
 class Broker:
     def __init__(self, settings: Settings, storage: Storage, clock: Clock) -> None:
-        self.settings = settings
+        self._started_with = settings
         self.storage = storage
+        self.dynamic_settings = _read_dynamic_settings(storage)
+        self.settings = settings.with_texts(self.dynamic_settings)
         self.clock = clock
         self.commits = Commits(storage)
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
-        self.policies = Policies.of(settings)
+        self.policies = Policies.of(self.settings)
         self.timers = Timers()
+        self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
         self.catalog = Catalog(self)
         self.topics: dict[str, Topic] = {}
         self.on_pump: Callable[[], None] = lambda: None
@@ -51,6 +55,7 @@ class Broker:
         self._pumpable: dict[Pumpable, None] = {}
         self._names = count()
         self._trimmed: dict[int, None] = {}
+        self._unloading: set[str] = set()
         last = storage.get(Space.STATE, keys.LAST_ID)
         self.is_new = last is None
         self._last_id = keys.ID.unpack(last)[0] if last else 0
@@ -78,7 +83,8 @@ class Broker:
         topic = self.topics.get(name.full)
         if topic is not None:
             return topic
-        self.catalog.require(name, create=create)
+        self._check_unloaded(name)
+        creation.require(self.catalog, name, create=create)
         topic = self.topics.get(name.full)
         if topic is None:
             topic = self.topics[name.full] = self._load(name)
@@ -93,16 +99,46 @@ class Broker:
         """The catalog has a new persistent topic: nothing of it is on disk yet, so there is nothing to load."""
         self.topics[name.full] = PersistentTopic(self, name, topic_record, is_new=True)
 
+    def recorded(self, name: TopicName, topic_record: TopicRecord) -> None:
+        """The catalog keeps something else about a topic than before."""
+        topic = self.topics.get(name.full)
+        if isinstance(topic, PersistentTopic):
+            topic.record = topic_record
+
+    def apply_policies(self, names: Iterable[str]) -> None:
+        """Of these topics the open ones obey what is in force now; the others do when they are opened."""
+        for full in list(names):
+            topic = self.topics.get(full)
+            if topic is not None:
+                topic.apply_policies(self.catalog.policies_of_topic(topic.name))
+
+    def unload(self, name: TopicName) -> None:
+        """Sends the clients of a topic away and closes it. It is opened anew once everything of it is on disk."""
+        topic = self.topics.pop(name.full, None)
+        if topic is None:
+            return
+        topic.disconnect_all()
+        topic.is_unloaded = True
+        self._unloading.add(name.full)
+        self.commits.after(lambda: self._unloading.discard(name.full))
+
+    def _check_unloaded(self, name: TopicName) -> None:
+        if name.full in self._unloading:
+            raise ServiceNotReady(f"topic {name.full} is being unloaded")
+
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         topic = self.topic(name)
-        if not force and (len(topic.producers) or topic.consumer_count):
-            raise TopicBusy("Topic has active producers/subscriptions")
+        if not force:
+            topic.check_unused()
+        batch = self.commits.batch()
         if isinstance(topic, PersistentTopic):
-            topic.delete(self.commits.batch())
+            topic.delete(batch)
         else:
             topic.disconnect_all()
         del self.topics[name.full]
         self.catalog.forget(name)
+        if not self.catalog.has_relatives(name):
+            self.schemas.forget(schema_id(name), batch)
 
     def delete_partitioned(self, name: TopicName, *, force: bool = False) -> None:
         if name.full not in self.catalog.partitioned:
@@ -112,6 +148,8 @@ class Broker:
             for index in range(self.catalog.partitioned[name.full].partitions)
             if self.catalog.exists(name.with_partition(index))
         ]
+        for partition in partitions:
+            self._check_unloaded(partition)
         if not force:
             for partition in partitions:
                 topic = self.topic(partition)
@@ -120,6 +158,25 @@ class Broker:
         for partition in partitions:
             self.delete_topic(partition, force=True)
         self.catalog.forget_partitioned(name)
+        if not self.catalog.has_relatives(name):
+            self.schemas.forget(schema_id(name), self.commits.batch())
+
+    # -- settings that change while the broker runs
+
+    def set_dynamic_setting(self, name: str, text: str) -> None:
+        """Raises InvalidSetting where the value is not allowed."""
+        self._apply_dynamic_settings({**self.dynamic_settings, name: text})
+        self.commits.batch().put(keys.named(keys.DYNAMIC_SETTING, name), text.encode())
+
+    def remove_dynamic_setting(self, name: str) -> None:
+        self._apply_dynamic_settings({key: text for key, text in self.dynamic_settings.items() if key != name})
+        self.commits.batch().delete(keys.named(keys.DYNAMIC_SETTING, name))
+
+    def _apply_dynamic_settings(self, texts: dict[str, str]) -> None:
+        self.settings = self._started_with.with_texts(texts)
+        self.dynamic_settings = texts
+        self.policies = Policies.of(self.settings)
+        self.catalog.settings_changed()
 
     # -- work that waits
 
@@ -162,7 +219,7 @@ class Broker:
         def sweep(names: list[str]) -> None:
             """A round over all topics, a slice per turn; topics not open yet are opened, so that none is forgotten."""
             for full in names[:_TOPICS_PER_SWEEP]:
-                if full in self.catalog.topics:
+                if full in self.catalog.topics and full not in self._unloading:
                     topic = self.topic(TopicName.parse(full))
                     if isinstance(topic, PersistentTopic):
                         action(topic)
@@ -183,7 +240,11 @@ class Broker:
 
     def _trim(self, topic: PersistentTopic) -> None:
         if topic.trim(self.now_ms()):
-            self._trimmed[topic.ledger_id] = None
+            self.trimmed(topic)
+
+    def trimmed(self, topic: PersistentTopic) -> None:
+        """Entries of this topic are deleted and still take room on disk."""
+        self._trimmed[topic.ledger_id] = None
 
     def _expire(self, topic: PersistentTopic) -> None:
         topic.expire(self.now_ms())
@@ -203,3 +264,10 @@ class Broker:
         for topic in self.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.invariants()
+
+
+def _read_dynamic_settings(storage: Storage) -> dict[str, str]:
+    """What was set while the broker ran before; what has gone from the settings since is left out."""
+    kind = keys.DYNAMIC_SETTING
+    texts = {key[1:].decode(): value.decode() for key, value in storage.scan(Space.STATE, kind, keys.after(kind))}
+    return {name: text for name, text in texts.items() if name in DYNAMIC}

@@ -42,6 +42,7 @@ class Consumer:
         "rates",
         "redelivered_messages",
         "subscription",
+        "takes_any_schema",
         "type",
         "unacked",
         "unacked_max",
@@ -61,6 +62,7 @@ class Consumer:
         allow_out_of_order: bool = False,
         connected_at_ms: int = 0,
         unacked_max: int = 0,
+        takes_any_schema: bool = False,
     ) -> None:
         self.peer = peer
         self.consumer_id = consumer_id
@@ -72,9 +74,8 @@ class Consumer:
         self.hash_ranges = hash_ranges or []
         self.allow_out_of_order = allow_out_of_order
         self.connected_at_ms = connected_at_ms
-        # Only types that spread messages over consumers are limited, as in Apache Pulsar.
-        several = type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
-        self.unacked_max = unacked_max if several else 0
+        self.takes_any_schema = takes_any_schema
+        self.limit_unacked(unacked_max)
         self.permits = 0
         self.unacked = 0
         self.pending: dict[int, int] = {}
@@ -84,6 +85,11 @@ class Consumer:
         self.rates = Rates(3)  # messages, bytes, redelivered messages
         self.end_of_topic_said = False
         self.subscription: TopicSubscription | None = None
+
+    def limit_unacked(self, unacked_max: int) -> None:
+        """Only types that spread messages over consumers are limited, as in Apache Pulsar."""
+        several = self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
+        self.unacked_max = unacked_max if several else 0
 
     @property
     def is_blocked(self) -> bool:

@@ -1,230 +1,107 @@
-"""Which topics exist, and which may come to be: the rules of creation for every way in.
+"""Which topics come to be by themselves: the rules of auto-creation, for every way in (PIP-263, PIP-344).
 
-The catalog is all names with their records, in memory and on disk; a topic itself is opened on first use.
+    AC1  Where auto-creation is on, of the broker or the namespace, a missing topic is made as its type says.
+    AC2  The name of a retry or dead letter topic becomes a plain topic, whatever the type says.
+    AC3  What was made by itself carries the property wasAutoCreated; what an administrator made does not.
+    AC4  A retry or dead letter topic gets no retry or dead letter topic, unless an administrator made the first.
+    AC6  X-partition-N belongs to X: it is made whenever X has more than N partitions, and never otherwise.
+    PM1  Who asks for the number of partitions may ask without creating anything.
+
+A producer or a consumer comes in by `require`; PARTITIONED_METADATA and REST by `partitions`. What an administrator
+creates on purpose goes to the catalog directly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from magnetar.broker.catalog import Catalog
+from magnetar.errors import NotAllowed, TopicNotFound
+from magnetar.letters import SUFFIXES, is_letter_topic, possible_primaries
+from magnetar.names import TopicName
 
-from magnetar.broker import keys, record
-from magnetar.broker.record import NamespaceRecord, PartitionedRecord, TenantRecord, TopicRecord
-from magnetar.errors import (
-    AlreadyExists,
-    NamespaceNotFound,
-    NotAllowed,
-    PartitionCountInvalid,
-    TenantNotFound,
-    TopicNotFound,
-)
-from magnetar.names import TopicName, parse_namespace
-from magnetar.storage.api import Space
-
-if TYPE_CHECKING:
-    from magnetar.broker.broker import Broker
-
-R = TypeVar("R")
-
-# Never auto-created partitioned: a dead letter topic is small, and its name is computed, not chosen (PIP-263).
-_PLAIN_SUFFIXES = ("-DLQ", "-RETRY")
 WAS_AUTO_CREATED = "wasAutoCreated"
 
 
-class Catalog:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.tenants: dict[str, TenantRecord] = {}
-        self.namespaces: dict[str, NamespaceRecord] = {}
-        self.partitioned: dict[str, PartitionedRecord] = {}
-        self.topics: dict[str, TopicRecord] = {}
-        self.topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names, of open non-persistent ones too
+def require(catalog: Catalog, name: TopicName, *, create: bool) -> None:
+    """Makes sure that the topic exists for a producer or a consumer, creating it where the rules allow."""
+    catalog.check_namespace(name)
+    if catalog.exists(name):
+        return
+    if name.full in catalog.partitioned:
+        raise _is_partitioned(name)
+    if name.is_partition:
+        _require_partition(catalog, name)
+        return
+    partitions = _auto_partitions(catalog, name, create=create)
+    if partitions:
+        catalog.create_partitioned(name, partitions, _auto_created())
+        raise _is_partitioned(name)
+    catalog.create(name, _auto_created())
 
-    def load(self) -> None:
-        self.tenants = self._read(keys.TENANT, record.decode_tenant)
-        self.namespaces = self._read(keys.NAMESPACE, record.decode_namespace)
-        self.partitioned = self._read(keys.PARTITIONED, record.decode_partitioned)
-        self.topics = self._read(keys.TOPIC, record.decode_topic)
-        self.topics_of = {namespace: {} for namespace in self.namespaces}
-        for full in self.topics:
-            self._list(full)
-        if self._broker.is_new:
-            self.create_tenant("public", TenantRecord(allowed_clusters=[self._broker.settings.clusterName]))
-            self.create_namespace("public/default")
 
-    def _read(self, kind: bytes, decode: Callable[[bytes], R]) -> dict[str, R]:
-        rows = self._broker.storage.scan(Space.STATE, kind, keys.after(kind))
-        return {key[1:].decode(): decode(value) for key, value in rows}
+def partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
+    """How many partitions a topic has, 0 for a plain one; a missing one becomes partitioned where the rules say so.
 
-    # -- tenants and namespaces
-
-    def create_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
-        parse_namespace(f"{tenant}/default")
-        if tenant in self.tenants:
-            raise AlreadyExists("Tenant already exists")
-        self.tenants[tenant] = tenant_record
-        self._broker.commits.batch().put(keys.named(keys.TENANT, tenant), record.encode(tenant_record))
-
-    def create_namespace(self, namespace: str) -> None:
-        tenant, _ = parse_namespace(namespace)
-        if tenant not in self.tenants:
-            raise TenantNotFound("Tenant does not exist")
-        if namespace in self.namespaces:
-            raise AlreadyExists("Namespace already exists")
-        self.namespaces[namespace] = NamespaceRecord()
-        self.topics_of[namespace] = {}
-        self._broker.commits.batch().put(
-            keys.named(keys.NAMESPACE, namespace), record.encode(self.namespaces[namespace])
-        )
-
-    def check_namespace(self, name: TopicName) -> None:
-        """Raises unless topics of this kind may live in this namespace."""
-        settings = self._broker.settings
-        if name.is_persistent and not settings.enablePersistentTopics:
-            raise NotAllowed("enablePersistentTopics is false on this broker")
-        if not name.is_persistent and not settings.enableNonPersistentTopics:
-            raise NotAllowed("enableNonPersistentTopics is false on this broker")
-        if name.namespace_full not in self.namespaces:
-            raise NamespaceNotFound("Namespace not found")
-
-    def delete_tenant(self, tenant: str) -> None:
-        """Forgets a tenant that has no namespaces."""
-        assert not any(namespace.startswith(tenant + "/") for namespace in self.namespaces), "tenant has namespaces"
-        del self.tenants[tenant]
-        self._broker.commits.batch().delete(keys.named(keys.TENANT, tenant))
-
-    def delete_namespace(self, namespace: str) -> None:
-        """Forgets a namespace that has no topics."""
-        assert not self.topics_of[namespace], "namespace has topics"
-        del self.namespaces[namespace]
-        del self.topics_of[namespace]
-        self._broker.commits.batch().delete(keys.named(keys.NAMESPACE, namespace))
-
-    # -- topics
-
-    def exists(self, name: TopicName) -> bool:
-        return name.full in self.topics_of.get(name.namespace_full, ())
-
-    def require(self, name: TopicName, *, create: bool) -> None:
-        """Makes sure that the topic exists for a producer or a consumer, creating it where the rules allow."""
-        self.check_namespace(name)
-        if self.exists(name):
-            return
-        if name.full in self.partitioned:
-            raise NotAllowed(f"topic {name.full} is partitioned: produce to or consume from its partitions")
-        if name.is_partition:
-            base = self.partitioned.get(name.base.full)
-            if base is None:
-                raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name.base.full}")
-            if name.partition >= base.partitions:
-                raise TopicNotFound(f"Topic {name.full} not found: {name.base.full} has {base.partitions} partitions")
-            self.create(name, {})
-            return
-        if not create or not self._broker.settings.allowAutoTopicCreation:
+    A plain topic is not made here: the producer or consumer that comes next does that.
+    """
+    catalog.check_namespace(name)
+    partitioned = catalog.partitioned.get(name.full)
+    if partitioned is not None:
+        return partitioned.partitions
+    if catalog.exists(name):
+        return 0
+    if name.is_partition:
+        base = catalog.partitioned.get(name.base.full)
+        if base is None or name.partition >= base.partitions:
             raise TopicNotFound(f"Topic {name.full} not found")
-        if self._auto_partitions(name):
-            self.create_partitioned(name, self._auto_partitions(name), {WAS_AUTO_CREATED: "true"})
-            raise NotAllowed(f"topic {name.full} is partitioned: produce to or consume from its partitions")
-        self.create(name, {WAS_AUTO_CREATED: "true"})
+        return 0
+    count = _auto_partitions(catalog, name, create=create)
+    if count:
+        catalog.create_partitioned(name, count, _auto_created())
+    return count
 
-    def partitions(self, name: TopicName, *, create: bool) -> int:
-        """How many partitions a topic has, 0 for a plain one (PIP-344: with create=False nothing is made)."""
-        self.check_namespace(name)
-        partitioned = self.partitioned.get(name.full)
-        if partitioned is not None:
-            return partitioned.partitions
-        if self.exists(name):
-            return 0
-        if name.is_partition:
-            base = self.partitioned.get(name.base.full)
-            if base is not None and name.partition < base.partitions:
-                return 0
-        elif create and self._broker.settings.allowAutoTopicCreation:
-            count = self._auto_partitions(name)
-            if count:
-                self.create_partitioned(name, count, {WAS_AUTO_CREATED: "true"})
-            return count
+
+def was_auto_created(catalog: Catalog, name: TopicName) -> bool:
+    """Of an existing topic; a partition is what its partitioned topic is."""
+    return WAS_AUTO_CREATED in catalog.properties_of(name.base if name.base.full in catalog.partitioned else name)
+
+
+def _require_partition(catalog: Catalog, name: TopicName) -> None:
+    """AC6."""
+    base = catalog.partitioned.get(name.base.full)
+    if base is None:
+        raise NotAllowed(f"Partition metadata not found for the partitioned topic: {name.base.full}")
+    if name.partition >= base.partitions:
+        raise TopicNotFound(f"Topic {name.full} not found: {name.base.full} has {base.partitions} partitions")
+    catalog.create(name, dict(base.properties))
+
+
+def _auto_partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
+    """What a missing topic would become: its number of partitions, 0 for a plain one. Raises where it may not be."""
+    switch = catalog.policies_of(name.namespace_full).auto_topic_creation
+    if not create or not switch.allowed:  # AC1, PM1
         raise TopicNotFound(f"Topic {name.full} not found")
+    if not name.local.endswith(SUFFIXES):
+        return switch.partitions
+    _refuse_letters_of_letters(catalog, name)
+    return 0  # AC2
 
-    def _auto_partitions(self, name: TopicName) -> int:
-        settings = self._broker.settings
-        if settings.allowAutoTopicCreationType != "partitioned" or name.local.endswith(_PLAIN_SUFFIXES):
-            return 0
-        return settings.defaultNumPartitions
 
-    def create(self, name: TopicName, properties: dict[str, str]) -> None:
-        """Makes a plain topic or one partition."""
-        self.check_namespace(name)
-        if self.exists(name) or name.full in self.partitioned:
-            raise AlreadyExists("This topic already exists")
-        self._check_limit(name, 1)
-        self._add(name, properties)
-
-    def create_partitioned(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
-        """Makes a partitioned topic and all its partitions in one transaction."""
-        self.check_namespace(name)
-        self._check_partition_count(partitions)
-        if name.is_partition:
-            raise NotAllowed(f"{name.full} is the name of a partition and cannot be partitioned itself")
-        if self.exists(name) or name.full in self.partitioned:
-            raise AlreadyExists("This topic already exists")
-        self._check_limit(name, partitions)
-        self._save_partitioned(name, PartitionedRecord(partitions, properties))
-        for index in range(partitions):
-            if not self.exists(name.with_partition(index)):
-                self._add(name.with_partition(index), dict(properties))
-
-    def grow_partitioned(self, name: TopicName, partitions: int) -> None:
-        partitioned = self.partitioned.get(name.full)
-        if partitioned is None:
-            raise TopicNotFound(f"Topic {name.full} not found")
-        self._check_partition_count(partitions)
-        if partitions < partitioned.partitions:
-            raise PartitionCountInvalid(
-                f"Desired partitions {partitions} can't be less than the current partitions {partitioned.partitions}."
-            )
-        self._check_limit(name, partitions - partitioned.partitions)
-        self._save_partitioned(name, PartitionedRecord(partitions, partitioned.properties))
-        for index in range(partitions):
-            if not self.exists(name.with_partition(index)):
-                self._add(name.with_partition(index), {})
-
-    def forget_partitioned(self, name: TopicName) -> None:
-        del self.partitioned[name.full]
-        self._broker.commits.batch().delete(keys.named(keys.PARTITIONED, name.full))
-
-    def forget(self, name: TopicName) -> None:
-        """The topic itself has been deleted."""
-        self.topics.pop(name.full, None)
-        self.topics_of[name.namespace_full].pop(name.full, None)
-
-    def _add(self, name: TopicName, properties: dict[str, str]) -> None:
-        if name.is_persistent:
-            batch = self._broker.commits.batch()
-            topic_record = TopicRecord(id=self._broker.next_id(batch), properties=properties)
-            self.topics[name.full] = topic_record
-            batch.put(keys.named(keys.TOPIC, name.full), record.encode(topic_record))
-            self._broker.created(name, topic_record)
-        self._list(name.full)
-
-    def _save_partitioned(self, name: TopicName, partitioned: PartitionedRecord) -> None:
-        self.partitioned[name.full] = partitioned
-        self._broker.commits.batch().put(keys.named(keys.PARTITIONED, name.full), record.encode(partitioned))
-
-    def _list(self, full: str) -> None:
-        self.topics_of.setdefault(TopicName.parse(full).namespace_full, {})[full] = None
-
-    def _check_limit(self, name: TopicName, more: int) -> None:
-        limit = self._broker.settings.maxTopicsPerNamespace
-        if 0 < limit < len(self.topics_of[name.namespace_full]) + more:
+def _refuse_letters_of_letters(catalog: Catalog, name: TopicName) -> None:
+    """AC4. Several existing topics may be the primary: one that was auto-created with such a name is enough."""
+    for full in possible_primaries(name):
+        if full not in catalog.partitioned and not catalog.exists_full(name.namespace_full, full):
+            continue
+        primary = TopicName.parse(full)
+        if is_letter_topic(primary) and was_auto_created(catalog, primary):
             raise NotAllowed(
-                f"namespace {name.namespace_full} has {len(self.topics_of[name.namespace_full])} topics,"
-                f" {more} more would exceed maxTopicsPerNamespace {limit}"
+                f"Topic {name.full} is not auto-created: {primary.full} is a retry or dead letter topic that was"
+                " auto-created itself, and gets none of its own. An administrator may create it."
             )
 
-    def _check_partition_count(self, partitions: int) -> None:
-        if partitions <= 0:
-            raise PartitionCountInvalid("Number of partitions should be more than 0")
-        limit = self._broker.settings.maxNumPartitionsPerPartitionedTopic
-        if 0 < limit < partitions:
-            raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
+
+def _auto_created() -> dict[str, str]:
+    return {WAS_AUTO_CREATED: "true"}
+
+
+def _is_partitioned(name: TopicName) -> NotAllowed:
+    return NotAllowed(f"topic {name.full} is partitioned: produce to or consume from its partitions")

@@ -77,6 +77,32 @@ class Cursor:
                 entry += step
         return entry
 
+    def nth_open(self, count: int) -> int:
+        """The position of the `count`-th one, from 1 on, that is not acknowledged."""
+        low = self.mark_delete + count
+        high = low + len(self.acked)
+        while low < high:
+            middle = (low + high) // 2
+            acked = self.acked.range_cardinality(self.mark_delete + 1, middle + 1)
+            if middle - self.mark_delete - acked >= count:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def acked_ranges(self, limit: int) -> list[tuple[int, int]]:
+        """First and last position of the first `limit` stretches that are acknowledged above the mark-delete one."""
+        ranges: list[tuple[int, int]] = []
+        while len(ranges) < limit and self.acked and (not ranges or ranges[-1][1] < self.acked.max()):
+            first = self.acked.next_set_bit(ranges[-1][1] + 1 if ranges else 0)
+            ranges.append((first, self.next_open(first) - 1))
+        return ranges
+
+    @property
+    def acked_range_count(self) -> int:
+        """How many such stretches there are: as many as there are positions whose predecessor is not acknowledged."""
+        return self.acked.difference_cardinality(self.acked.shift(1)) if self.acked else 0
+
     def ack(self, entry: int) -> bool:
         """Acknowledges a whole entry; false when it was acknowledged before."""
         if entry <= self.mark_delete:

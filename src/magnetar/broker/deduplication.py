@@ -14,10 +14,13 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 class Deduplication:
     __slots__ = ("_sequences", "_topic_id", "_used_ms")
 
-    def __init__(self, storage: Storage, topic_id: int) -> None:
+    def __init__(self, storage: Storage | None, topic_id: int) -> None:
+        """Without a storage to read from, nothing is remembered yet."""
         self._topic_id = topic_id
         self._sequences: dict[str, int] = {}
         self._used_ms: dict[str, int] = {}
+        if storage is None:
+            return
         start = keys.under(keys.DEDUPLICATION, topic_id)
         for key, value in storage.scan(Space.STATE, start, keys.after(start)):
             name = key[9:].decode()

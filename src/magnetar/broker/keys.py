@@ -2,9 +2,12 @@
 
 entries   topic u64 | last entry of a run u64      -> the run (see `run`)
 state     'A' tenant                               -> TenantRecord
+          'B' setting name                         -> its value as text, set while the broker ran
+          'K' cluster name                         -> ClusterRecord
           'N' tenant/namespace                     -> NamespaceRecord
           'P' base topic name                      -> PartitionedRecord
           'T' topic name                           -> TopicRecord
+          'V' tenant/namespace/topic \\0 version u64 -> VersionRecord, of a schema
           'S' topic u64 | subscription name        -> SubscriptionRecord
           'c' subscription u64                     -> mark-delete entry i64
           'd' topic u64 | producer name            -> sequence i64 | last use ms u64
@@ -23,6 +26,7 @@ PAIR = struct.Struct(">QQ")
 SIGNED = struct.Struct(">q")
 SEQUENCE = struct.Struct(">qQ")
 
+CLUSTER, DYNAMIC_SETTING, SCHEMA = b"K", b"B", b"V"
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
 

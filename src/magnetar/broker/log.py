@@ -133,7 +133,7 @@ class Log:
 
     def first_published_from(self, time_ms: int) -> int:
         """The first entry whose producer stamped it `time_ms` or later: what seek by time means."""
-        return self._bisect(lambda entry_id: self._published_ms(entry_id) >= time_ms)
+        return self._bisect(lambda entry_id: self.published_ms(entry_id) >= time_ms)
 
     def first_within(self, size: int) -> int:
         """The first of the youngest entries that together have at most `size` bytes."""
@@ -168,7 +168,8 @@ class Log:
         header = self.header(entry_id)
         return header[1] if header else 0
 
-    def _published_ms(self, entry_id: int) -> int:
+    def published_ms(self, entry_id: int) -> int:
+        """When the producer stamped an entry; 0 where there is none."""
         entry = self.read_one(entry_id)
         try:
             return metadata_of(entry[3]).publish_time if entry else 0

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 class NonPersistentSubscription:
     """Passes each message to one consumer that has permits, or drops it."""
 
-    def __init__(self, topic: NonPersistentTopic, name: str, durable: bool) -> None:
+    def __init__(self, topic: NonPersistentTopic, name: str, durable: bool, properties: dict[str, str]) -> None:
         self._topic = topic
         self.name = name
         self.durable = durable
+        self.properties = properties
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dropped_messages = 0
@@ -34,7 +35,7 @@ class NonPersistentSubscription:
     def add_consumer(self, consumer: Consumer) -> None:
         if self.consumers and (consumer.type is not self.type or self.type is SubscriptionType.Exclusive):
             raise ConsumerBusy(f"subscription {self.name!r} has a consumer of type {self.type.name} already")
-        limit = self._topic.broker.settings.maxConsumersPerSubscription
+        limit = self._topic.policies.max_consumers_per_subscription
         if 0 < limit <= len(self.consumers):
             raise ConsumerBusy(
                 f"subscription {self.name!r} has {len(self.consumers)} consumers,"
@@ -95,6 +96,9 @@ class NonPersistentSubscription:
                 return self.consumers[self._turn]
         return None
 
+    def set_properties(self, properties: dict[str, str]) -> None:
+        self.properties = properties
+
     def update_rates(self, seconds: float) -> None:
         for consumer in self.consumers:
             consumer.update_rates(seconds)
@@ -136,8 +140,8 @@ class NonPersistentTopic(Topic):
     def _find_or_create(self, request: SubscribeRequest) -> NonPersistentSubscription:
         subscription = self._subscriptions.get(request.name)
         if subscription is None:
-            self._check_subscription_limit()
-            subscription = NonPersistentSubscription(self, request.name, request.durable)
+            self.check_subscription_limit()
+            subscription = NonPersistentSubscription(self, request.name, request.durable, request.properties)
             self._subscriptions[request.name] = subscription
         return subscription
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ class PersistentTopic(Topic):
             self.log.load()
             self.delayed.load()
             self._load_subscriptions()
-        if broker.settings.brokerDeduplicationEnabled:
+        if self.policies.deduplication:
             self.deduplication = Deduplication(broker.storage, topic_record.id)
 
     @property
@@ -60,10 +60,6 @@ class PersistentTopic(Topic):
     @property
     def is_terminated(self) -> bool:  # type: ignore[override]
         return self.record.terminated
-
-    @property
-    def policies(self) -> Policies:
-        return self.broker.policies
 
     # -- publish
 
@@ -96,7 +92,7 @@ class PersistentTopic(Topic):
         self, batch: Batch, producer: Producer, publishes: Sequence[Publish], now_ms: int
     ) -> tuple[list[NewEntry], list[Receipt]]:
         """What is neither a duplicate nor delayed for too long, with the receipts of all that is answered."""
-        deduplication, delay_max_ms = self.deduplication, self.broker.settings.delayedDeliveryMaxDelayInMillis
+        deduplication, delay_max_ms = self.deduplication, self.policies.delayed_delivery.max_ms
         new: list[NewEntry] = []
         receipts: list[Receipt] = []
         for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
@@ -136,8 +132,7 @@ class PersistentTopic(Topic):
             self._schedule_delayed()
 
     def _deliver_at_ms(self, blob: bytes, now_ms: int) -> int:
-        settings = self.broker.settings
-        if not settings.delayedDeliveryEnabled:
+        if not self.policies.delayed_delivery.active:
             return 0
         try:
             stamped_ms = metadata_of(blob).deliver_at_time
@@ -149,6 +144,16 @@ class PersistentTopic(Topic):
     def last_sequence_id(self, producer_name: str) -> int:
         return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
 
+    def apply_policies(self, policies: Policies) -> None:
+        super().apply_policies(policies)
+        for subscription in self._subscriptions.values():
+            subscription.limits_changed()
+        if policies.deduplication == (self.deduplication is not None):
+            return
+        # What was remembered when it was last on is wrong by the time it is on again.
+        Deduplication(None, self.ledger_id).delete(self.broker.commits.batch())
+        self.deduplication = Deduplication(None, self.ledger_id) if policies.deduplication else None
+
     # -- delayed messages
 
     @property
@@ -156,7 +161,7 @@ class PersistentTopic(Topic):
         return self.delayed.next_ms is not None
 
     def wake_delayed(self) -> None:
-        if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms():
+        if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms() or self.is_unloaded:
             return
         for entry_id in self.delayed.take_due(self.broker.now_ms()):
             for subscription in self._subscriptions.values():
@@ -188,15 +193,15 @@ class PersistentTopic(Topic):
                 kind = "durable" if existing.durable else "non-durable"
                 raise NotAllowed(f"a {kind} subscription {request.name!r} exists on topic {self.name.full} already")
             return existing
-        if request.durable and not self.broker.settings.allowAutoSubscriptionCreation:
+        if request.durable and not self.policies.auto_subscription_creation:
             raise SubscriptionNotFound(
                 f"subscription {request.name!r} does not exist on topic {self.name.full}"
-                " and allowAutoSubscriptionCreation is false"
+                " and auto-creation of subscriptions is off"
             )
         return self.create_subscription(request)
 
     def create_subscription(self, request: SubscribeRequest) -> Subscription:
-        self._check_subscription_limit()
+        self.check_subscription_limit()
         mark_delete = self._start_of(request) - 1
         if not request.durable:
             cursor = Cursor(None, 0, mark_delete)
@@ -245,6 +250,12 @@ class PersistentTopic(Topic):
         batch.delete(self._subscription_key(subscription.name))
         subscription.cursor.delete(batch)
 
+    def save_subscription(self, subscription: Subscription, subscription_record: SubscriptionRecord) -> None:
+        subscription.record = subscription_record
+        if subscription.durable:
+            batch = self.broker.commits.batch()
+            batch.put(self._subscription_key(subscription.name), record.encode(subscription_record))
+
     def _subscription_key(self, name: str) -> bytes:
         return keys.under(keys.SUBSCRIPTION, self.ledger_id, name.encode())
 
@@ -275,7 +286,7 @@ class PersistentTopic(Topic):
         batch.delete(keys.named(keys.TOPIC, self.name.full))
         self.log.delete(batch)
         self.delayed.delete(batch)
-        (self.deduplication or Deduplication(self.broker.storage, self.ledger_id)).delete(batch)
+        Deduplication(None, self.ledger_id).delete(batch)
 
     def _save_epoch(self) -> None:
         self.record.epoch = self.epoch
@@ -295,9 +306,7 @@ class PersistentTopic(Topic):
         if behind:
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
-                before = subscription.backlog
-                subscription.advance(first_alive - 1)
-                subscription.expired_messages += before - subscription.backlog
+                subscription.expire(first_alive - 1)
 
     def trim(self, now_ms: int) -> bool:
         """Forgets entries that every durable subscription has acknowledged and retention does not keep."""
@@ -318,6 +327,15 @@ class PersistentTopic(Topic):
             return False
         log.trim(self.broker.commits.open().batch, keep_from)
         return True
+
+    def truncate(self) -> None:
+        """Forgets every entry, whatever retention or a subscription would keep."""
+        log = self.log
+        for subscription in self._subscriptions.values():
+            subscription.advance(log.confirmed)
+        if log.first <= log.confirmed:
+            log.trim(self.broker.commits.batch(), log.confirmed + 1)
+            self.broker.trimmed(self)
 
     def _retained_from(self, now_ms: int) -> int:
         """The first entry that retention keeps: time and size must both be used up before one is dropped by either."""
@@ -343,44 +361,41 @@ class PersistentTopic(Topic):
 
     def check_quota(self) -> None:
         """Raises when a producer may not come in because of the backlog."""
-        if not self.broker.settings.backlogQuotaCheckEnabled or not self._is_over_quota():
+        if not self.broker.settings.backlogQuotaCheckEnabled:
             return
-        policy = self.policies.quota_policy
-        text = f"topic {self.name.full} is over its backlog quota ({self._quota_text()}), policy {policy}"
-        if policy is QuotaPolicy.producer_request_hold:
-            raise QuotaHold(text)
-        if policy is QuotaPolicy.producer_exception:
-            raise QuotaExceeded(text)
+        for limit, policy, first_within in self._quotas(self.broker.now_ms()):
+            if self._is_behind(first_within):
+                text = f"topic {self.name.full} is over its backlog quota ({limit}), policy {policy}"
+                if policy is QuotaPolicy.producer_request_hold:
+                    raise QuotaHold(text)
+                if policy is QuotaPolicy.producer_exception:
+                    raise QuotaExceeded(text)
 
     def enforce_quota(self, now_ms: int) -> None:
-        if not self._is_over_quota():
-            return
-        if self.policies.quota_policy is not QuotaPolicy.consumer_backlog_eviction:
-            self.producers.close_all()  # they come back, and are refused or held until there is room
-            return
-        for subscription in self._subscriptions.values():
-            if subscription.durable:
-                subscription.advance(self._within_quota_from(now_ms) - 1)
+        for _, policy, first_within in self._quotas(now_ms):
+            if not self._is_behind(first_within):
+                continue
+            if policy is not QuotaPolicy.consumer_backlog_eviction:
+                self.producers.close_all()  # they come back, and are refused or held until there is room
+                continue
+            for subscription in self._subscriptions.values():
+                if subscription.durable:
+                    subscription.advance(first_within - 1)
 
-    def _is_over_quota(self) -> bool:
-        policies = self.policies
-        if not policies.quota_bytes and not policies.quota_ms:
-            return False
-        behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
-        return bool(behind) and min(behind) < self._within_quota_from(self.broker.now_ms())
-
-    def _within_quota_from(self, now_ms: int) -> int:
-        """The first entry from which on a backlog is within the quota."""
+    def _quotas(self, now_ms: int) -> Iterator[tuple[str, QuotaPolicy, int]]:
+        """Every quota in force: the limit in words, its policy, the first entry from which on a backlog is within."""
         policies, log = self.policies, self.log
-        by_size = log.first_within(policies.quota_bytes) if policies.quota_bytes else log.first
-        by_time = log.first_received_after(now_ms - policies.quota_ms) if policies.quota_ms else log.first
-        return max(by_size, by_time)
+        if policies.quota_bytes:
+            first_within = log.first_within(policies.quota_bytes)
+            yield f"{policies.quota_bytes} bytes", policies.quota_bytes_policy, first_within
+        if policies.quota_ms:
+            first_within = log.first_received_after(now_ms - policies.quota_ms)
+            yield f"{policies.quota_ms // 1000} s", policies.quota_ms_policy, first_within
 
-    def _quota_text(self) -> str:
-        policies = self.policies
-        limits = [f"{policies.quota_bytes} bytes"] if policies.quota_bytes else []
-        limits += [f"{policies.quota_ms // 1000} s"] if policies.quota_ms else []
-        return " and ".join(limits)
+    def _is_behind(self, first_within: int) -> bool:
+        """Whether a durable subscription has a backlog that begins before this entry."""
+        behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
+        return any(start < first_within for start in behind)
 
     def invariants(self) -> None:
         assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1

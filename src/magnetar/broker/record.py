@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.broker.policies import Overrides
+
 
 class TenantRecord(msgspec.Struct, omit_defaults=True):
     admin_roles: list[str] = []
     allowed_clusters: list[str] = []
 
 
+class ClusterRecord(msgspec.Struct, omit_defaults=True):
+    """Where another cluster is reached."""
+
+    service_url: str = ""
+    service_url_tls: str = ""
+    broker_service_url: str = ""
+    broker_service_url_tls: str = ""
+
+
 class NamespaceRecord(msgspec.Struct, omit_defaults=True):
+    """`permissions` is what each role may do, `subscription_permissions` which roles may use a subscription.
+
+    Nobody asks for them as long as the broker has no authorization.
+    """
+
     properties: dict[str, str] = {}
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
+    permissions: dict[str, list[str]] = {}
+    subscription_permissions: dict[str, list[str]] = {}
 
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):
+    """Its overrides hold for every partition."""
+
     partitions: int
     properties: dict[str, str] = {}
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
 
 
 class TopicRecord(msgspec.Struct, omit_defaults=True):
@@ -24,6 +46,8 @@ class TopicRecord(msgspec.Struct, omit_defaults=True):
     properties: dict[str, str] = {}
     epoch: int = -1
     terminated: bool = False
+    created_ms: int = 0  # 0: before this was kept
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
 
 
 class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
@@ -32,8 +56,11 @@ class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
     replicated: bool = False
 
 
+Record = ClusterRecord | TenantRecord | NamespaceRecord | PartitionedRecord | TopicRecord | SubscriptionRecord
+
 encode = msgspec.msgpack.encode
 decode_tenant = msgspec.msgpack.Decoder(TenantRecord).decode
+decode_cluster = msgspec.msgpack.Decoder(ClusterRecord).decode
 decode_namespace = msgspec.msgpack.Decoder(NamespaceRecord).decode
 decode_partitioned = msgspec.msgpack.Decoder(PartitionedRecord).decode
 decode_topic = msgspec.msgpack.Decoder(TopicRecord).decode

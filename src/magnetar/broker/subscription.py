@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+import msgspec
 from pyroaring import BitMap64
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
@@ -98,7 +99,7 @@ class Subscription:
                 f"subscription {self.name!r} is of type {self.type.name}, consumer {consumer.name!r}"
                 f" asks for {consumer.type.name}"
             )
-        limit = self._settings.maxConsumersPerSubscription
+        limit = self._topic.policies.max_consumers_per_subscription
         if 0 < limit <= len(self.consumers):
             raise ConsumerBusy(
                 f"subscription {self.name!r} has {len(self.consumers)} consumers,"
@@ -338,7 +339,7 @@ class Subscription:
         self.delivered_messages += total
         self.delivered_bytes += size
         self.unacked += total
-        limit = self._settings.maxUnackedMessagesPerSubscription
+        limit = self._topic.policies.max_unacked_per_subscription
         if 0 < limit <= self.unacked and self.type in _SEVERAL:
             self.is_blocked = True
         self._average_messages += (total / taken - self._average_messages) * 0.5
@@ -350,8 +351,9 @@ class Subscription:
         room = consumer.permits
         if consumer.unacked_max > 0:
             room = min(room, consumer.unacked_max - consumer.unacked)
-        if self.type in _SEVERAL and self._settings.maxUnackedMessagesPerSubscription > 0:
-            room = min(room, self._settings.maxUnackedMessagesPerSubscription - self.unacked)
+        limit = self._topic.policies.max_unacked_per_subscription
+        if limit > 0 and self.type in _SEVERAL:
+            room = min(room, limit - self.unacked)
         return room
 
     def put_back(self, entries: Iterable[Entry]) -> None:
@@ -397,6 +399,29 @@ class Subscription:
         self.read_id = max(self.read_id, self.cursor.mark_delete + 1)
         self._acked()
 
+    def skip(self, count: int) -> None:
+        """Acknowledges the first `count` entries of the backlog, or all if there are not as many."""
+        if count >= self.backlog:
+            self.advance(self._topic.log.confirmed)
+        elif count > 0:
+            self.advance(self.cursor.nth_open(count))
+
+    def expire(self, entry_id: int) -> None:
+        """Acknowledges everything up to `entry_id`, because its time is over."""
+        before = self.backlog
+        self.advance(entry_id)
+        self.expired_messages += before - self.backlog
+
+    def expire_part(self, entry_id: int, open_bits: int) -> None:
+        """Of the batch at `entry_id`, what is not open in `open_bits`."""
+        before = self.backlog
+        self._ack_part(entry_id, open_bits, 0)
+        self.expired_messages += before - self.backlog
+
+    def peek(self, number: int) -> Entry | None:
+        """The `number`-th entry of the backlog, from 1 on; it stays where it is."""
+        return self.entry(self.cursor.nth_open(number)) if 0 < number <= self.backlog else None
+
     def seek(self, entry_id: int, open_bits: int | None = None) -> None:
         """The next message is the one at `entry_id`, or the first of its batch that is open in `open_bits`.
 
@@ -420,6 +445,16 @@ class Subscription:
         if delayed_here and entry_id not in self.in_flight and entry_id not in self.pending:
             self.delayed -= 1
             self._wait_again([entry_id])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return self.record.properties
+
+    def set_properties(self, properties: dict[str, str]) -> None:
+        self._topic.save_subscription(self, msgspec.structs.replace(self.record, properties=properties))
+
+    def set_replicated(self, replicated: bool) -> None:
+        self._topic.save_subscription(self, msgspec.structs.replace(self.record, replicated=replicated))
 
     @property
     def backlog(self) -> int:
@@ -459,9 +494,15 @@ class Subscription:
         return list(takewhile(lambda held: held <= entry_id, self.in_flight))  # in flight in order: stop early
 
     def _unblock(self) -> None:
-        if self.is_blocked and self.unacked <= self._settings.maxUnackedMessagesPerSubscription // 2:
+        if self.is_blocked and self.unacked <= self._topic.policies.max_unacked_per_subscription // 2:
             self.is_blocked = False
             self.again()
+
+    def limits_changed(self) -> None:
+        """The topic has other policies than before."""
+        limit = self._topic.policies.max_unacked_per_subscription
+        self.is_blocked = self.type in _SEVERAL and 0 < limit <= self.unacked
+        self.again()
 
     def _messages_in(self, entry_id: int) -> int:
         header = self._topic.log.header(entry_id)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.policies import Policies
 from magnetar.broker.producer import Producer, Producers
 from magnetar.broker.rates import Rates
 from magnetar.errors import (
@@ -17,6 +18,7 @@ from magnetar.errors import (
     ProducerBusy,
     ProducerFenced,
     SubscriptionNotFound,
+    TopicBusy,
     TopicTerminated,
 )
 from magnetar.names import TopicName
@@ -49,6 +51,11 @@ class TopicSubscription(Protocol):
     consumers: list[Consumer]
     type: SubscriptionType
 
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+    def set_properties(self, properties: dict[str, str]) -> None: ...
+
     def add_consumer(self, consumer: Consumer) -> None: ...
 
     def remove_consumer(self, consumer: Consumer) -> None: ...
@@ -75,7 +82,10 @@ class Topic(ABC):
     def __init__(self, broker: Broker, name: TopicName) -> None:
         self.broker = broker
         self.name = name
+        self.policies = broker.catalog.policies_of_topic(name)
         self.producers = Producers(name.full, self._claim_epoch)
+        self.opened_at_ms = broker.now_ms()
+        self.is_unloaded = False  # another object may stand for this topic: nothing may change through this one
         self.epoch = -1
         self.messages_in = 0
         self.bytes_in = 0
@@ -114,7 +124,7 @@ class Topic(ABC):
         if self.is_terminated:
             raise TopicTerminated(f"topic {self.name.full} was terminated")
         self.check_quota()
-        limit = settings.maxProducersPerTopic
+        limit = self.policies.max_producers
         if 0 < limit <= len(self.producers):
             raise ProducerBusy(
                 f"topic {self.name.full} has {len(self.producers)} producers, maxProducersPerTopic is {limit}"
@@ -184,7 +194,7 @@ class Topic(ABC):
 
     def _check_consumer_limits(self, consumer: Consumer) -> None:
         settings = self.broker.settings
-        limit = settings.maxConsumersPerTopic
+        limit = self.policies.max_consumers
         if 0 < limit <= self.consumer_count:
             raise ConsumerBusy(
                 f"topic {self.name.full} has {self.consumer_count} consumers, maxConsumersPerTopic is {limit}"
@@ -203,13 +213,22 @@ class Topic(ABC):
                     f" maxSameAddressConsumersPerTopic is {limit}"
                 )
 
-    def _check_subscription_limit(self) -> None:
-        limit = self.broker.settings.maxSubscriptionsPerTopic
+    def check_subscription_limit(self) -> None:
+        """Raises when there may not be one more."""
+        limit = self.policies.max_subscriptions
         if 0 < limit <= len(self.subscriptions):
             raise NotAllowed(
                 f"topic {self.name.full} has {len(self.subscriptions)} subscriptions,"
                 f" maxSubscriptionsPerTopic is {limit}"
             )
+
+    def apply_policies(self, policies: Policies) -> None:
+        """What is in force has changed."""
+        self.policies = policies
+        for subscription in self.subscriptions.values():
+            for consumer in subscription.consumers:
+                consumer.limit_unacked(policies.max_unacked_per_consumer)
+                subscription.flow(consumer, 0)  # a higher limit may let it have more
 
     def update_rates(self, seconds: float) -> None:
         self.rates_in.update(seconds, self.messages_in, self.bytes_in)
@@ -217,6 +236,16 @@ class Topic(ABC):
             producer.rates.update(seconds, producer.messages_in, producer.bytes_in)
         for subscription in self.subscriptions.values():
             subscription.update_rates(seconds)
+
+    def check_unused(self) -> None:
+        """Raises when somebody is connected."""
+        producers, consumers = len(self.producers), self.consumer_count
+        if producers + consumers:
+            noun = "client" if producers + consumers == 1 else "clients"
+            raise TopicBusy(
+                f"Topic has {producers + consumers} {noun} connected Including {consumers} consumers,"
+                f" {producers} producers, and 0 replicators."
+            )
 
     def disconnect_all(self) -> None:
         self.producers.close_all()

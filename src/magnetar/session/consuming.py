@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from magnetar.broker.broker import Broker
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.schema import SchemaType
+from magnetar.broker.schemas import admit_consumer
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import SubscribeRequest
 from magnetar.errors import (
@@ -15,11 +18,11 @@ from magnetar.errors import (
     MagnetarError,
     MetadataInvalid,
     NotAllowed,
-    SchemaNotSupported,
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.session.handle import NO_SCHEMA, Command, ConsumerHandle, bits_of
+from magnetar.session.handle import Command, ConsumerHandle, bits_of
+from magnetar.session.schemas import schema_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
 
@@ -40,9 +43,12 @@ def on_subscribe(session: Session, command: Command) -> None:
     if request.consumer_id in session.consumers:
         session.reply_success(request.request_id)
         return
-    _check_subscribe(session, request)
     broker = session.broker
-    topic = broker.topic(TopicName.parse(request.topic), create=request.force_topic_creation)
+    name = TopicName.parse(request.topic)
+    _check_subscribe(broker, name, request)
+    topic = broker.topic(name, create=request.force_topic_creation)
+    schema = schema_of(request)
+    admit_consumer(topic, schema)
     key_shared = request.keySharedMeta
     sticky = key_shared.keySharedMode == pb.STICKY
     consumer = Consumer(
@@ -56,7 +62,8 @@ def on_subscribe(session: Session, command: Command) -> None:
         hash_ranges=[(r.start, r.end) for r in key_shared.hashRanges] if sticky else None,
         allow_out_of_order=key_shared.allowOutOfOrderDelivery,
         connected_at_ms=broker.now_ms(),
-        unacked_max=broker.settings.maxUnackedMessagesPerConsumer,
+        unacked_max=topic.policies.max_unacked_per_consumer,
+        takes_any_schema=schema is not None and schema.type is SchemaType.AUTO_CONSUME,
     )
     session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
     try:
@@ -67,24 +74,24 @@ def on_subscribe(session: Session, command: Command) -> None:
     session.reply_success(request.request_id)
 
 
-def _check_subscribe(session: Session, request: pb.CommandSubscribe) -> None:
+def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscribe) -> None:
+    """What speaks against it before the topic is created for it."""
     if not request.subscription or len(request.subscription.encode()) > _NAME_SIZE_MAX:
         raise InvalidName(
             f"subscription name of {len(request.subscription)} characters: it needs 1 to {_NAME_SIZE_MAX} bytes"
         )
     type_name = SubscriptionType(request.subType).name
-    settings = session.broker.settings
-    if type_name not in settings.subscriptionTypesEnabled:
-        raise NotAllowed(f"subscription type {type_name} is not in subscriptionTypesEnabled")
-    if type_name == "Key_Shared" and not settings.subscriptionKeySharedEnable:
-        raise NotAllowed("subscriptionKeySharedEnable is false on this broker")
+    broker.catalog.check_namespace(name)
+    enabled = broker.catalog.policies_of_topic(name).subscription_types
+    if type_name not in enabled:
+        raise NotAllowed(
+            f"subscription type {type_name} is not enabled for topic {name.full}: {', '.join(sorted(enabled))}"
+        )
     if request.keySharedMeta.keySharedMode == pb.STICKY and not request.keySharedMeta.hashRanges:
         raise ConsumerAssignFailed("a consumer with fixed hash ranges has to name at least one")
     # Nothing is ever compacted here, so reading a topic compacted is reading it in full, as in Apache Pulsar.
     if request.read_compacted and type_name in ("Shared", "Key_Shared"):
         raise NotAllowed(f"read_compacted is not allowed on a {type_name} subscription")
-    if request.HasField("schema") and request.schema.type != NO_SCHEMA:
-        raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
 
 
 def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:

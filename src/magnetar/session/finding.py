@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.errors import MagnetarError, SchemaNotSupported
+from magnetar.broker import creation
+from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
-from magnetar.session.handle import NO_SCHEMA, Command
+from magnetar.session.handle import Command
 from magnetar.wire import schema_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
     response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id)
     try:
         # An unset flag means true: clients from before PIP-344 keep their behaviour.
-        response.partitions = session.broker.catalog.partitions(
-            TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
+        response.partitions = creation.partitions(
+            session.broker.catalog, TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
         )
         response.response = pb.CommandPartitionedTopicMetadataResponse.Success
     except MagnetarError as error:
@@ -59,20 +60,3 @@ def on_get_topics_of_namespace(session: Session, command: Command) -> None:
         changed=True,
     )
     session.say(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))
-
-
-def on_get_schema(session: Session, command: Command) -> None:
-    response = pb.CommandGetSchemaResponse(
-        request_id=command.getSchema.request_id,
-        error_code=pb.TopicNotFound,
-        error_message=f"topic {command.getSchema.topic} has no schema",
-    )
-    session.say(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
-
-
-def on_get_or_create_schema(session: Session, command: Command) -> None:
-    request = command.getOrCreateSchema
-    if request.schema.type != NO_SCHEMA:
-        raise SchemaNotSupported(f"schema of topic {request.topic}: schemas are not supported yet")
-    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=b"")
-    session.say(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))

@@ -16,7 +16,6 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import MessageEncoder, SendReceiptEncoder
 
 Command = pb.BaseCommand
-NO_SCHEMA = pb.Schema.Type.Value("None")  # what clients call their schema of plain bytes
 
 
 class State(enum.Enum):
@@ -37,10 +36,11 @@ class Address:
 class ProducerHandle:
     """A producer of this connection with what the hot path needs at hand."""
 
-    __slots__ = ("encoder", "is_ready", "producer", "topic")
+    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "topic")
 
-    def __init__(self, producer: Producer, topic: Topic) -> None:
+    def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
         self.producer = producer
+        self.schema_version = schema_version
         self.topic = topic
         self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
         self.is_ready = False

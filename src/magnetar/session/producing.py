@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.producer import AccessMode, Producer
+from magnetar.broker.schemas import admit_producer
 from magnetar.broker.topic import SubscribeRequest, Topic
-from magnetar.errors import MagnetarError, NotAllowed, SchemaNotSupported
+from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
-from magnetar.session.handle import NO_SCHEMA, Command, ProducerHandle
+from magnetar.session.handle import Command, ProducerHandle
+from magnetar.session.schemas import schema_of, version_bytes
 from magnetar.wire import schema_pb2 as pb
 
 if TYPE_CHECKING:
@@ -24,10 +26,9 @@ def on_producer(session: Session, command: Command) -> None:
         if existing.is_ready:
             _say_success(session, existing, request.request_id, ready=True)
         return
-    if request.HasField("schema") and request.schema.type != NO_SCHEMA:
-        raise SchemaNotSupported(f"schema {request.schema.name!r}: schemas are not supported yet")
     broker = session.broker
     topic = broker.topic(TopicName.parse(request.topic), create=True)
+    schema_version = version_bytes(admit_producer(topic, schema_of(request)))
     producer = Producer(
         session,
         request.producer_id,
@@ -41,7 +42,7 @@ def on_producer(session: Session, command: Command) -> None:
         on_ready=lambda: _on_turn(session, handle, request.request_id),
         on_failed=lambda error: _on_fenced(session, request.producer_id, request.request_id, error),
     )
-    handle = ProducerHandle(producer, topic)
+    handle = ProducerHandle(producer, topic, schema_version)
     ready = topic.add_producer(producer)
     session.producers[request.producer_id] = handle
     if request.initial_subscription_name:
@@ -56,7 +57,7 @@ def _say_success(session: Session, handle: ProducerHandle, request_id: int, *, r
         request_id=request_id,
         producer_name=producer.name,
         last_sequence_id=topic.last_sequence_id(producer.name),
-        schema_version=b"",
+        schema_version=handle.schema_version,
         producer_ready=ready,
     )
     if producer.topic_epoch is not None:
@@ -78,10 +79,10 @@ def _create_initial_subscription(topic: Topic, name: str) -> None:
     """A dead letter producer asks for a subscription, so that what it writes is kept (DL10)."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
-    if not topic.broker.settings.allowAutoSubscriptionCreation:
+    if not topic.policies.auto_subscription_creation:
         raise NotAllowed(
             f"initial subscription {name!r} cannot be created on topic {topic.name.full}:"
-            " allowAutoSubscriptionCreation is false"
+            " auto-creation of subscriptions is off"
         )
     topic.create_subscription(SubscribeRequest(name, from_earliest=True))
 

@@ -47,8 +47,7 @@ class Session:
         self.is_heard = True  # since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
-        self._size_max = broker.settings.maxMessageSize
-        self._decoder = FrameDecoder(self._size_max + FRAME_PADDING)
+        self._decoder = FrameDecoder(broker.settings.maxMessageSize + FRAME_PADDING)
         self._last_send = (0, 0)  # producer and sequence id
         self._output: list[bytes] = []
         self._on_output = on_output
@@ -63,7 +62,7 @@ class Session:
         publishes: list[Publish] = []
         handle: ProducerHandle | None = None  # asked for again after anything that may have closed it
         producer_id, sequence_id = self._last_send
-        send_type, size_max = Command.SEND, self._size_max
+        send_type, size_max = Command.SEND, 0
         for command, blob in self._decoder.receive_data(data):
             if command is None:
                 sequence_id += 1
@@ -83,18 +82,21 @@ class Session:
                     return
                 self._handle(command)
                 continue
-            if handle is None and (handle := self._sender(producer_id)) is None:
-                continue
+            if handle is None:
+                handle = self._sender(producer_id)
+                if handle is None:
+                    continue
+                size_max = handle.topic.policies.max_message_size
             found = MALFORMED if blob is None else examine(blob)
             if (
                 found > MAY_BE_DELAYED
                 or blob is None
                 or not 0 < messages <= size_max  # uncompressed, every message takes at least a byte
-                or (len(blob) > size_max and self._is_too_large(blob))
+                or (len(blob) > size_max and _is_too_large(blob, size_max))
                 or has_transaction
             ):
                 self._publish(handle, publishes)
-                error = self._fault_of(sequence_id, messages, blob, found, has_transaction)
+                error = _fault_of(sequence_id, messages, blob, found, has_transaction, size_max)
                 self._say_send_error(handle.producer, sequence_id, error)
                 publishes, handle = [], None
                 continue
@@ -122,25 +124,6 @@ class Session:
         if producer_id not in self._closed_producers:
             self.fail(f"producer {producer_id} does not exist on this connection")
         return None
-
-    def _fault_of(
-        self, sequence_id: int, messages: int, blob: bytes | None, found: int, has_transaction: bool
-    ) -> MagnetarError:
-        if blob is None:
-            return NotAllowed(f"message with sequence id {sequence_id} has no payload")
-        if found == BAD_CHECKSUM:
-            return ChecksumMismatch(f"checksum of message with sequence id {sequence_id} does not match")
-        if found == MALFORMED:
-            return NotAllowed(f"metadata of message with sequence id {sequence_id} is cut off")
-        if self._is_too_large(blob):
-            return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {self._size_max}")
-        if has_transaction:
-            return NotAllowed("transactions are not supported by this broker")
-        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
-
-    def _is_too_large(self, blob: bytes) -> bool:
-        # Clients measure the payload alone: the metadata around it comes on top, within the padding of the frame.
-        return len(payload_of(blob)) > self._size_max
 
     def _handle(self, command: Command) -> None:
         handler = TABLE[self.state].get(command.type)
@@ -317,3 +300,25 @@ class Session:
             producer.topic.producers.remove(producer.producer)
         for consumer in consumers.values():
             consumer.topic.remove_consumer(consumer.consumer)
+
+
+def _fault_of(
+    sequence_id: int, messages: int, blob: bytes | None, found: int, has_transaction: bool, size_max: int
+) -> MagnetarError:
+    """What is wrong with a SEND."""
+    if blob is None:
+        return NotAllowed(f"message with sequence id {sequence_id} has no payload")
+    if found == BAD_CHECKSUM:
+        return ChecksumMismatch(f"checksum of message with sequence id {sequence_id} does not match")
+    if found == MALFORMED:
+        return NotAllowed(f"metadata of message with sequence id {sequence_id} is cut off")
+    if _is_too_large(blob, size_max):
+        return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {size_max}")
+    if has_transaction:
+        return NotAllowed("transactions are not supported by this broker")
+    return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
+
+
+def _is_too_large(blob: bytes, size_max: int) -> bool:
+    # Clients measure the payload alone: the metadata around it comes on top, within the padding of the frame.
+    return len(payload_of(blob)) > size_max

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.session import connecting, consuming, finding, producing
+from magnetar.session import connecting, consuming, finding, producing, schemas
 from magnetar.session.handle import Command, State
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ TABLE: dict[State, dict[Command.Type.ValueType, Handler]] = {
         Command.PARTITIONED_METADATA: finding.on_partitioned_metadata,
         Command.LOOKUP: finding.on_lookup,
         Command.GET_TOPICS_OF_NAMESPACE: finding.on_get_topics_of_namespace,
-        Command.GET_SCHEMA: finding.on_get_schema,
-        Command.GET_OR_CREATE_SCHEMA: finding.on_get_or_create_schema,
+        Command.GET_SCHEMA: schemas.on_get_schema,
+        Command.GET_OR_CREATE_SCHEMA: schemas.on_get_or_create_schema,
         Command.PRODUCER: producing.on_producer,
         Command.CLOSE_PRODUCER: producing.on_close_producer,
         Command.SUBSCRIBE: consuming.on_subscribe,
