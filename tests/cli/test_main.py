@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -233,6 +234,27 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for option in (*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION, "data/standalone", "6650", "8080"):
         assert option in out
+
+
+def test_the_parser_loads_no_client() -> None:
+    """A broker that is started through the full parser, as from a script with unusual options, needs none either."""
+    code = (
+        "import sys; from magnetar.cli.app import command_for; command_for(['standalone']); command_for(['topics']); "
+        "print([name for name in ('httpx', 'rich.table', 'magnetar.client', 'magnetar.server') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """As in `magnetar … | head -1`."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    with os.fdopen(write_end, "wb") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "magnetar", "--help"], stdout=closed, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def test_the_quick_way_loads_no_parser() -> None:

@@ -1,12 +1,21 @@
-"""The commands as users see them, declared with Typer: names, options and help texts, nothing else."""
+"""The commands as users see them, declared with Typer: names, options and help texts, nothing else.
+
+What talks to a running broker is in a file per noun, loaded when it is asked for; none of them imports an HTTP client
+before a command runs.
+"""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated
 
 import typer
+from typer.main import get_command
 
 from magnetar.cli import standalone as _standalone
+from magnetar.cli.noun import Noun
 
 app = typer.Typer(
     name="magnetar",
@@ -80,3 +89,27 @@ def standalone(
         data=data, port=port, http_port=http_port, cluster=cluster, bind=bind, config=config, set=set_ or ()
     )
     return _standalone.start(options)
+
+
+NOUNS = ("tenants", "clusters", "namespaces", "topics", "subscriptions", "schemas", "messages", "doctor")
+_added: set[str] = set()
+
+
+def noun_of(name: str) -> Noun:
+    noun = importlib.import_module(f"magnetar.cli.{name}").noun
+    assert isinstance(noun, Noun)
+    return noun
+
+
+def command_for(words: Sequence[str]) -> Callable[..., object]:
+    """The parser with the noun that is asked for; help and mistakes need all of them, which takes longer."""
+    for name in words[:1] if words and words[0] in NOUNS else NOUNS:
+        if name not in _added:
+            app.add_typer(noun_of(name).app)
+            _added.add(name)
+    return _command(frozenset(_added))
+
+
+@lru_cache(maxsize=1)
+def _command(added: frozenset[str]) -> Callable[..., object]:
+    return get_command(app)

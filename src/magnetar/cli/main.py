@@ -7,6 +7,7 @@ mistakes included, goes through the full command line in `app`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -31,6 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:
+        # Who reads our output has seen enough (`| head`). What is still buffered must not fail at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
 
 
 def _run(words: list[str]) -> int:
@@ -42,10 +47,10 @@ def _run(words: list[str]) -> int:
 
 
 def _run_app(words: list[str]) -> int:
-    from magnetar.cli.app import app
+    from magnetar.cli.app import command_for
 
     try:
-        code = app(words or ["--help"], prog_name="magnetar", standalone_mode=False)
+        code = command_for(words)(words or ["--help"], prog_name="magnetar", standalone_mode=False)
     except Exception as error:
         # Typer's own errors are the ones that can format themselves; it carries its parser under a private name.
         if not hasattr(error, "format_message"):

@@ -1,0 +1,92 @@
+"""`magnetar clusters …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.answer import Done, Names, Record
+from magnetar.cli.argument import Cluster
+from magnetar.cli.noun import Noun
+from magnetar.cli.rest import Rest
+
+noun = Noun("clusters", "Clusters: this one, and those that messages are replicated to.")
+
+ServiceUrl = Annotated[
+    str | None, typer.Option("--service-url", metavar="URL", help="Its HTTP address, http://host:8080.")
+]
+BrokerUrl = Annotated[
+    str | None, typer.Option("--broker-url", metavar="URL", help="Its binary address, pulsar://host:6650.")
+]
+ServiceUrlTls = Annotated[str | None, typer.Option("--service-url-tls", metavar="URL", help="Its HTTPS address.")]
+BrokerUrlTls = Annotated[
+    str | None, typer.Option("--broker-url-tls", metavar="URL", help="Its binary address with TLS, pulsar+ssl://…")
+]
+
+
+@noun.command("list")
+def list_clusters(rest: Rest) -> Names:
+    """List all clusters."""
+    return Names(rest.get("clusters"))
+
+
+@noun.command("get")
+def get(rest: Rest, cluster: Cluster) -> Record:
+    """Show the addresses of a cluster."""
+    value = rest.get("clusters", cluster)
+    return Record(value, fields={name: item for name, item in value.items() if item not in (None, "", [])})
+
+
+@noun.command("create")
+def create(
+    rest: Rest,
+    cluster: Cluster,
+    service_url: ServiceUrl = None,
+    broker_url: BrokerUrl = None,
+    service_url_tls: ServiceUrlTls = None,
+    broker_url_tls: BrokerUrlTls = None,
+) -> Done:
+    """Make another cluster known to this one."""
+    addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
+    if not addresses:
+        raise typer.BadParameter("give at least --service-url or --broker-url")
+    rest.put("clusters", cluster, body=addresses)
+    return Done(f"created cluster {cluster}")
+
+
+@noun.command("update")
+def update(
+    rest: Rest,
+    cluster: Cluster,
+    service_url: ServiceUrl = None,
+    broker_url: BrokerUrl = None,
+    service_url_tls: ServiceUrlTls = None,
+    broker_url_tls: BrokerUrlTls = None,
+) -> Done:
+    """Change the addresses of a cluster; what is not given stays as it is."""
+    addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
+    if not addresses:
+        raise typer.BadParameter("nothing to change is given")
+    current: dict[str, Any] = rest.get("clusters", cluster)
+    rest.post("clusters", cluster, body={**current, **addresses})
+    return Done(f"updated cluster {cluster}")
+
+
+@noun.command("delete")
+def delete(rest: Rest, cluster: Cluster) -> Done:
+    """Forget a cluster."""
+    rest.delete("clusters", cluster)
+    return Done(f"deleted cluster {cluster}")
+
+
+def _addresses(
+    service_url: str | None, broker_url: str | None, service_url_tls: str | None, broker_url_tls: str | None
+) -> dict[str, str]:
+    given = {
+        "serviceUrl": service_url,
+        "serviceUrlTls": service_url_tls,
+        "brokerServiceUrl": broker_url,
+        "brokerServiceUrlTls": broker_url_tls,
+    }
+    return {name: address for name, address in given.items() if address is not None}

@@ -1,0 +1,125 @@
+"""The HTTP side: addresses, encoding, and every way a broker can fail to answer, as one line on stderr."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.cli.main import main
+from magnetar.cli.rest import Rest, Unreachable, checked_url, path_of
+from magnetar.testing import TestBroker
+from tests.cli.conftest import CommandLine, Recorder
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
+def test_names_in_a_path_come_back_as_they_were(segments: list[str]) -> None:
+    path = path_of(tuple(segments))
+    assert path.isascii()
+    assert not set(path) & set("?# ")
+    parts = path.split("/")[1:]
+    assert not {".", ".."} & set(parts)
+    assert [unquote(part) for part in parts] == segments
+
+
+def test_strange_names_reach_the_broker(cli: CommandLine) -> None:
+    name = "acme shop/ä?#%2F+&;=.."
+    topic = "public/default/a b+c%2Fd?e#ü.."
+    cli.ok("topics", "create", topic)
+    assert f"persistent://{topic}" in cli.json("topics", "list", "public/default")
+    for subscription in (name, ".", ".."):
+        cli.ok("subscriptions", "create", topic, subscription)
+    assert [one["name"] for one in cli.json("subscriptions", "list", topic)] == sorted([name, ".", ".."])
+    cli.ok("topics", "delete", topic, "--force")
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("localhost:8080", "--url localhost:8080 is not of the form http://host:port"),
+        ("http://", "--url http:// is not of the form http://host:port"),
+        ("", "--url  is not of the form http://host:port"),
+        ("http://h:99999", "--url http://h:99999 has a port that is not between 0 and 65535"),
+        (
+            "pulsar://localhost:6650",
+            "--url pulsar://localhost:6650 is the binary address; the HTTP one is wanted, such as http://localhost:8080",
+        ),
+    ],
+)
+def test_a_wrong_address_is_a_usage_error(capsys: pytest.CaptureFixture[str], url: str, message: str) -> None:
+    assert main(["tenants", "list", "--url", url]) == 2
+    assert capsys.readouterr() == ("", f"magnetar: {message}\n")
+
+
+def test_a_slash_at_the_end_of_the_address_does_no_harm(running: TestBroker) -> None:
+    assert checked_url("http://h:1/") == "http://h:1"
+    with Rest(running.http_url + "/") as rest:
+        assert "public" in rest.get("tenants")
+
+
+def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert main(["tenants", "list", "--url", url]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"magnetar: {url} cannot be reached: ")
+    assert "start a broker with `magnetar standalone`" in err
+    assert err.count("\n") == 1
+
+
+def test_the_binary_port_is_not_http(running: TestBroker) -> None:
+    with Rest(running.service_url.replace("pulsar://", "http://")) as rest, pytest.raises(Unreachable) as caught:
+        rest.get("tenants")
+    assert "give the broker's HTTP address, not its binary one" in str(caught.value)
+
+
+def test_the_variable_names_the_address(
+    running: TestBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MAGNETAR_URL", running.http_url)
+    assert main(["tenants", "list"]) == 0
+    assert "public\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "message"),
+    [
+        (409, "application/json", b'{"reason": "This topic\\nalready exists"}', "This topic already exists (HTTP 409)"),
+        (409, "application/json", b"{}", "Conflict for GET /admin/v2/tenants (HTTP 409)"),
+        (500, "text/plain", b"it is\nbroken", "it is broken (HTTP 500)"),
+        (502, "text/html", b"<html>proxy</html>", "Bad Gateway for GET /admin/v2/tenants (HTTP 502)"),
+        (503, "", b"", "Service Unavailable for GET /admin/v2/tenants (HTTP 503)"),
+        (500, "application/json", b"{", "{ (HTTP 500)"),
+    ],
+)
+def test_a_refusal_is_the_brokers_reason(
+    recorder: Recorder, recorded: CommandLine, status: int, kind: str, body: bytes, message: str
+) -> None:
+    recorder.will_answer("GET", "/admin/v2/tenants", body, status=status, kind=kind)
+    assert recorded.fails("tenants", "list") == message
+
+
+def test_an_answer_that_is_not_what_it_says(recorder: Recorder, recorded: CommandLine) -> None:
+    recorder.will_answer("GET", "/admin/v2/tenants", b"[")
+    assert "answered with JSON that cannot be read" in recorded.fails("tenants", "list")
+
+
+def test_a_redirect_to_another_scheme_is_not_followed(recorder: Recorder, recorded: CommandLine) -> None:
+    """For http:// no certificates are read, so nothing may go to https:// unseen."""
+    recorder.will_redirect("GET", "/admin/v2/tenants", "https://127.0.0.1:1/admin/v2/tenants")
+    message = recorded.fails("tenants", "list")
+    assert message.endswith("redirects to https://127.0.0.1:1/admin/v2/tenants; give that address with --url")
+
+
+def test_the_owner_of_a_topic_is_followed(running: TestBroker, recorder: Recorder, recorded: CommandLine) -> None:
+    """A cluster sends requests about a topic to the broker that owns it, with method and body."""
+    path = "/admin/v2/persistent/public/default/moved/partitions"
+    recorder.will_redirect("PUT", path, running.http_url + path)
+    recorded.ok("topics", "create-partitioned-topic", "moved", "-p", "2")
+    with Rest(running.http_url) as rest:
+        assert rest.get("persistent", "public", "default", "moved", "partitions")["partitions"] == 2
