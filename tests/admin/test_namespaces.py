@@ -324,6 +324,7 @@ def test_a_subscription_is_deleted_from_all_topics(admin: Admin) -> None:
     consumer = admin.subscribe("persistent://public/default/u", "s")
     reason = admin.reason(412, "POST", f"{PATH}/public/default/unsubscribe/s")
     assert reason == "Subscription has active connected consumers"
+    assert admin.get("/admin/v2/persistent/public/default/t/subscriptions") == ["s"]
     admin.unsubscribe_idle(consumer)
     admin.done("POST", f"{PATH}/public/default/0x00000000_0xffffffff/unsubscribe/s")
     for topic in ("t", "u"):

@@ -321,11 +321,14 @@ async def unsubscribe(call: Call) -> None:
     """Deletes a subscription from all topics of a namespace that have it; no consumer may be connected to it"""
     _check_bundle(call)
     wanted, turns = call.subscription, Turns()
+    # All or none: a topic with consumers must not be found after others have lost theirs.
     for topic in _opened(call):
         subscription = topic.subscriptions.get(wanted)
-        if subscription is not None:
-            if subscription.consumers:
-                raise NotAllowed("Subscription has active connected consumers")
+        if subscription is not None and subscription.consumers:
+            raise NotAllowed("Subscription has active connected consumers")
+        await turns.maybe()
+    for topic in _opened(call):
+        if wanted in topic.subscriptions:
             topic.delete_subscription(wanted)
         await turns.maybe()
 

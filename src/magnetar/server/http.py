@@ -47,7 +47,13 @@ class HttpServer:
         self._listener = listener
         app = create_app(server.broker, service_url=server.service_url, committed=server.committer.drained)
         config = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
+            app,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
         )
         self._uvicorn = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
