@@ -189,3 +189,12 @@ def test_no_partition_gets_a_subscription_where_one_may_not_have_it() -> None:
 def test_a_position_has_limits(admin: Admin, body: bytes) -> None:
     admin.reason(400, "PUT", f"{PATH}/t/subscription/s", content=body)
     assert admin.get(PATH) == []
+
+
+def test_the_bodies_of_pulsar_admin_and_pulsarctl_are_understood(admin: Admin) -> None:
+    """Both send more fields than they need to."""
+    admin.done("PUT", f"{PATH}/t")
+    latest = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "batchIndex": -1, "excluded": False, "properties": {}}
+    admin.done("PUT", f"{PATH}/t/subscription/java", json=latest | {"partitionIndex": -1, "batchSize": 0})
+    admin.done("PUT", f"{PATH}/t/subscription/go", json=latest | {"partitionedIndex": -1})
+    assert admin.get(f"{PATH}/t/subscriptions") == ["go", "java"]

@@ -38,7 +38,15 @@ def test_lists_are_by_domain(admin: Admin) -> None:
 
 @pytest.mark.parametrize(
     ("encoded", "local"),
-    [("a%20b", "a b"), ("100%25", "100%"), ("caf%C3%A9", "café"), ("a%3Fb", "a?b"), ("a+b", "a+b"), ("%2541", "%41")],
+    [
+        ("a%20b", "a b"),
+        ("100%25", "100%"),
+        ("caf%C3%A9", "café"),
+        ("a%3Fb", "a?b"),
+        ("a+b", "a b"),
+        ("a%2Bb", "a+b"),
+        ("%2541", "%41"),
+    ],
 )
 def test_names_are_percent_encoded_once(admin: Admin, encoded: str, local: str) -> None:
     admin.done("PUT", f"{PATH}/{encoded}")

@@ -112,8 +112,9 @@ def _path_of(request: Request) -> str:
 
 
 def _decoded(part: str) -> str:
+    # As in a form, a blank is a plus: that is how Pulsar's Java tools write names.
     try:
-        return unquote_to_bytes(part.encode("latin-1")).decode()
+        return unquote_to_bytes(part.replace("+", " ").encode("latin-1")).decode()
     except UnicodeDecodeError as error:
         raise BadRequest(f"path part {part[:100]!r} is not percent-encoded UTF-8") from error
 

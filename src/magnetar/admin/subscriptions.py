@@ -30,6 +30,8 @@ class Position(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     entry_id: Id = LONG_MAX
     partition_index: Index = -1
     batch_index: Index = -1
+    batch_size: Index = 0  # sent by pulsar-admin, and tells nothing that the log does not
+    partitioned_index: Index = -1  # how pulsarctl spells partition_index
     is_excluded: bool = False
     excluded: bool = False
     properties: dict[str, str] | None = None

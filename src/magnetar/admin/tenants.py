@@ -95,7 +95,7 @@ def _record_of(call: Call) -> TenantRecord:
 
 
 def _check_role(role: str) -> None:
-    if not role or role != role.strip():
-        raise NotAllowed(f"adminRoles has {role[:100]!r}, which is empty or has white space around it")
+    if role != role.strip():  # pulsarctl sends the empty role for none
+        raise NotAllowed(f"adminRoles has {role[:100]!r}, which has white space around it")
     if len(role) > ROLE_SIZE_MAX:
         raise NotAllowed(f"adminRoles has a name of {len(role)} characters, the limit is {ROLE_SIZE_MAX}")
