@@ -59,7 +59,7 @@ def test_policies_that_say_nothing_new_are_accepted(admin: Admin, policies: dict
         ("offload_threshold", 0),
         ("publishMaxMessageRate", {"standalone": {"publishThrottlingRateInMsg": 10}}),
         ("persistence", {"bookkeeperEnsemble": 1}),
-        ("compaction_threshold", 0),
+        ("compaction_threshold", 1),
         ("encryption_required", True),
         ("deleted", True),
         ("subscription_auth_mode", "Prefix"),
@@ -336,3 +336,26 @@ def test_there_is_one_bundle(admin: Admin) -> None:
     one = {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1}
     assert admin.get(f"{PATH}/public/default/bundles") == one
     admin.reason(404, "GET", f"{PATH}/public/none/bundles")
+
+
+def test_the_body_of_clients_in_go_says_nothing_but_zeros(admin: Admin) -> None:
+    """What pulsarctl sends to create a namespace."""
+    zeros = {
+        "bundles": None, "persistence": None, "retention_policies": None, "schema_validation_enforced": False,
+        "deduplicationEnabled": False, "deleted": False, "encryption_required": False, "message_ttl_in_seconds": 0,
+        "max_producers_per_topic": 0, "max_consumers_per_topic": 0, "max_consumers_per_subscription": 0,
+        "compaction_threshold": 0, "offload_threshold": -1, "offload_deletion_lag_ms": 0, "antiAffinityGroup": "",
+        "replication_clusters": [], "latency_stats_sample_rate": {}, "backlog_quota_map": {}, "topicDispatchRate": {},
+        "subscriptionDispatchRate": {}, "replicatorDispatchRate": {}, "clusterSubscribeRate": {},
+        "schema_auto_update_compatibility_strategy": "Full", "subscription_auth_mode": "None",
+        "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
+    }  # fmt: skip
+    admin.done("PUT", "/admin/v2/namespaces/public/go", json=zeros)
+    assert admin.get("/admin/v2/namespaces/public/go")["replication_clusters"] == ["standalone"]
+    refused = zeros | {"compaction_threshold": 1}
+    assert "compaction_threshold" in admin.reason(501, "PUT", "/admin/v2/namespaces/public/other", json=refused)
+
+
+def test_the_switch_of_auto_creation_as_clients_in_go_send_it(admin: Admin) -> None:
+    body = {"allowAutoTopicCreation": False, "topicType": "", "defaultNumPartitions": None}
+    admin.done("POST", "/admin/v2/namespaces/public/default/autoTopicCreation", json=body)

@@ -169,9 +169,12 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
 def _says_nothing(call: Call, field: str, value: object) -> bool:
     if field == "allowed_clusters" and value == [call.broker.settings.clusterName]:
         return True
-    if field == "is_allow_auto_update_schema_with_replicator" and value is True:
+    if field == "is_allow_auto_update_schema_with_replicator":
+        return value in (None, True)
+    if field in ("compaction_threshold", "offload_deletion_lag_ms") and value == 0:
         return True
-    return value is None or value in NOT_OBEYED[field]
+    # Clients in Go send what is empty for what nobody set.
+    return value in (None, "", {}, []) or value in NOT_OBEYED[field]
 
 
 async def delete(call: Call) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from magnetar.admin.refusal import BadRequest
 from magnetar.broker.policies import (
@@ -135,7 +136,7 @@ class AutoTopicCreationOverride(msgspec.Struct, rename="camel", omit_defaults=Tr
     @property
     def fault(self) -> str | None:
         """What is wrong with it, in Pulsar's words."""
-        if self.topic_type is None and not self.allow_auto_topic_creation:
+        if not self.topic_type and not self.allow_auto_topic_creation:
             return None
         if self.topic_type not in ("partitioned", "non-partitioned"):
             return f"Unknown topic type [{(self.topic_type or 'null')[:100]}]"
@@ -161,15 +162,18 @@ class DelayedDeliveryPolicies(msgspec.Struct, rename="camel", forbid_unknown_fie
     tick_time: Int64 = 0
     active: bool = False
     max_delivery_delay_in_millis: Int64 = 0
+    max_delay_in_millis: Int64 | UnsetType = UNSET  # how clients in Go spell it
 
     def kept(self) -> DelayedDelivery:
         for name, value in (
             ("tickTime", self.tick_time),
             ("maxDeliveryDelayInMillis", self.max_delivery_delay_in_millis),
+            ("maxDelayInMillis", self.max_delay_in_millis or 0),
         ):
             if value < 0:
                 raise NotAllowed(f"{name} {value} must be 0 or more")
-        return DelayedDelivery(self.active, self.max_delivery_delay_in_millis, self.tick_time)
+        longest_ms = self.max_delivery_delay_in_millis or self.max_delay_in_millis or 0
+        return DelayedDelivery(self.active, longest_ms, self.tick_time)
 
     @classmethod
     def of(cls, delivery: DelayedDelivery) -> DelayedDeliveryPolicies:
