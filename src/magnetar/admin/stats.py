@@ -57,6 +57,7 @@ class ConsumerStats(msgspec.Struct, rename="camel", kw_only=True):
     msg_rate_out: float
     msg_throughput_out: float
     msg_rate_redeliver: float
+    last_consumed_flow_timestamp: int
     metadata: dict[str, str]
 
 
@@ -82,7 +83,9 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     total_msg_expired: int = 0
     active_consumer_name: str | UnsetType = UNSET
     non_contiguous_deleted_messages_ranges: int = 0
+    last_consumed_flow_timestamp: int = 0
     consumers: list[ConsumerStats] = []
+    consumers_after_mark_delete_position: dict[str, str] = {}  # how Key_Shared kept its order before 4.0
     subscription_properties: dict[str, str] = {}
 
 
@@ -119,8 +122,8 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
     delayed_message_index_size_in_bytes: int = 0
     compaction: CompactionStats = msgspec.field(default_factory=CompactionStats)
     non_contiguous_deleted_messages_ranges: int = 0
-    backlog_quota_limit_size: int = -1
-    backlog_quota_limit_time: int = -1
+    backlog_quota_limit_size: int = 0
+    backlog_quota_limit_time: int = 0
     oldest_backlog_message_age_seconds: int = -1
     oldest_backlog_message_subscription_name: str | UnsetType = UNSET
     owner_broker: str = ""
@@ -128,7 +131,7 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
     waiting_publishers: int = 0
     last_publish_time_stamp: int = 0
     topic_epoch: int | UnsetType = UNSET
-    deduplication_status: str = "Disabled"
+    deduplication_status: str | UnsetType = UNSET
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
     replication: dict[str, object] = {}
@@ -232,16 +235,18 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
 
 def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: Options) -> SubscriptionStats:
     consumers = [_consumer_stats(consumer) for consumer in subscription.consumers]
+    is_kept = subscription.durable and topic.name.is_persistent
     stats = SubscriptionStats(
         type=subscription.type.name if consumers else "None",
-        durable=subscription.durable,
-        is_durable=subscription.durable,
+        durable=is_kept,
+        is_durable=is_kept,
         unacked_messages=sum(consumer.unacked_messages for consumer in consumers),
         msg_out_counter=sum(consumer.msg_out_counter for consumer in consumers),
         bytes_out_counter=sum(consumer.bytes_out_counter for consumer in consumers),
         msg_rate_out=sum((consumer.msg_rate_out for consumer in consumers), 0.0),
         msg_throughput_out=sum((consumer.msg_throughput_out for consumer in consumers), 0.0),
         msg_rate_redeliver=sum((consumer.msg_rate_redeliver for consumer in consumers), 0.0),
+        last_consumed_flow_timestamp=max((one.last_consumed_flow_timestamp for one in consumers), default=0),
         consumers=consumers if options.consumers else [],
         subscription_properties=subscription.properties,
     )
@@ -287,6 +292,7 @@ def _consumer_stats(consumer: Consumer) -> ConsumerStats:
         msg_rate_out=rate_out,
         msg_throughput_out=throughput_out,
         msg_rate_redeliver=rate_redeliver,
+        last_consumed_flow_timestamp=consumer.last_flow_ms,
         metadata=consumer.metadata,
     )
 
@@ -318,7 +324,7 @@ def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_p
 
 
 _NOT_ADDED = frozenset({"topic_epoch"})
-_LARGEST = frozenset({"last_publish_time_stamp", "oldest_backlog_message_age_seconds"})
+_LARGEST = frozenset({"last_publish_time_stamp", "last_consumed_flow_timestamp", "oldest_backlog_message_age_seconds"})
 _SMALLEST = frozenset(
     {
         "earliest_msg_publish_time_in_backlog",

@@ -33,6 +33,7 @@ class Consumer:
         "end_of_topic_said",
         "epoch",
         "hash_ranges",
+        "last_flow_ms",
         "metadata",
         "name",
         "peer",
@@ -77,6 +78,7 @@ class Consumer:
         self.takes_any_schema = takes_any_schema
         self.limit_unacked(unacked_max)
         self.permits = 0
+        self.last_flow_ms = 0  # when it last asked for messages
         self.unacked = 0
         self.pending: dict[int, int] = {}
         self.delivered_messages = 0

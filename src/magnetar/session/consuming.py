@@ -118,6 +118,7 @@ def on_flow(session: Session, command: Command) -> None:
     if handle is not None and handle.consumer.subscription is not None:
         if not handle.is_known:
             session.introduce(handle)
+        handle.consumer.last_flow_ms = session.broker.now_ms()
         handle.consumer.subscription.flow(handle.consumer, command.flow.messagePermits)
 
 
