@@ -15,6 +15,9 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
+# Seeds in which messages become dead letters, 0 for no end; and how often a real broker is killed while they do.
+SEEDS ?= 2000
+KILLS ?= 200
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
@@ -22,7 +25,7 @@ help:
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      draw the reference pages in docs anew'
 	@echo 'make compat    the official clients of other languages'
-	@echo 'make simulate  simulate until something fails'
+	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200, or ARGS=seed to replay one'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
 	@echo 'make lock      pin the dependencies anew         LOCK_ARGS="--upgrade"'
@@ -51,7 +54,8 @@ compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)
 
 simulate: $(VENV)/.installed-dev
-	$(PYTHON) -m tests.simulation $(ARGS)
+	$(PYTHON) -m tests.simulation $(or $(ARGS),--deaths $(SEEDS))
+	$(if $(ARGS),,MAGNETAR_KILLS=$(KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_dead_letters.py)
 
 bench: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)

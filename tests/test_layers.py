@@ -24,6 +24,7 @@ LEAVES = (
     "names",
     "position",
     "letters",
+    "epitaph",
     "clock",
 )
 

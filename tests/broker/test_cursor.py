@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.broker.commit import Commits
+from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
 from magnetar.broker.cursor import Cursor
+from magnetar.broker.position import Position
 from magnetar.storage.memory import MemoryStorage
 
 LAST = 40
@@ -62,8 +63,9 @@ def same(cursor: Cursor, model: Model) -> None:
     is_open = {entry for entry in range(LAST + 1) if not cursor.is_acked(entry)}
     assert is_open == set(model.open)
     assert cursor.mark_delete == min(model.open, default=LAST + 1) - 1
-    assert {entry: cursor.partial.get(entry, 0b1111) for entry in is_open} == model.open
-    assert cursor.counts == model.counts
+    known = {entry: cursor.known(entry) or Position() for entry in is_open}
+    assert {entry: 0b1111 if (bits := k.open_bits) is None else bits for entry, k in known.items()} == model.open
+    assert {entry: k.highest_count for entry, k in known.items() if k.count} == model.counts
     assert cursor.holes(LAST) == len(model.open)
     for entry in range(LAST + 1):
         assert cursor.next_open(entry) == min((e for e in model.open if e >= entry), default=LAST + 1)
@@ -148,3 +150,16 @@ def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
     commit(storage, commits)
     again = Cursor.load(storage.crash(), Commits(storage), 1)
     assert (again.mark_delete, list(again.acked), again.partial, again.counts) == (2, [], {}, {})
+
+
+def test_a_change_is_not_lost_when_it_closes_a_full_group() -> None:
+    """Touching the cursor may store it with the group before: the change has to be made by then."""
+    storage = MemoryStorage()
+    commits = Commits(storage)
+    cursor = Cursor(commits, 1, -1, storage)
+    cursor.ack(5)
+    commits.open().grow(GROUP_SIZE_MAX + 1)
+    cursor.count_redelivery(3)
+    commit(storage, commits)
+    found = Cursor.load(storage.crash(), Commits(storage), 1).known(3)
+    assert found is not None and found.count == 1

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
+from magnetar.broker import keys
 from magnetar.broker.commit import Commits
+from magnetar.broker.dead_letters import DeadLetterPolicy
+from magnetar.broker.failures import ALONE_PATIENCE_MS, FEW
+from magnetar.broker.letter import Reason
+from magnetar.broker.topic import SubscribeRequest
 from magnetar.session.handle import Address
 from magnetar.session.session import Session
-from magnetar.storage.api import Batch
+from magnetar.storage.api import Batch, Space
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame, encode_frame_with_blob
@@ -228,6 +234,106 @@ def test_a_batch_of_more_messages_than_compressed_bytes() -> None:
     session.receive(encode_frame_with_blob(Command(type=Command.SEND, send=send), blob))
     world.settle()
     assert world.topic().messages_in == 1000
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED, EXCLUSIVE, FAILOVER])
+def test_dl13_suspects_are_tried_in_groups_before_they_are_tried_alone(type: SubscriptionType) -> None:
+    """One by one, a thousand took minutes with a client that acknowledges ten times a second."""
+    world = World()
+    world.publish(100, keys=["a", "b", "c"])
+    world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
+    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    held: list[int] = []
+    for crash in range(5):
+        consumer = world.consumer(type=type, name=f"c{crash}")
+        held.append(len(consumer.pending))
+        world.topic().remove_consumer(consumer, vanished=True)
+    assert held == [100, 100, FEW, 1, 1]
+
+
+@pytest.mark.parametrize("type", [SHARED, KEY_SHARED, EXCLUSIVE, FAILOVER])
+def test_dl13_a_consumer_that_wants_more_before_it_acknowledges_is_not_stuck(type: SubscriptionType) -> None:
+    world = World()
+    world.publish(20, keys=["a"])
+    world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
+    world.subscription().set_dead_letters(DeadLetterPolicy(9), "test")
+    for crash in range(3):
+        consumer = world.consumer(type=type, name=f"c{crash}")
+        world.topic().remove_consumer(consumer, vanished=True)
+    consumer = world.consumer(type=type)
+    for held in (1, 20):
+        assert len(consumer.pending) == held
+        world.advance(milliseconds=ALONE_PATIENCE_MS)
+    world.advance(milliseconds=ALONE_PATIENCE_MS)
+    world.topic().remove_consumer(consumer)
+    assert len(world.consumer(type=type).pending) == 1  # patience comes back
+
+
+@pytest.mark.parametrize("type", [EXCLUSIVE, FAILOVER])
+def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_for(type: SubscriptionType) -> None:
+    """The Python client gives everything back at once and sends acks from before that up to 100 ms later."""
+    world = World()
+    world.publish(4)
+    consumer = world.consumer(type=type)
+    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    world.client.take()
+    for again in ([2, 3], [3]):
+        world.subscription().redeliver(consumer, None)  # 0 and 1 are handled, 2 failed
+        world.settle()
+        assert world.client.take() == []  # nothing may pass what comes again
+        world.advance(milliseconds=100)
+        world.subscription().ack_cumulative(1)
+        world.advance(milliseconds=50)
+        assert world.client.take() == again
+    assert world.subscription().failed.dead.total() == 1
+
+
+def test_dl5_messages_that_a_batch_does_not_have_are_not_counted() -> None:
+    """A client that named one again and again made the broker bury nothing, which failed."""
+    world = World()
+    world.publish(1, messages=3)
+    consumer = world.consumer()
+    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    world.subscription().ack(0, open_bits=0b110)
+    for _ in range(3):
+        world.subscription().redeliver(consumer, [0], indexes={0: 0b1001})  # acknowledged, and never there
+        world.settle()
+    assert [delivery[:2] for _, delivery in world.client.delivered] == [(0, 0)] * 4
+    assert world.subscription().backlog == 1
+
+
+@pytest.mark.parametrize("rest_ms", [1000, 90_000])
+def test_what_rests_and_is_delayed_comes_when_both_are_over(rest_ms: int) -> None:
+    """It failed where order counts and delays do not: for the next consumer the end of one of the two was enough."""
+    delay_ms = 60_000
+    world = World()
+    world.publish(1, deliver_at_ms=world.clock.now_ms() + delay_ms)
+    consumer = world.consumer(type=EXCLUSIVE)
+    subscription = world.subscription()
+    world.topic().save_subscription(subscription, msgspec.structs.replace(subscription.record, backoff_ms=[rest_ms]))
+    subscription.redeliver(consumer, [0])
+    world.topic().remove_consumer(consumer)
+    world.client.take()
+    world.consumer(type=SHARED)
+    for milliseconds in (min(rest_ms, delay_ms), 100, max(rest_ms, delay_ms) - min(rest_ms, delay_ms) - 101):
+        world.advance(milliseconds=milliseconds)
+        assert world.client.take() == []
+    world.advance(milliseconds=100)
+    assert world.client.take() == [0]
+
+
+def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two turns, each of which moves some: letters came from a subscription that was gone."""
+    monkeypatch.setattr("magnetar.broker.failures._BURIED_PER_TURN", 2)
+    world = World()
+    world.publish(5)
+    world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
+    world.subscription().failed.bury_up_to(4, Reason.Expired, "It was too old.")
+    world.topic().delete_subscription("s", force=True)
+    world.advance(seconds=1)
+    assert world.topic("t-s-DLQ").log.confirmed == 1
+    kept = world.storage.scan(Space.STATE, keys.POSITION, keys.after(keys.POSITION))
+    assert list(kept) == []
 
 
 def session_of(world: World) -> Session:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import random
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +14,8 @@ import pytest
 
 from .killable import KillableBroker
 from .load import EXCLUSIVE, PRODUCERS, SHARED, TOPIC, never_acknowledged
+from .running import load_on
 
-_ROOT = Path(__file__).parent.parent.parent
 _ROUNDS = 4
 _SILENCE_MS = 700  # after which a subscription has nothing more to deliver
 
@@ -33,35 +29,6 @@ class Stored:
     @property
     def name(self) -> str:
         return f"{self.producer}:{self.number}"
-
-
-@contextlib.contextmanager
-def load_on(broker: KillableBroker, folder: Path) -> Iterator[dict[str, Any]]:
-    """The load runs during the block; afterwards the dictionary holds what it was told."""
-    result = folder / "told.json"
-    with (folder / "load.log").open("w") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.load", broker.service_url, str(result)],
-            cwd=_ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-        told: dict[str, Any] = {}
-        try:
-            assert process.stdout is not None and process.stdin is not None
-            assert process.stdout.readline() == "running\n"
-            yield told
-            process.communicate(timeout=30)
-            assert process.returncode == 0
-            told.update(json.loads(result.read_text()))
-        finally:
-            process.kill()
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
 
 
 def everything_stored(client: pulsar.Client) -> list[Stored]:
@@ -135,7 +102,7 @@ def test_kill_under_load(tmp_path: Path, deduplicated: bool) -> None:
     broker = KillableBroker(tmp_path / "data", (f"brokerDeduplicationEnabled={str(deduplicated).lower()}",))
     broker.start()
     try:
-        with load_on(broker, tmp_path) as told:
+        with load_on("load", broker, tmp_path) as told:
             for _ in range(_ROUNDS):
                 time.sleep(moments.uniform(0.5, 1.5))
                 broker.kill()

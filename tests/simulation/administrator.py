@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.topic import SubscribeRequest
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
+
+from .behaviour import one_of
 
 if TYPE_CHECKING:
     from .world import World
@@ -58,6 +62,24 @@ class Administrator:
         assert isinstance(topic, PersistentTopic)
         topic.terminate()
         return f"admin terminates {name.local} at {topic.log.last}"
+
+    def change_rules(self) -> str | None:
+        """What a subscription does with messages that fail."""
+        letters, rng = self._world.letters, self._rng
+        topic = one_of(rng, (t for t in self._world.broker.topics.values() if isinstance(t, PersistentTopic)))
+        subscription = one_of(rng, (s for s in topic.cursors if s.durable)) if topic is not None else None
+        if letters is None or topic is None or subscription is None:
+            return None
+        model = self._world.oracle.model_of(topic, subscription)
+        if rng.random() < 0.5:
+            policy = letters.policy(rng) if rng.random() < 0.8 else None
+            subscription.set_dead_letters(policy, "admin")
+            model.rules = model.rules._replace(policy=policy, source="admin")
+        else:
+            backoff_ms = letters.backoff_ms(rng)
+            topic.save_subscription(subscription, msgspec.structs.replace(subscription.record, backoff_ms=backoff_ms))
+            model.rules = model.rules._replace(backoff_ms=tuple(backoff_ms))
+        return f"admin sets {model.rules} of {topic.name.local}/{subscription.name}"
 
     def _change_subscription(self, name: TopicName) -> str | None:
         topic = self._world.broker.topic(name)

@@ -29,6 +29,7 @@ class Behaviour:
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = world.rng
+        self._has_large_batches = world.letters is None or world.seed % 8 == 0  # each may become 70 letters
         self._delay_share = (0, 0.1, 0.4)[world.seed % 3]
 
     # -- opening
@@ -78,6 +79,8 @@ class Behaviour:
         if rng.random() < 0.1:
             name = f"reader-{rng.randint(0, 2)}"
             options |= {"durable": False, "start": rng.choice((None, _EARLIEST, (3, 2)))}
+        elif world.letters is not None and rng.random() < 0.5:
+            options["properties"] = world.letters.properties(rng)
         consumer = client.add_consumer(topic, name, type, **options)
         return f"{client.name} opens consumer {consumer.id} of {topic}/{name}, type {type}, {options}"
 
@@ -91,7 +94,7 @@ class Behaviour:
         client, producer = chosen
         number = self._rng.randint(1, 4)
         for _ in range(number):
-            messages = self._rng.choice((1, 1, 1, 2, 5, 70))
+            messages = self._rng.choice((1, 1, 1, 2, 5, 70 if self._has_large_batches else 8))
             key = self._rng.choice((None, *KEYS))
             delay_ms = self._rng.choice((1, 1000, 60_000, 3_600_000)) if self._rng.random() < self._delay_share else 0
             client.send(producer, messages, key, self._world.clock.now_ms() + delay_ms if delay_ms else 0)
@@ -176,12 +179,17 @@ class Behaviour:
         else:
             count = self._rng.randint(1, min(4, len(consumer.received)))
             items = self._rng.sample(list(consumer.received.values()), count)
-            client.redeliver(consumer, items)
-            done = f"{client.name} gives back {items}"
+            indexes = {item.entry: self._indexes_of(item) for item in items if self._rng.random() < 0.4}
+            client.redeliver(consumer, items, indexes)
+            done = f"{client.name} gives back {items}, of batches {indexes}"
         for item in items:
             del consumer.received[item.ledger, item.entry]
             consumer.done.append(Received(item.ledger, item.entry, item.messages, 0))
         return done
+
+    def _indexes_of(self, item: Received) -> list[int]:
+        """Some messages of a batch; now and then one that it does not have, or that is acknowledged."""
+        return self._rng.sample(range(item.messages + 1), self._rng.randint(1, min(3, item.messages)))
 
     def leave(self) -> str | None:
         """Closes, unsubscribes, seeks or asks."""

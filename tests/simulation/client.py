@@ -15,6 +15,8 @@ from random import Random
 from magnetar.session.handle import bits_of, request_id_of, words_of
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import build_batch
+from magnetar.wire.compression import compress
 from magnetar.wire.frames import Frame, FrameDecoder
 from magnetar.wire.metadata import MetadataError, build_blob, metadata_of
 
@@ -68,6 +70,7 @@ class SimConsumer:
     start: tuple[int, int] | None = None
     priority: int = 0
     hash_ranges: list[tuple[int, int]] = field(default_factory=list)
+    properties: dict[str, str] = field(default_factory=dict)
     window: int = 10
     epoch: int | None = None
     state: str = "closed"  # closed, opening, ready, gone
@@ -203,15 +206,35 @@ class SimClient:
         if messages > 1:
             metadata.num_messages_in_batch = messages
             metadata.highest_sequence_id = send.highest_sequence_id = highest_id
+        elif self._rng.random() < 0.1:
+            metadata.num_messages_in_batch = 1
         if key is not None:
             metadata.partition_key = key
         if deliver_at_ms:
             metadata.deliver_at_time = deliver_at_ms
-        payload = f"{producer.name}/{sequence_id}".encode() + bytes(self._rng.choice((0, 0, 10, 300)))
-        frame = (Command(type=Command.SEND, send=send), build_blob(metadata, payload))
+        frame = (Command(type=Command.SEND, send=send), build_blob(metadata, self._payload(metadata)))
         producer.pending[sequence_id] = frame
         if producer.state == "ready":
             self.say(*frame)
+
+    def _payload(self, metadata: pb.MessageMetadata) -> bytes:
+        """Of a message or of a batch; some batches are encrypted or broken, and cannot be taken apart."""
+        rng = self._rng
+        name = f"{metadata.producer_name}/{metadata.sequence_id}"
+        payload = name.encode() + bytes(rng.choice((0, 0, 10, 300)))
+        kind = rng.random()
+        if metadata.HasField("num_messages_in_batch"):
+            if kind < 0.15:
+                if kind < 0.1:
+                    metadata.encryption_keys.add(key="k", value=b"v")
+                return payload
+            payload = build_batch([_single(name, index) for index in range(metadata.num_messages_in_batch)])
+        elif kind < 0.3:
+            metadata.properties.add(key="name", value=name)
+            metadata.event_time = metadata.sequence_id + 1
+        metadata.compression = rng.choice((pb.NONE, pb.NONE, pb.LZ4, pb.ZLIB))
+        metadata.uncompressed_size = len(payload)
+        return compress(metadata.compression, payload)
 
     def _on_receipt(self, command: Command) -> None:
         self._sent(command.send_receipt.producer_id, command.send_receipt.sequence_id)
@@ -265,6 +288,8 @@ class SimClient:
             request.start_message_id.ledgerId, request.start_message_id.entryId = consumer.start
         if consumer.epoch is not None:
             request.consumer_epoch = consumer.epoch
+        for key, value in consumer.properties.items():
+            request.metadata.add(key=key, value=value)
         for start, end in consumer.hash_ranges:
             request.keySharedMeta.keySharedMode = pb.STICKY
             request.keySharedMeta.hashRanges.add(start=start, end=end)
@@ -311,10 +336,14 @@ class SimClient:
             ack.request_id = next(self._ids)
         self.say(Command(type=Command.ACK, ack=ack))
 
-    def redeliver(self, consumer: SimConsumer, items: list[Received] | None) -> None:
+    def redeliver(
+        self, consumer: SimConsumer, items: list[Received] | None, indexes: dict[int, list[int]] | None = None
+    ) -> None:
+        """Gives back `items`, of which `indexes` names single messages, or with None everything."""
         redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer.id)
         for item in items or ():
-            redeliver.message_ids.add(ledgerId=item.ledger, entryId=item.entry)
+            for index in (indexes or {}).get(item.entry, [-1]):
+                redeliver.message_ids.add(ledgerId=item.ledger, entryId=item.entry, batch_index=index)
         if items is None and consumer.type in (0, 2):
             consumer.epoch = (consumer.epoch or 0) + 1
             redeliver.consumer_epoch = consumer.epoch
@@ -372,6 +401,15 @@ class SimClient:
             consumer.state = "closed"
         consumer.received.clear()
         consumer.permits_used = 0
+
+
+def _single(name: str, index: int) -> tuple[pb.SingleMessageMetadata, bytes]:
+    single = pb.SingleMessageMetadata()
+    if index % 2:
+        single.partition_key = KEYS[index % len(KEYS)]
+        single.event_time = index
+        single.properties.add(key="name", value=name)
+    return single, f"{name}/{index}".encode()
 
 
 def _messages_in(blob: bytes) -> int:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _TURNS_MAX = 2000
 _WAITS_MAX = 40
+_FAILURES = 8
+_ROUNDS_MAX = 10
 
 
 class Ending:
@@ -32,6 +34,7 @@ class Ending:
             world.lose(connection)
         self._rest()
         self._send_the_rest()
+        self._fail_some()
         self._consume_the_rest()
         self._rest()
         self._check()
@@ -50,7 +53,7 @@ class Ending:
         for client in world.clients:
             stirred |= self._talk(client)
         if world.broker.has_work:
-            world.broker.pump()
+            world.pump_broker()
             world.settle()
             stirred = True
         if not world.steps.is_done:
@@ -100,14 +103,53 @@ class Ending:
 
     # -- consumers
 
-    def _consume_the_rest(self) -> None:
-        broker = self._world.broker
-        for full in list(broker.catalog.topics):
-            topic = broker.topic(TopicName.parse(full))
+    def _fail_some(self) -> None:
+        """Of subscriptions with a policy, some give back what they get until all of it is dead."""
+        world = self._world
+        for full in list(world.broker.catalog.topics):
+            topic = world.broker.topic(TopicName.parse(full))
             assert isinstance(topic, PersistentTopic)
             for subscription in topic.cursors:
-                if subscription.durable:
-                    self._drain(topic, subscription.name)
+                if subscription.record.dead_letters is not None and self._rng.random() < 0.5:
+                    self._fail(topic, subscription.name)
+
+    def _fail(self, topic: PersistentTopic, name: str) -> None:
+        world = self._world
+        client = world.new_client("c91")
+        world.clients.append(client)
+        connection = world.connect(client)
+        type = self._rng.randint(0, 3)
+        world.history.append(f"everything of {topic.name.local}/{name} fails, type {type}")
+        client.add_consumer(topic.name.full, name, type, window=self._rng.choice((3, 100)))
+        for _ in range(_FAILURES):
+            self._rest()
+            for consumer in client.consumers.values():
+                client.redeliver(consumer, list(consumer.received.values()) or None)
+                consumer.received.clear()
+            if self._rng.random() < 0.3:
+                self._wait_for_something(topic)
+        expect(connection.is_open, "a consumer that fails was thrown out")
+        world.lose(connection)
+        world.clients.remove(client)
+        world.settle()
+
+    def _consume_the_rest(self) -> None:
+        """Time passes, so that what expires meanwhile may come to a topic that was empty before."""
+        broker = self._world.broker
+        for is_again in range(_ROUNDS_MAX):
+            for full in list(broker.catalog.topics):
+                topic = broker.topic(TopicName.parse(full))
+                assert isinstance(topic, PersistentTopic)
+                for subscription in topic.cursors:
+                    if subscription.durable and (subscription.backlog or not is_again):
+                        self._drain(topic, subscription.name)
+            self._rest()
+            if not self._has_backlog():
+                return
+
+    def _has_backlog(self) -> bool:
+        topics = (self._world.broker.topic(TopicName.parse(full)) for full in list(self._world.broker.catalog.topics))
+        return any(s.durable and s.backlog for t in topics if isinstance(t, PersistentTopic) for s in t.cursors)
 
     def _drain(self, topic: PersistentTopic, name: str) -> None:
         world = self._world
@@ -141,12 +183,15 @@ class Ending:
             client.add_consumer(topic.name.full, name, type, window=100)
 
     def _wait_for_something(self, topic: PersistentTopic) -> None:
-        due_ms = topic.delayed.next_ms
-        self._world.pass_time(max(1000, due_ms - self._world.clock.now_ms() if due_ms is not None else 0))
+        due_ms = [topic.delayed.next_ms or 0]
+        for subscription in topic.cursors:
+            due_ms += [failed.due_ms for failed in self._world.oracle.models[subscription].failures.values()]
+        self._world.pass_time(max(1000, max(due_ms) + 100 - self._world.clock.now_ms()))
         self._world.settle()
 
     def _check(self) -> None:
         world = self._world
+        expect(not world.graveyard.expected, f"letters are missing: {world.graveyard.expected}")
         for topic in world.broker.topics.values():
             if not isinstance(topic, PersistentTopic):
                 continue

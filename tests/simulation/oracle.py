@@ -1,7 +1,8 @@
 """What the broker may say and do: a model of every subscription, and a check of everything that goes over the wire.
 
-The model knows acknowledgements, redelivery counts and what is in flight. It is compared with the broker after every
-step, so a deviation is found where it happens; what goes to clients is compared with what is durable.
+A model knows what is acknowledged, what failed and what is in flight. It is compared with the broker after every step,
+so a deviation is found where it happens; what goes to clients is compared with what is durable. `fate` follows what
+fails.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.policies import QuotaPolicy
 from magnetar.broker.producer import Producer
@@ -19,7 +21,9 @@ from magnetar.session.handle import ConsumerHandle, State, bits_of, request_id_o
 from magnetar.wire import schema_pb2 as pb
 
 from .failure import expect
-from .snapshot import Place, place_of
+from .fate import ORDERED, Fate
+from .model import Model
+from .snapshot import Failed, place_of
 
 if TYPE_CHECKING:
     from .client import Connection
@@ -27,7 +31,6 @@ if TYPE_CHECKING:
 
 Command = pb.BaseCommand
 Speaker = tuple[ConsumerHandle, list[int]]  # a consumer, and the entries it holds
-_ORDERED = (SubscriptionType.Exclusive, SubscriptionType.Failover)
 _NO_ENTRY = (1 << 64) - 1
 _TERMINATED = 15
 _WAITS_FOR_THE_DISK = (
@@ -38,83 +41,25 @@ _WAITS_FOR_THE_DISK = (
 )
 
 
-class Model:
-    """One subscription as it should be."""
-
-    def __init__(self, place: Place) -> None:
-        self.id = place.id
-        self.mark = place.mark
-        self.acked = set(place.acked)
-        self.partial = dict(place.partial)
-        self.counts = dict(place.counts)
-        self.in_flight: dict[int, Consumer] = {}
-        self.delivered: set[int] = set()  # since the last look
-        self.end_was_said = False
-
-    def is_acked(self, entry: int) -> bool:
-        return entry <= self.mark or entry in self.acked
-
-    def ack(self, entry: int) -> None:
-        if not self.is_acked(entry):
-            self.acked.add(entry)
-            self.partial.pop(entry, None)
-            self.counts.pop(entry, None)
-            self._normalize()
-
-    def ack_part(self, entry: int, open_bits: int, messages: int) -> None:
-        everything = (1 << messages) - 1
-        still_open = self.partial.get(entry, everything) & open_bits & everything
-        if not still_open:
-            self.ack(entry)
-        elif still_open != everything and not self.is_acked(entry):
-            self.partial[entry] = still_open
-
-    def ack_up_to(self, entry: int) -> None:
-        if entry > self.mark:
-            self.mark = entry
-            self.acked = {e for e in self.acked if e > entry}
-            self.partial = {e: bits for e, bits in self.partial.items() if e > entry}
-            self.counts = {e: n for e, n in self.counts.items() if e > entry}
-            self._normalize()
-
-    def reset(self, mark: int) -> None:
-        self.mark = mark
-        self.end_was_said = False
-        self.acked.clear()
-        self.partial.clear()
-        self.counts.clear()
-
-    def _normalize(self) -> None:
-        while self.mark + 1 in self.acked:
-            self.mark += 1
-            self.acked.remove(self.mark)
-
-    def first_open(self) -> int:
-        """The first position that is neither acknowledged nor in flight."""
-        entry = self.mark + 1
-        while entry in self.acked or entry in self.in_flight:
-            entry += 1
-        return entry
-
-    def place(self) -> Place:
-        return Place(self.id, self.mark, frozenset(self.acked), self.partial, self.counts)
-
-
 class Oracle:
     def __init__(self, world: World) -> None:
         self._world = world
+        self.fate = Fate(world)
         self.models: dict[Subscription, Model] = {}
         self.receipts: dict[tuple[int, int], bytes] = {}
         self.ended: set[int] = set()  # ledgers that a consumer was told the end of
         self._requests: dict[tuple[Connection, int], int] = {}
         self._sends: dict[Producer, deque[tuple[int, bytes]]] = {}
         self._permits: dict[Consumer, int] = {}
+        self._subscribed: set[Consumer] = set()
 
     def forget_life(self) -> None:
         self.models.clear()
         self._requests.clear()
         self._sends.clear()
         self._permits.clear()
+        self._subscribed.clear()
+        self._world.graveyard.forget()
 
     # -- what reaches the broker
 
@@ -128,6 +73,8 @@ class Oracle:
         """The broker has handled the command."""
         if speaker is not None:
             self._heard(command, *speaker)
+        elif command.type == Command.SUBSCRIBE:
+            self._subscribes(connection, command.subscribe)
         request_id = request_id_of(command)
         if request_id is not None and (command.type != Command.ACK or command.ack.HasField("request_id")):
             self._requests[connection, request_id] = self._world.steps.decided
@@ -147,7 +94,25 @@ class Oracle:
         elif command.type == Command.SEEK:
             self._seek(command.seek, topic, subscription, model)
         else:
-            _give_back(command.redeliverUnacknowledgedMessages, topic, model, held)
+            redeliver = command.redeliverUnacknowledgedMessages
+            self.fate.give_back(redeliver, topic, subscription, model, handle.consumer, held)
+
+    def _subscribes(self, connection: Connection, request: pb.CommandSubscribe) -> None:
+        """The policy of the consumer that came last is in force."""
+        handle = connection.session.consumers.get(request.consumer_id)
+        if handle is None or handle.consumer in self._subscribed:
+            return
+        self._subscribed.add(handle.consumer)
+        subscription, topic = handle.consumer.subscription, handle.topic
+        declared = {pair.key.removeprefix("deadLetterPolicy."): pair.value for pair in request.metadata}
+        if declared and isinstance(subscription, Subscription) and isinstance(topic, PersistentTopic):
+            policy = DeadLetterPolicy(
+                int(declared["maxRedeliverCount"]),
+                declared.get("deadLetterTopic", ""),
+                declared.get("initialSubscriptionName", ""),
+            )
+            model = self.model_of(topic, subscription)
+            model.rules = model.rules._replace(policy=policy, source=f"consumer {request.consumer_name}")
 
     def sending(self, connection: Connection, command: Command, blob: bytes) -> None:
         """A SEND is about to be handled."""
@@ -159,7 +124,7 @@ class Oracle:
 
     def _ack(self, ack: pb.CommandAck, topic: PersistentTopic, subscription: Subscription, model: Model) -> None:
         is_cumulative = ack.ack_type == pb.CommandAck.Cumulative
-        if is_cumulative and subscription.type not in _ORDERED:
+        if is_cumulative and subscription.type not in ORDERED:
             return
         takes_parts = self._world.settings.acknowledgmentAtBatchIndexLevelEnabled
         for message_id in ack.message_id:
@@ -177,6 +142,7 @@ class Oracle:
                 model.ack_part(entry, open_bits, message_id.batch_size)
 
     def _seek(self, seek: pb.CommandSeek, topic: PersistentTopic, subscription: Subscription, model: Model) -> None:
+        self._world.graveyard.sought(model.id, self._world.steps.decided)
         log = topic.log
         if seek.HasField("message_id"):
             target = seek.message_id
@@ -272,17 +238,21 @@ class Oracle:
         expect(connection.session.writable, f"{what}: its transport is full")
         expect(not model.is_acked(entry), f"{what}: it is acknowledged")
         expect(not model.end_was_said, f"{what}: the end of the topic was announced before")
-        count = model.counts.get(entry, 0)
+        count = model.count(entry, stored.messages)
         expect(message.redelivery_count == count, f"{what}: count {message.redelivery_count}, should be {count}")
         open_bits = bits_of(message.ack_set) if message.ack_set else None
         expect(open_bits == model.partial.get(entry), f"{what}: open {open_bits}, should be {model.partial.get(entry)}")
-        if subscription.type in _ORDERED:
+        expect(model.given_back is None, f"{what}: everything was given back, and what failed is not clear yet")
+        due_ms = model.failures.get(entry, Failed()).due_ms
+        expect(due_ms <= self._world.latest_ms, f"{what}: it rests until {due_ms}")
+        if subscription.type in ORDERED:
             self._check_order(model, consumer, entry, what)
         else:
             expect(entry not in model.in_flight, f"{what}: it is in flight already")
             expect(stored.deliver_at_ms <= self._world.latest_ms, f"{what}: {stored.deliver_at_ms} has not come")
         if subscription.type is SubscriptionType.Key_Shared:
             self._check_key_order(topic, model, consumer, entry, stored.key, what)
+        self.fate.check_company(subscription, model, consumer, entry, what)
         permits = self._permits.get(consumer, 0)
         expect(permits > 0, f"{what}: it has {permits} permits")
         self._permits[consumer] = permits - (stored.messages if open_bits is None else open_bits.bit_count())
@@ -305,7 +275,8 @@ class Oracle:
             expect(holder in (None, consumer), f"{what}: {holder and holder.name} holds {other} of key {key!r}")
             if other < entry and other >= topic.log.first and holder is None and not model.is_acked(other):
                 is_delayed = truth.entries[topic.ledger_id, other].deliver_at_ms > 0
-                expect(is_delayed, f"{what}: {other} of key {key!r} comes first")
+                has_rested = model.failures.get(other, Failed()).due_ms > 0
+                expect(is_delayed or has_rested, f"{what}: {other} of key {key!r} comes first")
 
     def _end_of_topic(self, connection: Connection, consumer_id: int) -> None:
         handle = connection.session.consumers[consumer_id]
@@ -334,6 +305,12 @@ class Oracle:
                 self.models[subscription] = model
                 self._compare(topic, subscription, model, maintained)
 
+    def model_of(self, topic: PersistentTopic, subscription: Subscription) -> Model:
+        model = self.models.get(subscription)
+        if model is None:
+            model = self.models[subscription] = self._new_model(topic, subscription)
+        return model
+
     def _new_model(self, topic: PersistentTopic, subscription: Subscription) -> Model:
         """Of a subscription that was made just now, or whose topic was opened just now."""
         state = self._world.base.get(topic.name.full)
@@ -358,6 +335,7 @@ class Oracle:
             if entry not in model.delivered and model.in_flight.get(entry) is not consumer:
                 expect(False, f"{what}: {entry} counts as delivered to {consumer.name} but was never sent")
         model.in_flight = dict(subscription.in_flight)
+        self.fate.look(subscription, model, what)
         model.delivered.clear()
 
     def _adopt(
@@ -369,8 +347,13 @@ class Oracle:
             return
         if subscription.durable or last >= topic.log.first:
             # On a clock that was set back a later entry may be older by its stamp: what came before it goes with it.
-            has_reason = any(self._may_give_up(topic, entry) for entry in range(last, mark + 1))
+            # Those that become letters go a few per turn, so that one may not have come yet.
+            end = topic.log.confirmed if topic.policies.letters_for_expired else mark
+            has_reason = any(self._may_give_up(topic, entry) for entry in range(last, end + 1))
             expect(maintained and has_reason, f"{subscription.name} gave up {last} for no reason")
+        if subscription.durable and topic.policies.letters_for_expired:
+            for entry in range(model.mark + 1, mark + 1):
+                self.fate.give_up(topic, subscription, model, entry)
         model.ack_up_to(mark)
 
     def _may_give_up(self, topic: PersistentTopic, entry: int) -> bool:
@@ -378,6 +361,8 @@ class Oracle:
         if stored is None:
             return False
         policies, now_ms = topic.policies, self._world.broker.now_ms()
+        if policies.letters_for_expired:
+            now_ms = self._world.latest_ms  # between two turns the clock may be set back
         if policies.ttl_ms and stored.received_ms <= now_ms - policies.ttl_ms:
             return True
         evict = QuotaPolicy.consumer_backlog_eviction
@@ -399,13 +384,3 @@ def _words_of_consumer(
     if command.type == Command.REDELIVER_UNACKNOWLEDGED_MESSAGES:
         return command.redeliverUnacknowledgedMessages
     return None
-
-
-def _give_back(
-    redeliver: pb.CommandRedeliverUnacknowledgedMessages, topic: PersistentTopic, model: Model, held: list[int]
-) -> None:
-    returned = set(held)
-    if redeliver.message_ids:
-        returned &= {m.entryId for m in redeliver.message_ids if m.ledgerId == topic.ledger_id}
-    for entry in returned:
-        model.counts[entry] = model.counts.get(entry, 0) + 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.config import INT_MAX, Settings
+from magnetar.names import TopicName
 
 
 def settings_for(rng: Random) -> Settings:
@@ -57,6 +59,48 @@ def subscription_names(rng: Random) -> list[str]:
     return [f"s{number}" for number in range(rng.choice((1, 1, 2, 3)))]
 
 
+class Letters:
+    """Of seeds with dead letters: which policies there are, and which topics they go to."""
+
+    GRAVE = "persistent://public/default/grave"
+
+    def __init__(self, rng: Random, topics: list[str], subscriptions: list[str]) -> None:
+        self._limits = rng.choice(((1,), (1, 2), (1, 3)))
+        self._targets = rng.choice((("",), ("",), ("", self.GRAVE), (self.GRAVE,)))
+        self.of_the_given_up = rng.random() < 0.4  # whether what expires or is evicted becomes a letter
+        # Not both: such a subscription may be made and lose entries in one step, where nobody sees it begin.
+        self._initial = rng.choice(("", "mourners")) if not self.of_the_given_up else ""
+        self.default = self.policy(rng) if rng.random() < 0.15 else None  # of the namespace
+        self.grave_partitions = PARTITIONS if rng.random() < 0.2 else 0
+        self.topics: list[str] = []  # those that clients use like any other
+        if rng.random() < 0.5:
+            base = TopicName.parse(topics[0]).base.full
+            self.topics.append(f"{base}-{subscriptions[0]}-DLQ")
+        if rng.random() < 0.5:
+            self.topics += [f"{self.GRAVE}-partition-{n}" for n in range(self.grave_partitions)] or [self.GRAVE]
+
+    def policy(self, rng: Random) -> DeadLetterPolicy:
+        return DeadLetterPolicy(rng.choice(self._limits), rng.choice(self._targets), self._initial)
+
+    def properties(self, rng: Random) -> dict[str, str]:
+        """The same as a consumer declares it."""
+        policy = self.policy(rng)
+        declared = {"maxRedeliverCount": str(policy.max_redeliver_count)}
+        if policy.topic:
+            declared["deadLetterTopic"] = policy.topic
+        if policy.initial_subscription:
+            declared["initialSubscriptionName"] = policy.initial_subscription
+        return {f"deadLetterPolicy.{key}": value for key, value in declared.items()}
+
+    @staticmethod
+    def backoff_ms(rng: Random) -> list[int]:
+        return rng.choice(([], [1], [500, 5000], [60_000], [1, 0, 1000]))
+
+
+def letters_for(rng: Random, topics: list[str], subscriptions: list[str]) -> Letters | None:
+    return Letters(rng, topics, subscriptions) if rng.random() < 0.85 else None
+
+
 # How often each kind of step is taken, before the seed makes some of them rare and others frequent.
 _WEIGHTS = {
     "arrive": 40,
@@ -75,10 +119,18 @@ _WEIGHTS = {
     "change_writable": 1,
     "let_time_pass": 3,
     "administrate": 0.7,
+    "change_rules": 1,
     "crash_or_fail": 0.5,
     "vandalize": 0.3,
 }
 
 
-def weights_for(rng: Random) -> dict[str, float]:
-    return {name: weight * rng.choice((0.3, 1, 1, 1, 3)) for name, weight in _WEIGHTS.items()}
+# What is more frequent where messages are to die.
+_DEADLY = {"give_back": 5, "acknowledge": 0.6, "lose_somebody": 4, "crash_or_fail": 2}
+
+
+def weights_for(rng: Random, *, deadly: bool) -> dict[str, float]:
+    return {
+        name: weight * rng.choice((0.3, 1, 1, 1, 3)) * (_DEADLY.get(name, 1) if deadly else 1)
+        for name, weight in _WEIGHTS.items()
+    }

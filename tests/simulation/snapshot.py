@@ -6,8 +6,33 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from magnetar.broker.broker import Broker
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.subscription import Subscription
+
+_NONE: dict[int, int] = {}
+
+
+class Failed(NamedTuple):
+    """What is known of a position that failed, or is suspected to kill consumers. `indexes` counts single messages."""
+
+    count: int = 0
+    indexes: dict[int, int] = _NONE
+    first_ms: int = 0
+    last_ms: int = 0
+    due_ms: int = 0
+    suspicions: int = 0
+
+    def count_of(self, index: int) -> int:
+        return self.indexes.get(index, self.count)
+
+
+class Rules(NamedTuple):
+    """What a subscription does with messages that fail."""
+
+    policy: DeadLetterPolicy | None
+    source: str
+    backoff_ms: tuple[int, ...]
 
 
 class Place(NamedTuple):
@@ -17,7 +42,8 @@ class Place(NamedTuple):
     mark: int
     acked: frozenset[int]
     partial: dict[int, int]
-    counts: dict[int, int]
+    failures: dict[int, Failed]
+    rules: Rules
 
 
 class TopicState(NamedTuple):
@@ -34,13 +60,31 @@ Snapshot = dict[str, TopicState]
 
 def place_of(subscription: Subscription) -> Place:
     cursor = subscription.cursor
-    return Place(
-        subscription.record.id,
-        cursor.mark_delete,
-        frozenset(cursor.acked.to_array()),
-        dict(cursor.partial),
-        dict(cursor.counts),
-    )
+    partial: dict[int, int] = {}
+    failures: dict[int, Failed] = {}
+    known = dict(cursor._known)
+    for entry in (cursor._stored - cursor.acked).to_array():
+        if entry not in known and (position := cursor.known(entry)) is not None:  # memory has forgotten it
+            known[entry] = position
+    for entry, position in known.items():
+        if position.open_bytes:
+            partial[entry] = int.from_bytes(position.open_bytes, "big")
+        if position.last_ms or position.suspicions or position.due_ms:
+            failures[entry] = Failed(
+                position.count,
+                position.index_counts,  # never changed, only replaced
+                position.first_ms,
+                position.last_ms,
+                position.due_ms,
+                position.suspicions,
+            )
+    acked = frozenset(cursor.acked.to_array())
+    return Place(subscription.record.id, cursor.mark_delete, acked, partial, failures, rules_of(subscription))
+
+
+def rules_of(subscription: Subscription) -> Rules:
+    record = subscription.record
+    return Rules(record.dead_letters, record.dead_letters_from, tuple(record.backoff_ms))
 
 
 def state_of(topic: PersistentTopic) -> TopicState:

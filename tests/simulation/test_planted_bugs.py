@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
-from magnetar.broker.commit import Commits
+from magnetar.broker import failures, position
+from magnetar.broker.commit import Commits, Group
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.cursor import Cursor
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.delayed import DelayedIndex
 from magnetar.broker.dispatch import StickyKey
+from magnetar.broker.failures import FailedMessages
 from magnetar.broker.log import Log
 from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.position import Position
+from magnetar.broker.record import SubscriptionRecord
 from magnetar.broker.subscription import Subscription
 from magnetar.session.session import Session
 
@@ -36,9 +42,9 @@ def completes_before_sync(patch: pytest.MonkeyPatch) -> None:
 def shows_entries_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
     append = Log.append
 
-    def append_and_show(log: Log, *args: Any, **options: Any) -> int:
-        log.confirmed = append(log, *args, **options)
-        return log.confirmed
+    def append_and_show(log: Log, *args: Any, **options: Any) -> None:
+        append(log, *args, **options)
+        log.confirmed = log.last
 
     patch.setattr(Log, "append", append_and_show)
 
@@ -63,10 +69,10 @@ def acknowledges_one_too_many(patch: pytest.MonkeyPatch) -> None:
 def counts_on_disconnect(patch: pytest.MonkeyPatch) -> None:
     remove_consumer = Subscription.remove_consumer
 
-    def remove_and_count(subscription: Subscription, consumer: Consumer) -> None:
+    def remove_and_count(subscription: Subscription, consumer: Consumer, **options: Any) -> None:
         for entry_id in consumer.pending:
             subscription.cursor.count_redelivery(entry_id)
-        remove_consumer(subscription, consumer)
+        remove_consumer(subscription, consumer, **options)
 
     patch.setattr(Subscription, "remove_consumer", remove_and_count)
 
@@ -131,6 +137,100 @@ def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Commits, "_close", close)
 
 
+def writes_a_letter_in_a_group_of_its_own(patch: pytest.MonkeyPatch) -> None:
+    append_letters = PersistentTopic.append_letters
+
+    def append_later(topic: PersistentTopic, group: Group, blobs: Sequence[bytes]) -> None:
+        commits = topic.broker.commits
+        commits._close(group)
+        commits._open = None
+        commits.batch()
+        append_letters(topic, commits.open(), blobs)
+
+    patch.setattr(PersistentTopic, "append_letters", append_later)
+
+
+def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
+    """The letter is in the group that is open, the acknowledgement in the next one."""
+    take_out = Subscription.take_out
+
+    def take_out_later(subscription: Subscription, entry_id: int, left_open: int) -> None:
+        commits = subscription._topic.broker.commits
+        commits.after(lambda: take_out(subscription, entry_id, left_open))
+
+    patch.setattr(Subscription, "take_out", take_out_later)
+
+
+def acknowledges_without_a_letter(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(PersistentTopic, "append_letters", lambda topic, group, blobs: None)
+
+
+def writes_a_letter_twice(patch: pytest.MonkeyPatch) -> None:
+    append_letters = PersistentTopic.append_letters
+    twice = lambda topic, group, blobs: append_letters(topic, group, [*blobs, *blobs])  # noqa: E731
+    patch.setattr(PersistentTopic, "append_letters", twice)
+
+
+def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    encode = position.encode
+    without = lambda found: encode(msgspec.structs.replace(found, count=0, index_counts={}))  # noqa: E731
+    patch.setattr(position, "encode", without)
+
+
+def kills_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(failures, "_failed", lambda is_open, found, limit: failures._indexes(is_open))
+
+
+def dies_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
+    def is_enough(found: Position, policy: DeadLetterPolicy) -> bool:
+        return found.highest_count >= policy.max_redeliver_count
+
+    patch.setattr(FailedMessages, "_is_enough", staticmethod(is_enough))
+    patch.setattr(failures, "_failed", lambda is_open, found, limit: failures._indexes(is_open))
+
+
+def ignores_the_back_off_after_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """What is read is not asked for its time; what rests in memory sleeps well."""
+    patch.setattr(FailedMessages, "due_ms", lambda failed, entry_id: 0)
+
+
+def never_wakes_what_rests(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FailedMessages, "_wake", lambda failed: None)
+
+
+def counts_suspects(patch: pytest.MonkeyPatch) -> None:
+    def vanished(failed: FailedMessages, consumer: Consumer) -> list[int]:
+        for entry_id in consumer.pending:
+            failed.count(entry_id)
+        return list(consumer.pending)
+
+    patch.setattr(FailedMessages, "vanished", vanished)
+
+
+def blames_nobody(patch: pytest.MonkeyPatch) -> None:
+    def vanished(failed: FailedMessages, consumer: Consumer) -> list[int]:
+        for entry_id in consumer.pending:
+            failed._subscription.cursor.change(entry_id, Position.suspect)
+        return []
+
+    patch.setattr(FailedMessages, "vanished", vanished)
+
+
+def gives_suspects_company(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(FailedMessages, "company_of", lambda failed, entry_id: 0)
+
+
+def forgets_a_policy_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    def save(topic: PersistentTopic, subscription: Subscription, changed: SubscriptionRecord) -> None:
+        subscription.record = changed
+
+    patch.setattr(PersistentTopic, "save_subscription", save)
+
+
+def forgets_what_memory_has_no_room_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Cursor, "known", lambda cursor, entry: cursor._known.get(entry))
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     completes_before_sync,
     shows_entries_before_they_are_durable,
@@ -149,6 +249,20 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     ignores_a_full_transport,
     trims_what_is_not_acknowledged,
     stores_a_later_state_with_an_earlier_group,
+    writes_a_letter_in_a_group_of_its_own,
+    writes_a_letter_before_the_message_is_acknowledged,
+    acknowledges_without_a_letter,
+    writes_a_letter_twice,
+    loses_counts_at_a_restart,
+    kills_the_neighbours_in_a_batch,
+    dies_one_failure_too_early,
+    ignores_the_back_off_after_a_restart,
+    never_wakes_what_rests,
+    counts_suspects,
+    blames_nobody,
+    gives_suspects_company,
+    forgets_a_policy_at_a_restart,
+    forgets_what_memory_has_no_room_for,
 ]
 
 

@@ -16,6 +16,7 @@ from magnetar.storage.memory import _DELETE_RANGE, _PUT, Operation
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_key
 
 from .failure import expect
+from .graveyard import Graveyard, is_letter
 from .snapshot import Boundary
 
 Write = tuple[Sequence[Operation], Boundary]
@@ -28,7 +29,7 @@ class Stored:
     size_before: int
     deliver_at_ms: int
     blob: bytes
-    producer: str  # empty for what vandals sent
+    producer: str  # empty for what vandals sent, and for dead letters
     sequence_id: int
     highest_id: int
     key: bytes
@@ -36,8 +37,9 @@ class Stored:
 
 
 class Truth:
-    def __init__(self, *, deduplicates: bool) -> None:
+    def __init__(self, graveyard: Graveyard, *, deduplicates: bool) -> None:
         self._deduplicates = deduplicates
+        self._graveyard = graveyard
         self.entries: dict[tuple[int, int], Stored] = {}
         self.last_of: dict[int, int] = {}
         self.by_key: dict[tuple[int, bytes], list[int]] = {}
@@ -50,6 +52,7 @@ class Truth:
     def synced(self, writes: int | None = None) -> None:
         """The first `writes` of what was written are durable now; the others are lost if a number is given."""
         for operations, boundary in self.unsynced[:writes]:
+            self._graveyard.wrote(operations)
             for operation in operations:
                 self._apply(operation)
             self.boundary = boundary
@@ -106,7 +109,7 @@ def _stored_of(messages: int, received_ms: int, size_before: int, deliver_at_ms:
         size_before,
         deliver_at_ms,
         blob,
-        metadata.producer_name,
+        "" if is_letter(metadata) else metadata.producer_name,
         metadata.sequence_id,
         max(metadata.highest_sequence_id, metadata.sequence_id),
         sticky_key(metadata),

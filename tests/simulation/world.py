@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from random import Random
 
+import msgspec
+
 from magnetar.broker import broker as broker_module
-from magnetar.broker import commit, cursor, delayed
+from magnetar.broker import commit, cursor, delayed, failures
 from magnetar.broker.broker import Broker
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.clock import ManualClock
@@ -30,12 +33,23 @@ from .client import Command, Connection, SimClient
 from .commit_steps import CommitSteps
 from .ending import Ending
 from .failure import BrokenPromise, expect
+from .graveyard import Graveyard
 from .oracle import Oracle
-from .scenery import PARTITIONED, PARTITIONS, settings_for, subscription_names, topic_names, weights_for
+from .scenery import (
+    PARTITIONED,
+    PARTITIONS,
+    Letters,
+    letters_for,
+    settings_for,
+    subscription_names,
+    topic_names,
+    weights_for,
+)
 from .snapshot import Boundary, Snapshot, snapshot_of
 from .truth import Truth
 from .vandal import garbage
 
+_NAMESPACE = "public/default"
 _START_MS = 1_700_000_000_000
 _STEPS_SHOWN = 30
 # Steps that only put something on its way: the broker knows nothing of them yet.
@@ -49,9 +63,13 @@ class World:
         self.settings = settings_for(self.rng)
         self.topics = topic_names(self.rng)
         self.subscriptions = subscription_names(self.rng)
+        self.letters = letters_for(self.rng, self.topics, self.subscriptions)
+        if self.letters is not None:
+            self.topics += self.letters.topics
         self.clock = ManualClock(_START_MS)
         self.latest_ms = _START_MS
-        self.truth = Truth(deduplicates=self.settings.brokerDeduplicationEnabled)
+        self.graveyard = Graveyard()
+        self.truth = Truth(self.graveyard, deduplicates=self.settings.brokerDeduplicationEnabled)
         self.oracle = Oracle(self)
         self.deleted: set[int] = set()
         self.history: deque[str] = deque(maxlen=_STEPS_SHOWN)
@@ -59,18 +77,35 @@ class World:
         self.vandal: Connection | None = None
         self.connections: list[Connection] = []
         self.is_maintained = False
+        self.crashes = 0
         self._steps_taken = 0
         self._doing = "nothing yet"
         self._start(MemoryStorage())
         if self.topics[0].startswith(f"{PARTITIONED}-"):
             self.broker.catalog.create_partitioned(TopicName.parse(PARTITIONED), PARTITIONS, {})
-            self.commit_all()
+        if self.letters is not None and self.letters.grave_partitions:
+            grave = TopicName.parse(self.letters.GRAVE)
+            self.broker.catalog.create_partitioned(grave, self.letters.grave_partitions, {})
+        if self.letters is not None:
+            self._set_namespace(self.letters)
+        self.commit_all()
         behaviour = Behaviour(self)
         self._actors = (self, behaviour, Administrator(self))
         for client in self.clients:
             self.connect(client)
             for _ in range(self.rng.randint(2, 6)):
                 behaviour.open_one(client)
+
+    def _set_namespace(self, letters: Letters) -> None:
+        catalog = self.broker.catalog
+        record = catalog.namespaces[_NAMESPACE]
+        overrides = msgspec.structs.replace(
+            record.overrides,
+            dead_letters=letters.default,
+            letters_for_expired=letters.of_the_given_up,
+            letters_for_evicted=letters.of_the_given_up,
+        )
+        catalog.save_namespace(_NAMESPACE, msgspec.structs.replace(record, overrides=overrides))
 
     def new_client(self, name: str) -> SimClient:
         return SimClient(name, self.rng, self.clock.now_ms)
@@ -130,11 +165,13 @@ class World:
 
     def crash(self) -> str:
         """The process or the machine stops: of what was not synced, any number of first writes may be there."""
+        self.crashes += 1
         unsynced = self.storage.unsynced_writes
         expect(unsynced == len(self.truth.unsynced), "the simulation lost count of the writes")
         kept = self.rng.randint(0, unsynced)
         self._look_at_other_outcomes(kept)
         survivor = self.storage.crash(keep_unsynced_writes=kept)
+        self._look_at_lost_letters()
         self.truth.synced(kept)
         self._end_life()
         self._start(survivor)
@@ -152,6 +189,13 @@ class World:
             if number != kept:
                 survivor = self.storage.crash(keep_unsynced_writes=number)
                 recovery.inspect(self.settings, survivor, self.clock.now_ms(), boundary)
+
+    def _look_at_lost_letters(self) -> None:
+        """Also of what the crash takes away, no write holds an acknowledgement without its letter."""
+        if self.truth.unsynced and self.graveyard.expected:
+            graveyard = deepcopy(self.graveyard)
+            for operations, _ in self.truth.unsynced:
+                graveyard.wrote(operations)
 
     def _end_life(self) -> None:
         for connection in self.connections:
@@ -176,6 +220,7 @@ class World:
         self.commit_all()
         self.storage.close()
         self.truth.synced()
+        expect(not self.graveyard.expected, f"a clean stop without the letters of {self.graveyard.expected}")
         survivor = self.storage.crash()
         self._end_life()
         self._start(survivor)
@@ -228,7 +273,9 @@ class World:
         connection.is_open = False
         if connection in self.connections:
             self.connections.remove(connection)
+        leaving = self.oracle.fate.leaving(connection)
         connection.session.connection_lost()
+        self.oracle.fate.vanished(leaving)
         for client in self.clients:
             if client.connection is connection:
                 client.disconnected()
@@ -322,8 +369,13 @@ class World:
     def pump(self) -> str | None:
         if not self.broker.has_work:
             return None
-        self.broker.pump()
+        self.pump_broker()
         return "pump"
+
+    def pump_broker(self) -> None:
+        waiting = self.oracle.fate.before_pump()
+        self.broker.pump()
+        self.oracle.fate.after_pump(waiting)
 
     def let_time_pass(self) -> str:
         kind = self.rng.random()
@@ -358,7 +410,7 @@ class World:
         return f"a vandal sends {what}"
 
     def _weighted_actions(self) -> tuple[list[Callable[[], str | None]], list[float]]:
-        weights = weights_for(self.rng)
+        weights = weights_for(self.rng, deadly=self.letters is not None)
         actions = [next(getattr(actor, name) for actor in self._actors if hasattr(actor, name)) for name in weights]
         return actions, list(weights.values())
 
@@ -385,7 +437,9 @@ def _small_limits(rng: Random) -> Iterator[None]:
     limits = (
         (commit, "GROUP_SIZE_MAX", (1 << 20, 1 << 20, 400)),
         (cursor, "_RANGE_DELETE_MIN", (64, 2)),
+        (cursor, "POSITIONS_KEPT", (50_000, 50_000, 4)),
         (delayed, "_WINDOW", (1000, 2)),
+        (failures, "_BURIED_PER_TURN", (100, 2)),
         (broker_module, "_TOPICS_PER_SWEEP", (200, 1)),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]

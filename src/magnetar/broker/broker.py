@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
+import msgspec
+
 from magnetar.broker import creation, keys
 from magnetar.broker.catalog import Catalog
 from magnetar.broker.commit import Commits, raise_it
@@ -24,7 +26,7 @@ from magnetar.broker.timers import Timers
 from magnetar.broker.topic import Topic
 from magnetar.clock import Clock
 from magnetar.config import DYNAMIC, Settings
-from magnetar.errors import ServiceNotReady, TopicBusy, TopicNotFound
+from magnetar.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound, TopicTerminated
 from magnetar.names import TopicName
 from magnetar.storage.api import Batch, Space, Storage
 
@@ -125,6 +127,18 @@ class Broker:
     def _check_unloaded(self, name: TopicName) -> None:
         if name.full in self._unloading:
             raise ServiceNotReady(f"topic {name.full} is being unloaded")
+
+    def letter_topic(self, name: TopicName, source: TopicName) -> PersistentTopic:
+        """A topic that exists and takes dead letters of `source`; raises MagnetarError where it cannot."""
+        topic = self.topic(name)
+        if not isinstance(topic, PersistentTopic):
+            raise NotAllowed(f"dead letters cannot go to {name.full}, which is not persistent")
+        if topic.is_terminated:
+            raise TopicTerminated(f"dead letters cannot go to {name.full}, which was terminated")
+        if not topic.record.holds_letters:
+            self.catalog.save_topic(name, msgspec.structs.replace(topic.record, holds_letters=True))
+        self.schemas.copy(schema_id(source), schema_id(name))
+        return topic
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
         topic = self.topic(name)

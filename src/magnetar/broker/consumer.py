@@ -31,6 +31,7 @@ class Consumer:
         "delivered_bytes",
         "delivered_messages",
         "end_of_topic_said",
+        "entries_max",
         "epoch",
         "hash_ranges",
         "last_flow_ms",
@@ -78,6 +79,7 @@ class Consumer:
         self.takes_any_schema = takes_any_schema
         self.limit_unacked(unacked_max)
         self.permits = 0
+        self.entries_max = 0  # that it may hold while one of them is suspected to kill its consumers; 0 for any number
         self.last_flow_ms = 0  # when it last asked for messages
         self.unacked = 0
         self.pending: dict[int, int] = {}
@@ -103,4 +105,5 @@ class Consumer:
 
     @property
     def can_receive(self) -> bool:
-        return self.permits > 0 and self.peer.writable and not self.is_blocked
+        is_full = 0 < self.entries_max <= len(self.pending)
+        return self.permits > 0 and not is_full and self.peer.writable and not self.is_blocked

@@ -60,6 +60,37 @@ def partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
     return count
 
 
+def require_for_letters(catalog: Catalog, name: TopicName) -> None:
+    """Makes sure that a dead letter topic exists for a policy: whoever set the policy wanted it, whatever AC1 says."""
+    catalog.check_namespace(name)
+    if catalog.exists(name) or name.full in catalog.partitioned:
+        return
+    if name.is_partition:
+        _require_partition(catalog, name)
+        return
+    _refuse_letters_of_letters(catalog, name)
+    catalog.create(name, _auto_created())
+
+
+def check_for_letters(catalog: Catalog, name: TopicName, source: TopicName) -> None:
+    """Raises NotAllowed for what would keep every dead letter of `source` from this topic. Creates nothing.
+
+    So it is said when a policy is set, and not when the first message fails.
+    """
+    if name.base.full == source.base.full:
+        raise NotAllowed(f"deadLetterTopic {name.full} is the topic of the subscription itself")
+    if not name.is_persistent:
+        raise NotAllowed(f"deadLetterTopic {name.full} is not persistent")
+    try:
+        catalog.check_namespace(name)
+        if name.is_partition:
+            partitions(catalog, name, create=False)
+    except TopicNotFound as error:
+        raise NotAllowed(f"deadLetterTopic {name.full}: {error}") from error
+    if not name.is_partition and name.full not in catalog.partitioned and not catalog.exists(name):
+        _refuse_letters_of_letters(catalog, name)
+
+
 def was_auto_created(catalog: Catalog, name: TopicName) -> bool:
     """Of an existing topic; a partition is what its partitioned topic is."""
     return WAS_AUTO_CREATED in catalog.properties_of(name.base if name.base.full in catalog.partitioned else name)

@@ -1,20 +1,31 @@
 """How far a subscription has come: which positions of its topic are acknowledged, wholly or in part.
 
-Owns the mark-delete position, the acknowledged positions above it, the open bits of partly acknowledged batches and
-the redelivery counts, and how they are kept on disk: one small key per position above the mark-delete position, so
-that an ack costs the same whatever the number of holes. Knows nothing of consumers or of what is in flight.
+Owns the mark-delete position, the acknowledged positions above it, what is known of single unacknowledged ones (see
+`position`), and how all that is kept on disk: one small key per position above the mark-delete position, so that an ack
+costs the same whatever the number of holes. Knows nothing of consumers or of what is in flight.
+
+What is known of positions is in memory for some and on disk for all that were stored: a subscription with millions of
+failed messages needs a bit in memory for each, not an object.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyroaring import BitMap64
 
-from magnetar.broker import keys
+from magnetar.broker import keys, position
 from magnetar.broker.commit import Commits
+from magnetar.broker.position import Position
 from magnetar.storage.api import Batch, Space, Storage
 
 _ACKED = b"a"
-_OPEN = b"o"  # then the redelivery count, 4 bytes, and the open bits of a batch, if some are acknowledged
+_OPEN = b"o"  # then the Position
+
+POSITIONS_KEPT = 50_000
+"""How many positions of a cursor are remembered in memory; the others are read again when they are delivered."""
+
+_NOTHING = Position()
 
 # A range delete leaves a tombstone that every later scan pays for: a few keys are cheaper one by one.
 _RANGE_DELETE_MIN = 64
@@ -23,16 +34,32 @@ _RANGE_DELETE_MIN = 64
 class Cursor:
     """Everything up to `mark_delete` is acknowledged, and so is every position in `acked`, all of them above it + 1."""
 
-    __slots__ = ("_changed", "_commits", "_id", "_stored", "_stored_mark", "acked", "counts", "mark_delete", "partial")
+    __slots__ = (
+        "_changed",
+        "_changed_since",
+        "_commits",
+        "_id",
+        "_known",
+        "_storage",
+        "_stored",
+        "_stored_mark",
+        "acked",
+        "mark_delete",
+        "suspects",
+    )
 
-    def __init__(self, commits: Commits | None, cursor_id: int, mark_delete: int) -> None:
+    def __init__(
+        self, commits: Commits | None, cursor_id: int, mark_delete: int, storage: Storage | None = None
+    ) -> None:
         """Without `commits` the cursor lives in memory only: a reader's, or one of a non-durable subscription."""
         self._commits = commits
+        self._storage = storage
         self._id = cursor_id
         self.mark_delete = mark_delete
         self.acked = BitMap64()
-        self.partial: dict[int, int] = {}
-        self.counts: dict[int, int] = {}
+        self.suspects = BitMap64()  # those of the positions below that are under suspicion
+        self._known: dict[int, Position] = {}
+        self._changed_since: set[int] | None = None  # since some of what is known was chosen to be forgotten
         self._changed: set[int] = set()
         self._stored = BitMap64()
         self._stored_mark = mark_delete
@@ -43,7 +70,7 @@ class Cursor:
     @classmethod
     def load(cls, storage: Storage, commits: Commits, cursor_id: int) -> Cursor:
         value = storage.get(Space.STATE, keys.under(keys.CURSOR, cursor_id))
-        cursor = cls(commits, cursor_id, keys.SIGNED.unpack(value)[0] if value else -1)
+        cursor = cls(commits, cursor_id, keys.SIGNED.unpack(value)[0] if value else -1, storage)
         start = keys.under(keys.POSITION, cursor_id)
         for key, state in storage.scan(Space.STATE, start, keys.after(start)):
             entry = keys.ID.unpack_from(key, 9)[0]
@@ -51,12 +78,76 @@ class Cursor:
             if state == _ACKED:
                 cursor.acked.add(entry)
                 continue
-            count = int.from_bytes(state[1:5], "big")
-            if count:
-                cursor.counts[entry] = count
-            if len(state) > 5:
-                cursor.partial[entry] = int.from_bytes(state[5:], "big")
+            found = position.decode(state[1:])
+            if found.suspicions:
+                cursor.suspects.add(entry)
+            if len(cursor._known) < POSITIONS_KEPT:
+                cursor._known[entry] = found
         return cursor
+
+    # -- what is known of unacknowledged positions
+
+    @property
+    def knows_any(self) -> bool:
+        """Whether anything is known of any position: nothing nearly always."""
+        return bool(self._known) or bool(self._stored)
+
+    def known(self, entry: int) -> Position | None:
+        """What is known of an unacknowledged position, if anything."""
+        found = self._known.get(entry)
+        if found is not None or entry not in self._stored or entry in self._changed or self._storage is None:
+            return found
+        if not self.is_acked(entry):
+            state = self._storage.get(Space.STATE, self._position_key(entry))
+            if state is not None and state != _ACKED:
+                return position.decode(state[1:])
+        return None
+
+    def change(self, entry: int, change: Callable[[Position], None]) -> Position:
+        """Changes what is known of an unacknowledged position."""
+        found = self._known[entry] = self.known(entry) or Position()
+        # Before it is touched: that may store what is known, and what comes after it would not be seen as a change.
+        change(found)
+        if found.suspicions:
+            self.suspects.add(entry)
+        self._position_changed(entry)
+        self._forget_some()
+        return found
+
+    def open_bits(self, entry: int) -> int | None:
+        """The messages of a batch that are still open; None for all."""
+        found = self.known(entry) if self.knows_any else None
+        return None if found is None else found.open_bits
+
+    @property
+    def partial(self) -> dict[int, int]:
+        """Open bits of all positions in memory that are acknowledged in part."""
+        return {entry: bits for entry, found in self._known.items() if (bits := found.open_bits) is not None}
+
+    @property
+    def counts(self) -> dict[int, int]:
+        """Counts of all positions in memory that have failed."""
+        return {entry: count for entry, found in self._known.items() if (count := found.highest_count)}
+
+    def _forget_some(self) -> None:
+        """When too many positions are in memory, most of them go as soon as they are certainly on disk."""
+        is_full = len(self._known) > POSITIONS_KEPT and self._changed_since is None
+        if not is_full or self._commits is None or self._storage is None:
+            return
+        older = list(self._known)[: -POSITIONS_KEPT // 2]
+        self._changed_since = set()
+        self._commits.after(lambda: self._forget(older))
+
+    def _forget(self, entries: list[int]) -> None:
+        """They were durable, as they were then: all but those that have changed again."""
+        assert self._changed_since is not None
+        for entry in entries:
+            if entry not in self._changed_since:
+                self._known.pop(entry, None)
+        self._changed_since = None
+        self._forget_some()
+
+    # -- acknowledging
 
     def is_acked(self, entry: int) -> bool:
         return entry <= self.mark_delete or entry in self.acked
@@ -113,8 +204,8 @@ class Cursor:
         if entry in self.acked:
             return False
         self.acked.add(entry)
-        self.partial.pop(entry, None)
-        self.counts.pop(entry, None)
+        self._known.pop(entry, None)
+        self.suspects.discard(entry)
         self._position_changed(entry)
         return True
 
@@ -126,29 +217,30 @@ class Cursor:
         if self.is_acked(entry):
             return 0
         everything = (1 << messages) - 1
-        still_open = self.partial.get(entry, everything) & open_bits & everything
+        before = self.open_bits(entry)
+        still_open = (everything if before is None else before) & open_bits & everything
         if not still_open:
             self.ack(entry)
         elif still_open != everything:
-            self.partial[entry] = still_open
-            self._position_changed(entry)
+            self.change(entry, lambda found: found.set_open_bits(still_open))
         return still_open
 
     def ack_up_to(self, entry: int) -> None:
         if entry > self.mark_delete:
             self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
 
-    def count_redelivery(self, entry: int) -> None:
-        self.counts[entry] = self.counts.get(entry, 0) + 1
-        self._position_changed(entry)
+    def count_redelivery(self, entry: int, now_ms: int = 0, indexes: int | None = None) -> Position:
+        """It failed and comes back; with `indexes` only some messages of a batch did."""
+        return self.change(entry, lambda found: found.failed(now_ms, indexes))
 
     def reset(self, mark_delete: int) -> None:
         """Forgets everything above and below: the subscription starts again after `mark_delete`."""
         # What is on disk may be more than what memory still knows: an ack not stored yet may have passed it.
-        self._changed.update(self._stored.to_array(), self.acked.to_array(), self.partial, self.counts)
+        for entry in (*self._stored.to_array(), *self.acked.to_array(), *self._known):
+            self._position_changed(entry)
         self.acked.clear()
-        self.partial.clear()
-        self.counts.clear()
+        self.suspects.clear()
+        self._known.clear()
         self.mark_delete = mark_delete
         self._touch()
 
@@ -159,16 +251,19 @@ class Cursor:
     def _advance(self, mark_delete: int) -> None:
         if self.acked:
             self.acked.remove_range(self.mark_delete + 1, mark_delete + 1)
-        for state in (self.partial, self.counts):
-            if state:
-                passed = range(self.mark_delete + 1, mark_delete + 1)
-                for entry in passed if len(passed) < len(state) else [entry for entry in state if entry in passed]:
-                    state.pop(entry, None)
+        if self.suspects:
+            self.suspects.remove_range(0, mark_delete + 1)
+        if self._known:
+            known, passed = self._known, range(self.mark_delete + 1, mark_delete + 1)
+            for entry in passed if len(passed) < len(known) else [entry for entry in known if entry in passed]:
+                known.pop(entry, None)
         self.mark_delete = mark_delete
         self._touch()
 
     def _position_changed(self, entry: int) -> None:
         self._changed.add(entry)
+        if self._changed_since is not None:
+            self._changed_since.add(entry)
         self._touch()
 
     def _touch(self) -> None:
@@ -208,10 +303,8 @@ class Cursor:
             return None
         if entry in self.acked:
             return _ACKED
-        count, open_bits = self.counts.get(entry, 0), self.partial.get(entry)
-        if open_bits is None:
-            return _OPEN + count.to_bytes(4, "big") if count else None
-        return _OPEN + count.to_bytes(4, "big") + open_bits.to_bytes((open_bits.bit_length() + 7) // 8, "big")
+        found = self._known.get(entry)
+        return None if found is None or found == _NOTHING else _OPEN + position.encode(found)
 
     def _position_key(self, entry: int) -> bytes:
         return keys.POSITION + keys.PAIR.pack(self._id, entry)

@@ -37,6 +37,9 @@ class Dispatcher(Protocol):
     def is_waiting(self, entry_id: int) -> None:
         """An entry that was in flight, or delayed, waits for delivery again."""
 
+    def is_laid_down(self, entry_id: int) -> None:
+        """An entry that waited rests now, and will wait again later."""
+
     def has_left(self, entry_id: int) -> None:
         """An entry is not in flight any more, whatever the reason."""
 
@@ -48,6 +51,9 @@ class Keyless:
     """What dispatchers share to which one entry is like any other."""
 
     def is_waiting(self, entry_id: int) -> None:
+        pass
+
+    def is_laid_down(self, entry_id: int) -> None:
         pass
 
     def has_left(self, entry_id: int) -> None:
@@ -157,11 +163,22 @@ class RoundRobin(Keyless):
             entries = subscription.take_redelivered(limit) or subscription.read_new(limit)
             if not entries and not subscription.has_unread:
                 return
+            if entries and not subscription.has_room(consumer, entries[0][0]):
+                roomy = self._with_room_for(entries[0][0])
+                if roomy is None:
+                    subscription.put_back(entries)
+                    subscription.failed.hold_back()
+                    return
+                consumer = roomy
             if entries:
                 self._turn = self._consumers.index(consumer) + 1
             subscription.put_back(subscription.give(consumer, entries))
             budget -= max(len(entries), 1)
         subscription.again()
+
+    def _with_room_for(self, entry_id: int) -> Consumer | None:
+        ready = (consumer for consumer in self._consumers if consumer.can_receive)
+        return next((consumer for consumer in ready if self._subscription.has_room(consumer, entry_id)), None)
 
     def _next(self) -> Consumer | None:
         """Whose turn it is; the turn is over only when it brought something."""
@@ -219,6 +236,10 @@ class StickyKey:
             key_hash = self._hash(entry)
         self._park(entry_id, key_hash)
 
+    def is_laid_down(self, entry_id: int) -> None:
+        """Those of its key behind it go on: order per key ends where a message fails, as with any redelivery."""
+        self._unpark(entry_id, self._hash_of[entry_id])
+
     def has_left(self, entry_id: int) -> None:
         key_hash = self._hash_of[entry_id]
         holder, count = self._held[key_hash]
@@ -263,6 +284,9 @@ class StickyKey:
                 if consumer is None:
                     break
                 entry_id = self._waiting[key_hash].min()
+                if not self._subscription.has_room(consumer, entry_id):
+                    self._subscription.failed.hold_back()
+                    break
                 self._unpark(entry_id, key_hash)
                 entry = self._subscription.take_one(entry_id)
                 if entry is not None:
@@ -273,6 +297,9 @@ class StickyKey:
     def _offer(self, entry: Entry, key_hash: int) -> None:
         """Gives the entry to the owner of its key, or lets it wait behind what waits already."""
         consumer = None if key_hash in self._waiting and not self._out_of_order else self._receiver(key_hash)
+        if consumer is not None and not self._subscription.has_room(consumer, entry[0]):
+            self._subscription.failed.hold_back()
+            consumer = None
         if consumer is None:
             self._hash_of[entry[0]] = key_hash
             self._subscription.put_back([entry])

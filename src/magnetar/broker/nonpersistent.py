@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
@@ -52,7 +52,7 @@ class NonPersistentSubscription:
         consumer.subscription = self
         self._elect()
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             if self._owners is not None:
@@ -112,7 +112,13 @@ class NonPersistentSubscription:
     def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
         """Nothing is kept, so there is nothing to acknowledge."""
 
-    def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None:
+    def redeliver(
+        self,
+        consumer: Consumer,
+        entry_ids: Sequence[int] | None,
+        epoch: int | None = None,
+        indexes: Mapping[int, int] | None = None,
+    ) -> None:
         """Nothing is kept, so there is nothing to deliver again."""
 
 

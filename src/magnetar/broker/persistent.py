@@ -7,9 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker import keys, record
+from magnetar.broker.commit import Group
 from magnetar.broker.cursor import Cursor
 from magnetar.broker.deduplication import Deduplication
 from magnetar.broker.delayed import DelayedIndex
+from magnetar.broker.letter import Reason
 from magnetar.broker.log import Log
 from magnetar.broker.peer import Receipt
 from magnetar.broker.policies import Policies, QuotaPolicy
@@ -19,6 +21,7 @@ from magnetar.broker.run import NewEntry
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicTerminated
+from magnetar.letters import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 from magnetar.storage.api import Batch, Space
 from magnetar.wire.metadata import MetadataError, metadata_of
@@ -56,6 +59,11 @@ class PersistentTopic(Topic):
     @property
     def cursors(self) -> list[Subscription]:
         return list(self._subscriptions.values())
+
+    @property
+    def holds_letters(self) -> bool:
+        """Whether this is a dead letter topic, by its name or because the broker put dead letters here."""
+        return self.record.holds_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
 
     @property
     def is_terminated(self) -> bool:  # type: ignore[override]
@@ -121,15 +129,28 @@ class PersistentTopic(Topic):
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
     ) -> None:
-        self.log.confirmed = max(self.log.confirmed, last)
         for deliver_at_ms, entry_id in delayed:
             self.delayed.confirmed(deliver_at_ms, entry_id, self.broker.now_ms())
+        self._stored(last)
         producer.peer.receipts(producer, receipts)
+        if delayed:
+            self._schedule_delayed()
+
+    def append_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
+        """Dead letters, in the group that also acknowledges where they come from."""
+        log, size_before = self.log, self.log.size
+        log.append(group.batch, self.broker.now_ms(), [(1, 0, blob) for blob in blobs], keep=self._is_read())
+        group.grow(log.size - size_before)
+        self.messages_in += len(blobs)
+        self.bytes_in += log.size - size_before
+        group.completions.append(partial(self._stored, log.last))
+
+    def _stored(self, last: int) -> None:
+        """Everything up to this entry is durable: those who wait for it may have it."""
+        self.log.confirmed = max(self.log.confirmed, last)
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.again()
-        if delayed:
-            self._schedule_delayed()
 
     def _deliver_at_ms(self, blob: bytes, now_ms: int) -> int:
         if not self.policies.delayed_delivery.active:
@@ -211,7 +232,7 @@ class PersistentTopic(Topic):
             subscription_record = SubscriptionRecord(
                 id=self.broker.next_id(batch), properties=request.properties, replicated=request.replicated
             )
-            cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete)
+            cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete, self.broker.storage)
             cursor.create(batch)
             batch.put(self._subscription_key(request.name), record.encode(subscription_record))
             subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
@@ -306,13 +327,18 @@ class PersistentTopic(Topic):
         if behind:
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
-                subscription.expire(first_alive - 1)
+                if self.policies.letters_for_expired:
+                    subscription.failed.bury_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
+                else:
+                    subscription.expire(first_alive - 1)
 
     def trim(self, now_ms: int) -> bool:
         """Forgets entries that every durable subscription has acknowledged and retention does not keep."""
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
+        if self.holds_letters and not any(s.durable for s in self._subscriptions.values()):
+            return False  # nobody has seen them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
         )
@@ -372,14 +398,17 @@ class PersistentTopic(Topic):
                     raise QuotaExceeded(text)
 
     def enforce_quota(self, now_ms: int) -> None:
-        for _, policy, first_within in self._quotas(now_ms):
+        for limit, policy, first_within in self._quotas(now_ms):
             if not self._is_behind(first_within):
                 continue
             if policy is not QuotaPolicy.consumer_backlog_eviction:
                 self.producers.close_all()  # they come back, and are refused or held until there is room
                 continue
             for subscription in self._subscriptions.values():
-                if subscription.durable:
+                if subscription.durable and self.policies.letters_for_evicted:
+                    text = f"The backlog was over its quota of {limit}."
+                    subscription.failed.bury_up_to(first_within - 1, Reason.BacklogEvicted, text)
+                elif subscription.durable:
                     subscription.advance(first_within - 1)
 
     def _quotas(self, now_ms: int) -> Iterator[tuple[str, QuotaPolicy, int]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.config import Settings
 
 _MINUTE_MS = 60_000
@@ -76,6 +77,9 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     schema_compatibility: str | None = None
     schema_validation_enforced: bool | None = None
     replication_clusters: list[str] | None = None
+    dead_letters: DeadLetterPolicy | None = None
+    letters_for_expired: bool | None = None
+    letters_for_evicted: bool | None = None
     # of a namespace only
     auto_topic_creation: AutoTopicCreation | None = None
     max_topics: int | None = None
@@ -117,6 +121,9 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     schema_validation_enforced: bool
     allow_auto_update_schema: bool
     replication_clusters: tuple[str, ...]
+    dead_letters: DeadLetterPolicy | None = None
+    letters_for_expired: bool = False  # whether what a time to live or a quota gives up becomes a dead letter
+    letters_for_evicted: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Policies:
@@ -212,4 +219,7 @@ _TAKEN_AS_THEY_ARE = (
     "delayed_delivery",
     "schema_validation_enforced",
     "allow_auto_update_schema",
+    "dead_letters",
+    "letters_for_expired",
+    "letters_for_evicted",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.broker.dead_letters import Breaker, DeadLetterPolicy
 from magnetar.broker.policies import Overrides
 
 
@@ -46,14 +47,22 @@ class TopicRecord(msgspec.Struct, omit_defaults=True):
     properties: dict[str, str] = {}
     epoch: int = -1
     terminated: bool = False
+    holds_letters: bool = False  # dead letters came here by a policy of the broker
     created_ms: int = 0  # 0: before this was kept
     overrides: Overrides = msgspec.field(default_factory=Overrides)
 
 
 class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
+    """`dead_letters_from` says who set that policy; `paused` says why nothing is delivered, empty if it is."""
+
     id: int
     properties: dict[str, str] = {}
     replicated: bool = False
+    dead_letters: DeadLetterPolicy | None = None
+    dead_letters_from: str = ""
+    backoff_ms: list[int] = []
+    breaker: Breaker | None = None
+    paused: str = ""
 
 
 Record = ClusterRecord | TenantRecord | NamespaceRecord | PartitionedRecord | TopicRecord | SubscriptionRecord

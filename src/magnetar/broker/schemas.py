@@ -138,6 +138,12 @@ class SchemaRegistry:
             )
         return self._add(schema_id, VersionRecord(schema, self._now_ms()))
 
+    def copy(self, source: str, target: str) -> None:
+        """Gives `target` the versions of `source` after its own, numbered alike: messages moved there can be read."""
+        for version in self.versions(source):
+            if version.number >= self._history(target).next_number:
+                self._add(target, VersionRecord(version.schema, version.created_ms), version.number)
+
     def delete(self, schema_id: str) -> int:
         """Returns the number of the mark that is left."""
         self._commits.batch().delete_range(Space.STATE, *_range(schema_id))
@@ -158,9 +164,9 @@ class SchemaRegistry:
             self._replace(schema_id, _History())
             self._keep_until_durable(schema_id)
 
-    def _add(self, schema_id: str, record: VersionRecord) -> int:
+    def _add(self, schema_id: str, record: VersionRecord, number: int | None = None) -> int:
         history = self._history(schema_id)
-        number, before = history.next_number, history.size
+        number, before = history.next_number if number is None else number, history.size
         group, value = self._commits.open(), _encode(record)
         group.durable = True
         group.batch.put(_range(schema_id)[0] + keys.ID.pack(number), value)

@@ -5,6 +5,7 @@ Every position of the topic above the mark-delete position is in exactly one pla
     acknowledged   in `cursor.acked`
     in flight      in `in_flight`, and in `pending` of the consumer that holds it
     pending        in `pending`: to be delivered again, or read and not taken by anybody
+    resting        in `failed.resting`: it failed, and its back-off is not over
     delayed        below `read_id` and in none of the above; its time has not come (the topic's index wakes it)
     unread         from `read_id` on
 
@@ -13,7 +14,7 @@ Every position of the topic above the mark-delete position is in exactly one pla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,10 @@ from pyroaring import BitMap64
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.cursor import Cursor
+from magnetar.broker.dead_letters import DeadLetterPolicy
 from magnetar.broker.dispatch import Dispatcher, dispatcher_for
+from magnetar.broker.failures import FailedMessages
+from magnetar.broker.letter import Reason
 from magnetar.broker.peer import Delivery
 from magnetar.broker.rates import Rates
 from magnetar.broker.record import SubscriptionRecord
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 _RETURN_MS = 60_000  # how long a reader that was sent away by its seek may take to come back
 _BATCH_SIZE_TRUSTED = 10_000
+_ACK_DELAY_MS = 150  # clients keep acks to themselves for 100 ms, also when they give messages back in between
 _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
 
 
@@ -42,6 +47,8 @@ class Subscription:
 
     __slots__ = (
         "_average_messages",
+        "_given_back",
+        "_rests_until_ms",
         "_resume_at_ms",
         "_settings",
         "_topic",
@@ -54,6 +61,7 @@ class Subscription:
         "dispatcher",
         "durable",
         "expired_messages",
+        "failed",
         "in_flight",
         "is_blocked",
         "name",
@@ -78,12 +86,15 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         self.in_flight: dict[int, Consumer] = {}
         self.pending = BitMap64()
+        self.failed = FailedMessages(topic, self)
         self.read_id = cursor.mark_delete + 1
         self.delayed = 0
         self.unacked = 0
         self.is_blocked = False  # too many unacknowledged messages: nothing goes out until half are acknowledged
         self._average_messages = 1.0
         self._resume_at_ms = 0
+        self._given_back: tuple[Consumer, int] | None = None  # who gave everything back, and when it is looked at
+        self._rests_until_ms = 0  # where order counts, the end of the back-off of what comes next
         self.delivered_messages = 0
         self.delivered_bytes = 0
         self.redelivered_messages = 0
@@ -120,12 +131,16 @@ class Subscription:
         consumer.subscription = self
         self.again()
 
-    def remove_consumer(self, consumer: Consumer) -> None:
-        """Takes back what it held, uncounted: messages that only sat in its queue did not fail."""
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
+        """Takes back what it held, uncounted: messages that only sat in its queue did not fail.
+
+        If it `vanished` without a word, what it held may be the reason (DL13).
+        """
         if consumer not in self.consumers:
             return
         assert self.dispatcher is not None
         self.consumers.remove(consumer)
+        blamed = self.failed.vanished(consumer) if vanished else []
         held = sorted(consumer.pending)
         for entry_id in held:
             self._release(entry_id)
@@ -134,14 +149,15 @@ class Subscription:
             self.is_blocked = False
             self._resume_at_ms = 0
             self.rewind()
-            return
-        if not self.dispatcher.ordered:
-            self._wait_again(held)
-        elif held:
-            self.rewind()  # it may be the former active one, whose successor still waits
-        self.dispatcher.remove(consumer)
-        self._unblock()
-        self.again()
+        else:
+            if not self.dispatcher.ordered:
+                self.wait_again(held)
+            elif held:
+                self.rewind()  # it may be the former active one, whose successor still waits
+            self.dispatcher.remove(consumer)
+            self._unblock()
+            self.again()
+        self.failed.judge(blamed, Reason.ConsumerCrash)
 
     def disconnect_consumers(self) -> None:
         for consumer in list(self.consumers):
@@ -180,6 +196,8 @@ class Subscription:
             self.acked_messages += self._release(entry_id)
         elif entry_id in self.pending:
             self.pending.remove(entry_id)
+        elif entry_id in self.failed.resting:
+            self.failed.resting.remove(entry_id)
         elif entry_id < self.read_id:
             self.delayed -= 1
         self.read_id = max(self.read_id, self.cursor.mark_delete + 1)  # given back, unread again, and acknowledged late
@@ -190,7 +208,8 @@ class Subscription:
     def _ack_part(self, entry_id: int, open_bits: int, batch_size: int) -> None:
         # The client's word saves a look into the log, unless it is large enough to cost us more than that.
         messages = batch_size if 0 < batch_size <= _BATCH_SIZE_TRUSTED else self._messages_in(entry_id)
-        if open_bits & ((1 << messages) - 1) & self.cursor.partial.get(entry_id, -1) == 0:
+        before = self.cursor.open_bits(entry_id)
+        if open_bits & ((1 << messages) - 1) & (-1 if before is None else before) == 0:
             self._ack_whole(entry_id)
             return
         still_open = self.cursor.ack_part(entry_id, open_bits, messages).bit_count()
@@ -204,31 +223,101 @@ class Subscription:
             self._acked()
 
     def _acked(self) -> None:
+        self._rests_until_ms = 0  # it may have been the one; if not, that is found again
         self._unblock()
         if self._topic.is_ended:
             self._say_end_of_topic()
         if self.dispatcher is not None and (self.pending or self.has_unread):
             self.again()
 
-    def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None:
-        """Delivers again what the consumer gives back (None: everything it holds), and counts it."""
+    def redeliver(
+        self,
+        consumer: Consumer,
+        entry_ids: Sequence[int] | None,
+        epoch: int | None = None,
+        indexes: Mapping[int, int] | None = None,
+    ) -> None:
+        """Delivers again what the consumer gives back (None: everything it holds), and counts it.
+
+        `indexes` are bits of the messages of a batch that failed, where a client names them.
+        """
         assert self.dispatcher is not None
         if epoch is not None:
             consumer.epoch = epoch
+        if entry_ids is None and self.dispatcher.ordered and self.failed.policy is not None:
+            # What failed is the first that is not acknowledged. Which one that is shows when all acks have come.
+            if self._given_back is None:
+                self._given_back = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
+                self._topic.broker.wake_at(self._given_back[1], self.again)
+            return
+        self._redeliver(consumer, entry_ids, indexes)
+
+    def _take_back(self, consumer: Consumer, at_ms: int) -> bool:
+        """What a consumer gave back is looked at when it is time; false if it is too early."""
+        if 0 < at_ms - self._topic.broker.now_ms() <= _ACK_DELAY_MS:
+            return False  # a longer wait means that the clock was set back, and is over
+        self._given_back = None
+        if consumer in self.consumers:
+            self._redeliver(consumer, None, None)
+        return True
+
+    def _redeliver(
+        self, consumer: Consumer, entry_ids: Sequence[int] | None, indexes: Mapping[int, int] | None
+    ) -> None:
+        assert self.dispatcher is not None
         returned = sorted(consumer.pending if entry_ids is None else {i for i in entry_ids if i in consumer.pending})
         for entry_id in returned:
-            self.cursor.count_redelivery(entry_id)
             messages = consumer.pending[entry_id]
             consumer.redelivered_messages += messages
             self.redelivered_messages += messages
         if self.dispatcher.ordered:
-            # Order would be lost if only these came back: everything unacknowledged comes again.
-            self.rewind()
+            # They are handled in order: those behind the first one only waited.
+            blamed = returned[:1] if entry_ids is None else returned
         else:
+            blamed = returned
             for entry_id in returned:
                 self._release(entry_id)
-            self._wait_again(returned)
+            self.wait_again(returned)
+        for entry_id in blamed:
+            self.failed.count(entry_id, indexes.get(entry_id) if indexes else None)
+        self.failed.judge(blamed)
+        if self.dispatcher.ordered:
+            # Order would be lost if only these came back: everything unacknowledged comes again.
+            self.rewind()
         self._unblock()
+        self.again()
+
+    def take_out(self, entry_id: int, left_open: int) -> None:
+        """What is not left open of an entry has been moved elsewhere: here it counts as acknowledged."""
+        acked = self.acked_messages
+        if left_open:
+            self._ack_part(entry_id, left_open, 0)
+        else:
+            self._ack_whole(entry_id)
+        self.acked_messages = acked  # nobody did
+
+    def lay_down(self, entry_id: int, due_ms: int) -> None:
+        """A failed entry that waits gets time until `due_ms`; where order counts, everything behind it waits too."""
+        if self.dispatcher is None or self.dispatcher.ordered:
+            return  # it is read again, and found to rest
+        if entry_id in self.pending:
+            self.pending.remove(entry_id)
+            self.dispatcher.is_laid_down(entry_id)
+            self.failed.rest_until(entry_id, due_ms)
+
+    def set_dead_letters(self, policy: DeadLetterPolicy | None, source: str) -> None:
+        """The last one set wins, whoever set it."""
+        if (policy, source) != (self.record.dead_letters, self.record.dead_letters_from):
+            changed = msgspec.structs.replace(self.record, dead_letters=policy, dead_letters_from=source)
+            self._topic.save_subscription(self, changed)
+
+    def pause(self, reason: str) -> None:
+        """Nothing is delivered until somebody resumes it."""
+        self._topic.save_subscription(self, msgspec.structs.replace(self.record, paused=reason))
+
+    def resume(self) -> None:
+        self._topic.save_subscription(self, msgspec.structs.replace(self.record, paused=""))
+        self.failed.resumed()
         self.again()
 
     # -- what dispatchers ask for
@@ -250,7 +339,11 @@ class Subscription:
 
     def pump(self) -> None:
         """Hands out what is due to whoever can take it; a bounded number of entries per turn."""
-        if self.dispatcher is None:
+        if self.dispatcher is None or self.record.paused:
+            return
+        if self._given_back is not None and not self._take_back(*self._given_back):
+            return
+        if self._rests_until_ms > self._topic.broker.now_ms():
             return
         if self._resume_at_ms:
             wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
@@ -306,8 +399,31 @@ class Subscription:
             is_delayed = self._topic.delayed.holds
             due = [entry for entry in entries if not entry[2] or not is_delayed(entry[2], entry[0])]
             self.delayed += len(entries) - len(due)
-            return due
+            entries = due
+        return self._rested(entries) if self.cursor.knows_any else entries
+
+    def _rested(self, entries: list[Entry]) -> list[Entry]:
+        """Those whose back-off is over. Where order counts, nothing behind one that rests."""
+        if self.dispatcher is None or not self.dispatcher.ordered:
+            return [entry for entry in entries if not self.failed.is_resting(entry[0])]
+        for index, entry in enumerate(entries):
+            due_ms = self.failed.due_ms(entry[0])
+            if due_ms > self._topic.broker.now_ms():
+                self.read_id = entry[0]
+                self._rests_until_ms = due_ms
+                self._topic.broker.wake_at(due_ms, self.again)
+                return entries[:index]
         return entries
+
+    def has_room(self, consumer: Consumer, entry_id: int) -> bool:
+        """Whether a consumer that can receive may get this very entry: a suspect has little company, or none."""
+        limit = self.failed.company_of(entry_id) if consumer.pending else 0
+        return not limit or len(consumer.pending) < limit
+
+    def open_bits(self, entry_id: int) -> int:
+        """The messages of an unacknowledged entry that are open."""
+        found = self.cursor.open_bits(entry_id)
+        return (1 << self._messages_in(entry_id)) - 1 if found is None else found
 
     def entry(self, entry_id: int) -> Entry | None:
         return self._topic.log.read_one(entry_id)
@@ -315,21 +431,29 @@ class Subscription:
     def give(self, consumer: Consumer, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Puts entries in flight while the consumer has permits; returns those it had none for."""
         deliveries: list[Delivery] = []
-        partial, counts = self.cursor.partial, self.cursor.counts
-        room = self._room_of(consumer)
+        known = self.cursor.known if self.cursor.knows_any else None
+        room, entries_max = self._room_of(consumer), consumer.entries_max
         total = size = taken = 0
         for entry_id, messages, _, blob in entries:
             if total >= room:
                 break
-            open_bits = partial.get(entry_id) if partial else None
+            position = known(entry_id) if known is not None else None
+            if entries_max or (position is not None and position.suspicions):
+                entries_max = _lower(entries_max, self.failed.company_of(entry_id))
+                if 0 < entries_max <= len(consumer.pending):
+                    break
+                consumer.entries_max = entries_max
+            count, open_bits = (0, None) if position is None else (position.highest_count, position.open_bits)
             if open_bits is not None:
                 messages = open_bits.bit_count()
             self.in_flight[entry_id] = consumer
             consumer.pending[entry_id] = messages
-            deliveries.append((entry_id, counts.get(entry_id, 0) if counts else 0, open_bits, blob))
+            deliveries.append((entry_id, count, open_bits, blob))
             total += messages
             size += len(blob)
             taken += 1
+        if entries_max:
+            self.failed.hold_back()
         if not taken:
             return entries
         consumer.permits -= total
@@ -358,7 +482,7 @@ class Subscription:
 
     def put_back(self, entries: Iterable[Entry]) -> None:
         """Entries that were read and nobody could take."""
-        self._wait_again([entry[0] for entry in entries])
+        self.wait_again([entry[0] for entry in entries])
 
     def hand_over(self, delay_ms: int) -> None:
         """Another consumer is active now: it starts with what the former one has not acknowledged."""
@@ -376,6 +500,9 @@ class Subscription:
         for entry_id in list(self.in_flight):
             self._release(entry_id)
         self.pending.clear()
+        self.failed.rewind()
+        self._rests_until_ms = 0
+        self._given_back = None
         self.delayed = 0
         self.read_id = self.cursor.mark_delete + 1
 
@@ -393,6 +520,8 @@ class Subscription:
             self.pending.remove(passed)
             if self.dispatcher is not None:
                 self.dispatcher.is_done(passed)
+        if self.failed.resting:
+            self.failed.resting.remove_range(0, entry_id + 1)
         if self.delayed:
             # Which of the passed ones were delayed is not kept anywhere: what is left is what is in no other place.
             self.delayed = self._unaccounted()
@@ -442,9 +571,11 @@ class Subscription:
     def wake(self, entry_id: int) -> None:
         """The time of a delayed entry has come."""
         delayed_here = entry_id < self.read_id and not self.cursor.is_acked(entry_id)
-        if delayed_here and entry_id not in self.in_flight and entry_id not in self.pending:
+        resting = self.failed.resting
+        if delayed_here and not (entry_id in self.in_flight or entry_id in self.pending or entry_id in resting):
             self.delayed -= 1
-            self._wait_again([entry_id])
+            if not self.failed.is_resting(entry_id):
+                self.wait_again([entry_id])
 
     @property
     def properties(self) -> dict[str, str]:
@@ -461,10 +592,15 @@ class Subscription:
         """Entries that are not acknowledged."""
         return self.cursor.holes(self._topic.log.confirmed)
 
+    @property
+    def resting(self) -> int:
+        """Failed entries whose back-off is not over; where order counts only the next one can be."""
+        return len(self.failed.resting) + (self._rests_until_ms > self._topic.broker.now_ms())
+
     def backlog_size(self) -> int:
         return self._topic.log.size_from(self.cursor.mark_delete + 1)
 
-    def _wait_again(self, entry_ids: Iterable[int]) -> None:
+    def wait_again(self, entry_ids: Iterable[int]) -> None:
         for entry_id in entry_ids:
             if not self.cursor.is_acked(entry_id):
                 self.pending.add(entry_id)
@@ -476,6 +612,8 @@ class Subscription:
         consumer = self.in_flight.pop(entry_id)
         messages = consumer.pending.pop(entry_id)
         consumer.unacked -= messages
+        if consumer.entries_max:
+            self.failed.progressed(consumer)
         self.unacked -= messages
         if self.dispatcher is not None:
             self.dispatcher.has_left(entry_id)
@@ -519,9 +657,10 @@ class Subscription:
         """Positions below `read_id` that are in no other place, that is: delayed."""
         read = self.read_id - 1 - self.cursor.mark_delete
         acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
-        return max(0, read - acked - len(self.in_flight) - len(self.pending))
+        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.failed.resting))
 
     def update_rates(self, seconds: float) -> None:
+        self.failed.roll_window()
         self.rates.update(seconds, self.delivered_messages, self.delivered_bytes)
         for consumer in self.consumers:
             consumer.update_rates(seconds)
@@ -534,12 +673,20 @@ class Subscription:
         assert cursor.mark_delete < self.read_id <= log.confirmed + 1, "read position out of bounds"
         # Not by iterating: pyroaring 1.2 leaks at every iteration of an empty bitmap.
         acked, pending = set(cursor.acked.to_array()), set(self.pending.to_array())
-        in_flight = set(self.in_flight)
+        in_flight, resting = set(self.in_flight), set(self.failed.resting.to_array())
+        assert not resting & (acked | pending | in_flight), "a position that rests in another place"
         assert not acked & pending and not acked & in_flight and not pending & in_flight, "a position in two places"
-        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight), "place out of bounds"
+        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | resting), (
+            "place out of bounds"
+        )
         assert self.delayed == self._unaccounted(), f"{self.delayed} delayed, {self._unaccounted()} unaccounted for"
         assert self.unacked == sum(consumer.unacked for consumer in self.consumers), "unacked counts differ"
         for consumer in self.consumers:
             assert consumer.unacked == sum(consumer.pending.values()), "unacked count of a consumer"
             assert all(self.in_flight.get(entry) is consumer for entry in consumer.pending), "held by two"
         assert len(in_flight) == sum(len(consumer.pending) for consumer in self.consumers), "held by nobody"
+
+
+def _lower(limit: int, other: int) -> int:
+    """The lower of two limits, of which 0 is none."""
+    return min(limit, other) if limit and other else limit or other

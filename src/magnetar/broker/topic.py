@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -58,7 +58,7 @@ class TopicSubscription(Protocol):
 
     def add_consumer(self, consumer: Consumer) -> None: ...
 
-    def remove_consumer(self, consumer: Consumer) -> None: ...
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None: ...
 
     def disconnect_consumers(self) -> None: ...
 
@@ -68,7 +68,13 @@ class TopicSubscription(Protocol):
 
     def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None: ...
 
-    def redeliver(self, consumer: Consumer, entry_ids: Sequence[int] | None, epoch: int | None = None) -> None: ...
+    def redeliver(
+        self,
+        consumer: Consumer,
+        entry_ids: Sequence[int] | None,
+        epoch: int | None = None,
+        indexes: Mapping[int, int] | None = None,
+    ) -> None: ...
 
     def update_rates(self, seconds: float) -> None: ...
 
@@ -163,11 +169,12 @@ class Topic(ABC):
             raise
         return subscription
 
-    def remove_consumer(self, consumer: Consumer) -> None:
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
+        """`vanished`: its connection broke, and it had not said that it would leave."""
         subscription = consumer.subscription
         if subscription is None:
             return
-        subscription.remove_consumer(consumer)
+        subscription.remove_consumer(consumer, vanished=vanished)
         if not subscription.durable and not subscription.consumers:
             self._drop(subscription)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from magnetar.broker import creation
 from magnetar.broker.broker import Broker
 from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.dead_letters import DeadLetterPolicy, policy_from
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.schema import SchemaType
 from magnetar.broker.schemas import admit_consumer
@@ -31,6 +34,9 @@ if TYPE_CHECKING:
 
 _NAME_SIZE_MAX = 1024
 _SIGN = 1 << 63
+_BATCH_INDEX_MAX = (
+    100_000  # more messages than any batch holds: a larger index is nonsense, and would make a huge number
+)
 
 
 def signed(value: int) -> int:
@@ -45,6 +51,8 @@ def on_subscribe(session: Session, command: Command) -> None:
         return
     broker = session.broker
     name = TopicName.parse(request.topic)
+    metadata = {pair.key: pair.value for pair in request.metadata}
+    policy = _dead_letters_of(broker, request, name, metadata)
     _check_subscribe(broker, name, request)
     topic = broker.topic(name, create=request.force_topic_creation)
     schema = schema_of(request)
@@ -57,7 +65,7 @@ def on_subscribe(session: Session, command: Command) -> None:
         request.consumer_name or broker.new_name(),
         SubscriptionType(request.subType),
         priority=request.priority_level,
-        metadata={pair.key: pair.value for pair in request.metadata},
+        metadata=metadata,
         epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
         hash_ranges=[(r.start, r.end) for r in key_shared.hashRanges] if sticky else None,
         allow_out_of_order=key_shared.allowOutOfOrderDelivery,
@@ -67,11 +75,28 @@ def on_subscribe(session: Session, command: Command) -> None:
     )
     session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
     try:
-        topic.subscribe(consumer, _subscribe_request(request))
+        subscription = topic.subscribe(consumer, _subscribe_request(request))
     except MagnetarError:
         del session.consumers[request.consumer_id]
         raise
+    if policy is not None and isinstance(subscription, Subscription):
+        subscription.set_dead_letters(policy, f"consumer {consumer.name}")
     session.reply_success(request.request_id)
+
+
+def _dead_letters_of(
+    broker: Broker, request: pb.CommandSubscribe, name: TopicName, metadata: dict[str, str]
+) -> DeadLetterPolicy | None:
+    policy = policy_from(metadata)
+    if policy is None:
+        return None
+    creation.check_for_letters(broker.catalog, policy.topic_for(name, request.subscription), name)
+    if not (request.durable and name.is_persistent):
+        raise NotAllowed(
+            f"subscription {request.subscription!r} of {name.full} cannot have a dead letter policy:"
+            " it takes a durable subscription of a persistent topic"
+        )
+    return policy
 
 
 def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscribe) -> None:
@@ -155,9 +180,22 @@ def on_redeliver(session: Session, command: Command) -> None:
         return
     ledger_id = handle.topic.ledger_id
     # No ids at all means everything.
-    entry_ids = [m.entryId for m in redeliver.message_ids if m.ledgerId == ledger_id] if redeliver.message_ids else None
+    ours = [m for m in redeliver.message_ids if m.ledgerId == ledger_id]
+    entry_ids = [m.entryId for m in ours] if redeliver.message_ids else None
     epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else None
-    handle.consumer.subscription.redeliver(handle.consumer, entry_ids, epoch)
+    handle.consumer.subscription.redeliver(handle.consumer, entry_ids, epoch, _indexes_of(ours))
+
+
+def _indexes_of(ids: Sequence[pb.MessageIdData]) -> dict[int, int]:
+    """The messages of batches that are named by their index, as bits by entry; an entry named as a whole has none."""
+    indexes: dict[int, int] = {}
+    for message_id in ids:
+        if 0 <= message_id.batch_index < _BATCH_INDEX_MAX:
+            indexes[message_id.entryId] = indexes.get(message_id.entryId, 0) | 1 << message_id.batch_index
+    for message_id in ids:
+        if message_id.batch_index < 0:
+            indexes.pop(message_id.entryId, None)
+    return indexes
 
 
 def on_seek(session: Session, command: Command) -> None:

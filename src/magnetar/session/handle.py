@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.producer import Producer
 from magnetar.broker.topic import Topic
+from magnetar.letters import is_letter_topic
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import MessageEncoder, SendReceiptEncoder
 
@@ -36,7 +37,7 @@ class Address:
 class ProducerHandle:
     """A producer of this connection with what the hot path needs at hand."""
 
-    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "topic")
+    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_letters", "topic")
 
     def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
         self.producer = producer
@@ -44,6 +45,7 @@ class ProducerHandle:
         self.topic = topic
         self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
         self.is_ready = False
+        self.takes_letters = is_letter_topic(topic.name)
 
 
 class ConsumerHandle:

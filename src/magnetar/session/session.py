@@ -15,6 +15,7 @@ from magnetar.broker.producer import Producer
 from magnetar.broker.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
 from magnetar.session.handle import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
+from magnetar.session.letters import may_be_letter, publish_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame, encode_send_receipt
@@ -70,13 +71,13 @@ class Session:
             elif command.type == send_type:
                 send = command.send
                 if send.producer_id != producer_id:
-                    self._publish(handle, publishes)
+                    self.publish(handle, publishes)
                     publishes, handle, producer_id = [], None, send.producer_id
                 sequence_id, messages, is_chunk = send.sequence_id, send.num_messages, send.is_chunk
                 highest_id = send.highest_sequence_id or sequence_id
                 has_transaction = send.HasField("txnid_most_bits")
             else:
-                self._publish(handle, publishes)
+                self.publish(handle, publishes)
                 publishes, handle = [], None
                 if self.state is State.CLOSED:
                     return
@@ -95,21 +96,32 @@ class Session:
                 or (len(blob) > size_max and _is_too_large(blob, size_max))
                 or has_transaction
             ):
-                self._publish(handle, publishes)
+                self.publish(handle, publishes)
                 error = _fault_of(sequence_id, messages, blob, found, has_transaction, size_max)
                 self._say_send_error(handle.producer, sequence_id, error)
                 publishes, handle = [], None
                 continue
-            publishes.append((sequence_id, highest_id, messages, blob, found == MAY_BE_DELAYED, is_chunk))
+            publish = (sequence_id, highest_id, messages, blob, found == MAY_BE_DELAYED, is_chunk)
+            if self.consumers and may_be_letter(handle, blob):
+                self.publish(handle, publishes)
+                publishes = []
+                if publish_letters(self, handle, publish):
+                    continue
+            publishes.append(publish)
         self._last_send = producer_id, sequence_id
-        self._publish(handle, publishes)
+        self.publish(handle, publishes)
         if self._decoder.error is not None and self.state is not State.CLOSED:
             self.fail(str(self._decoder.error))
 
-    def _publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
+    def publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
         if publishes and handle is not None:
             self.pending_publishes += len(publishes)
             handle.topic.publish(handle.producer, publishes)
+
+    def absorb(self, handle: ProducerHandle, sequence_id: int, highest_id: int) -> None:
+        """Answers a publish as if it were stored, because it was before; once that is certain to stay so."""
+        self.pending_publishes += 1
+        self.broker.commits.after(lambda: self.receipts(handle.producer, [(sequence_id, highest_id, -1)]))
 
     def _sender(self, producer_id: int) -> ProducerHandle | None:
         """The producer of a SEND, if it may send."""
@@ -178,10 +190,10 @@ class Session:
         self.reply_error(_NONE, NotAllowed(reason))
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, vanished: bool = False) -> None:
         if self.state is not State.CLOSED:
             self._on_close()
-            self.connection_lost()
+            self.connection_lost(vanished=vanished)
 
     # -- what the broker says (Peer)
 
@@ -280,7 +292,7 @@ class Session:
             self.is_heard = False
             self._ping_is_open = False
         elif self._ping_is_open or self.state is State.START:
-            self.close()
+            self.close(vanished=True)
         else:
             self._ping_is_open = True
             self.write(PING)
@@ -288,8 +300,11 @@ class Session:
     def pong(self) -> None:
         self.write(PONG)
 
-    def connection_lost(self) -> None:
-        """The client is gone: its producers and consumers leave, what they held goes to others."""
+    def connection_lost(self, *, vanished: bool = True) -> None:
+        """The client is gone: its producers and consumers leave, what they held goes to others.
+
+        It `vanished` unless we ended the connection: what its consumers held may be the reason.
+        """
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
@@ -299,7 +314,7 @@ class Session:
         for producer in producers.values():
             producer.topic.producers.remove(producer.producer)
         for consumer in consumers.values():
-            consumer.topic.remove_consumer(consumer.consumer)
+            consumer.topic.remove_consumer(consumer.consumer, vanished=vanished)
 
 
 def _fault_of(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 from typing import Protocol
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """The layout of a data folder that this code reads and writes; a folder with another number is refused."""
 
 

@@ -1,0 +1,71 @@
+"""What is known of one unacknowledged position of a subscription beyond that it is there. Owns its bytes on disk."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Position(msgspec.Struct, array_like=True, omit_defaults=True):
+    """`count` is how often it failed and came back, between `first_ms` and `last_ms`; it rests until `due_ms`.
+
+    `suspicions` is how often a consumer vanished while it held this and others. `open_bytes` are the messages of a
+    batch that are still open, as big-endian bits; empty means all. `index_counts` holds the counts of single messages
+    of a batch, by index, where they differ from `count`. `published` are the letters that its consumer has published
+    for it (DL12), by batch index and topic: they are forgotten with the position, when it is acknowledged.
+    """
+
+    count: int = 0
+    first_ms: int = 0
+    last_ms: int = 0
+    due_ms: int = 0
+    suspicions: int = 0
+    open_bytes: bytes = b""
+    index_counts: dict[int, int] = {}
+    published: list[str] = []
+
+    @property
+    def open_bits(self) -> int | None:
+        """None while every message is open."""
+        return int.from_bytes(self.open_bytes, "big") if self.open_bytes else None
+
+    def set_open_bits(self, bits: int) -> None:
+        self.open_bytes = bits.to_bytes((bits.bit_length() + 7) // 8, "big")
+
+    def count_of(self, index: int) -> int:
+        return self.index_counts.get(index, self.count)
+
+    @property
+    def highest_count(self) -> int:
+        """What a frame says of the entry: the count of its open message that failed most often."""
+        if not self.index_counts:
+            return self.count
+        bits = self.open_bits
+        counts = [count for index, count in self.index_counts.items() if bits is None or bits >> index & 1]
+        return max(counts, default=self.count)
+
+    def publish(self, letter: str) -> None:
+        self.published = [*self.published, letter]
+
+    def suspect(self) -> None:
+        self.suspicions += 1
+
+    def rest(self, due_ms: int) -> None:
+        self.due_ms = due_ms
+
+    def failed(self, now_ms: int, indexes: int | None = None) -> None:
+        """Counts a failure of the whole entry, or of the messages of a batch whose bits are set in `indexes`."""
+        self.first_ms = self.first_ms or now_ms
+        self.last_ms = now_ms
+        if indexes is None:
+            self.count += 1
+            self.index_counts = {index: count + 1 for index, count in self.index_counts.items()}
+            return
+        counts = dict(self.index_counts)
+        for index in range(indexes.bit_length()):
+            if indexes >> index & 1:
+                counts[index] = self.count_of(index) + 1
+        self.index_counts = counts
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode = msgspec.msgpack.Decoder(Position).decode

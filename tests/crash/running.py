@@ -1,0 +1,44 @@
+"""A load in a process of its own, as clients are: it runs until it is told to end, and leaves what it was told."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .killable import KillableBroker
+
+_ROOT = Path(__file__).parent.parent.parent
+
+
+@contextlib.contextmanager
+def load_on(module: str, broker: KillableBroker, folder: Path) -> Iterator[dict[str, Any]]:
+    """The load runs during the block; afterwards the dictionary holds what it was told."""
+    result = folder / "told.json"
+    with (folder / "load.log").open("w") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", f"tests.crash.{module}", broker.service_url, str(result)],
+            cwd=_ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        told: dict[str, Any] = {}
+        try:
+            assert process.stdout is not None and process.stdin is not None
+            assert process.stdout.readline() == "running\n"
+            yield told
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+            told.update(json.loads(result.read_text()))
+        finally:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()

@@ -1,0 +1,260 @@
+"""What becomes of messages that fail, as it should be: counted, given time, suspected, and dead when it is enough.
+
+It follows what consumers give back and who vanishes, and tells the graveyard of every message that has to die. Whether
+the broker did the same is found by the comparison of the models, and by the graveyard.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING
+
+from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.dead_letters import DeadLetterPolicy
+from magnetar.broker.failures import ALONE_PATIENCE_MS
+from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.subscription import Subscription
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+
+from .failure import expect
+from .graveyard import Death, messages_in, whole_message
+from .model import Model, indexes_of
+from .snapshot import Failed, place_of
+
+if TYPE_CHECKING:
+    from .client import Connection
+    from .world import World
+
+Holder = tuple[PersistentTopic, Subscription, Consumer, list[int]]  # a consumer, and the entries it holds
+Leaver = tuple[PersistentTopic, Subscription, Consumer, list[int], bool]  # the same; and whether that is to blame
+Reasons = tuple[str, ...]
+_FAILED, _CRASHED, _GIVEN_UP = ("MaxRedeliveries",), ("ConsumerCrash",), ("Expired", "BacklogEvicted")
+ORDERED = (SubscriptionType.Exclusive, SubscriptionType.Failover)
+
+
+class Fate:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _models(self) -> dict[Subscription, Model]:
+        return self._world.oracle.models
+
+    def give_back(
+        self,
+        redeliver: pb.CommandRedeliverUnacknowledgedMessages,
+        topic: PersistentTopic,
+        subscription: Subscription,
+        model: Model,
+        consumer: Consumer,
+        held: list[int],
+    ) -> None:
+        returned = sorted(held)
+        named: dict[int, list[int]] = {}
+        for message_id in redeliver.message_ids:
+            if message_id.ledgerId == topic.ledger_id:
+                named.setdefault(message_id.entryId, []).append(message_id.batch_index)
+        if redeliver.message_ids:
+            returned = [entry for entry in returned if entry in named]
+        elif subscription.type in ORDERED:
+            if self._policy(subscription, model) is not None:
+                model.given_back = model.given_back or consumer  # judged later, when acks on their way have come
+                return
+            returned = returned[:1]  # those behind the first only waited
+        for entry in returned:
+            indexes = named.get(entry, [-1])
+            bits = None if -1 in indexes else sum(1 << index for index in set(indexes))
+            model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms(), bits)
+        for entry in returned:
+            self._judge(topic, subscription, model, entry, _FAILED)
+
+    def before_pump(self) -> list[Holder]:
+        """Who wants everything again and is not heard yet, with what it holds."""
+        return [
+            (topic, subscription, model.given_back, sorted(model.given_back.pending))
+            for topic in self._world.broker.topics.values()
+            if isinstance(topic, PersistentTopic)
+            for subscription in topic.cursors
+            if (model := self._models().get(subscription)) is not None and model.given_back is not None
+        ]
+
+    def after_pump(self, waiting: list[Holder]) -> None:
+        """Those that were heard now: the first entry that is not acknowledged failed, those behind it only waited."""
+        for topic, subscription, consumer, held in waiting:
+            model = self._models()[subscription]
+            if subscription._given_back is None and consumer in subscription.consumers:
+                model.given_back = None
+                model.in_flight.clear()
+                for entry in held[:1]:
+                    model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms())
+                    self._judge(topic, subscription, model, entry, _FAILED)
+
+    def leaving(self, connection: Connection) -> list[Leaver]:
+        """The consumers of a connection that is about to be lost, and what they hold."""
+        leavers: list[Leaver] = []
+        for handle in connection.session.consumers.values():
+            consumer, topic, subscription = handle.consumer, handle.topic, handle.consumer.subscription
+            if not isinstance(subscription, Subscription) or not isinstance(topic, PersistentTopic):
+                continue
+            if consumer in subscription.consumers:
+                is_blamed = consumer.entries_max == len(consumer.pending) == 1
+                leavers.append((topic, subscription, consumer, sorted(consumer.pending), is_blamed))
+        return leavers
+
+    def vanished(self, leavers: list[Leaver]) -> None:
+        """What a consumer held when its connection broke is suspected; what it held alone is to blame."""
+        gone: set[Subscription] = set()
+        for topic, subscription, consumer, held, is_blamed in leavers:
+            model = self._models().get(subscription)
+            if model is None or not held or self._policy(subscription, model) is None:
+                gone.add(subscription)
+                continue
+            # Where order counts, the first to go may have passed what others held to somebody who stays.
+            if subscription in gone and consumer.type in ORDERED and place_of(subscription) == model.place():
+                continue
+            gone.add(subscription)
+            may_blame = len(held) == 1 and model.company(held[0]) == 1
+            expect(may_blame or not is_blamed, f"one of {held} is to blame for {consumer.name}, and nobody knows which")
+            must_blame = may_blame and held[0] in model.watched
+            expect(is_blamed or not must_blame, f"{held} is not to blame for {consumer.name}, which had nothing else")
+            if is_blamed:
+                model.fail(held[0], self._messages_in(topic, subscription, held[0]), self._world.clock.now_ms())
+                self._judge(topic, subscription, model, held[0], _CRASHED)
+            else:
+                for entry in held:
+                    model.suspect(entry)
+
+    def _policy(self, subscription: Subscription, model: Model) -> DeadLetterPolicy | None:
+        letters = self._world.letters
+        if not subscription.durable or letters is None:
+            return None
+        return model.rules.policy or letters.default
+
+    def give_up(self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int) -> None:
+        """Its time is over, or there is no room for it: all of it that is open is dead, however often it failed."""
+        if model.is_acked(entry):
+            return
+        failed, now_ms = model.failures.get(entry, Failed()), self._world.clock.now_ms()
+        failed = failed._replace(first_ms=failed.first_ms or now_ms, last_ms=failed.last_ms or now_ms)
+        policy = self._policy(subscription, model) or DeadLetterPolicy(1)
+        ledger = self._grave(topic, subscription, policy, entry)
+        expect(ledger is not None, f"{subscription.name} gave up {entry}, and its letter can go nowhere")
+        assert ledger is not None
+        dead = indexes_of(model.open_bits(entry, self._messages_in(topic, subscription, entry)))
+        self._die(topic, subscription, model, entry, dead, failed, ledger, _GIVEN_UP)
+
+    def _messages_in(self, topic: PersistentTopic, subscription: Subscription, entry: int) -> int:
+        stored = self._world.truth.entries.get((topic.ledger_id, entry))
+        is_trimmed = entry < topic.log.first and not subscription.durable  # under a reader, which holds nothing up
+        return 1 if stored is None or is_trimmed else stored.messages
+
+    def _judge(
+        self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int, reasons: Reasons
+    ) -> None:
+        """Says of an entry that failed which of its messages are dead now."""
+        if entry not in model.failures:
+            return
+        policy = self._policy(subscription, model)
+        messages, failed = self._messages_in(topic, subscription, entry), model.failures[entry]
+        open_bits = model.open_bits(entry, messages)
+        limit = policy.max_redeliver_count if policy is not None else 0
+        dead = [index for index in indexes_of(open_bits) if policy is not None and failed.count_of(index) > limit]
+        ledger = self._grave(topic, subscription, policy, entry) if policy is not None and dead else None
+        if ledger is None:
+            model.rest(entry, messages, self._world.clock.now_ms())
+            return
+        self._die(topic, subscription, model, entry, dead, failed, ledger, reasons)
+
+    def _die(
+        self,
+        topic: PersistentTopic,
+        subscription: Subscription,
+        model: Model,
+        entry: int,
+        dead: list[int],
+        failed: Failed,
+        ledger: int,
+        reasons: Reasons,
+    ) -> None:
+        messages = self._messages_in(topic, subscription, entry)
+        open_bits = model.open_bits(entry, messages)
+        worst = max(failed.count_of(index) for index in dead)
+        blob = self._world.truth.entries[topic.ledger_id, entry].blob
+        parts = messages_in(blob)
+        for index in [-1] if parts is None else dead:
+            bits = open_bits if parts is None else 1 << index
+            death = Death(
+                model.id,
+                entry,
+                bits,
+                index,
+                ledger,
+                f"{topic.ledger_id}:{entry}:{topic.name.partition}{f':{index}' if index >= 0 else ''}",
+                topic.name.full,
+                subscription.name,
+                reasons,
+                worst if parts is None else failed.count_of(index),
+                worst,
+                failed.first_ms,
+                failed.last_ms,
+                whole_message(blob) if parts is None else parts[index],
+            )
+            self._world.graveyard.bury(death, self._world.steps.synced)
+            open_bits &= ~bits
+        model.ack_part(entry, open_bits, messages)
+
+    def _grave(
+        self, topic: PersistentTopic, subscription: Subscription, policy: DeadLetterPolicy, entry: int
+    ) -> int | None:
+        """The ledger that a letter goes to; None where it cannot go anywhere, and the message stays."""
+        catalog = self._world.broker.catalog
+        name = TopicName.parse(policy.topic or f"{topic.name.base.full}-{subscription.name}-DLQ")
+        if name.base.full == topic.name.base.full:
+            return None
+        if not policy.topic and topic.name.base.local.endswith("-DLQ"):
+            return None  # no dead letter topic of its own for one that was auto-created
+        partitioned = catalog.partitioned.get(name.full)
+        if partitioned is not None:
+            name = name.with_partition(entry % partitioned.partitions)
+        record = catalog.topics.get(name.full)
+        expect(record is not None, f"{name.full} was not made for the dead letters of {subscription.name}")
+        return None if record is None or record.terminated else record.id
+
+    def check_company(
+        self, subscription: Subscription, model: Model, consumer: Consumer, entry: int, what: str
+    ) -> None:
+        """A suspect has little company, or none; but nobody is held back for ever."""
+        held = [e for e, holder in model.in_flight.items() if holder is consumer and e != entry]
+        company = model.company(entry)
+        if self._world.clock.now_ms() >= subscription.failed._free_until_ms:
+            suspects = [e for e in held if e in model.watched]
+            limit = min([company, *(model.company(e) for e in suspects)])
+            expect(
+                len(held) < limit,
+                f"{what}: {held} beside it, with the suspects {suspects}, at most {limit} are allowed",
+            )
+            if company < inf:
+                model.watched.add(entry)
+
+    def _check_patience(self, subscription: Subscription, model: Model) -> None:
+        now_ms, free_until_ms = self._world.clock.now_ms(), subscription.failed._free_until_ms
+        if now_ms < model.suspected_since_ms and any(model.company(entry) < inf for entry in model.failures):
+            model.suspected_since_ms = now_ms
+        if free_until_ms != model.free_until_ms:
+            waited_ms = now_ms - model.suspected_since_ms
+            expect(
+                waited_ms >= ALONE_PATIENCE_MS,
+                f"{subscription.name} has no patience with suspects after {waited_ms} ms",
+            )
+            model.free_until_ms = free_until_ms
+            model.watched.clear()
+        model.watched &= model.in_flight.keys()
+
+    def look(self, subscription: Subscription, model: Model, what: str) -> None:
+        """After every step."""
+        self._check_patience(subscription, model)
+        if model.given_back is not None and subscription._given_back is None:
+            expect(
+                not model.given_back.pending, f"{what}: {model.given_back.name} is not heard, it gave everything back"
+            )
+            model.given_back = None

@@ -1,0 +1,124 @@
+"""One subscription as it should be: what is acknowledged, what failed how often, and what is in flight.
+
+Knows the rules by which a message fails, rests and is suspected. Who fails, and what comes of it, is told from outside.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from magnetar.broker.consumer import Consumer
+from magnetar.broker.failures import FEW, SUSPICIONS_UNTIL_ALONE, SUSPICIONS_UNTIL_FEW
+
+from .snapshot import Failed, Place
+
+
+class Model:
+    """One subscription as it should be."""
+
+    def __init__(self, place: Place) -> None:
+        self.id = place.id
+        self.mark = place.mark
+        self.acked = set(place.acked)
+        self.partial = dict(place.partial)
+        self.failures = dict(place.failures)
+        self.rules = place.rules
+        self.given_back: Consumer | None = None  # it wants everything again, and is not heard yet
+        self.watched: set[int] = set()  # suspects in flight that limit what is given beside them
+        self.suspected_since_ms: float = inf
+        self.free_until_ms = 0
+        self.in_flight: dict[int, Consumer] = {}
+        self.delivered: set[int] = set()  # since the last look
+        self.end_was_said = False
+
+    def is_acked(self, entry: int) -> bool:
+        return entry <= self.mark or entry in self.acked
+
+    def ack(self, entry: int) -> None:
+        if not self.is_acked(entry):
+            self.acked.add(entry)
+            self.partial.pop(entry, None)
+            self.failures.pop(entry, None)
+            self._normalize()
+
+    def ack_part(self, entry: int, open_bits: int, messages: int) -> None:
+        everything = (1 << messages) - 1
+        still_open = self.partial.get(entry, everything) & open_bits & everything
+        if not still_open:
+            self.ack(entry)
+        elif still_open != everything and not self.is_acked(entry):
+            self.partial[entry] = still_open
+
+    def ack_up_to(self, entry: int) -> None:
+        if entry > self.mark:
+            self.mark = entry
+            self.acked = {e for e in self.acked if e > entry}
+            self.partial = {e: bits for e, bits in self.partial.items() if e > entry}
+            self.failures = {e: failed for e, failed in self.failures.items() if e > entry}
+            self._normalize()
+
+    def reset(self, mark: int) -> None:
+        self.mark = mark
+        self.end_was_said = False
+        self.acked.clear()
+        self.partial.clear()
+        self.failures.clear()
+
+    def _normalize(self) -> None:
+        while self.mark + 1 in self.acked:
+            self.mark += 1
+            self.acked.remove(self.mark)
+
+    def first_open(self) -> int:
+        """The first position that is neither acknowledged nor in flight."""
+        entry = self.mark + 1
+        while entry in self.acked or entry in self.in_flight:
+            entry += 1
+        return entry
+
+    def place(self) -> Place:
+        return Place(self.id, self.mark, frozenset(self.acked), self.partial, self.failures, self.rules)
+
+    def open_bits(self, entry: int, messages: int) -> int:
+        return self.partial.get(entry, (1 << messages) - 1)
+
+    def count(self, entry: int, messages: int) -> int:
+        """What a frame says: the count of the open message that failed most often."""
+        failed = self.failures.get(entry, Failed())
+        return max(failed.count_of(index) for index in indexes_of(self.open_bits(entry, messages)))
+
+    def fail(self, entry: int, messages: int, now_ms: int, named: int | None = None) -> None:
+        """It failed as a whole, or those of its open messages whose bits are set in `named`."""
+        failed = self.failures.get(entry, Failed())
+        if named is None:
+            count, indexes = failed.count + 1, {index: count + 1 for index, count in failed.indexes.items()}
+        else:
+            named &= self.open_bits(entry, messages)
+            if not named:
+                return
+            count, indexes = failed.count, dict(failed.indexes)
+            indexes |= {index: failed.count_of(index) + 1 for index in indexes_of(named)}
+        self.failures[entry] = failed._replace(
+            count=count, indexes=indexes, first_ms=failed.first_ms or now_ms, last_ms=now_ms
+        )
+
+    def suspect(self, entry: int) -> None:
+        failed = self.failures.get(entry, Failed())
+        self.failures[entry] = failed._replace(suspicions=failed.suspicions + 1)
+
+    def rest(self, entry: int, messages: int, now_ms: int) -> None:
+        steps, count = self.rules.backoff_ms, self.count(entry, messages)
+        delay_ms = steps[min(count, len(steps)) - 1] if steps and count else 0
+        if delay_ms:
+            self.failures[entry] = self.failures.get(entry, Failed())._replace(due_ms=now_ms + delay_ms)
+
+    def company(self, entry: int) -> float:
+        """How many entries a consumer may hold when this is one of them: suspects have few or none beside them."""
+        suspicions = self.failures.get(entry, Failed()).suspicions
+        if suspicions >= SUSPICIONS_UNTIL_ALONE:
+            return 1
+        return FEW if suspicions >= SUSPICIONS_UNTIL_FEW else inf
+
+
+def indexes_of(bits: int) -> list[int]:
+    return [index for index in range(bits.bit_length()) if bits >> index & 1]
