@@ -56,6 +56,13 @@ VALUES: dict[str, list[Any]] = {
     "schema_validation_enforced": [True],
     "allow_auto_update_schema": [True, False],
     "replication_clusters": [["standalone"]],
+    "dead_letters": [
+        {"maxRedeliverCount": 1},
+        {"maxRedeliverCount": 2**31 - 1, "deadLetterTopic": "persistent://public/default/dead"},
+        {"maxRedeliverCount": 3, "initialSubscriptionName": "inspection"},
+    ],
+    "letters_for_expired": [True, False],
+    "letters_for_evicted": [True, False],
 }
 
 ROWS = [

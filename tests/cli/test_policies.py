@@ -123,6 +123,20 @@ CASES: list[tuple[str, str, str | None, str | None, object]] = [
         "subscribeRate",
         {"subscribeThrottlingRatePerConsumer": 5, "ratePeriodInSecond": 30},
     ),
+    ("dead-letter-policy", "-m 3", "deadLetterPolicy", None, {"maxRedeliverCount": 3}),
+    (
+        "dead-letter-policy",
+        "-m 3 -t public/default/dead -i inspection",
+        "deadLetterPolicy",
+        None,
+        {
+            "maxRedeliverCount": 3,
+            "deadLetterTopic": "persistent://public/default/dead",
+            "initialSubscriptionName": "inspection",
+        },
+    ),
+    ("dead-letter-expired", "--enable", "deadLetterExpired", None, True),
+    ("dead-letter-evicted", "--disable", "deadLetterEvicted", None, False),
 ]
 
 PUT_POLICIES = {"schema-compatibility-strategy"}

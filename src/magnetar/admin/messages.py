@@ -165,7 +165,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f]")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def _time(time_ms: int) -> str | None:
+def shown_time(time_ms: int) -> str | None:
     try:
         time = _EPOCH + timedelta(milliseconds=time_ms)
     except OverflowError:
@@ -188,9 +188,9 @@ def _signed(value: int) -> str:
 
 # Field of the metadata, header, how the value is shown.
 _FIELDS: tuple[tuple[str, str, Callable[[Any], str | None]], ...] = (
-    ("publish_time", "X-Pulsar-publish-time", _time),
-    ("event_time", "X-Pulsar-event-time", _time),
-    ("deliver_at_time", "X-Pulsar-deliver-at-time", _time),
+    ("publish_time", "X-Pulsar-publish-time", shown_time),
+    ("event_time", "X-Pulsar-event-time", shown_time),
+    ("deliver_at_time", "X-Pulsar-deliver-at-time", shown_time),
     ("num_messages_in_batch", "X-Pulsar-num-batch-message", str),
     ("null_value", "X-Pulsar-null-value", _flag),
     ("producer_name", "X-Pulsar-producer-name", str),

@@ -8,7 +8,7 @@ not opened.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse, StreamingResponse
@@ -18,6 +18,7 @@ from magnetar.admin.call import Call
 from magnetar.admin.turn import Turns
 from magnetar.broker.broker import Broker
 from magnetar.broker.consumer import Consumer
+from magnetar.broker.letter import Reason
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
@@ -37,6 +38,7 @@ Value = float | None  # None where the thing has no such number
 class Family:
     """One metric, and how it is read from each kind of thing that has it.
 
+    `by_reason` is in the place of `subscription` where it has one number for each reason, which is a label then.
     `is_summed` says that it stands for a namespace too where topics are not exposed, as the sum over its topics;
     `broker_name` is what the sum over all topics is called.
     """
@@ -44,6 +46,7 @@ class Family:
     name: str
     topic: Callable[[Topic], Value] | None = None
     subscription: Callable[[TopicSubscription], Value] | None = None
+    by_reason: Callable[[Subscription], Mapping[Reason, int]] | None = None
     consumer: Callable[[Consumer], float] | None = None
     producer: Callable[[Producer], float] | None = None
     is_summed: bool = False
@@ -56,7 +59,7 @@ class Family:
         """What has this number of its own, for the reference."""
         readers = {
             "topic": self.topic,
-            "subscription": self.subscription,
+            "subscription": self.subscription or self.by_reason,
             "consumer": self.consumer,
             "producer": self.producer,
         }
@@ -196,6 +199,15 @@ FAMILIES: tuple[Family, ...] = (
     Family("pulsar_subscription_msg_throughput_out", subscription=lambda one: _rate_out(one, 1)),
     Family("pulsar_subscription_msg_rate_redeliver", subscription=lambda one: _rate_out(one, 2)),
     Family("pulsar_subscription_total_msg_expired", subscription=_kept(lambda one: one.expired_messages)),
+    Family(
+        "magnetar_subscription_redelivered_total",
+        subscription=_kept(lambda one: one.redelivered_messages),
+        is_summed=True,
+    ),
+    Family("magnetar_subscription_dead_lettered_total", by_reason=lambda one: one.failed.dead, is_summed=True),
+    Family("magnetar_subscription_suspects", subscription=_kept(lambda one: len(one.cursor.suspects)), is_summed=True),
+    Family("magnetar_subscription_resting", subscription=_kept(lambda one: one.resting), is_summed=True),
+    Family("magnetar_subscription_paused", subscription=_kept(lambda one: int(bool(one.record.paused)))),
     Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
     Family(
         "pulsar_out_messages_total",
@@ -327,7 +339,8 @@ class _Shown:
         topics = settings.exposeTopicLevelMetricsInPrometheus
         consumers = topics and settings.exposeConsumerLevelMetricsInPrometheus and family.consumer is not None
         producers = topics and settings.exposeProducerLevelMetricsInPrometheus and family.producer is not None
-        whole = topics and (family.topic is not None or family.subscription is not None)
+        readers = (family.topic, family.subscription, family.by_reason)
+        whole = topics and any(reader is not None for reader in readers)
         return cls(topics, consumers, producers, whole or consumers or producers)
 
 
@@ -339,17 +352,26 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
         total = value
         if shown.topics:
             text = f"{name}{{{labels}}} {value}\n"
-    if family.subscription is not None or shown.consumers:
+    if family.subscription is not None or family.by_reason is not None or shown.consumers:
         for subscription in topic.subscriptions.values():
             own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""
             if family.subscription is not None and (value := family.subscription(subscription)) is not None:
                 total += value if family.topic is None else 0
                 text += f"{name}{{{own}}} {value}\n" if shown.topics else ""
+            if family.by_reason is not None and isinstance(subscription, Subscription):
+                numbers = family.by_reason(subscription)
+                total += sum(numbers.values())
+                text += _reason_lines(name, own, numbers) if shown.topics else ""
             if shown.consumers:
                 text += _consumer_lines(family, subscription.consumers, own)
     if shown.producers:
         text += _producer_lines(family, topic.producers.by_name.values(), labels)
     return text, total
+
+
+def _reason_lines(name: str, labels: str, numbers: Mapping[Reason, int]) -> str:
+    """Of those reasons that there were."""
+    return "".join([f'{name}{{{labels},reason="{reason}"}} {number}\n' for reason, number in numbers.items()])
 
 
 def _consumer_lines(family: Family, consumers: Iterable[Consumer], labels: str) -> str:

@@ -89,7 +89,7 @@ def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
         for subscription in durable:
             if subscription.name not in topic.subscriptions:
                 record = subscription.record
-                topic.create_subscription(
+                created = topic.create_subscription(
                     SubscribeRequest(
                         subscription.name,
                         from_earliest=True,
@@ -97,6 +97,8 @@ def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
                         replicated=record.replicated,
                     )
                 )
+                kept = {"id": created.record.id, "properties": created.record.properties}
+                topic.save_subscription(created, msgspec.structs.replace(record, **kept))
 
 
 def create_missed(call: Call) -> None:

@@ -27,6 +27,7 @@ from magnetar.errors import (
     TenantNotFound,
     TopicNotFound,
 )
+from magnetar.names import TopicName
 
 PARTITIONS_MAX = 10_000
 """Where maxNumPartitionsPerPartitionedTopic sets no limit: partitions are made in one transaction, in memory."""
@@ -188,6 +189,17 @@ def _check_clusters(place: Place, clusters: list[str]) -> None:
             )
     if own not in clusters:
         raise NotAllowed(f"replication clusters {', '.join(clusters)} leave out {own}, the cluster of this broker")
+
+
+def check_dead_letters(place: Place, dead_letters: pj.DeadLetters) -> None:
+    """The topic may be made later, but not its namespace: whoever names a missing one has misspelt it."""
+    topic = dead_letters.kept().topic
+    if not topic:
+        return
+    try:
+        place.broker.catalog.check_namespace(TopicName.parse(topic))
+    except (TenantNotFound, NamespaceNotFound) as error:
+        raise NotAllowed(f"deadLetterTopic {topic}: {error}") from error
 
 
 def _not_negative(at_namespace: str, at_topic: str) -> Callable[[Place, int], None]:
@@ -507,6 +519,30 @@ POLICIES: tuple[Policy, ...] = (
         kept=lambda clusters: list(dict.fromkeys(clusters)),
         unset=IN_FORCE,
         answers_setting=EMPTY,
+    ),
+    Policy(
+        title="dead letters of subscriptions that have no policy of their own",
+        field="dead_letters",
+        shape=pj.DeadLetters,
+        namespace="deadLetterPolicy",
+        in_object="deadLetterPolicy",
+        check=check_dead_letters,
+        kept=pj.DeadLetters.kept,
+        shown=pj.DeadLetters.of,
+    ),
+    Policy(
+        title="whether a message whose time to live is over becomes a dead letter",
+        field="letters_for_expired",
+        shape=bool,
+        namespace="deadLetterExpired",
+        in_object="deadLetterExpired",
+    ),
+    Policy(
+        title="whether a message that a backlog quota evicts becomes a dead letter",
+        field="letters_for_evicted",
+        shape=bool,
+        namespace="deadLetterEvicted",
+        in_object="deadLetterEvicted",
     ),
 )
 

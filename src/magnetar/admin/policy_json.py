@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from magnetar.admin.call import SUBSCRIPTION_NAME_BYTES_MAX
 from magnetar.admin.refusal import BadRequest
+from magnetar.broker.dead_letters import COUNT_MAX, DeadLetterPolicy
 from magnetar.broker.policies import (
     AutoTopicCreation,
     BacklogQuota,
@@ -20,7 +22,8 @@ from magnetar.broker.policies import (
     Retention,
 )
 from magnetar.config import SchemaStrategy
-from magnetar.errors import NotAllowed
+from magnetar.errors import InvalidName, NotAllowed
+from magnetar.names import TopicName
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
@@ -178,6 +181,39 @@ class DelayedDeliveryPolicies(msgspec.Struct, rename="camel", forbid_unknown_fie
     @classmethod
     def of(cls, delivery: DelayedDelivery) -> DelayedDeliveryPolicies:
         return cls(delivery.tick_ms, delivery.active, delivery.max_ms)
+
+
+class DeadLetters(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """A policy of dead letters; the default of `dead_letter_topic` is `{topic}-{subscription}-DLQ`."""
+
+    max_redeliver_count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
+    dead_letter_topic: str | None = None
+    initial_subscription_name: str | None = None
+
+    def kept(self) -> DeadLetterPolicy:
+        topic, subscription = self.dead_letter_topic or "", self.initial_subscription_name or ""
+        if topic:
+            topic = _dead_letter_topic(topic).full
+        size = len(subscription.encode())
+        if size > SUBSCRIPTION_NAME_BYTES_MAX:
+            raise InvalidName(
+                f"initialSubscriptionName of {size} bytes exceeds the limit of {SUBSCRIPTION_NAME_BYTES_MAX}"
+            )
+        return DeadLetterPolicy(self.max_redeliver_count, topic, subscription)
+
+    @classmethod
+    def of(cls, policy: DeadLetterPolicy) -> DeadLetters:
+        return cls(policy.max_redeliver_count, policy.topic or None, policy.initial_subscription or None)
+
+
+def _dead_letter_topic(text: str) -> TopicName:
+    try:
+        name = TopicName.parse(text)
+    except InvalidName as error:
+        raise InvalidName(f"deadLetterTopic: {error}") from error
+    if not name.is_persistent:
+        raise NotAllowed(f"deadLetterTopic {name.full} is not persistent: dead letters would be lost there")
+    return name
 
 
 def kept_strategy(strategy: str) -> str | None:

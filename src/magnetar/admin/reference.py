@@ -22,6 +22,8 @@ The broker answers Apache Pulsar's admin REST interface, version 2, on its HTTP 
   it. 412: the value or the name is not allowed. A refused request changes nothing.
 - What Apache Pulsar has and this broker has not is answered with 501 and the reason; those paths are
   [listed below](#not-supported). A field of a body that would not be obeyed is refused in the same way.
+- Apache Pulsar has nothing like `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`,
+  `redeliveryBackoff`, `circuitBreaker`, `pause` and `resume`: these are ours, and so are the metrics `magnetar_*`.
 - A body has at most 1 MiB.
 """
 
@@ -30,7 +32,8 @@ Numbers of topics have the labels `cluster`, `namespace` and `topic`; those of s
 consumers also `consumer_name` and `consumer_id`, of producers `producer_name` and `producer_id`. Topics, consumers and
 producers are shown as `exposeTopicLevelMetricsInPrometheus`, `exposeConsumerLevelMetricsInPrometheus` and
 `exposeProducerLevelMetricsInPrometheus` say. Where topics are left out, some metrics stand for each namespace, as the
-sum. A topic that nobody has used since the start is counted in `pulsar_topics_count`, and has no numbers of its own.
+sum. `magnetar_subscription_dead_lettered_total` has the label `reason` too, for those reasons that there were. A topic
+that nobody has used since the start is counted in `pulsar_topics_count`, and has no numbers of its own.
 """
 
 _POLICIES = """
@@ -56,6 +59,7 @@ _HEADINGS = (
     ("/admin/v2/namespaces", "Namespaces"),
     ("/admin/v2/{domain}/{tenant}/{namespace}/{topic}/subscription", "Subscriptions"),
     ("/admin/v2/{domain}/{tenant}/{namespace}/{topic}/all_subscription", "Subscriptions"),
+    ("/admin/v2/{domain}/{tenant}/{namespace}/{topic}/deadLetters", "Dead letters"),
     ("/admin/v2/{domain}", "Topics"),
     ("/admin/v2/persistent", "Topics"),
     ("/admin/v2/non-persistent", "Topics"),

@@ -1,6 +1,7 @@
-"""The route table: every path this broker serves over HTTP, and who answers it. Pulsar's own paths.
+"""The route table: every path this broker serves over HTTP, and who answers it.
 
-The first row that fits both the method and the path wins. {domain} is persistent or non-persistent.
+They are Pulsar's own paths, and ours for dead letters. The first row that fits both the method and the path wins.
+{domain} is persistent or non-persistent.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from magnetar.admin import (
     backlog,
     brokers,
     clusters,
+    dead_letters,
+    letters,
     lookup,
     messages,
     metrics,
@@ -154,6 +157,21 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _SUBSCRIPTION + "/properties", subscriptions.set_properties, changes=True),
     Route("GET", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.get_replicated),
     Route("POST", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.set_replicated, changes=True),
+    #
+    Route("GET", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.get_policy),
+    Route("POST", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.set_policy, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.remove_policy, changes=True),
+    Route("GET", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.get_backoff),
+    Route("POST", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.set_backoff, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.remove_backoff, changes=True),
+    Route("GET", _SUBSCRIPTION + "/circuitBreaker", dead_letters.get_breaker),
+    Route("POST", _SUBSCRIPTION + "/circuitBreaker", dead_letters.set_breaker, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/circuitBreaker", dead_letters.remove_breaker, changes=True),
+    Route("POST", _SUBSCRIPTION + "/pause", dead_letters.pause, changes=True),
+    Route("POST", _SUBSCRIPTION + "/resume", dead_letters.resume, changes=True),
+    Route("GET", _TOPIC + "/deadLetters", letters.list_letters),
+    Route("GET", _TOPIC + "/deadLetters/stats", letters.get_stats),
+    Route("GET", _TOPIC + "/deadLetters/{messageId}", letters.get),
     #
     Route("POST", _SUBSCRIPTION + "/skip/{numMessages}", backlog.skip, changes=True),
     Route("POST", _SUBSCRIPTION + "/skip_all", backlog.skip_all, changes=True),

@@ -61,6 +61,16 @@ class ConsumerStats(msgspec.Struct, rename="camel", kw_only=True):
     metadata: dict[str, str]
 
 
+class PolicyInForce(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A policy of dead letters. `source` says where it comes from, `differs` names partitions that have another one."""
+
+    max_redeliver_count: int
+    dead_letter_topic: str
+    initial_subscription_name: str | None = None
+    source: str = ""
+    differs: list[str] = []
+
+
 class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     type: str
     durable: bool
@@ -87,6 +97,13 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     consumers: list[ConsumerStats] = []
     consumers_after_mark_delete_position: dict[str, str] = {}  # how Key_Shared kept its order before 4.0
     subscription_properties: dict[str, str] = {}
+    msg_redeliver_counter: int = 0
+    dead_letter_policy: PolicyInForce | UnsetType = UNSET
+    dead_letter_problem: str | UnsetType = UNSET  # why the last message that should be a dead letter is not
+    dead_lettered: dict[str, int] = {}  # by reason
+    suspects: int = 0  # entries that were held by a consumer that vanished
+    resting: int = 0  # failed entries whose back-off is not over
+    paused_reason: str | UnsetType = UNSET
 
 
 class CompactionStats(msgspec.Struct, rename="camel"):
@@ -275,6 +292,30 @@ def _add_backlog(
     stats.non_contiguous_deleted_messages_ranges = subscription.cursor.acked_range_count
     if isinstance(subscription.dispatcher, SingleActive) and subscription.dispatcher.active is not None:
         stats.active_consumer_name = subscription.dispatcher.active.name
+    _add_failures(stats, topic, subscription)
+
+
+def _add_failures(stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription) -> None:
+    failed = subscription.failed
+    stats.msg_redeliver_counter = subscription.redelivered_messages
+    stats.dead_letter_policy = policy_in_force(topic, subscription) or UNSET
+    stats.dead_letter_problem = failed.problem or UNSET
+    stats.dead_lettered = {reason.value: count for reason, count in failed.dead.items()}
+    stats.suspects = len(subscription.cursor.suspects)
+    stats.resting = subscription.resting
+    stats.paused_reason = subscription.record.paused or UNSET
+
+
+def policy_in_force(topic: PersistentTopic, subscription: Subscription) -> PolicyInForce | None:
+    policy, record = subscription.failed.policy, subscription.record
+    if policy is None:
+        return None
+    return PolicyInForce(
+        max_redeliver_count=policy.max_redeliver_count,
+        dead_letter_topic=policy.topic_for(topic.name, subscription.name).full,
+        initial_subscription_name=policy.initial_subscription or None,
+        source=f"subscription: {record.dead_letters_from}" if record.dead_letters is not None else "namespace",
+    )
 
 
 def _consumer_stats(consumer: Consumer) -> ConsumerStats:
@@ -324,6 +365,7 @@ def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_p
 
 
 _NOT_ADDED = frozenset({"topic_epoch"})
+_THE_FIRST = frozenset({"dead_letter_policy", "dead_letter_problem", "paused_reason"})  # that says anything
 _LARGEST = frozenset({"last_publish_time_stamp", "last_consumed_flow_timestamp", "oldest_backlog_message_age_seconds"})
 _SMALLEST = frozenset(
     {
@@ -350,5 +392,9 @@ def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
             setattr(total, name, ours or theirs)
         elif name not in _NOT_ADDED and isinstance(theirs, int | float | list):
             setattr(total, name, ours + theirs)
+        elif name in _THE_FIRST and ours is UNSET:
+            setattr(total, name, theirs)
+        elif name == "dead_lettered":
+            setattr(total, name, {reason: ours.get(reason, 0) + theirs.get(reason, 0) for reason in ours | theirs})
         elif name in ("type", "deduplication_status") and theirs not in ("None", "Disabled"):
             setattr(total, name, theirs)

@@ -91,7 +91,7 @@ def standalone(
     return _standalone.start(options)
 
 
-NOUNS = ("tenants", "clusters", "namespaces", "topics", "subscriptions", "schemas", "messages", "doctor")
+NOUNS = ("tenants", "clusters", "namespaces", "topics", "subscriptions", "schemas", "messages", "deadletters", "doctor")
 _added: set[str] = set()
 
 

@@ -65,7 +65,7 @@ def publish(
     payloads = _payloads(values, file)
 
     def published() -> Iterator[dict[str, object]]:
-        with _client(rest, service_url) as client, client.producer(topic.full) as producer:
+        with client_of(rest, service_url) as client, client.producer(topic.full) as producer:
             for payload in payloads:
                 message_id = producer.send(
                     payload,
@@ -117,7 +117,7 @@ def _first(messages: Iterator[dict[str, object]], count: int) -> Iterator[dict[s
 def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -> Iterator[dict[str, object]]:
     from magnetar.client import EARLIEST
 
-    with _client(rest, service_url) as client, client.reader(topic.full, EARLIEST, queue_size=count) as reader:
+    with client_of(rest, service_url) as client, client.reader(topic.full, EARLIEST, queue_size=count) as reader:
         for _ in range(count):
             if not reader.has_next():
                 return
@@ -141,7 +141,7 @@ def tail(
 
     def followed() -> Iterator[dict[str, object]]:
         start = EARLIEST if from_start else LATEST
-        with _client(rest, service_url) as client, client.reader(topic.full, start) as reader:
+        with client_of(rest, service_url) as client, client.reader(topic.full, start) as reader:
             seen = 0
             while count is None or seen < count:
                 try:
@@ -163,7 +163,7 @@ def _read(reader: Reader) -> dict[str, object]:
         return {"id": str(error.message_id), "topic": error.topic, "value": None, "error": str(error)}
 
 
-def _client(rest: Rest, service_url: str | None) -> Client:
+def client_of(rest: Rest, service_url: str | None) -> Client:
     """By default the broker is found by the HTTP address: its lookup says where the topic is served."""
     from magnetar.client import Client
     from magnetar.client.errors import InvalidArgument

@@ -50,11 +50,11 @@ def described(message: Message) -> dict[str, object]:
     if message.properties:
         fields["properties"] = message.properties
     if message.publish_time_ms:
-        fields["publishTime"] = _iso(message.publish_time_ms)
+        fields["publishTime"] = shown_time(message.publish_time_ms)
     if message.event_time_ms:
-        fields["eventTime"] = _iso(message.event_time_ms)
+        fields["eventTime"] = shown_time(message.event_time_ms)
     if message.deliver_at_ms:
-        fields["deliverAt"] = _iso(message.deliver_at_ms)
+        fields["deliverAt"] = shown_time(message.deliver_at_ms)
     if message.producer_name:
         fields["producer"] = message.producer_name
     if message.replicated_from:
@@ -82,7 +82,7 @@ def shown_message(message: dict[str, object]) -> str:
         value = f"base64:{message['valueBase64']}"
     else:
         value = "(no value)" if message["value"] is None else str(message["value"])
-    return f"{message['id']}  [{', '.join(_printable(remark) for remark in remarks)}]  {_printable(value)}"
+    return f"{message['id']}  [{', '.join(printable(remark) for remark in remarks)}]  {printable(value)}"
 
 
 def _text(value: bytes) -> str | None:
@@ -92,12 +92,12 @@ def _text(value: bytes) -> str | None:
         return None
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """On one line, and without control characters, which could do anything to a terminal."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 
-def _iso(time_ms: int) -> str:
+def shown_time(time_ms: int) -> str:
     try:
         moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):

@@ -28,6 +28,7 @@ from magnetar.cli.argument import (
     whole,
     words_of,
 )
+from magnetar.cli.failing import DeadLetterTopic, InitialSubscription, MaxRedeliverCount, policy_body
 from magnetar.cli.noun import Noun
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.rest import Query, Rest
@@ -317,6 +318,14 @@ def _clusters(
     return Setting(names_in(clusters))
 
 
+def _dead_letters(
+    max_redeliver_count: MaxRedeliverCount,
+    dead_letter_topic: DeadLetterTopic = None,
+    initial_subscription_name: InitialSubscription = None,
+) -> Setting:
+    return Setting(policy_body(max_redeliver_count, dead_letter_topic, initial_subscription_name))
+
+
 def _publish_rate(message_rate: MessageRate = -1, byte_rate: ByteRate = None) -> Setting:
     return Setting({"publishThrottlingRateInMsg": message_rate, "publishThrottlingRateInByte": _or(byte_rate, -1)})
 
@@ -549,6 +558,24 @@ POLICIES: tuple[Policy, ...] = (
         "subscriptionDispatchRate",
     ),
     Policy("subscribe-rate", "how often a consumer may subscribe", _subscribe_rate, "subscribeRate", "subscribeRate"),
+    Policy(
+        "dead-letter-policy",
+        "when messages of subscriptions without a policy of their own become dead letters",
+        _dead_letters,
+        "deadLetterPolicy",
+    ),
+    Policy(
+        "dead-letter-expired",
+        "whether a message whose time to live is over becomes a dead letter",
+        _flag,
+        "deadLetterExpired",
+    ),
+    Policy(
+        "dead-letter-evicted",
+        "whether a message that a backlog quota evicts becomes a dead letter",
+        _flag,
+        "deadLetterEvicted",
+    ),
 )
 
 

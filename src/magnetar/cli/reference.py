@@ -32,6 +32,8 @@ API v2 and binary protocol. The words are those of `pulsar-admin`.
 - A TOPIC is `orders` (in `public/default`), `acme/shop/orders` or `persistent://acme/shop/orders`.
 - A TIME is `90s`, `5m`, `3h`, `2d`, `1w` or `1y`, and seconds without a letter. A SIZE is `4096`, `100K`, `10M`, `16G`
   or `2T`. A POSITION is `earliest`, `latest` or `ledger:entry`.
+- What is set about dead letters, redelivery back-off, circuit breakers and pausing is for our broker alone;
+  `deadletters` also reads those of Apache Pulsar, by the binary protocol.
 - The exit code is 0, or 1 when the broker refused or cannot be reached (stderr says why in one line), or 2 when the
   command was written wrongly.
 

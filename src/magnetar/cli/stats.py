@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from magnetar.cli.answer import Page, Record, Table, shown_bytes
+from magnetar.cli.answer import Done, Page, Record, Table, shown_bytes
+from magnetar.cli.peek import printable
 
 
 def stats_page(name: str, value: dict[str, Any]) -> Page:
-    parts: list[Record | Table] = [Record(value, title=name, fields=_summary(value))]
+    parts: list[Done | Record | Table] = [Record(value, title=name, fields=_summary(value))]
     if value.get("subscriptions"):
         parts.append(subscriptions_table(value))
+        parts.extend(_troubles(value["subscriptions"]))
     if value.get("publishers"):
         parts.append(_publishers(value["publishers"]))
     if value.get("partitions"):
@@ -35,6 +37,17 @@ def subscriptions_table(value: dict[str, Any]) -> Table:
     ]
     columns = ("SUBSCRIPTION", "TYPE", "BACKLOG", "UNACKED", "DELAYED", "CONSUMERS", "MSG/S", "DURABLE")
     return Table(value["subscriptions"], columns, rows)
+
+
+def _troubles(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
+    """What somebody has to do something about."""
+    told = {"pausedReason": "is paused", "deadLetterProblem": "cannot write a dead letter"}
+    return [
+        Done(f"{printable(name)} {what}: {printable(str(one[field]))}")
+        for name, one in sorted(subscriptions.items())
+        for field, what in told.items()
+        if one.get(field)
+    ]
 
 
 def _summary(value: dict[str, Any]) -> dict[str, object]:

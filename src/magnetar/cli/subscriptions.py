@@ -20,6 +20,7 @@ from magnetar.cli.argument import (
     properties_of,
     whole,
 )
+from magnetar.cli.failing import add_failing_commands
 from magnetar.cli.noun import Noun
 from magnetar.cli.path import is_partitioned, topic_path
 from magnetar.cli.peek import peeked_messages, shown_message
@@ -219,6 +220,9 @@ def update_properties(
         raise typer.BadParameter("give either --property key=value or --clear")
     rest.put(*_path(topic, subscription, "properties"), body=properties_of(properties))
     return Done(f"updated the properties of {subscription}")
+
+
+add_failing_commands(noun)
 
 
 def _exactly_one(options: dict[str, object]) -> None:
