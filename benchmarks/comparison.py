@@ -1,7 +1,7 @@
 """The command behind `make bench`: which rows, how often, in which order, and the table at the end.
 
 Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
-rows of both are in `measurement`, those of Magnetar alone in `scale` and `administration`.
+rows of both are in `measurement`, those of Magnetar alone in `scale`, `administration` and `redelivery`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,21 @@ from types import FrameType
 import measurement
 import scale
 from administration import administration
-from contestant import ApachePulsar, Contestant, Magnetar, StartFailed
+from contestant import ApachePulsar, Contestant, Magnetar, RequestFailed, StartFailed
+from dead_letters import LettersFailed
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
 from perf import Perf
+from redelivery import letters_by_broker, redelivery
 from scale import ScaleFailed
 from table import as_data, as_page, compare, render
 
-OURS_ONLY = {**scale.OURS_ONLY, "admin": administration}
+OURS_ONLY = {
+    **scale.OURS_ONLY,
+    "admin": administration,
+    "dead-letters-by-broker": letters_by_broker,
+    "redelivery": redelivery,
+}
 COMPARED = ("start", *ON_A_RUNNING_BROKER)
 ROWS = (*COMPARED, *OURS_ONLY)
 
@@ -185,7 +192,7 @@ class Comparison:
                 continue
             try:
                 values = OURS_ONLY[row](magnetar, self.scale, _say)
-            except (ScaleFailed, OSError) as error:
+            except (ScaleFailed, LettersFailed, RequestFailed, OSError) as error:
                 self.failures.append(f"{magnetar.name}, {row}: {error or type(error).__name__}")
                 continue
             for key, value in values.items():

@@ -64,6 +64,15 @@ class Running:
         found: dict[str, Any] = json.loads(body)
         return found
 
+    def post(self, path: str, body: object) -> None:
+        """Raises `RequestFailed`."""
+        try:
+            status, answer = _request(self.http_port, path, body)
+        except (OSError, http.client.HTTPException) as error:
+            raise RequestFailed(f"POST {path} failed: {error}") from error
+        if status not in (200, 204):
+            raise RequestFailed(f"POST {path} was answered with status {status}: {answer[:200]!r}")
+
     def memory_mb(self) -> float:
         return memory_mb(self.process.pid)
 
@@ -211,10 +220,14 @@ def _status(http_port: int, path: str) -> int | None:
         return None
 
 
-def _request(http_port: int, path: str) -> tuple[int, bytes]:
+def _request(http_port: int, path: str, body: object = None) -> tuple[int, bytes]:
+    """A GET, or a POST of a body."""
     connection = http.client.HTTPConnection(HOST, http_port, timeout=30.0)
     try:
-        connection.request("GET", path)
+        if body is None:
+            connection.request("GET", path)
+        else:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read()
     finally:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pulsar  # type: ignore[import-untyped]
 from contestant import Contestant, RequestFailed, Running
+from dead_letters import LettersFailed, by_client
 from perf import INTERVAL_S, Perf, PerfFailed
 
 PRODUCE = ("-s", "1024", "-r", "1000000")  # a rate nobody reaches
@@ -32,6 +33,7 @@ class Effort:
     latency_s: int
     latency_warmup_s: int
     backlog_messages: int
+    letters: int
     settle_s: float
     starts: int
 
@@ -41,6 +43,7 @@ FULL = Effort(
     latency_s=40,
     latency_warmup_s=10,
     backlog_messages=5_000_000,
+    letters=10_000,
     settle_s=10.0,
     starts=5,
 )
@@ -49,6 +52,7 @@ QUICK = Effort(
     latency_s=15,
     latency_warmup_s=5,
     backlog_messages=2_000_000,
+    letters=5_000,
     settle_s=3.0,
     starts=3,
 )
@@ -114,6 +118,11 @@ def consume(broker: Running, perf: Perf, effort: Effort) -> Values:
     return {"consume": rate_between(samples, backlog)}
 
 
+def dead_letters(broker: Running, perf: Perf, effort: Effort) -> Values:
+    """By the policy of the client, which both brokers serve."""
+    return {"dead-letters": by_client(broker.service_url, effort.letters)}
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     at_s: float
@@ -147,9 +156,10 @@ ON_A_RUNNING_BROKER: dict[str, Measure] = {
     "publish-unbatched": publish_unbatched,
     "publish-batched": publish_batched,
     "consume": consume,
+    "dead-letters": dead_letters,
 }
 
-WITHOUT_PERF = frozenset(("start", "memory"))
+WITHOUT_PERF = frozenset(("start", "memory", "dead-letters"))
 
 
 def topic(name: str) -> str:
@@ -180,7 +190,7 @@ def measure_round(
         for row in rows:
             try:
                 found = ON_A_RUNNING_BROKER[row](broker, perf, effort)
-            except (PerfFailed, RequestFailed, pulsar.PulsarException) as error:
+            except (PerfFailed, RequestFailed, LettersFailed, pulsar.PulsarException) as error:
                 fail(f"{contestant.name}, {row}: {error or type(error).__name__}")
                 continue
             values |= found

@@ -56,12 +56,31 @@ class Scale:
 
     topics: tuple[int, ...]
     backlogs: tuple[int, ...]  # messages
+    failed: tuple[int, ...]  # messages that wait for their redelivery
+    rest_s: int  # how long those wait: longer than it takes until all have failed
+    letters: int
     settle_s: float
     starts: int
 
 
-FULL = Scale(topics=(1_000, 5_000, 10_000), backlogs=(1_000_000, 5_000_000, 10_000_000), settle_s=3.0, starts=5)
-QUICK = Scale(topics=(1_000, 2_000, 4_000), backlogs=(1_000_000, 2_000_000, 3_000_000), settle_s=1.0, starts=3)
+FULL = Scale(
+    topics=(1_000, 5_000, 10_000),
+    backlogs=(1_000_000, 5_000_000, 10_000_000),
+    failed=(200_000, 600_000, 1_000_000),
+    rest_s=90,
+    letters=50_000,
+    settle_s=3.0,
+    starts=5,
+)
+QUICK = Scale(
+    topics=(1_000, 2_000, 4_000),
+    backlogs=(1_000_000, 2_000_000, 3_000_000),
+    failed=(100_000, 200_000),
+    rest_s=20,
+    letters=20_000,
+    settle_s=1.0,
+    starts=3,
+)
 
 
 def topics(contestant: Contestant, scale: Scale, say: Say) -> Values:
@@ -109,13 +128,15 @@ def use_topics(conversation: Conversation, count: int) -> float:
     blob = build_blob(MessageMetadata(producer_name="bench", sequence_id=0, publish_time=0), b"a message")
     for start in range(0, count, _TOPICS_AT_A_TIME):
         ids = range(start, min(start + _TOPICS_AT_A_TIME, count))
-        conversation.send(b"".join(_producer(each, f"many-{each}") + _subscribe(each, f"many-{each}") for each in ids))
-        _expect(answers, {BaseCommand.PRODUCER_SUCCESS: len(ids), BaseCommand.SUCCESS: len(ids)})
-        conversation.send(b"".join(_flow(each, 10) + _send(each, 0, 1, blob) for each in ids))
-        came = _expect(answers, {BaseCommand.SEND_RECEIPT: len(ids), BaseCommand.MESSAGE: len(ids)})
+        conversation.send(
+            b"".join(open_producer(each, f"many-{each}") + subscribe(each, f"many-{each}") for each in ids)
+        )
+        expect(answers, {BaseCommand.PRODUCER_SUCCESS: len(ids), BaseCommand.SUCCESS: len(ids)})
+        conversation.send(b"".join(grant(each, 10) + send_entry(each, 0, 1, blob) for each in ids))
+        came = expect(answers, {BaseCommand.SEND_RECEIPT: len(ids), BaseCommand.MESSAGE: len(ids)})
         messages = [command.message for command, _ in came if command.type == BaseCommand.MESSAGE]
         conversation.send(b"".join(_ack(each.consumer_id, each.message_id) for each in messages))
-        _expect(answers, {BaseCommand.ACK_RESPONSE: len(ids)})
+        expect(answers, {BaseCommand.ACK_RESPONSE: len(ids)})
     return time.monotonic() - began
 
 
@@ -158,8 +179,8 @@ class _BacklogWriter:
         end = messages // _BATCH_MESSAGES
         with Conversation(self.broker.port) as conversation:
             answers = conversation.answers()
-            conversation.send(_subscribe(0, "long") + _producer(0, "long"))
-            _expect(answers, {BaseCommand.SUCCESS: 1, BaseCommand.PRODUCER_SUCCESS: 1})
+            conversation.send(subscribe(0, "long") + open_producer(0, "long"))
+            expect(answers, {BaseCommand.SUCCESS: 1, BaseCommand.PRODUCER_SUCCESS: 1})
             under_way = 0
             while self._entries < end:
                 numbers = range(self._entries, min(self._entries + _ENTRIES_AT_A_TIME, end))
@@ -167,12 +188,12 @@ class _BacklogWriter:
                 self._entries = numbers.stop
                 under_way += len(numbers)
                 if under_way > _ENTRIES_UNDER_WAY_MAX:
-                    _expect(answers, {BaseCommand.SEND_RECEIPT: under_way - _ENTRIES_UNDER_WAY_MAX})
+                    expect(answers, {BaseCommand.SEND_RECEIPT: under_way - _ENTRIES_UNDER_WAY_MAX})
                     under_way = _ENTRIES_UNDER_WAY_MAX
-            _expect(answers, {BaseCommand.SEND_RECEIPT: under_way})
+            expect(answers, {BaseCommand.SEND_RECEIPT: under_way})
 
     def _send(self, number: int) -> bytes:
-        return _send(0, number, _BATCH_MESSAGES, self._blobs[number % _DIFFERENT_ENTRIES])
+        return send_entry(0, number, _BATCH_MESSAGES, self._blobs[number % _DIFFERENT_ENTRIES])
 
 
 def _batch_blob() -> bytes:
@@ -189,10 +210,10 @@ def _read_first(broker: Running) -> float:
     with Conversation(broker.port) as conversation:
         answers = conversation.answers()
         began = time.monotonic()
-        conversation.send(_subscribe(0, "long"))
-        _expect(answers, {BaseCommand.SUCCESS: 1})
-        conversation.send(_flow(0, _FIRST_MESSAGES))
-        came = _expect(answers, {BaseCommand.MESSAGE: entries})
+        conversation.send(subscribe(0, "long"))
+        expect(answers, {BaseCommand.SUCCESS: 1})
+        conversation.send(grant(0, _FIRST_MESSAGES))
+        came = expect(answers, {BaseCommand.MESSAGE: entries})
         took_ms = (time.monotonic() - began) * 1000
     numbers = [command.message.message_id.entryId for command, _ in came]
     messages = sum(len(messages_of(blob, len(blob))) for _, blob in came if blob is not None)
@@ -203,7 +224,7 @@ def _read_first(broker: Running) -> float:
     return took_ms
 
 
-def _expect(answers: Iterator[Frame], wanted: dict[int, int]) -> Sequence[Frame]:
+def expect(answers: Iterator[Frame], wanted: dict[int, int]) -> Sequence[Frame]:
     """That many frames of each type, in any order; anything else is an error."""
     missing = dict(wanted)
     came = []
@@ -221,16 +242,16 @@ def topic_name(name: str) -> str:
     return f"persistent://public/default/bench-{name}"
 
 
-def _producer(number: int, topic: str) -> bytes:
+def open_producer(number: int, topic: str) -> bytes:
     command = CommandProducer(topic=topic_name(topic), producer_id=number, request_id=2 * number)
     return encode_frame(BaseCommand(type=BaseCommand.PRODUCER, producer=command))
 
 
-def _subscribe(number: int, topic: str) -> bytes:
+def subscribe(number: int, topic: str, type: CommandSubscribe.SubType.ValueType = CommandSubscribe.Exclusive) -> bytes:
     command = CommandSubscribe(
         topic=topic_name(topic),
         subscription=SUBSCRIPTION,
-        subType=CommandSubscribe.Exclusive,
+        subType=type,
         consumer_id=number,
         request_id=2 * number + 1,
         initialPosition=CommandSubscribe.Earliest,
@@ -238,12 +259,12 @@ def _subscribe(number: int, topic: str) -> bytes:
     return encode_frame(BaseCommand(type=BaseCommand.SUBSCRIBE, subscribe=command))
 
 
-def _flow(number: int, permits: int) -> bytes:
+def grant(number: int, permits: int) -> bytes:
     command = CommandFlow(consumer_id=number, messagePermits=permits)
     return encode_frame(BaseCommand(type=BaseCommand.FLOW, flow=command))
 
 
-def _send(number: int, sequence_id: int, messages: int, blob: bytes) -> bytes:
+def send_entry(number: int, sequence_id: int, messages: int, blob: bytes) -> bytes:
     command = CommandSend(producer_id=number, sequence_id=sequence_id, num_messages=messages)
     return encode_frame_with_blob(BaseCommand(type=BaseCommand.SEND, send=command), blob)
 

@@ -16,7 +16,10 @@ Points = Sequence[tuple[int, float]]  # a size and the value there, by size
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One comparable quantity. `reached` gets Magnetar's value and the ratio, above 1 where Magnetar is better."""
+    """One comparable quantity. `reached` gets Magnetar's value and the ratio, above 1 where Magnetar is better.
+
+    `against` is the key of what Apache Pulsar does instead, where it cannot do the same.
+    """
 
     key: str
     title: str
@@ -25,6 +28,7 @@ class Metric:
     more_is_better: bool
     wanted: str
     reached: Callable[[float, float | None], bool | None]
+    against: str = ""
 
     def ratio(self, apache: float, magnetar: float) -> float:
         better, worse = (magnetar, apache) if self.more_is_better else (apache, magnetar)
@@ -126,6 +130,25 @@ METRICS = (
     Metric("consume", "consume a backlog of 1 KB", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)),
     Metric("latency-p50", "publish latency p50 at 1,000 msg/s", "ms", ".2f", False, "", _anything),
     Metric("latency-p99", "publish latency p99 at 1,000 msg/s", "ms", ".2f", False, "not higher", _ratio_at_least(1.0)),
+    Metric(
+        "dead-letters",
+        "dead letters per second, client's policy",
+        "/s",
+        ",.0f",
+        True,
+        "ratio at least 1.5",
+        _ratio_at_least(1.5),
+    ),
+    Metric(
+        "dead-letters-by-broker",
+        "dead letters per second, broker's policy",
+        "/s",
+        ",.0f",
+        True,
+        "5 times the client's of Apache Pulsar",
+        _ratio_at_least(5.0),
+        against="dead-letters",
+    ),
 )
 
 SERIES = (
@@ -139,27 +162,47 @@ SERIES = (
         f"does not grow (within {BACKLOG_SLACK_MB} MB)",
         _does_not_grow,
     ),
+    Series(
+        "redelivery-memory",
+        "memory with {} failed messages that wait",
+        "MB",
+        ",.0f",
+        f"does not grow (within {BACKLOG_SLACK_MB} MB)",
+        _does_not_grow,
+    ),
+    Series(
+        "redelivered-memory",
+        "memory while they come again, {} of them",
+        "MB",
+        ",.0f",
+        f"does not grow (within {BACKLOG_SLACK_MB} MB)",
+        _does_not_grow,
+    ),
     Series("admin-list", "listing a namespace of {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
     Series("admin-stats", "longest stats of a topic of {}", "ms", ".1f", "under 50 ms", _all_under(50)),
     Series("admin-metrics", "/metrics with {} topics", "s", ".2f", "", _any_points),
     Series("admin-pause", "longest pause of the loop meanwhile, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
 )
 
-AFTERWARDS = Metric("backlog-first", "first 100 messages of that backlog", "ms", ",.1f", False, "served", _anything)
+AFTERWARDS = (
+    Metric("backlog-first", "first 100 messages of that backlog", "ms", ",.1f", False, "served", _anything),
+    Metric("redelivery-rate", "redeliveries of those that failed", "msg/s", ",.0f", True, "all", _anything),
+)
 
 
 def compare(apache: Samples, magnetar: Samples) -> list[Line]:
     """A line for everything that was measured, from the medians of all rounds."""
     lines = [_compared(metric, apache, magnetar) for metric in METRICS]
     lines += [_alone(series, magnetar) for series in SERIES]
-    lines.append(_compared(AFTERWARDS, apache, magnetar))
+    lines += [_compared(metric, apache, magnetar) for metric in AFTERWARDS]
     return [line for line in lines if line is not None]
 
 
 def _compared(metric: Metric, apache: Samples, magnetar: Samples) -> Line | None:
-    theirs = median(apache[metric.key]) if apache.get(metric.key) else None
+    key = metric.against or metric.key
+    theirs = median(apache[key]) if apache.get(key) else None
     ours = median(magnetar[metric.key]) if magnetar.get(metric.key) else None
-    if theirs is None and ours is None:
+    if ours is None and (theirs is None or metric.against):
         return None
     ratio = metric.ratio(theirs, ours) if theirs is not None and ours is not None else None
     return Line(

@@ -1,0 +1,420 @@
+"""Dead letters with the official Python client: its own policy, and the broker's, which needs no code of the client."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from magnetar.broker.topic import SubscribeRequest
+from magnetar.testing import TestBroker, broker
+from tests.compat import poison
+from tests.compat.stage import (
+    PATIENCE_MS,
+    backlog,
+    connect,
+    consume,
+    eventually,
+    nothing_comes,
+    numbered,
+    send_batch,
+    serving,
+    take,
+    topic_in,
+)
+
+Type = pulsar.ConsumerType
+Letter = tuple[bytes, dict[str, str]]
+SPREAD, ORDERED = [Type.Shared, Type.KeyShared], [Type.Exclusive, Type.Failover]
+EARLIEST = pulsar.InitialPosition.Earliest
+
+
+def named(value: object) -> str:
+    return str(getattr(value, "name", value))
+
+
+def limit(count: int, **more: str) -> dict[str, str]:
+    """What a consumer says in its properties to have dead letters (DL3)."""
+    return {f"deadLetterPolicy.{key}": value for key, value in {"maxRedeliverCount": str(count), **more}.items()}
+
+
+def subscribe(
+    client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType = Type.Shared, **options: object
+) -> pulsar.Consumer:
+    return client.subscribe(topic, "s", consumer_type, negative_ack_redelivery_delay_ms=100, **options)
+
+
+def graveyard(client: pulsar.Client, topic: str) -> pulsar.Consumer:
+    """A consumer of the dead letters of a topic and of subscription "s"."""
+    return client.subscribe(f"{topic}-s-DLQ", "mourner", Type.Shared, initial_position=EARLIEST)
+
+
+def bury(consumer: pulsar.Consumer, is_bad: Callable[[bytes], bool], until: Callable[[], bool]) -> Counter[bytes]:
+    """Gives bad messages back and acknowledges the others, until it is enough. Returns how often each was seen."""
+    seen: Counter[bytes] = Counter()
+    for _ in turns(until):
+        with contextlib.suppress(pulsar.Timeout):
+            message = consumer.receive(50)
+            seen[message.data()] += 1
+            handle(consumer, message, is_bad)
+    return seen
+
+
+def turns(until: Callable[[], bool]) -> Iterator[None]:
+    deadline = time.monotonic() + PATIENCE_MS / 1000
+    while not until():
+        assert time.monotonic() < deadline, "it never came true"
+        yield
+
+
+def handle(consumer: pulsar.Consumer, message: pulsar.Message, is_bad: Callable[[bytes], bool]) -> None:
+    if is_bad(message.data()):
+        consumer.negative_acknowledge(message)
+    else:
+        consumer.acknowledge(message)
+
+
+def letters_arrive(running: TestBroker, topic: str, count: int) -> Callable[[], bool]:
+    """True when that many letters are there and the subscription has nothing left to do."""
+
+    def holds() -> bool:
+        exists = running.run(lambda: f"persistent://public/default/{topic}-s-DLQ" in topics_of(running))
+        if not exists or backlog(running, topic, "s"):
+            return False
+        return topic_in(running, f"{topic}-s-DLQ").messages_in >= count
+
+    return holds
+
+
+def topics_of(running: TestBroker) -> set[str]:
+    return set(running.server.broker.catalog.topics)
+
+
+def letters(client: pulsar.Client, topic: str, count: int) -> list[Letter]:
+    """Exactly so many letters."""
+    consumer = graveyard(client, topic)
+    found = [(message.data(), message.properties()) for message in take(consumer, count)]
+    assert nothing_comes(consumer), "more letters than messages that died"
+    return found
+
+
+class TestPolicyOfTheClient:
+    def test_dl1_seen_once_and_again_as_often_as_allowed_then_one_copy_is_dead(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
+    ) -> None:
+        policy = pulsar.ConsumerDeadLetterPolicy(3, f"{topic}-s-DLQ", "mourner")
+        consumer = subscribe(client, topic, dead_letter_policy=policy)
+        send_batch(client.create_producer(topic), [b"good", b"bad", b"fine"])
+        seen = bury(consumer, lambda data: data == b"bad", letters_arrive(shared_broker, topic, 1))
+        assert seen == {b"good": 1, b"bad": 1 + 3, b"fine": 1}
+        ((data, properties),) = letters(client, topic, 1)
+        assert data == b"bad"
+        assert properties["REAL_TOPIC"].endswith(topic) and properties["ORIGIN_MESSAGE_ID"]
+        assert nothing_comes(consumer)
+
+    def test_dl2_the_name_is_optional(self, shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+        consumer = subscribe(client, topic, dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1))
+        client.create_producer(topic).send(b"bad")
+        assert bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 1)) == {b"bad": 2}
+        assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+
+    def test_dl10_its_initial_subscription_gets_letters_from_before_anybody_came(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
+    ) -> None:
+        policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-s-DLQ", "audit")
+        consumer = subscribe(client, topic, dead_letter_policy=policy)
+        send_batch(client.create_producer(topic), numbered(5))
+        bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 5))
+        audit = client.subscribe(f"{topic}-s-DLQ", "audit", Type.Shared)  # at the latest position, if it were new
+        assert sorted(consume(audit, 5)) == numbered(5)
+
+    def test_dl10_where_subscriptions_are_not_made_by_themselves_it_is_refused_and_nothing_is_lost(
+        self, topic: str
+    ) -> None:
+        with serving(allowAutoSubscriptionCreation=False) as (running, client):
+            for name in (topic, f"{topic}-s-DLQ"):
+                client.create_producer(name).close()
+            origin = topic_in(running, topic)
+            running.run(lambda: origin.create_subscription(SubscribeRequest("s", from_earliest=True)))
+            policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-s-DLQ", "audit")
+            consumer = subscribe(client, topic, dead_letter_policy=policy)
+            client.create_producer(topic).send(b"bad")
+            for _ in range(2):
+                consumer.negative_acknowledge(consumer.receive(PATIENCE_MS))
+            assert nothing_comes(consumer)  # the client cannot make its producer of letters, and keeps the message
+            consumer.close()
+            assert topic_in(running, f"{topic}-s-DLQ").messages_in == 0
+            assert "audit" not in topic_in(running, f"{topic}-s-DLQ").subscriptions
+            assert consume(subscribe(client, topic), 1) == [b"bad"]
+
+
+class TestPolicyOfTheBroker:
+    @pytest.mark.parametrize("consumer_type", SPREAD, ids=named)
+    def test_dl3_a_consumer_that_only_sets_properties_has_dead_letters(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
+    ) -> None:
+        consumer = subscribe(client, topic, consumer_type, properties=limit(2))
+        producer = client.create_producer(topic)
+        for payload in numbered(20):
+            producer.send(payload, partition_key=payload.decode(), properties={"number": payload.decode()})
+        bad = {b"m3", b"m17"}
+        seen = bury(consumer, lambda data: data in bad, letters_arrive(shared_broker, topic, 2))
+        assert seen == {payload: 3 if payload in bad else 1 for payload in numbered(20)}
+        found = dict(letters(client, topic, 2))
+        assert found.keys() == bad
+        for payload, properties in found.items():
+            assert properties["number"] == payload.decode()
+            assert properties["DEATH_REASON"] == "MaxRedeliveries" and properties["REAL_SUBSCRIPTION"] == "s"
+            assert json.loads(properties["DEATH_HISTORY"])[0]["count"] == 3
+
+    @pytest.mark.parametrize("consumer_type", ORDERED, ids=named)
+    def test_dl11_where_order_counts_it_is_kept(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
+    ) -> None:
+        """A consumer that gives everything back at once when it cannot handle a message.
+
+        This client hands out what is in its queue even then, so the queue is short. It keeps acks to itself meanwhile:
+        that must not be held against the messages they are for.
+        """
+        consumer = subscribe(client, topic, consumer_type, properties=limit(1), receiver_queue_size=1)
+        send_batch(client.create_producer(topic), numbered(10))
+        bad, done, refused = {b"m0", b"m4", b"m5"}, [], Counter[bytes]()
+        for _ in turns(letters_arrive(shared_broker, topic, 3)):
+            try:
+                message = consumer.receive(50)
+            except pulsar.Timeout:
+                continue
+            if message.data() in bad:
+                refused[message.data()] += 1
+                consumer.redeliver_unacknowledged_messages()
+            else:
+                consumer.acknowledge(message)
+                done.append(message.data())
+        assert done == [payload for payload in numbered(10) if payload not in bad]
+        assert refused.keys() == bad
+        assert all(times >= 2 for times in refused.values())  # more if it was in the queue behind another one
+        assert [data for data, _ in letters(client, topic, 3)] == sorted(bad)
+
+    @pytest.mark.parametrize("consumer_type", ORDERED, ids=named)
+    def test_dl11_negative_acks(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
+    ) -> None:
+        consumer = subscribe(client, topic, consumer_type, properties=limit(1))
+        send_batch(client.create_producer(topic), numbered(10))
+        bad = {b"m2", b"m7"}
+        seen = bury(consumer, lambda data: data in bad, letters_arrive(shared_broker, topic, 2))
+        assert all(seen[payload] == 1 for payload in numbered(10) if payload not in bad)
+        assert [data for data, _ in letters(client, topic, 2)] == sorted(bad)
+
+    def test_dl5_redelivering_everything_counts_for_everything(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
+    ) -> None:
+        consumer = subscribe(client, topic, properties=limit(1))
+        send_batch(client.create_producer(topic), numbered(3))
+        for count in range(2):
+            messages = take(consumer, 3)
+            assert [message.redelivery_count() for message in messages] == [count] * 3
+            consumer.redeliver_unacknowledged_messages()
+        assert sorted(data for data, _ in letters(client, topic, 3)) == numbered(3)
+        assert backlog(shared_broker, topic, "s") == 0
+
+    def test_dl5_closing_does_not_count(self, shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+        for _ in range(4):
+            consumer = subscribe(client, topic, properties=limit(1), initial_position=EARLIEST)
+            if not topic_in(shared_broker, topic).messages_in:
+                send_batch(client.create_producer(topic), numbered(3))
+            assert [message.redelivery_count() for message in take(consumer, 3)] == [0, 0, 0]
+            consumer.close()
+
+    def test_dl3_names_of_the_topic_and_of_its_first_subscription(self, client: pulsar.Client, topic: str) -> None:
+        properties = limit(1, deadLetterTopic=f"{topic}-graves", initialSubscriptionName="audit")
+        consumer = subscribe(client, topic, properties=properties)
+        client.create_producer(topic).send(b"bad")
+        for _ in range(2):
+            consumer.negative_acknowledge(consumer.receive(PATIENCE_MS))
+        assert nothing_comes(consumer)
+        assert consume(client.subscribe(f"{topic}-graves", "audit"), 1) == [b"bad"]
+
+    def test_dl3_the_last_created_consumer_wins(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
+    ) -> None:
+        first = subscribe(client, topic, properties=limit(9))
+        second = subscribe(client, topic, properties=limit(1))
+        third = subscribe(client, topic)  # says nothing of it, so nothing changes
+        producer = client.create_producer(topic)
+        send_batch(producer, numbered(6))
+        counts: Counter[bytes] = Counter()
+        for _ in turns(letters_arrive(shared_broker, topic, 6)):
+            for consumer in (first, second, third):
+                with contextlib.suppress(pulsar.Timeout):
+                    message = consumer.receive(20)
+                    counts[message.data()] += 1
+                    consumer.negative_acknowledge(message)
+        assert counts == dict.fromkeys(numbered(6), 2)
+        assert sorted(data for data, _ in letters(client, topic, 6)) == numbered(6)
+
+    @pytest.mark.parametrize(
+        "properties",
+        [
+            limit(0),
+            {"deadLetterPolicy.maxRedeliverCount": "many"},
+            {"deadLetterPolicy.deadLetterTopic": "x"},
+            limit(1, maxRedeliverCounts="2"),
+        ],
+        ids=str,
+    )
+    def test_dl3_a_policy_that_cannot_be_obeyed_is_refused(
+        self, client: pulsar.Client, topic: str, properties: dict[str, str]
+    ) -> None:
+        with pytest.raises(pulsar.NotAllowedError):  # at once: the client tries again after most other errors
+            subscribe(client, topic, properties=properties)
+
+    def test_dl6_counts_survive_a_restart_of_the_broker(self, tmp_path: Path, topic: str) -> None:
+        with serving(tmp_path) as (_, client):
+            consumer = subscribe(client, topic, properties=limit(3))
+            send_batch(client.create_producer(topic), [b"bad", b"good"])
+            for count in range(2):
+                message = consumer.receive(PATIENCE_MS)
+                assert (message.data(), message.redelivery_count()) == (b"bad", count)
+                consumer.negative_acknowledge(message)
+                if count == 0:
+                    consumer.acknowledge(consumer.receive(PATIENCE_MS))
+            assert consumer.receive(PATIENCE_MS).redelivery_count() == 2
+        with serving(tmp_path) as (running, client):
+            consumer = subscribe(client, topic)  # the policy is remembered too
+            for count in (2, 3):
+                message = consumer.receive(PATIENCE_MS)
+                assert (message.data(), message.redelivery_count()) == (b"bad", count)
+                consumer.negative_acknowledge(message)
+            eventually(letters_arrive(running, topic, 1))
+            assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+
+    def test_dl10_letters_that_nobody_asks_for_are_kept(self, tmp_path: Path, topic: str) -> None:
+        with serving(tmp_path) as (running, client):
+            consumer = subscribe(client, topic, properties=limit(1))
+            client.create_producer(topic).send(b"bad")
+            bury(consumer, lambda _: True, letters_arrive(running, topic, 1))
+            running.advance(hours=2)
+        with serving(tmp_path) as (_, client):
+            assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+
+
+COMPRESSIONS = [
+    pulsar.CompressionType.NONE,
+    pulsar.CompressionType.LZ4,
+    pulsar.CompressionType.ZLib,
+    pulsar.CompressionType.ZSTD,
+    pulsar.CompressionType.SNAPPY,
+]
+
+
+def batching(client: pulsar.Client, topic: str, compression: pulsar.CompressionType) -> pulsar.Producer:
+    return client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=10_000, compression_type=compression
+    )
+
+
+class TestBatches:
+    @pytest.mark.parametrize("compression", COMPRESSIONS, ids=named)
+    @pytest.mark.parametrize("consumer_type", [Type.Shared, Type.KeyShared, Type.Exclusive], ids=named)
+    def test_dl9_one_message_of_a_batch_dies_alone(
+        self,
+        shared_broker: TestBroker,
+        client: pulsar.Client,
+        topic: str,
+        compression: pulsar.CompressionType,
+        consumer_type: pulsar.ConsumerType,
+    ) -> None:
+        """This client gives back whole batches; what of them is acknowledged stays so."""
+        consumer = subscribe(client, topic, consumer_type, properties=limit(1), batch_index_ack_enabled=True)
+        send_batch(batching(client, topic, compression), numbered(10))
+        seen = bury(consumer, lambda data: data == b"m4", letters_arrive(shared_broker, topic, 1))
+        assert seen == {payload: 2 if payload == b"m4" else 1 for payload in numbered(10)}
+        ((data, properties),) = letters(client, topic, 1)
+        assert data == b"m4" and properties["ORIGIN_MESSAGE_ID"].endswith(":0:-1:4")
+        assert nothing_comes(consumer)
+
+    def test_dl9_without_acks_of_single_messages_a_batch_comes_and_dies_whole(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
+    ) -> None:
+        """The client's default: it keeps acks to itself until the whole batch is acknowledged, so all of it is open."""
+        consumer = subscribe(client, topic, properties=limit(1))
+        send_batch(batching(client, topic, pulsar.CompressionType.LZ4), numbered(4))
+        seen = bury(consumer, lambda data: data == b"m2", letters_arrive(shared_broker, topic, 4))
+        assert seen == dict.fromkeys(numbered(4), 2)
+        assert [data for data, _ in letters(client, topic, 4)] == numbered(4)
+
+    def test_dl6_counts_of_single_messages_survive(self, tmp_path: Path, topic: str) -> None:
+        options = {"properties": limit(2), "batch_index_ack_enabled": True}
+        with serving(tmp_path) as (running, client):
+            consumer = subscribe(client, topic, **options)
+            send_batch(batching(client, topic, pulsar.CompressionType.ZSTD), numbered(3))
+            for message in take(consumer, 3):
+                handle(consumer, message, lambda data: data == b"m1")
+            assert consumer.receive(PATIENCE_MS).redelivery_count() == 1
+        with serving(tmp_path) as (running, client):
+            consumer = subscribe(client, topic, **options)
+            assert bury(consumer, lambda _: True, letters_arrive(running, topic, 1)) == {b"m1": 2}
+            assert [data for data, _ in letters(client, topic, 1)] == [b"m1"]
+
+
+class Victims:
+    """Runs consumer processes one after the other, for as long as they are killed."""
+
+    def __init__(self, topic: str) -> None:
+        self._topic = topic
+        self.killed = 0
+        self.processed: list[tuple[str, str]] = []  # payload and redelivery count
+
+    def run_one(self, running: TestBroker) -> bool:
+        """True if it lived."""
+        command = [sys.executable, poison.__file__, running.service_url, self._topic, "s", "2"]
+        ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
+        self.processed += [(payload, count) for payload, count in map(str.split, ended.stdout.splitlines())]
+        assert ended.returncode in (0, poison.KILLED)
+        self.killed += ended.returncode == poison.KILLED
+        assert self.killed < 20, "the poison message kills on and on"
+        return ended.returncode == 0
+
+
+class TestPoison:
+    @pytest.mark.parametrize("restart_after", [None, 3])
+    def test_dl13_a_message_that_kills_its_consumers_dies_and_the_others_are_processed(
+        self, tmp_path: Path, topic: str, restart_after: int | None
+    ) -> None:
+        victims = Victims(topic)
+        with broker(tmp_path) as running:
+            self.publish(running, topic)
+            while not victims.run_one(running):
+                if victims.killed == restart_after:
+                    break
+            else:
+                self.check(running, topic, victims)
+                return
+        with broker(tmp_path) as running:
+            while not victims.run_one(running):
+                pass
+            self.check(running, topic, victims)
+
+    def publish(self, running: TestBroker, topic: str) -> None:
+        with contextlib.closing(connect(running)) as client:
+            client.subscribe(topic, "s", Type.Shared).close()
+            payloads = numbered(1000)
+            payloads[700] = poison.POISON
+            send_batch(client.create_producer(topic), payloads)
+
+    def check(self, running: TestBroker, topic: str, victims: Victims) -> None:
+        assert {payload.encode() for payload, _ in victims.processed} == set(numbered(1000)) - {b"m700"}
+        assert {count for _, count in victims.processed} == {"0"}
+        with contextlib.closing(connect(running)) as client:
+            ((data, properties),) = letters(client, topic, 1)
+        assert data == poison.POISON and properties["DEATH_REASON"] == "ConsumerCrash"
+        assert backlog(running, topic, "s") == 0
