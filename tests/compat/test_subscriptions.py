@@ -355,7 +355,10 @@ def test_redelivery_brings_everything_again_and_counts(
         consumer.redeliver_unacknowledged_messages()
         again = take(consumer, 4)
         assert data_of(again) == [b"m0", b"m1", b"m3", b"m4"]
-        assert {message.redelivery_count() for message in again} == {count}
+        # Where order is kept, the first one is what failed: those behind it only waited, and are not counted (DL11).
+        is_ordered = consumer_type in (Type.Exclusive, Type.Failover)
+        expected = [count, 0, 0, 0] if is_ordered else [count] * 4
+        assert [message.redelivery_count() for message in again] == expected
 
 
 @pytest.mark.parametrize(

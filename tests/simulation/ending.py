@@ -168,6 +168,8 @@ class Ending:
             if not _acknowledge_everything(client):
                 self._wait_for_something(topic)
                 waits += 1
+        left = topic.subscriptions[name].backlog  # type: ignore[attr-defined]
+        expect(not left, f"{topic.name.local}/{name} never delivered {left} entries")  # to those who were there
         expect(connection.is_open, "a well-behaved consumer was thrown out")
         world.lose(connection)
         world.clients.remove(client)

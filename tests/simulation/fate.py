@@ -82,8 +82,10 @@ class Fate:
         """Those that were heard now: the first entry that is not acknowledged failed, those behind it only waited."""
         for topic, subscription, consumer, held in waiting:
             model = self._models()[subscription]
-            if subscription._given_back is None and consumer in subscription.consumers:
-                model.given_back = None
+            if subscription._given_back is not None:
+                continue
+            model.given_back = None
+            if consumer in subscription.consumers:
                 model.in_flight.clear()
                 for entry in held[:1]:
                     model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms())
