@@ -288,15 +288,17 @@ def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_
     assert world.subscription().failed.dead.total() == 1
 
 
-def test_dl5_messages_that_a_batch_does_not_have_are_not_counted() -> None:
+@pytest.mark.parametrize("open_bits", [0b111, 0b110])
+def test_dl5_messages_that_a_batch_does_not_have_are_not_counted(open_bits: int) -> None:
     """A client that named one again and again made the broker bury nothing, which failed."""
     world = World()
     world.publish(1, messages=3)
     consumer = world.consumer()
     world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
-    world.subscription().ack(0, open_bits=0b110)
+    world.subscription().ack(0, open_bits=open_bits)
+    named = 0b1001 & ~open_bits | 0b1000  # acknowledged, or never there
     for _ in range(3):
-        world.subscription().redeliver(consumer, [0], indexes={0: 0b1001})  # acknowledged, and never there
+        world.subscription().redeliver(consumer, [0], indexes={0: named})
         world.settle()
     assert [delivery[:2] for _, delivery in world.client.delivered] == [(0, 0)] * 4
     assert world.subscription().backlog == 1
@@ -334,6 +336,23 @@ def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(mon
     assert world.topic("t-s-DLQ").log.confirmed == 1
     kept = world.storage.scan(Space.STATE, keys.POSITION, keys.after(keys.POSITION))
     assert list(kept) == []
+
+
+def test_a_topic_is_trimmed_under_a_reader_that_waits_for_delayed_messages() -> None:
+    """What was just taken to be delivered again was in no place at that moment, and counted as delayed."""
+    world = World()
+    world.publish(1, deliver_at_ms=world.clock.now_ms() + 60_000)
+    world.publish(3)
+    reader = world.consumer("reader", durable=False)
+    assert world.client.take() == [1, 2, 3]
+    world.client.writable = False
+    subscription = world.subscription("reader")
+    subscription.redeliver(reader, None)
+    world.topic().log.trim(world.broker.commits.batch(), 2)
+    world.client.writable = True
+    subscription.flow(reader, 0)
+    world.settle()  # with a look at every place
+    assert world.client.take() == [2, 3]
 
 
 def session_of(world: World) -> Session:

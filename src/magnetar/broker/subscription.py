@@ -369,10 +369,10 @@ class Subscription:
             while count < limit - len(entries) and start + count in self.pending:
                 count += 1
             found = self._read(start, count)
-            for entry_id in range(start, found[-1][0] + 1 if found else start + count):
-                self.pending.remove(entry_id)
             if not found or found[0][0] != start:
-                self._lost()
+                self._lost()  # while the others are still in their place: it counts them
+            for entry_id in range(start, found[-1][0] + 1 if found else start + count):
+                self.pending.discard(entry_id)
             entries += found
         return entries
 
