@@ -156,15 +156,22 @@ def test_what_is_missing_is_said(
         Without(monkeypatch, way)
     assert cli("deadletters", "list", topic).err == "there are no dead letters\n"
     assert cli.json("deadletters", "stats", topic)["letters"] == 0
+    # Of a subscription that is there, whose first letter will create the topic.
+    assert cli("deadletters", "list", topic, "-s", "s").err == "there are no dead letters\n"
+    assert cli.json("deadletters", "stats", topic, "-s", "s") == cli.json("deadletters", "stats", topic)
     missing = f"{topic}-nothing-DLQ"
     for words in (
         ("list", missing),
         ("stats", missing),
         ("show", missing, "1:0:-1"),
         ("list", topic, "-s", "nothing"),
+        ("stats", topic, "-s", "nothing"),
+        ("list", f"{topic}-nothing", "-s", "s"),
+        ("show", topic, "1:0:-1", "-s", "s"),
     ):
         cli.fails("deadletters", *words)
-    assert missing not in cli.ok("topics", "list", "public/default")  # nothing is created by looking
+    topics = cli.ok("topics", "list", "public/default")
+    assert missing not in topics and f"{topic}-s-DLQ" not in topics  # nothing is created by looking
 
 
 def test_mistakes(cli: CommandLine, topic: str) -> None:

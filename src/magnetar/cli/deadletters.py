@@ -9,7 +9,7 @@ import typer
 
 from magnetar.cli.answer import Done, Page, Record, Table, counted
 from magnetar.cli.argument import Topic, parse_subscription, parse_topic, whole
-from magnetar.cli.letters import Letters
+from magnetar.cli.letters import Letters, NoSuchTopic, no_page, no_stats
 from magnetar.cli.messages import ServiceUrl
 from magnetar.cli.noun import Noun
 from magnetar.cli.path import topic_path
@@ -59,6 +59,11 @@ def _letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> Top
     return parse_topic(f"{topic.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
 
 
+def _none_died(rest: Rest, topic: TopicName, subscription: str | None) -> bool:
+    """Whether a dead letter topic is missing because nothing has died: its first letter creates it."""
+    return subscription is not None and subscription in rest.get(*topic_path(topic, "subscriptions"))
+
+
 @noun.command("list")
 def list_letters(
     rest: Rest,
@@ -71,7 +76,12 @@ def list_letters(
     service_url: ServiceUrl = None,
 ) -> Page:
     """List the letters in a dead letter topic, the oldest first."""
-    value = _letters(rest, topic, subscription, service_url).page(limit, after)
+    try:
+        value = _letters(rest, topic, subscription, service_url).page(limit, after)
+    except NoSuchTopic:
+        if not _none_died(rest, topic, subscription):
+            raise
+        value = no_page()
     columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE")
     names = ("id", "time", "reason", "count", "originTopic", "originSubscription", "originMessageId")
     rows = [tuple(_cell(one.get(name)) for name in names) for one in value["letters"]]
@@ -90,7 +100,12 @@ def stats(
     service_url: ServiceUrl = None,
 ) -> Page:
     """Count the letters in a dead letter topic by reason and by where they come from; it reads them."""
-    value = _letters(rest, topic, subscription, service_url).stats(after)
+    try:
+        value = _letters(rest, topic, subscription, service_url).stats(after)
+    except NoSuchTopic:
+        if not _none_died(rest, topic, subscription):
+            raise
+        value = no_stats()
     reasons = {_cell(reason): count for reason, count in value["reasons"].items()}
     fields = {"letters": value["letters"], "first": value["first"], "last": value["last"], **reasons}
     rows = [

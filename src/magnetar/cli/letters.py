@@ -33,6 +33,10 @@ _NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
 _PATH = "deadLetters"
 
 
+class NoSuchTopic(Refused):
+    """There is no such dead letter topic, which may mean that no message has died yet."""
+
+
 class Letters:
     """Of one topic."""
 
@@ -66,7 +70,7 @@ class Letters:
         try:
             return read()
         except NotFound:
-            raise refused from None  # the broker's own words for a missing topic
+            raise NoSuchTopic(refused.status, refused.reason) from None  # the broker's own words for a missing topic
 
     def _is_served(self) -> bool:
         """Whether the broker has letters of this topic to show at all."""
@@ -97,17 +101,7 @@ class Letters:
             last = str(message.id)
         else:
             last = None
-        origins = [
-            {"topic": topic, "subscription": subscription, **_tallied(one)}
-            for (topic, subscription), one in tally.by_origin.items()
-        ]
-        return {
-            **_tallied(tally.all),
-            "origins": origins,
-            "originsLeftOut": tally.elsewhere,
-            "aborted": last is not None,
-            "next": last,
-        }
+        return _stats(tally, last)
 
     def _read_one(self, text: str) -> dict[str, Any]:
         wanted = _parsed(text)
@@ -122,7 +116,7 @@ class Letters:
         from magnetar.client import EARLIEST
 
         start = None if after is None else _parsed(after)
-        count = self._rest.get(*topic_path(self._topic, "partitions"))["partitions"]
+        count = self._partitions()
         names = [self._topic.with_partition(index) for index in range(count)] or [self._topic]
         if start is not None and count:
             if not 0 <= start.partition < count:
@@ -134,6 +128,15 @@ class Letters:
                     while reader.has_next():
                         yield _next(reader)
                 start = None
+
+    def _partitions(self) -> int:
+        try:
+            count: int = self._rest.get(*topic_path(self._topic, "partitions"))["partitions"]
+        except Refused as error:
+            if error.status != HTTP_NOT_FOUND:
+                raise
+            raise NoSuchTopic(error.status, error.reason) from None
+        return count
 
     def _listed(self, message: Message) -> dict[str, Any]:
         epitaph = msgspec.to_builtins(read_epitaph(message.properties, self._topic))
@@ -179,6 +182,29 @@ def _parsed(text: str) -> MessageId:
         return MessageId.parse(text)
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def no_page() -> dict[str, Any]:
+    return {"letters": [], "next": None}
+
+
+def no_stats() -> dict[str, Any]:
+    return _stats(Tally(), None)
+
+
+def _stats(tally: Tally, last: str | None) -> dict[str, Any]:
+    """`last` is the last letter that was counted, if that was not all of them."""
+    origins = [
+        {"topic": topic, "subscription": subscription, **_tallied(one)}
+        for (topic, subscription), one in tally.by_origin.items()
+    ]
+    return {
+        **_tallied(tally.all),
+        "origins": origins,
+        "originsLeftOut": tally.elsewhere,
+        "aborted": last is not None,
+        "next": last,
+    }
 
 
 def _tallied(tallied: Tallied) -> dict[str, Any]:
