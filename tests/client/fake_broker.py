@@ -1,9 +1,13 @@
-"""A broker that says what a test tells it to, over a real socket: an older one, a redirecting one, a broken one."""
+"""A broker that says what a test tells it to, over a real socket: an older one, a redirecting one, a broken one.
+
+With TLS, if it is given a context.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -18,16 +22,19 @@ Answer = Callable[["FakeBroker", Command], "Command | bytes | None"]
 class FakeBroker:
     """`heard` is every command of every connection. `answer` gives the reply; None of it is the usual one."""
 
-    def __init__(self, answer: Answer, *, flag: bool, greeting: bytes | None) -> None:
+    def __init__(
+        self, answer: Answer, *, flag: bool, greeting: bytes | None, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.heard: list[Command] = []
         self._answer = answer
         self._flag = flag
         self._greeting = greeting
+        self._tls = tls
         self._entry_ids = count()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._sockets: list[socket.socket] = []
-        self.url = f"pulsar://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.address = self.url.removeprefix("pulsar://")
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.url = f"{'pulsar+ssl' if tls else 'pulsar'}://{self.address}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -38,17 +45,22 @@ class FakeBroker:
         with contextlib.suppress(OSError):
             while True:
                 connection, _ = self._listener.accept()
-                self._sockets.append(connection)
                 thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)
                 self._threads.append(thread)
                 thread.start()
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, accepted: socket.socket) -> None:
+        with contextlib.suppress(OSError), accepted:
+            connection = self._tls.wrap_socket(accepted, server_side=True) if self._tls else accepted
+            self._sockets.append(connection)
+            self._talk(connection)
+
+    def _talk(self, connection: socket.socket) -> None:
         decoder = FrameDecoder(64 << 20)
-        with contextlib.suppress(OSError), connection:
+        with connection:
             while data := connection.recv(1 << 16):
                 for repeated, _ in decoder.receive_data(data):
-                    command = _next_send(self.heard[-1]) if repeated is None else repeated
+                    command = _next_send(self.heard) if repeated is None else repeated
                     self.heard.append(command)
                     reply = self._answer(self, command)
                     reply = self._usual(command) if reply is None else reply
@@ -104,10 +116,10 @@ class FakeBroker:
             thread.join(5)
 
 
-def _next_send(last: Command) -> Command:
+def _next_send(heard: list[Command]) -> Command:
     """A SEND that the decoder recognised as the one before with the next sequence id."""
     command = Command()
-    command.CopyFrom(last)
+    command.CopyFrom(next(last for last in reversed(heard) if last.type == Command.SEND))
     command.send.sequence_id += 1
     return command
 
@@ -133,9 +145,10 @@ def metadata_failure(command: Command, code: pb.ServerError.ValueType, text: str
 
 def lookup_response(command: Command, url: str, *, redirect: bool = False, proxy: bool = False) -> Command:
     kind = pb.CommandLookupTopicResponse
+    field = "brokerServiceUrlTls" if url.startswith("pulsar+ssl") else "brokerServiceUrl"
     response = kind(
+        **{field: url},  # type: ignore[arg-type]
         request_id=command.lookupTopic.request_id,
-        brokerServiceUrl=url,
         response=kind.Redirect if redirect else kind.Connect,
         authoritative=True,
         proxy_through_service_url=proxy,
@@ -149,9 +162,13 @@ def nothing_unusual(broker: FakeBroker, command: Command) -> None:
 
 @contextlib.contextmanager
 def fake_broker(
-    answer: Answer = nothing_unusual, *, flag: bool = True, greeting: bytes | None = None
+    answer: Answer = nothing_unusual,
+    *,
+    flag: bool = True,
+    greeting: bytes | None = None,
+    tls: ssl.SSLContext | None = None,
 ) -> Iterator[FakeBroker]:
-    broker = FakeBroker(answer, flag=flag, greeting=greeting)
+    broker = FakeBroker(answer, flag=flag, greeting=greeting, tls=tls)
     try:
         yield broker
     finally:

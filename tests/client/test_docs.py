@@ -18,6 +18,7 @@ PRINTED = (
     ["not found", "['persistent://public/default/payments']"],
     ["done b'job 1'"],
     ["b'event 99'"],
+    ["more: False", "bytes: "],
 )
 
 

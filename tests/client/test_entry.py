@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.entry import CHUNKED_OPEN_MAX, Entry, Opener, permits_of
+from magnetar.client.entry import CHUNKED_OPEN_MAX, Entry, Opener
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
 from magnetar.wire.compression import compress
-from magnetar.wire.metadata import build_blob
+from magnetar.wire.metadata import build_blob, messages_in
 
 
 def metadata(**fields: object) -> pb.MessageMetadata:
@@ -82,7 +82,7 @@ def test_acknowledged_messages_of_a_batch_are_left_out() -> None:
     messages, permits = Opener().open(entry(0, batch(5), (0b10110,)))
     assert [message.value for message in messages] == [b"1", b"2", b"4"]
     assert [message.id.batch_index for message in messages] == [1, 2, 4]
-    assert permits == 5 == permits_of(batch(5))
+    assert permits == 5 == messages_in(batch(5))
 
 
 def test_words_of_an_ack_set_are_signed() -> None:
@@ -96,7 +96,7 @@ def test_a_damaged_entry_is_named() -> None:
     with pytest.raises(UnreadableMessage, match=r"message 1:0:-1 of topic cannot be read: its checksum") as raised:
         Opener().open(entry(0, bytes(blob)))
     assert (raised.value.topic, raised.value.message_id) == ("topic", MessageId(1, 0))
-    assert permits_of(b"\x0e") == 1
+    assert messages_in(b"\x0e") == 1
 
 
 @given(st.binary(max_size=100))

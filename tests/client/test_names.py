@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from magnetar.client.address import Address, parse_service_url
 from magnetar.client.backoff import Backoff
-from magnetar.client.errors import InvalidArgument, NotSupported
+from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.client.routing import Router, java_string_hash, murmur3_hash
 
@@ -23,6 +23,8 @@ from magnetar.client.routing import Router, java_string_hash, murmur3_hash
         ("pulsar://[::1]:6650,10.0.0.1:1", [("::1", 6650), ("10.0.0.1", 1)]),
         ("http://localhost", [("localhost", 8080)]),
         ("http://localhost:80/", [("localhost", 80)]),
+        ("pulsar+ssl://a,b:2", [("a", 6651), ("b", 2)]),
+        ("https://localhost", [("localhost", 8443)]),
     ],
 )
 def test_service_urls(url: str, addresses: list[tuple[str, int]]) -> None:
@@ -42,10 +44,18 @@ def test_bad_service_urls(url: str) -> None:
         parse_service_url(url)
 
 
-@pytest.mark.parametrize("url", ["pulsar+ssl://a", "https://a"])
-def test_encryption_is_refused_by_name(url: str) -> None:
-    with pytest.raises(NotSupported, match="not supported yet"):
-        parse_service_url(url)
+@pytest.mark.parametrize(
+    ("url", "is_http", "is_tls"),
+    [
+        ("pulsar://a", False, False),
+        ("pulsar+ssl://a", False, True),
+        ("http://a", True, False),
+        ("https://a", True, True),
+    ],
+)
+def test_what_a_scheme_means(url: str, is_http: bool, is_tls: bool) -> None:
+    found = parse_service_url(url)
+    assert (found.is_http, found.is_tls) == (is_http, is_tls)
 
 
 def test_an_address_reads_as_it_is_written() -> None:

@@ -99,14 +99,18 @@ def test_an_old_broker_announces_less() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [(pb.AuthenticationError, NotAuthenticated), (pb.UnsupportedVersionError, NotSupported)]
+    ("code", "kind", "hint"),
+    [
+        (pb.AuthenticationError, NotAuthenticated, "; no credentials were given"),
+        (pb.UnsupportedVersionError, NotSupported, ""),
+    ],
 )
-def test_a_refused_connection(code: pb.ServerError.ValueType, kind: type[Exception]) -> None:
+def test_a_refused_connection(code: pb.ServerError.ValueType, kind: type[Exception], hint: str) -> None:
     protocol = Protocol()
     protocol.connect()
     [event] = protocol.receive_data(error((1 << 64) - 1, code, "no token"))
     assert isinstance(event, Broken) and isinstance(event.error, kind)
-    assert event.error.text == "the broker refused the connection: no token"
+    assert event.error.text == f"the broker refused the connection: no token{hint}"
     assert protocol.state is State.CLOSED
 
 
@@ -149,7 +153,56 @@ def test_events(data: bytes, expected: Event) -> None:
 def test_a_message_arrives_as_it_was_stored() -> None:
     [event] = ready().receive_data(MESSAGE)
     assert isinstance(event, Delivery)
-    assert (event.consumer_id, event.redelivery_count, event.ack_set, event.blob) == (3, 4, (-1,), BLOB)
+    assert event == Delivery(3, 1, 2, 4, (-1,), [BLOB])
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 2), st.integers(1, 2), st.integers(120, 140), st.sampled_from([0, 0, 0, 1])),
+        max_size=30,
+    ),
+    st.integers(1, 400),
+)
+def test_entries_one_after_another_arrive_together_and_none_is_mistaken(
+    sent: list[tuple[int, int, int, int]], size: int
+) -> None:
+    data, expected = b"", []
+    for consumer_id, ledger_id, first, redelivery_count in sent:
+        for entry_id in range(first, first + 5):  # also over the number where ids get a byte longer
+            blob = b"%d" % len(expected)
+            message = pb.CommandMessage(
+                consumer_id=consumer_id,
+                message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=entry_id, partition=-1),
+                redelivery_count=redelivery_count,
+            )
+            data += encode_frame_with_blob(pb.BaseCommand(type=pb.BaseCommand.MESSAGE, message=message), blob)
+            expected.append((consumer_id, ledger_id, entry_id, redelivery_count, blob))
+            if entry_id == first + 2:
+                data += SUCCESS
+    protocol = ready()
+    events = [
+        event for start in range(0, len(data), size) for event in protocol.receive_data(data[start : start + size])
+    ]
+    assert expected == [
+        (event.consumer_id, event.ledger_id, entry_id, event.redelivery_count, blob)
+        for event in events
+        if isinstance(event, Delivery)
+        for entry_id, blob in enumerate(event.blobs, event.entry_id)
+    ]
+
+
+def test_what_looks_like_the_id_but_is_not_is_parsed() -> None:
+    """The fields of the message id are in another order, and the bytes of an entry id come twice."""
+
+    def frame(entry_id: int) -> bytes:
+        message_id = b"\x10" + bytes([entry_id]) + b"\x08\x01"  # entry before ledger
+        message = b"\x08\x03\x12" + bytes([len(message_id)]) + message_id
+        body = b"\x08\x09\x4a" + bytes([len(message)]) + message
+        return (len(body) + 4 + 1).to_bytes(4) + len(body).to_bytes(4) + body + b"x"
+
+    protocol = ready()
+    events = protocol.receive_data(b"".join(frame(entry_id) for entry_id in (1, 1, 2, 3, 8, 16)))
+    assert [event.entry_id for event in events if isinstance(event, Delivery)] == [1, 1, 2, 3, 8, 16]
 
 
 def test_an_answer_and_a_refusal_carry_their_request() -> None:

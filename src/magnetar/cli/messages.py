@@ -169,7 +169,7 @@ def client_of(rest: Rest, service_url: str | None) -> Client:
     from magnetar.client.errors import InvalidArgument
 
     try:
-        return Client(service_url or rest.url)
+        return Client(service_url or rest.url, security=rest.security)
     except InvalidArgument as error:
         raise typer.BadParameter(f"--service-url: {error}") from error
 

@@ -16,13 +16,16 @@ import typer
 
 from magnetar.cli.argument import NamespaceName
 from magnetar.cli.rest import DEFAULT_URL, START_HINT, Refused, Rest, RestError
-from magnetar.errors import MagnetarError
+from magnetar.errors import InvalidSetting, MagnetarError
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
     from magnetar.cli.answer import Answer
+    from magnetar.client import Security
 
 URL_VARIABLE = "MAGNETAR_URL"
+TOKEN_VARIABLE = "MAGNETAR_TOKEN"
+TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
 HTTP_NOT_FOUND = 404
 
 Url = Annotated[
@@ -31,9 +34,30 @@ Url = Annotated[
         "--url", metavar="URL", envvar=URL_VARIABLE, help="The HTTP address of the broker, ours or Apache Pulsar."
     ),
 ]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar=TOKEN_VARIABLE,
+        help="The token to show to the broker, or file:///path of it.",
+    ),
+]
+TrustCerts = Annotated[
+    str | None,
+    typer.Option(
+        "--trust-certs",
+        metavar="FILE",
+        envvar=TRUST_VARIABLE,
+        help="Certificates of the authorities that are trusted, in PEM, for https:// and pulsar+ssl://.",
+        show_default="the system's",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _URL = inspect.Parameter("url", inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_URL, annotation=Url)
+_TOKEN = inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token)
+_TRUST_CERTS = inspect.Parameter("trust_certs", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TrustCerts)
 _JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 _NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IGNORECASE)
@@ -79,7 +103,8 @@ class Noun:
             from magnetar.cli.answer import present
 
             url, as_json = options.pop("url"), options.pop("json")
-            with Rest(url) as rest:
+            security = security_of(options.pop("token"), options.pop("trust_certs"))
+            with Rest(url, security) as rest:
                 try:
                     return present(function(rest, **options), as_json=as_json)
                 except MagnetarError as error:
@@ -89,11 +114,27 @@ class Noun:
                     raise RestError(f"{error}; {hint}") from error
 
         shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        run.__signature__ = inspect.Signature([*shown, _URL, _JSON])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([*shown, _URL, _TOKEN, _TRUST_CERTS, _JSON])  # type: ignore[attr-defined]
         run.__annotations__ = {}
         run.__doc__ = help
         self.app.command(name)(run)
         self.entries.append(Entry(name, help, tuple(shown)))
+
+
+def security_of(token: str | None, trust_certs: str | None) -> Security | None:
+    """None where nothing is asked for: then the client, which takes a while to load, is not needed."""
+    if not token and not trust_certs:
+        return None
+    from magnetar.client.errors import InvalidArgument
+    from magnetar.client.security import Security, token_settings
+
+    try:
+        settings: dict[str, Any] = dict(token_settings(token, "token")) if token else {}
+        security = Security(trust_certs_file=trust_certs or None, **settings)
+        security.read_token()
+    except InvalidArgument as error:
+        raise InvalidSetting(f"--{str(error).replace('token_file', 'token', 1)}") from error
+    return security
 
 
 def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:

@@ -26,6 +26,9 @@ API v2 and binary protocol. The words are those of `pulsar-admin`.
 
 - `--url URL` is the HTTP address of the broker, by default `http://localhost:8080`; the variable `MAGNETAR_URL` says
   the same. `messages` finds the binary address by it, unless `--service-url` or `MAGNETAR_SERVICE_URL` names one.
+- `--token TOKEN` or `MAGNETAR_TOKEN` is for a broker that authenticates; `file:///path` names a file that has the
+  token, which then no list of processes shows. `https://` trusts the authorities of the system, or those in
+  `--trust-certs FILE` or `MAGNETAR_TRUST_CERTS`.
 - `--json` prints one JSON document to stdout and nothing else there; `messages` and `subscriptions peek` print one for
   each message, on a line of its own.
 - `--help` explains every command and option.

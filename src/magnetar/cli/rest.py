@@ -14,7 +14,11 @@ from urllib.parse import quote, urlsplit
 from magnetar.errors import InvalidSetting, MagnetarError
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx
+
+    from magnetar.client import Security
 
 DEFAULT_URL = "http://localhost:8080"
 START_HINT = "start a broker with `magnetar standalone`, or name another with --url or MAGNETAR_URL"
@@ -46,10 +50,11 @@ class Refused(RestError):
 class Rest:
     """One broker. Segments of a path are names as people write them; they are encoded here."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, security: Security | None = None) -> None:
         import httpx
 
         self.url = checked_url(url)
+        self.security = security
         # A proxy is for the network; a broker on this machine is not behind it.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         self._client = httpx.Client(
@@ -57,8 +62,8 @@ class Rest:
             follow_redirects=True,  # a cluster sends a request about a topic to the broker that owns it
             trust_env=not is_local,
             # Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below.
-            verify=self.url.startswith("https:"),
-            event_hooks={"request": [self._check_scheme]},
+            verify=self._trusted(),
+            event_hooks={"request": [self._check_scheme, self._authorize]},
         )
 
     def close(self) -> None:
@@ -109,6 +114,10 @@ class Rest:
         try:
             answer = self._client.request(method, self.url + path, content=content, params=parameters, headers=headers)
         except httpx.ConnectError as error:
+            if self.url.startswith("https:"):
+                from magnetar.client.tls import explain
+
+                raise Unreachable(f"{self.url} cannot be reached: {explain(error)}") from error
             raise Unreachable(f"{self.url} cannot be reached: {error}; {START_HINT}") from error
         except httpx.TimeoutException as error:
             raise Unreachable(f"{self.url} does not answer in time ({type(error).__name__})") from error
@@ -122,6 +131,27 @@ class Rest:
         if not answer.is_success:
             raise Refused(answer.status_code, _reason(answer))
         return answer
+
+    def _trusted(self) -> ssl.SSLContext | bool:
+        if self.security is None or not self.url.startswith("https:"):
+            return self.url.startswith("https:")
+        from magnetar.client.errors import InvalidArgument
+        from magnetar.client.tls import context_of
+
+        try:
+            return context_of(self.security, for_http=True)
+        except InvalidArgument as error:
+            raise InvalidSetting(f"--trust-certs: {error}") from error
+
+    def _authorize(self, request: httpx.Request) -> None:
+        """Of each request, for a redirect goes to another broker, which wants to know who asks, too."""
+        if self.security is None:
+            return
+        if self.security.trust_certs_file is not None and request.url.scheme != "https":
+            raise InvalidSetting(f"--trust-certs is given, but {self.url} is not encrypted: write https://")
+        token = self.security.read_token()
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
 
     def _check_scheme(self, request: httpx.Request) -> None:
         if request.url.scheme != urlsplit(self.url).scheme:

@@ -7,23 +7,38 @@
 """
 
 from magnetar.client.aio import AsyncClient
-from magnetar.client.blocking import Client, Consumer, Producer, Reader
+from magnetar.client.blocking import Client, Consumer, Producer, Reader, TopicWatch
+from magnetar.client.catalogue import Schema
 from magnetar.client.consumer import AsyncConsumer
+from magnetar.client.entries import AsyncEntryReader
+from magnetar.client.entry import Entry
+from magnetar.client.inline import InlineClient
 from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
 from magnetar.client.producer import AsyncProducer
 from magnetar.client.reader import AsyncReader
+from magnetar.client.security import Security
+from magnetar.client.tap import Bounds
+from magnetar.client.watch import AsyncTopicWatch
 
 __all__ = [
     "EARLIEST",
     "LATEST",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncEntryReader",
     "AsyncProducer",
     "AsyncReader",
+    "AsyncTopicWatch",
+    "Bounds",
     "Client",
     "Consumer",
+    "Entry",
+    "InlineClient",
     "Message",
     "MessageId",
     "Producer",
     "Reader",
+    "Schema",
+    "Security",
+    "TopicWatch",
 ]

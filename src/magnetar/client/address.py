@@ -1,4 +1,7 @@
-"""Service addresses: `pulsar://host:port[,host:port…]` and `http://host:port`. Owns their grammar, resolves nothing."""
+"""Service addresses: `pulsar://host:port[,host:port…]` and `http://host:port`, with TLS `pulsar+ssl://` and `https://`.
+
+Owns their grammar, resolves nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from magnetar.client.errors import InvalidArgument, NotSupported
+from magnetar.client.errors import InvalidArgument
 
 BINARY_PORT = 6650
 HTTP_PORT = 8080
-_PORT_OF = {"pulsar": BINARY_PORT, "http": HTTP_PORT}
+BINARY_TLS_PORT = 6651
+HTTPS_PORT = 8443
+_PORT_OF = {"pulsar": BINARY_PORT, "pulsar+ssl": BINARY_TLS_PORT, "http": HTTP_PORT, "https": HTTPS_PORT}
 _ENCRYPTED = ("pulsar+ssl", "https")
 
 
@@ -32,19 +37,22 @@ class ServiceUrl(msgspec.Struct, frozen=True):
 
     @property
     def is_http(self) -> bool:
-        return self.scheme == "http"
+        return self.scheme in ("http", "https")
+
+    @property
+    def is_tls(self) -> bool:
+        return self.scheme in _ENCRYPTED
 
     def __str__(self) -> str:
         return f"{self.scheme}://{','.join(map(str, self.addresses))}"
 
 
 def parse_service_url(text: str) -> ServiceUrl:
-    """Reads a service URL; raises `InvalidArgument`, or `NotSupported` for the encrypted schemes."""
+    """Reads a service URL; raises `InvalidArgument`."""
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in _PORT_OF:
-        if scheme in _ENCRYPTED:
-            raise NotSupported(f"service url {_shown(text)}: encrypted connections ({scheme}://) are not supported yet")
-        raise InvalidArgument(f"service url {_shown(text)} does not start with pulsar:// or http://")
+        schemes = ", ".join(f"{scheme}://" for scheme in _PORT_OF)
+        raise InvalidArgument(f"service url {_shown(text)} does not start with one of {schemes}")
     hosts = rest.removesuffix("/").split(",")
     return ServiceUrl(scheme, tuple(_parse_address(host, _PORT_OF[scheme], text) for host in hosts))
 

@@ -12,11 +12,24 @@ from typing import Self, TypeVar
 from magnetar import errors as server_errors
 from magnetar.client.address import ServiceUrl, parse_service_url
 from magnetar.client.backoff import Backoff
+from magnetar.client.catalogue import Schema, chosen_topics, version_number
 from magnetar.client.connection import Connection
 from magnetar.client.consumer import AsyncConsumer
-from magnetar.client.errors import Closed, InvalidArgument, InvalidName, ServiceNotReady, TooManyRequests
+from magnetar.client.cursor import AsyncCursor
+from magnetar.client.entries import AsyncEntryReader
+from magnetar.client.entry_producer import AsyncEntryProducer, EntryProducerOptions
+from magnetar.client.errors import (
+    Closed,
+    InvalidArgument,
+    InvalidName,
+    NotFound,
+    NotSupported,
+    ServiceNotReady,
+    TooManyRequests,
+)
 from magnetar.client.finding import BinaryFinder, Finder
 from magnetar.client.intake import Inbox, Intake, IntakeOptions
+from magnetar.client.link import LinkOptions
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.client.options import (
     ACCESS_MODES,
@@ -30,15 +43,29 @@ from magnetar.client.options import (
 )
 from magnetar.client.pipeline import PipelineOptions
 from magnetar.client.pool import Pool
+from magnetar.client.positions import first_after, position_at
 from magnetar.client.producer import AsyncProducer, PartitionProducer, ProducerOptions
 from magnetar.client.reader import AsyncReader, MessageStream
+from magnetar.client.room import Room
 from magnetar.client.routing import HASHES, HashingScheme, Router
+from magnetar.client.security import Security
+from magnetar.client.tap import Tapping
 from magnetar.client.waiting import within
-from magnetar.names import TopicName
+from magnetar.client.watch import AsyncTopicWatch, wait_any
+from magnetar.names import TopicName, parse_namespace
 from magnetar.wire import schema_pb2 as pb
 
 _T = TypeVar("_T")
-_Made = TypeVar("_Made", AsyncProducer, AsyncReader, AsyncConsumer)
+_Made = TypeVar(
+    "_Made",
+    AsyncProducer,
+    AsyncEntryProducer,
+    AsyncReader,
+    AsyncConsumer,
+    AsyncCursor,
+    AsyncEntryReader,
+    AsyncTopicWatch,
+)
 
 # How many turns of `batch_delay_s` a batching producer stays with one partition, as the Java client does.
 _PARTITION_TURNS = 10
@@ -47,7 +74,9 @@ _PARTITION_TURNS = 10
 class AsyncClient:
     """`async with AsyncClient("pulsar://localhost:6650") as client:`
 
-    The address is `pulsar://host:port`, several hosts of one cluster separated by commas, or `http://host:port`.
+    The address is `pulsar://host:port`, several hosts of one cluster separated by commas, or `http://host:port`; with
+    TLS `pulsar+ssl://` or `https://`. `security` has certificates and tokens. With `admin_url`, also `http://host:port`,
+    topics, partitions and schemas are asked for there.
     Nothing is connected before the first call. Every error is a `ClientError`. A broker that cannot be reached at first
     is an error at once; a connection that is lost later is made again with back-off, for `reconnect_timeout_s` at most.
     """
@@ -56,6 +85,8 @@ class AsyncClient:
         self,
         url: str,
         *,
+        security: Security | None = None,
+        admin_url: str | None = None,
         operation_timeout_s: float = 30,
         connect_timeout_s: float = 10,
         reconnect_timeout_s: float = 300,
@@ -71,9 +102,17 @@ class AsyncClient:
         self.url = parse_service_url(url)
         self._timeout_s = operation_timeout_s
         self._reconnect_timeout_s = reconnect_timeout_s
-        self._pool = Pool(self.url, connect_timeout_s=connect_timeout_s, keepalive_s=keepalive_s)
+        self._security = security or Security()
+        admin = self.url if admin_url is None else _admin_url(admin_url)
+        self._security.check_for(self.url, admin)
+        self._pool = Pool(
+            self.url, connect_timeout_s=connect_timeout_s, keepalive_s=keepalive_s, security=self._security
+        )
         self._finder = self._make_finder(self.url)
-        self._made: list[AsyncProducer | MessageStream] = []
+        self._catalogue = self._finder if admin_url is None else self._make_finder(admin)
+        self._made: list[
+            AsyncProducer | AsyncEntryProducer | MessageStream | AsyncCursor | AsyncEntryReader | AsyncTopicWatch
+        ] = []
         self._is_closed = False
 
     def _make_finder(self, url: ServiceUrl) -> Finder:
@@ -81,7 +120,7 @@ class AsyncClient:
             return BinaryFinder(self._pool, self._timeout_s)
         from magnetar.client.rest import HttpFinder  # the HTTP library takes long to import, and few need it
 
-        return HttpFinder(url, self._timeout_s)
+        return HttpFinder(url, self._timeout_s, self._security)
 
     # -- questions
 
@@ -96,11 +135,76 @@ class AsyncClient:
         partitions = await self._partitions(name, create=create_if_auto_creation_enabled)
         return [partition.full for partition in partitions]
 
+    async def deduplicates(self, topic: str) -> bool | None:
+        """Whether a topic drops what a producer sends twice. None: only REST can tell, and it cannot or may not."""
+        self._check_open()
+        name = _topic_name(topic)
+        return await self._patiently(f"deduplication of {name.full}", lambda: self._catalogue.deduplicates(name))
+
     async def _partitions(self, topic: TopicName, *, create: bool) -> list[TopicName]:
         self._check_open()
         what = f"the partitions of {topic.full}"
-        count = await self._patiently(what, lambda: self._finder.partitions(topic, create=create))
+        count = await self._patiently(what, lambda: self._catalogue.partitions(topic, create=create))
         return [topic.with_partition(index) for index in range(count)] or [topic]
+
+    async def topics(self, namespace: str, pattern: str | None = None) -> list[str]:
+        """The full names of the topics of `tenant/namespace`, partitions one by one, in the order of their names.
+
+        `pattern` is a regular expression for `tenant/namespace/topic`, or for `domain://tenant/namespace/topic`, the
+        whole of it; of a partition, for its topic. What brokers keep for themselves is left out.
+        """
+        self._check_open()
+        try:
+            parse_namespace(namespace)
+        except server_errors.InvalidName as error:
+            raise InvalidName(str(error)) from None
+        found = await self._patiently(f"the topics of {namespace}", lambda: self._catalogue.topics(namespace))
+        return chosen_topics(found, pattern)
+
+    async def schema(self, topic: str, version: bytes | None = None) -> Schema | None:
+        """The schema of a topic, the newest or the `version` that a message has; None if there is none."""
+        self._check_open()
+        name = _topic_name(topic)
+        if version is not None:
+            version_number(version)
+        return await self._patiently(f"the schema of {name.full}", lambda: self._catalogue.schema(name, version))
+
+    async def position_at(self, topic: str, time_ms: int) -> MessageId:
+        """The position before the first message of a topic or partition that was published at `time_ms` or later.
+
+        It takes a durable subscription, which is there for some milliseconds.
+        """
+        if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms < 1 << 63:
+            raise InvalidArgument(f"time_ms {time_ms!r} is not a number of milliseconds since the epoch")
+        tapping = self._tapping(topic)
+        what = f"the position of {tapping.topic.full} at {time_ms} ms"
+        return await self._patiently(what, lambda: position_at(tapping, time_ms))
+
+    async def first_after(self, topic: str, position: MessageId) -> MessageId | None:
+        """The id of the first entry that a topic or partition stores after the entry at `position`; None: nothing."""
+        tapping = self._tapping(topic)
+        what = f"the entry of {tapping.topic.full} after {position}"
+        return await self._patiently(what, lambda: first_after(tapping, position.position))
+
+    async def watch(self, topic: str) -> AsyncTopicWatch:
+        """What a persistent topic, or one partition, stores, and waiting for more; `NotFound` if it does not exist."""
+        watch = self._keep(AsyncTopicWatch(self._tapping(topic)))
+        await watch.last()
+        return watch
+
+    async def wait_any(
+        self, watched: Sequence[tuple[AsyncTopicWatch, MessageId]], timeout_s: float | None
+    ) -> list[AsyncTopicWatch]:
+        """The watches with something stored after the given positions, as soon as there is one.
+
+        None after `timeout_s`; without a limit it waits as long as it takes.
+        """
+        return await wait_any(watched, timeout_s)
+
+    async def server_version(self, topic: str) -> str:
+        """What the broker that serves the topic calls itself."""
+        self._check_open()
+        return (await self._connection_to(_topic_name(topic))).broker.server_version
 
     async def _connection_to(self, topic: TopicName) -> Connection:
         broker = await self._finder.broker(topic)
@@ -160,14 +264,16 @@ class AsyncClient:
                 batch_bytes_max=batch_bytes_max,
                 compression=choose("compression", compression, COMPRESSIONS),
             ),
-            name=name,
-            access_mode=choose("access_mode", access_mode, ACCESS_MODES),
+            link=LinkOptions(
+                name=name,
+                access_mode=choose("access_mode", access_mode, ACCESS_MODES),
+                properties=dict(properties or {}),
+                timeout_s=self._timeout_s,
+                reconnect_timeout_s=self._reconnect_timeout_s,
+            ),
             batch_delay_s=batch_delay_s,
             pending_max=pending_max,
             send_timeout_s=send_timeout_s,
-            properties=dict(properties or {}),
-            timeout_s=self._timeout_s,
-            reconnect_timeout_s=self._reconnect_timeout_s,
         )
         topic_name = _topic_name(topic)
         turn_s = _PARTITION_TURNS * batch_delay_s if batching else 0.0
@@ -190,6 +296,52 @@ class AsyncClient:
         except BaseException:
             await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
             raise
+
+    async def entry_producer(
+        self,
+        topic: str,
+        *,
+        name: str | None = None,
+        deduplicated: bool = False,
+        schema: pb.Schema | None = None,
+        properties: Mapping[str, str] | None = None,
+        room: Room | None = None,
+        pending_max: int = 1000,
+        pending_bytes_max: int = 16 << 20,
+        open_timeout_s: float = 30,
+        send_timeout_s: float = 120,
+    ) -> AsyncEntryProducer:
+        """A producer of whole entries for a topic without partitions, or for one partition.
+
+        `deduplicated` says that the topic deduplicates: what does not fit its memory of the name is then an error. A
+        name that is still taken is asked for again until `open_timeout_s` is over. `pending_max` and
+        `pending_bytes_max` are how much may be on its way; producers may share a `room` instead.
+        """
+        for option, value in (
+            ("pending_max", pending_max),
+            ("pending_bytes_max", pending_bytes_max),
+            ("open_timeout_s", open_timeout_s),
+            ("send_timeout_s", send_timeout_s),
+        ):
+            check_positive(option, value)
+        self._check_open()
+        topic_name = _topic_name(topic)
+        options = EntryProducerOptions(
+            link=LinkOptions(
+                name=name,
+                properties=dict(properties or {}),
+                schema=schema,
+                timeout_s=self._timeout_s,
+                reconnect_timeout_s=self._reconnect_timeout_s,
+            ),
+            deduplicated=deduplicated,
+            open_timeout_s=open_timeout_s,
+            send_timeout_s=send_timeout_s,
+        )
+        room = Room(pending_max, pending_bytes_max) if room is None else room
+        producer = AsyncEntryProducer(topic_name, self._pool.next_id(), options, self._connector(topic_name), room)
+        await producer.open()
+        return self._keep(producer)
 
     async def reader(
         self,
@@ -235,6 +387,49 @@ class AsyncClient:
         await self._open_intakes(topic_name, intakes)
         return self._keep(AsyncReader(topic_name.full, intakes, inbox))
 
+    async def entries(
+        self,
+        topic: str,
+        start: MessageId,
+        end: MessageId,
+        *,
+        start_inclusive: bool = False,
+        bytes_max: int = 16 << 20,
+    ) -> AsyncEntryReader:
+        """The entries, as the broker stores them, of a persistent topic or of one partition, from `start` to `end`.
+
+        `start` is EARLIEST or the id after which to begin (with which, if `start_inclusive`), `end` the last id that is
+        wanted, or LATEST. Entries are whole: those of `start` and `end` may hold messages that are not wanted. What is
+        not stored, not yet or no more, is not waited for. `bytes_max` is about how much is fetched ahead.
+        """
+        check_positive("bytes_max", bytes_max)
+        reader = AsyncEntryReader(
+            self._tapping(topic), start, end, start_inclusive=start_inclusive, bytes_max=bytes_max
+        )
+        await self._patiently(f"opening a reader of {reader.topic}", reader.open)
+        return self._keep(reader)
+
+    def _tapping(self, topic: str) -> Tapping:
+        self._check_open()
+        name = _topic_name(topic)
+        if not name.is_persistent:
+            raise InvalidArgument(f"topic {name.full} is not persistent: it stores nothing")
+        return Tapping(
+            topic=name,
+            connect=self._connector(name),
+            next_id=self._pool.next_id,
+            is_partition=lambda: self._is_partition(name),
+            timeout_s=self._timeout_s,
+            reconnect_timeout_s=self._reconnect_timeout_s,
+        )
+
+    async def _is_partition(self, name: TopicName) -> bool:
+        """Whether a partitioned topic has this partition, whether or not it has been used yet."""
+        try:
+            return name.partition < await self._catalogue.partitions(name.base, create=False)
+        except (NotFound, NotSupported):
+            return False
+
     async def consumer(
         self,
         topic: str,
@@ -272,6 +467,17 @@ class AsyncClient:
         await self._open_intakes(topic_name, intakes)
         return self._keep(AsyncConsumer(topic_name.full, subscription, intakes, inbox))
 
+    async def cursor(self, topic: str, subscription: str, *, initial_position: MessageId = LATEST) -> AsyncCursor:
+        """The position of a durable subscription on a persistent topic or one partition, without receiving anything.
+
+        A subscription that is missing is created; `initial_position`, EARLIEST or LATEST, is where it begins.
+        """
+        if not subscription:
+            raise InvalidArgument("subscription is empty")
+        if initial_position not in (EARLIEST, LATEST):
+            raise InvalidArgument(f"initial_position {initial_position} is neither EARLIEST nor LATEST")
+        return self._keep(AsyncCursor(self._tapping(topic), subscription, initial_position))
+
     def _intake(self, topic: TopicName, inbox: Inbox, options: IntakeOptions) -> Intake:
         return Intake(topic, self._pool.next_id(), options, self._connector(topic), inbox)
 
@@ -308,6 +514,7 @@ class AsyncClient:
             await _all([thing.close() for thing in made])
         finally:
             await self._finder.close()
+            await self._catalogue.close()
             await self._pool.close()
 
     async def __aenter__(self) -> Self:
@@ -322,6 +529,13 @@ async def _all(coroutines: Sequence[Awaitable[None]]) -> None:
     for result in await asyncio.gather(*coroutines, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+def _admin_url(text: str) -> ServiceUrl:
+    url = parse_service_url(text)
+    if not url.is_http:
+        raise InvalidArgument(f"admin url {url} does not start with http:// or https://")
+    return url
 
 
 def _topic_name(topic: str) -> TopicName:

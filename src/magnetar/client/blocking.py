@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 from magnetar.client.aio import AsyncClient
+from magnetar.client.catalogue import Schema
 from magnetar.client.consumer import AsyncConsumer
+from magnetar.client.cursor import AsyncCursor
+from magnetar.client.entry import Entry
 from magnetar.client.errors import ClientError, Closed, EndOfTopic, Timeout
 from magnetar.client.message import LATEST, Message, MessageId
 from magnetar.client.options import AccessMode, Compression, SendOptions, SubscriptionType
@@ -22,6 +25,9 @@ from magnetar.client.pipeline import Outgoing, outgoing
 from magnetar.client.producer import AsyncProducer
 from magnetar.client.reader import AsyncReader
 from magnetar.client.routing import HashingScheme
+from magnetar.client.security import Security
+from magnetar.client.tap import Bounds
+from magnetar.client.watch import AsyncTopicWatch
 
 _T = TypeVar("_T")
 _Posted = tuple[Outgoing, Future[MessageId], bool]
@@ -65,7 +71,9 @@ class _Thread:
 class Client:
     """`with Client("pulsar://localhost:6650") as client:`
 
-    The address is `pulsar://host:port`, several hosts of one cluster separated by commas, or `http://host:port`.
+    The address is `pulsar://host:port`, several hosts of one cluster separated by commas, or `http://host:port`; with
+    TLS `pulsar+ssl://` or `https://`. `security` has certificates and tokens. With `admin_url`, also `http://host:port`,
+    topics, partitions and schemas are asked for there.
     Nothing is connected before the first call. Every error is a `ClientError`. A broker that cannot be reached at first
     is an error at once; a connection that is lost later is made again with back-off, for `reconnect_timeout_s` at most.
     """
@@ -74,6 +82,8 @@ class Client:
         self,
         url: str,
         *,
+        security: Security | None = None,
+        admin_url: str | None = None,
         operation_timeout_s: float = 30,
         connect_timeout_s: float = 10,
         reconnect_timeout_s: float = 300,
@@ -81,6 +91,8 @@ class Client:
     ) -> None:
         self._client = AsyncClient(
             url,
+            security=security,
+            admin_url=admin_url,
             operation_timeout_s=operation_timeout_s,
             connect_timeout_s=connect_timeout_s,
             reconnect_timeout_s=reconnect_timeout_s,
@@ -97,6 +109,66 @@ class Client:
         that (over `pulsar://`, where it would announce it) is `NotSupported`.
         """
         return self._thread.run(self._client.get_partitions_for_topic(topic, create_if_auto_creation_enabled))
+
+    def topics(self, namespace: str, pattern: str | None = None) -> list[str]:
+        """The full names of the topics of `tenant/namespace`, partitions one by one, in the order of their names.
+
+        `pattern` is a regular expression for `tenant/namespace/topic`, or for `domain://tenant/namespace/topic`, the
+        whole of it; of a partition, for its topic. What brokers keep for themselves is left out.
+        """
+        return self._thread.run(self._client.topics(namespace, pattern))
+
+    def schema(self, topic: str, version: bytes | None = None) -> Schema | None:
+        """The schema of a topic, the newest or the `version` that a message has; None if there is none."""
+        return self._thread.run(self._client.schema(topic, version))
+
+    def position_at(self, topic: str, time_ms: int) -> MessageId:
+        """The position before the first message of a topic or partition that was published at `time_ms` or later.
+
+        It takes a durable subscription, which is there for some milliseconds.
+        """
+        return self._thread.run(self._client.position_at(topic, time_ms))
+
+    def first_after(self, topic: str, position: MessageId) -> MessageId | None:
+        """The id of the first entry that a topic or partition stores after the entry at `position`; None: nothing."""
+        return self._thread.run(self._client.first_after(topic, position))
+
+    def server_version(self, topic: str) -> str:
+        """What the broker that serves the topic calls itself."""
+        return self._thread.run(self._client.server_version(topic))
+
+    def entries(
+        self,
+        topic: str,
+        start: MessageId,
+        end: MessageId,
+        *,
+        start_inclusive: bool = False,
+        bytes_max: int = 16 << 20,
+    ) -> Iterator[list[Entry]]:
+        """The entries of a range in lists, as `AsyncClient.entries` says it."""
+        reader = self._thread.run(
+            self._client.entries(topic, start, end, start_inclusive=start_inclusive, bytes_max=bytes_max)
+        )
+        try:
+            while entries := self._thread.run(reader.next()):
+                yield entries
+        finally:
+            if self._thread.is_running:
+                self._thread.run(reader.close())
+
+    def watch(self, topic: str) -> TopicWatch:
+        """What a persistent topic, or one partition, stores, and waiting for more; `NotFound` if it does not exist."""
+        return TopicWatch(self._thread, self._thread.run(self._client.watch(topic)))
+
+    def wait_any(self, watched: Sequence[tuple[TopicWatch, MessageId]], timeout_s: float | None) -> list[TopicWatch]:
+        """The watches with something stored after the given positions, as soon as there is one.
+
+        None after `timeout_s`; without a limit it waits as long as it takes.
+        """
+        by_inner = {id(watch.inner): watch for watch, _ in watched}
+        news = self._thread.run(self._client.wait_any([(watch.inner, after) for watch, after in watched], timeout_s))
+        return [by_inner[id(inner)] for inner in news]
 
     def producer(
         self,
@@ -193,6 +265,14 @@ class Client:
             )
         )
         return Consumer(self._thread, consumer)
+
+    def cursor(self, topic: str, subscription: str, *, initial_position: MessageId = LATEST) -> Cursor:
+        """The position of a durable subscription on a persistent topic or one partition, without receiving anything.
+
+        A subscription that is missing is created; `initial_position`, EARLIEST or LATEST, is where it begins.
+        """
+        cursor = self._thread.run(self._client.cursor(topic, subscription, initial_position=initial_position))
+        return Cursor(self._thread, cursor)
 
     def close(self) -> None:
         """Closes what it made, sending what producers still have, and all connections."""
@@ -370,6 +450,37 @@ class Reader:
         self.close()
 
 
+class TopicWatch:
+    """Made by `Client.watch`; a context manager. Idle watches cost nothing."""
+
+    def __init__(self, thread: _Thread, inner: AsyncTopicWatch) -> None:
+        self.topic = inner.topic
+        self.inner = inner
+        self._thread = thread
+
+    def bounds(self) -> Bounds:
+        """What the topic stores at this moment. `NotFound` if it does not exist."""
+        return self._thread.run(self.inner.bounds())
+
+    def last(self) -> MessageId:
+        """The last message stored, as `bounds` says it, with less effort."""
+        return self._thread.run(self.inner.last())
+
+    def wait(self, after: MessageId, timeout_s: float | None) -> bool:
+        """Returns True as soon as something after `after` is stored, False after `timeout_s` (None: never)."""
+        return self._thread.run(self.inner.wait(after, timeout_s))
+
+    def close(self) -> None:
+        if self._thread.is_running:
+            self._thread.run(self.inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
 class Consumer:
     """Made by `Client.consumer`; a context manager.
 
@@ -407,6 +518,34 @@ class Consumer:
     def close(self) -> None:
         if self._thread.is_running:
             self._thread.run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
+class Cursor:
+    """Made by `Client.cursor`; a context manager."""
+
+    def __init__(self, thread: _Thread, cursor: AsyncCursor) -> None:
+        self.topic = cursor.topic
+        self.subscription = cursor.subscription
+        self._thread = thread
+        self._cursor = cursor
+
+    def position(self) -> MessageId:
+        """The last entry that is acknowledged with everything before it."""
+        return self._thread.run(self._cursor.position())
+
+    def acknowledge_up_to(self, position: MessageId) -> None:
+        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
+        self._thread.run(self._cursor.acknowledge_up_to(position))
+
+    def close(self) -> None:
+        if self._thread.is_running:
+            self._thread.run(self._cursor.close())
 
     def __enter__(self) -> Self:
         return self

@@ -12,9 +12,11 @@ from typing import Any, cast
 from typing import Protocol as Interface
 
 from magnetar.client.address import Address
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProtocolBroken
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, InvalidArgument, ProtocolBroken
 from magnetar.client.protocol import (
+    TLS_PORT_HINT,
     Broken,
+    Challenged,
     Command,
     Connected,
     ConsumerClosed,
@@ -28,6 +30,8 @@ from magnetar.client.protocol import (
     Reply,
     SendRefusal,
 )
+from magnetar.client.security import Credentials, Security
+from magnetar.client.tls import CERTIFICATE_HINT, SHUTDOWN_TIMEOUT_S, context_of, explain, explain_loss
 from magnetar.client.waiting import within
 
 
@@ -58,15 +62,27 @@ class Connection(asyncio.Protocol):
 
     broker: Connected
 
-    def __init__(self, address: Address, proxy_to_broker: str | None, keepalive_s: float) -> None:
+    def __init__(
+        self,
+        address: Address,
+        proxy_to_broker: str | None,
+        keepalive_s: float,
+        security: Security,
+        credentials: Credentials | None,
+        is_tls: bool,
+    ) -> None:
         self.address = address
         self.producers: dict[int, ProducerEnd] = {}
         self.consumers: dict[int, ConsumerEnd] = {}
         self.error: ClientError | None = None
         self._proxy_to_broker = proxy_to_broker
         self._keepalive_s = keepalive_s
+        self._security = security
+        self._credentials = credentials
+        self._is_tls = is_tls
         self._loop = asyncio.get_running_loop()
         self._handshake: asyncio.Future[Connected] = self._loop.create_future()
+        self._gone = asyncio.Event()
         self._requests: dict[int, asyncio.Future[Command]] = {}
         self._protocol = Protocol()
         self._transport: asyncio.Transport | None = None
@@ -111,11 +127,28 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self._lose(Closed(f"the connection to {self.address} was closed"))
 
+    async def wait_closed(self, timeout_s: float) -> None:
+        """With TLS both sides say goodbye; who does not is not waited for any longer."""
+        if self._transport is None:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._gone.wait()
+        except TimeoutError:
+            self.abort()
+            await asyncio.sleep(0)
+
+    def abort(self) -> None:
+        """Without a goodbye."""
+        self.close()
+        if self._transport is not None:
+            self._transport.abort()
+
     # -- transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self._protocol.connect(self._proxy_to_broker)
+        self._protocol.connect(self._proxy_to_broker, self._credentials)
         self._flush()
         self._timer = self._loop.call_later(self._keepalive_s, self._keep_alive)
 
@@ -125,7 +158,10 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
-        reason = f": {error}" if error is not None else " by the broker"
+        self._gone.set()
+        reason = f": {explain_loss(error)}" if error is not None else " by the broker"
+        if not self._handshake.done() and (error is None or isinstance(error, ConnectionError)):
+            reason += f" before it answered; {CERTIFICATE_HINT if self._is_tls else TLS_PORT_HINT}"
         self._lose(ConnectionLost(f"the connection to {self.address} was closed{reason}"))
 
     def _flush_soon(self) -> None:
@@ -170,6 +206,8 @@ class Connection(asyncio.Protocol):
         elif isinstance(event, EndReached):
             if consumer := self.consumers.get(event.consumer_id):
                 consumer.on_end_reached()
+        elif isinstance(event, Challenged):
+            self._authenticate()
         elif isinstance(event, Connected):
             self._handshake.set_result(event)
         elif isinstance(event, Broken):
@@ -184,6 +222,15 @@ class Connection(asyncio.Protocol):
             waiter.set_exception(event.error)
         else:
             waiter.set_result(event.command)
+
+    def _authenticate(self) -> None:
+        try:
+            credentials = self._security.credentials()
+        except InvalidArgument as error:
+            self._lose(ConnectionLost(f"{self.address} asks for fresh credentials, but {error.text}"))
+            return
+        assert credentials is not None  # only who has some is asked
+        self._protocol.authenticate(credentials)
 
     def _located(self, error: ClientError) -> ClientError:
         if isinstance(error, ProtocolBroken):
@@ -220,18 +267,33 @@ def _fail(waiter: asyncio.Future[Any], error: ClientError) -> None:
 
 
 async def open_connection(
-    address: Address, *, proxy_to_broker: str | None, timeout_s: float, keepalive_s: float
+    address: Address,
+    *,
+    proxy_to_broker: str | None,
+    timeout_s: float,
+    keepalive_s: float,
+    security: Security,
+    is_tls: bool,
 ) -> Connection:
     """Connects and shakes hands; raises `ConnectionLost`, `Timeout` or what the broker answered."""
-    connection = Connection(address, proxy_to_broker, keepalive_s)
+    try:
+        credentials = security.credentials()
+        context = context_of(security) if is_tls else None
+    except InvalidArgument as error:  # it was fine when the client was made: a file is being replaced, or gone
+        raise ConnectionLost(f"cannot connect to {address}: {error.text}") from error
+    connection = Connection(address, proxy_to_broker, keepalive_s, security, credentials, is_tls)
     loop = asyncio.get_running_loop()
+    shutdown_timeout_s = SHUTDOWN_TIMEOUT_S if is_tls else None
     try:
         async with within(timeout_s, f"connecting to {address}"):
-            await loop.create_connection(lambda: connection, address.host, address.port)
+            await loop.create_connection(
+                lambda: connection, address.host, address.port, ssl=context, ssl_shutdown_timeout=shutdown_timeout_s
+            )
             await connection.handshake()
     except OSError as error:
-        raise ConnectionLost(f"cannot connect to {address}: {error.strerror or error}") from error
+        reason = explain(error) if is_tls else error.strerror or error
+        raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
     except BaseException:
-        connection.close()
+        connection.abort()
         raise
     return connection

@@ -14,7 +14,7 @@ from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.compression import CompressionError, decompress
-from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_of, split_blob
+from magnetar.wire.metadata import MetadataError, checksum_ok, split_blob
 
 _WORD_BITS = 64
 UNCOMPRESSED_SIZE_MAX = 256 << 20
@@ -24,7 +24,7 @@ CHUNKED_OPEN_MAX = 100
 """How many chunked messages are put together at once; the oldest is given up for one more, as other clients do."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """What the broker stores and sends: the raw bytes of one message, of a batch or of a chunk."""
 
     topic: str
@@ -120,14 +120,6 @@ class Opener:
 
 def _uncompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
     return decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
-
-
-def permits_of(blob: bytes) -> int:
-    """How many permits an entry took that is thrown away unopened."""
-    try:
-        return max(1, metadata_of(blob).num_messages_in_batch)
-    except MetadataError:
-        return 1
 
 
 def _is_open(ack_set: Sequence[int], index: int) -> bool:

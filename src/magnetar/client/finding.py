@@ -1,4 +1,4 @@
-"""Finding topics by the binary protocol: how many partitions, and which broker has them.
+"""Finding topics by the binary protocol: which there are, how many partitions, which broker has them, their schemas.
 
 `Finder` is what the rest of the client needs; its twin over HTTP is in `rest`.
 """
@@ -9,8 +9,9 @@ from typing import Protocol as Interface
 
 import msgspec
 
+from magnetar.client.catalogue import Schema, schema_of_wire
 from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, NotSupported, ServerFailure, of_code
+from magnetar.client.errors import ClientError, NotFound, NotSupported, ServerFailure, of_code
 from magnetar.client.pool import Pool
 from magnetar.client.protocol import Command
 from magnetar.names import TopicName
@@ -35,6 +36,18 @@ class Finder(Interface):
         ...
 
     async def broker(self, topic: TopicName) -> Broker: ...
+
+    async def topics(self, namespace: str) -> list[str]:
+        """The full names of all topics of a namespace, partitions one by one."""
+        ...
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
+        """None if there is no such version, or no schema."""
+        ...
+
+    async def deduplicates(self, topic: TopicName) -> bool | None:
+        """None if it cannot be told."""
+        ...
 
     async def close(self) -> None: ...
 
@@ -75,14 +88,12 @@ class BinaryFinder:
             response = await self._lookup(connection, topic, authoritative)
             if response.response == pb.CommandLookupTopicResponse.Failed:
                 raise refusal(f"lookup of {topic.full}", response.error, response.message)
-            if not response.brokerServiceUrl:
-                raise ServerFailure(f"lookup of {topic.full} at {connection.address} named no broker")
+            what = f"lookup of {topic.full} at {connection.address}"
+            url = chosen_url(what, response.brokerServiceUrl, response.brokerServiceUrlTls, is_tls=self._pool.is_tls)
             if response.response == pb.CommandLookupTopicResponse.Connect:
-                return Broker(response.brokerServiceUrl, response.proxy_through_service_url)
+                return Broker(url, response.proxy_through_service_url)
             authoritative = response.authoritative
-            connection = await self._pool.broker(
-                response.brokerServiceUrl, through_proxy=response.proxy_through_service_url
-            )
+            connection = await self._pool.broker(url, through_proxy=response.proxy_through_service_url)
         raise ServerFailure(f"lookup of {topic.full} was redirected more than {REDIRECTS_MAX} times")
 
     async def _lookup(
@@ -98,8 +109,56 @@ class BinaryFinder:
         )
         return answer.lookupTopicResponse
 
+    async def topics(self, namespace: str) -> list[str]:
+        connection = await self._pool.any()
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.GET_TOPICS_OF_NAMESPACE,
+                getTopicsOfNamespace=pb.CommandGetTopicsOfNamespace(
+                    request_id=request_id, namespace=namespace, mode=pb.CommandGetTopicsOfNamespace.ALL
+                ),
+            ),
+            f"the topics of {namespace}",
+            self._timeout_s,
+        )
+        return list(answer.getTopicsOfNamespaceResponse.topics)
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
+        connection = await self._pool.any()
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.GET_SCHEMA,
+                getSchema=pb.CommandGetSchema(request_id=request_id, topic=topic.full, schema_version=version),
+            ),
+            f"the schema of {topic.full}",
+            self._timeout_s,
+        )
+        response = answer.getSchemaResponse
+        if response.HasField("error_code"):
+            error = refusal(f"the schema of {topic.full}", response.error_code, response.error_message)
+            if isinstance(error, NotFound):  # which is also said of a topic that exists and has none
+                return None
+            raise error
+        return schema_of_wire(response)
+
+    async def deduplicates(self, topic: TopicName) -> bool | None:
+        """The protocol has no word for it."""
+        return None
+
     async def close(self) -> None:
         """The pool is the client's."""
+
+
+def chosen_url(what: str, plain: str, encrypted: str, *, is_tls: bool) -> str:
+    """The broker's address with TLS for whoever came with TLS, and no other."""
+    url = encrypted if is_tls else plain
+    if url:
+        return url
+    if plain and is_tls:
+        raise NotSupported(f"{what} named a broker without TLS, {plain}: its brokerServicePortTls is not set")
+    if encrypted:
+        raise NotSupported(f"{what} named a broker with TLS only, {encrypted}: write pulsar+ssl:// or https://")
+    raise ServerFailure(f"{what} named no broker")
 
 
 def refusal(what: str, code: int, text: str) -> ClientError:

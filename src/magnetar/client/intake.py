@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from magnetar.client.connection import Connection
-from magnetar.client.entry import Entry, Opener, permits_of
+from magnetar.client.entry import Entry, Opener
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, UnreadableMessage
 from magnetar.client.finding import refusal
 from magnetar.client.message import LATEST, Message, MessageId
@@ -21,6 +21,7 @@ from magnetar.client.recovery import Recovery
 from magnetar.client.waiting import within
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.metadata import messages_in
 
 _INDEX_MAX = 1 << 31
 
@@ -170,16 +171,17 @@ class Intake:
     # -- what the connection tells
 
     def on_delivery(self, delivery: Delivery) -> None:
-        position = (_signed(delivery.message_id.ledgerId), _signed(delivery.message_id.entryId))
-        if not self.options.durable:
-            if not self._is_wanted(position):
-                self._give_back(permits_of(delivery.blob))
-                return
-            self._received = position
-        self._queued += 1
-        entry_id = MessageId(*position, self.topic.partition)
-        entry = Entry(self.topic.full, entry_id, delivery.redelivery_count, delivery.ack_set, delivery.blob)
-        self._inbox.put(self, entry)
+        for entry_id, blob in enumerate(delivery.blobs, delivery.entry_id):
+            position = (delivery.ledger_id, entry_id)
+            if not self.options.durable:
+                if not self._is_wanted(position):
+                    self._give_back(messages_in(blob))
+                    continue
+                self._received = position
+            self._queued += 1
+            message_id = MessageId(*position, self.topic.partition)
+            entry = Entry(self.topic.full, message_id, delivery.redelivery_count, delivery.ack_set, blob)
+            self._inbox.put(self, entry)
 
     def _is_wanted(self, position: tuple[int, int]) -> bool:
         """The broker begins with the very entry it was told: only we know whether, and how much of it, is wanted."""
@@ -217,7 +219,7 @@ class Intake:
         try:
             messages, permits = self._opener.open(entry)
         except UnreadableMessage as error:
-            self._taken(entry, permits_of(entry.blob))
+            self._taken(entry, messages_in(entry.blob))
             return [error]
         self._taken(entry, permits)
         unwanted = self._unwanted
@@ -327,10 +329,6 @@ def _place_before(start: MessageId, inclusive: bool) -> tuple[int, int, int] | N
     if inclusive and start.entry_id >= 0:
         return (*start.position, max(start.batch_index, 0) - 1)
     return (*start.position, start.batch_index if start.batch_index >= 0 else _INDEX_MAX)
-
-
-def _signed(value: int) -> int:
-    return value - (1 << 64) if value >> 63 else value
 
 
 def _close_command(consumer_id: int, request_id: int) -> Command:

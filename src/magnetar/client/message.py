@@ -18,7 +18,7 @@ _TEXT = re.compile(r"(-?\d{1,20}):(-?\d{1,20})(?::(-?\d{1,10}))?(?::(-?\d{1,10})
 _TUPLE = re.compile(r"\(\s*(-?\d{1,20}),\s*(-?\d{1,20}),\s*(-?\d{1,10}),\s*(-?\d{1,10})\s*\)", re.ASCII)
 
 
-class MessageId(msgspec.Struct, frozen=True, order=True):
+class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
     """Where a message is. Ids of one topic or partition compare in the order of the topic."""
 
     ledger_id: int

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, TypeVar
 
 from magnetar.client.errors import InvalidArgument
+from magnetar.client.security import Security
 from magnetar.wire import schema_pb2 as pb
 
 Compression = Literal["none", "lz4", "zlib", "zstd", "snappy"]
@@ -33,6 +34,17 @@ SUBSCRIPTION_TYPES: dict[str, pb.CommandSubscribe.SubType.ValueType] = {
 }
 
 _T = TypeVar("_T")
+
+
+class ClientOptions(TypedDict, total=False):
+    """What may be said of a client besides its address; the same for all shells."""
+
+    security: Security | None
+    admin_url: str | None
+    operation_timeout_s: float
+    connect_timeout_s: float
+    reconnect_timeout_s: float
+    keepalive_s: float
 
 
 class SendOptions(TypedDict, total=False):

@@ -10,7 +10,10 @@ from itertools import count
 
 from magnetar.client.address import Address, ServiceUrl, parse_service_url
 from magnetar.client.connection import Connection, open_connection
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, NotSupported, Timeout
+from magnetar.client.security import Security
+
+_GOODBYE_S = 1.0
 
 _Key = tuple[Address, str | None]
 
@@ -18,8 +21,12 @@ _Key = tuple[Address, str | None]
 class Pool:
     """`next_id` numbers producers and consumers: unique in the client, hence on every connection."""
 
-    def __init__(self, service: ServiceUrl, *, connect_timeout_s: float, keepalive_s: float) -> None:
+    def __init__(
+        self, service: ServiceUrl, *, connect_timeout_s: float, keepalive_s: float, security: Security
+    ) -> None:
+        self.is_tls = service.is_tls
         self._service = service
+        self._security = security
         self._connect_timeout_s = connect_timeout_s
         self._keepalive_s = keepalive_s
         self._connections: dict[_Key, Connection] = {}
@@ -50,7 +57,10 @@ class Pool:
 
     async def broker(self, url: str, *, through_proxy: bool = False) -> Connection:
         """A connection to the broker at `url`, directly or through the service's own address."""
-        address = parse_service_url(url).addresses[0]
+        broker = parse_service_url(url)
+        if broker.is_tls != self.is_tls:
+            raise NotSupported(f"{self._service} leads to {url}: either both are encrypted, or none")
+        address = broker.addresses[0]
         if not through_proxy:
             return await self._get((address, None))
         proxy = self._service.addresses[self._preferred % len(self._service.addresses)]
@@ -77,6 +87,8 @@ class Pool:
             proxy_to_broker=proxy_to_broker,
             timeout_s=self._connect_timeout_s,
             keepalive_s=self._keepalive_s,
+            security=self._security,
+            is_tls=self.is_tls,
         )
         self._connections[key] = connection
         return connection
@@ -89,4 +101,4 @@ class Pool:
         await asyncio.gather(*opening, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
-        await asyncio.sleep(0)  # transports close in the next turn of the loop
+        await asyncio.gather(*(connection.wait_closed(_GOODBYE_S) for connection in self._connections.values()))

@@ -6,19 +6,19 @@ Owns opening producers, sending again after a connection was lost, the limit on 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, Unpack
 
 import msgspec
 
 from magnetar.client.connection import Connection
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProducerFenced, ServerFailure, Timeout
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
+from magnetar.client.link import LinkOptions, ProducerLink, is_passing
 from magnetar.client.message import MessageId
 from magnetar.client.options import SendOptions
 from magnetar.client.pipeline import Done, Outgoing, Pipeline, PipelineOptions, outgoing
-from magnetar.client.protocol import Command, Receipt, SendRefusal
-from magnetar.client.recovery import Recovery
+from magnetar.client.protocol import Receipt, SendRefusal
+from magnetar.client.room import Room
 from magnetar.client.routing import Router
 from magnetar.client.waiting import within
 from magnetar.clock import SystemClock
@@ -28,20 +28,13 @@ from magnetar.wire import schema_pb2 as pb
 PENDING_BYTES_MAX = 64 << 20
 """Besides the number of messages, their sizes are limited: values may be megabytes."""
 
-# Errors of a SEND that are about the broker and not about the message: it is sent again on a new connection.
-_PASSING = (ServerFailure,)
-
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     pipeline: PipelineOptions
-    name: str | None
-    access_mode: pb.ProducerAccessMode.ValueType
+    link: LinkOptions
     batch_delay_s: float
     pending_max: int
     send_timeout_s: float
-    properties: dict[str, str]
-    timeout_s: float
-    reconnect_timeout_s: float
 
 
 class PartitionProducer:
@@ -55,88 +48,37 @@ class PartitionProducer:
         connect: Callable[[], Awaitable[Connection]],
     ) -> None:
         self.topic = topic
-        self.name = options.name or ""
         self.error: ClientError | None = None
-        self._name_is_given = options.name is not None
         self._options = options
-        self._producer_id = producer_id
-        self._connect = connect
-        self._connection: Connection | None = None
         self._pipeline = Pipeline(options.pipeline, producer_id, topic.partition)
-        self._recovery = Recovery(
-            f"the producer of {topic.full}", self.open, self._fail, give_up_s=options.reconnect_timeout_s
-        )
+        self._link = ProducerLink(self, topic, producer_id, options.link, connect)
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
-        self._epoch = 0
-        self._topic_epoch: int | None = None
         self._batch_timer: asyncio.TimerHandle | None = None
         self._expiry_timer: asyncio.TimerHandle | None = None
-        self._is_closed = False
 
     # -- life
 
+    @property
+    def name(self) -> str:
+        return self._link.name
+
     async def open(self, name: str | None = None) -> None:
         """`name` is what the broker called the producer of another partition of the same topic."""
-        if name is not None and not self.name:
-            self.name = name
-        connection = await self._connect()
-        connection.producers[self._producer_id] = self
-        try:
-            answer = await connection.request(
-                self._producer_command, f"opening the producer of {self.topic.full}", self._options.timeout_s
-            )
-        except BaseException:
-            # The broker may have made the producer although we did not hear of it.
-            if connection.producers.pop(self._producer_id, None) is not None:
-                connection.say(self._close_command(connection.new_request_id()))
-            raise
-        if self._producer_id not in connection.producers:
-            raise connection.error or ConnectionLost(f"broker {connection.address} closed the producer at once")
-        self._epoch += 1
-        self._opened(connection, answer.producer_success)
+        await self._link.open(name)
 
-    def _opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
-        self.name = success.producer_name
-        self._topic_epoch = success.topic_epoch if success.HasField("topic_epoch") else None
+    def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
         pipeline = self._pipeline
-        pipeline.producer_name = self.name
+        pipeline.producer_name = success.producer_name
         pipeline.last_sequence_id = max(pipeline.last_sequence_id, success.last_sequence_id)
         pipeline.message_size_max = connection.broker.message_size_max
         pipeline.rewind()
-        self._connection = connection
         self._send_frames()
 
-    def _producer_command(self, request_id: int) -> Command:
-        options = self._options
-        producer = pb.CommandProducer(
-            topic=self.topic.full,
-            producer_id=self._producer_id,
-            request_id=request_id,
-            epoch=self._epoch,
-            user_provided_producer_name=self._name_is_given,
-            producer_access_mode=options.access_mode,
-            metadata=[pb.KeyValue(key=key, value=value) for key, value in options.properties.items()],
-        )
-        if self.name:
-            producer.producer_name = self.name
-        if self._topic_epoch is not None:
-            producer.topic_epoch = self._topic_epoch
-        return Command(type=Command.PRODUCER, producer=producer)
-
-    def _close_command(self, request_id: int) -> Command:
-        close = pb.CommandCloseProducer(producer_id=self._producer_id, request_id=request_id)
-        return Command(type=Command.CLOSE_PRODUCER, close_producer=close)
-
     async def close(self) -> None:
-        self._is_closed = True
-        self._recovery.stop()
-        self._fail(Closed(f"the producer of {self.topic.full} is closed"))
-        connection, self._connection = self._connection, None
-        if connection is not None and connection.producers.pop(self._producer_id, None) is not None:
-            await connection.request(
-                self._close_command, f"closing the producer of {self.topic.full}", self._options.timeout_s
-            )
+        self._link.stop()
+        self.on_failed(Closed(f"the producer of {self.topic.full} is closed"))
+        await self._link.close()
 
     # -- sending
 
@@ -163,9 +105,10 @@ class PartitionProducer:
         self._send_frames()
 
     def _send_frames(self) -> None:
-        if self._connection is not None:
+        connection = self._link.connection
+        if connection is not None:
             for frame in self._pipeline.take_frames():
-                self._connection.write(frame)
+                connection.write(frame)
 
     def _expire(self) -> None:
         self._expiry_timer = None
@@ -182,75 +125,25 @@ class PartitionProducer:
             self._start_over(ConnectionLost(f"receipts of {self.topic.full} are missing"))
 
     def on_send_refusal(self, refusal: SendRefusal) -> None:
-        if isinstance(refusal.error, _PASSING) or refusal.error.retriable:
+        if is_passing(refusal.error):
             self._start_over(refusal.error)
         else:
             self._pipeline.on_refusal(refusal.sequence_id, refusal.error)
 
     def _start_over(self, error: ClientError) -> None:
-        """Leaves the broker's producer and makes a new one, which sends again what has no receipt."""
-        connection = self._connection
-        if connection is not None and connection.producers.pop(self._producer_id, None) is not None:
-            connection.say(self._close_command(connection.new_request_id()))
-        self.on_lost(error)
+        """A new producer sends again what has no receipt."""
+        self._link.start_over(error)
 
     def on_lost(self, error: ClientError) -> None:
-        if self._connection is None or self._is_closed:
-            return  # it was being opened: whoever does that hears of it
-        self._connection = None
-        if isinstance(error, Closed | ProducerFenced):
-            self._fail(error)
-        else:
-            self._recovery.start(error)
+        self._link.lost(error)
 
-    def _fail(self, error: ClientError) -> None:
+    def on_failed(self, error: ClientError) -> None:
         self.error = error
         for timer in (self._batch_timer, self._expiry_timer):
             if timer is not None:
                 timer.cancel()
         self._batch_timer = self._expiry_timer = None
         self._pipeline.fail_all(error)
-
-
-class _Room:
-    """How much may be on its way. Whoever waits for room gets it in the order of asking."""
-
-    def __init__(self, messages_max: int, bytes_max: int) -> None:
-        self._messages_max = messages_max
-        self._bytes_max = bytes_max
-        self._messages = 0
-        self._bytes = 0
-        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
-
-    async def take(self, size: int) -> None:
-        if not self._waiting and self._has_room(size):
-            self._add(size)
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((turn, size))
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.give(size)  # the turn came at the moment of giving up
-            raise
-
-    def give(self, size: int) -> None:
-        self._messages -= 1
-        self._bytes -= size
-        while self._waiting and (self._waiting[0][0].done() or self._has_room(self._waiting[0][1])):
-            turn, wanted = self._waiting.popleft()
-            if not turn.done():
-                self._add(wanted)
-                turn.set_result(None)
-
-    def _has_room(self, size: int) -> bool:
-        """A message larger than all the room may go alone."""
-        return self._messages < self._messages_max and (not self._messages or self._bytes + size <= self._bytes_max)
-
-    def _add(self, size: int) -> None:
-        self._messages += 1
-        self._bytes += size
 
 
 class AsyncProducer:
@@ -265,7 +158,7 @@ class AsyncProducer:
         self._router = router
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._room = _Room(options.pending_max, PENDING_BYTES_MAX)
+        self._room = Room(options.pending_max, PENDING_BYTES_MAX)
         self._open: set[asyncio.Future[MessageId]] = set()
         self._failure: ClientError | None = None
         self.is_closed = False

@@ -5,24 +5,23 @@ Owns request ids, the handshake, the signs of life and what may be heard in whic
 sockets, of time, or of what is inside a message.
 
     START ── connect() ──► CONNECTING ── CONNECTED ──► READY ── a fault, ERROR without a request, close() ──► CLOSED
+
+A broker may ask for credentials in CONNECTING, and for fresh ones in READY; `authenticate` answers.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from magnetar.client.errors import ClientError, ConnectionLost, NotSupported, ProtocolBroken, of_code
 from magnetar.client.message import EARLIEST, MessageId
+from magnetar.client.security import Credentials
 from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
-
-if TYPE_CHECKING:
-    from magnetar.wire.schema_pb2 import MessageIdData
 
 Command = pb.BaseCommand
 
@@ -34,6 +33,10 @@ FRAME_SIZE_MAX = 128 << 20
 """Far above what brokers allow, and far below what the first bytes of another protocol would mean."""
 
 _NO_REQUEST = (1 << 64) - 1
+_CLIENT_VERSION = f"Magnetar {__version__}"
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")  # an alert, the beginning of a handshake; as a frame they were too large
+
+TLS_PORT_HINT = "if it is a port for TLS, write pulsar+ssl://"
 
 
 class State(enum.Enum):
@@ -80,14 +83,18 @@ class SendRefusal(msgspec.Struct, frozen=True):
     error: ClientError
 
 
-class Delivery(msgspec.Struct, frozen=True):
-    """An entry for a consumer. `ack_set` has a 1 for each message of a batch that is still open; empty means all."""
+class Delivery(msgspec.Struct, frozen=True, gc=False):
+    """Entries for a consumer, one after another: the first is `entry_id`, and each has its blob.
+
+    `ack_set` has a 1 for each message of a batch that is still open; empty means all.
+    """
 
     consumer_id: int
-    message_id: MessageIdData
+    ledger_id: int
+    entry_id: int
     redelivery_count: int
     ack_set: tuple[int, ...]
-    blob: bytes
+    blobs: list[bytes]
 
 
 class ProducerClosed(msgspec.Struct, frozen=True):
@@ -100,6 +107,10 @@ class ConsumerClosed(msgspec.Struct, frozen=True):
 
 class EndReached(msgspec.Struct, frozen=True):
     consumer_id: int
+
+
+class Challenged(msgspec.Struct, frozen=True):
+    """The broker asks for the credentials, as they are now."""
 
 
 class Broken(msgspec.Struct, frozen=True):
@@ -118,6 +129,7 @@ Event = (
     | ProducerClosed
     | ConsumerClosed
     | EndReached
+    | Challenged
     | Broken
 )
 
@@ -129,23 +141,40 @@ class Protocol:
         self.state = State.START
         self.is_heard = True  # since the last keep-alive check
         self._ping_is_open = False
-        self._decoder = FrameDecoder(FRAME_SIZE_MAX)
+        self._decoder = FrameDecoder(FRAME_SIZE_MAX, followed=Command.MESSAGE)
+        self._delivery: Delivery | None = None  # the last one
         self._output: list[bytes] = []
         self._request_id = 0
+        self._auth_method = ""
+        self._was_heard = False
 
     # -- what goes out
 
-    def connect(self, proxy_to_broker: str | None = None) -> None:
+    def connect(self, proxy_to_broker: str | None = None, credentials: Credentials | None = None) -> None:
         """`proxy_to_broker` is the host and port of the broker that a proxy has to pass everything on to."""
         assert self.state is State.START
         self.state = State.CONNECTING
         connect = pb.CommandConnect(
-            client_version=f"Magnetar {__version__}",
+            client_version=_CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
         )
+        if credentials is not None:
+            self._auth_method = connect.auth_method_name = credentials.method
+            connect.auth_data = credentials.data
+            # Without it the broker ends the connection when a token expires, and does not ask for the next one.
+            connect.feature_flags.supports_auth_refresh = True
         if proxy_to_broker is not None:
             connect.proxy_to_broker_url = proxy_to_broker
         self.say(Command(type=Command.CONNECT, connect=connect))
+
+    def authenticate(self, credentials: Credentials) -> None:
+        """Answers `Challenged`."""
+        response = pb.CommandAuthResponse(
+            client_version=_CLIENT_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            response=pb.AuthData(auth_method_name=credentials.method, auth_data=credentials.data),
+        )
+        self.say(Command(type=Command.AUTH_RESPONSE, authResponse=response))
 
     def new_request_id(self) -> int:
         self._request_id += 1
@@ -183,20 +212,28 @@ class Protocol:
     def receive_data(self, data: bytes) -> list[Event]:
         """Events of every whole frame in `data`, in order."""
         self.is_heard = True
+        if not self._was_heard and data[:2] in _TLS_RECORDS:
+            return [self._break(ProtocolBroken("it is a port for TLS; write pulsar+ssl://"))]
+        self._was_heard = True
         events: list[Event] = []
+        more: list[bytes] | None = None  # of the delivery that is the last event
         for command, blob in self._decoder.receive_data(data):
+            if command is None and more is not None and blob is not None:
+                more.append(blob)
+                continue
             if self.state is State.CLOSED:
                 return events
             event = self._event_of(command, blob)
             if event is not None:
                 events.append(event)
+                more = event.blobs if isinstance(event, Delivery) else None
         if self._decoder.error is not None and self.state is not State.CLOSED:
             events.append(self._break(ProtocolBroken(f"the broker broke the protocol: {self._decoder.error}")))
         return events
 
     def _event_of(self, command: Command | None, blob: bytes | None) -> Event | None:
-        if command is None:  # a SEND that repeats the one before: no broker sends them
-            return self._refuse("SEND")
+        if command is None:
+            return self._on_next_message(blob)
         handler = TABLE[self.state].get(command.type)
         if handler is None:
             return self._refuse(Command.Type.Name(command.type))
@@ -228,13 +265,17 @@ class Protocol:
         return None
 
     def _on_auth_challenge(self, command: Command, blob: bytes | None) -> Event | None:
-        method = command.authChallenge.challenge.auth_method_name
-        return self._break(
-            NotSupported(f"the broker asks for authentication by {method!r}, which is not supported yet")
-        )
+        method = command.authChallenge.challenge.auth_method_name or self._auth_method
+        if self._auth_method and method == self._auth_method:
+            return Challenged()
+        has = f"has credentials for {self._auth_method!r} only" if self._auth_method else "has no credentials"
+        return self._break(NotSupported(f"the broker asks for authentication by {method!r}, but the client {has}"))
 
     def _on_connect_error(self, command: Command, blob: bytes | None) -> Event | None:
-        return self._break(of_code(command.error.error, f"the broker refused the connection: {command.error.message}"))
+        text = f"the broker refused the connection: {command.error.message}"
+        if command.error.error == pb.AuthenticationError and not self._auth_method:
+            text += "; no credentials were given"
+        return self._break(of_code(command.error.error, text))
 
     def _on_error(self, command: Command, blob: bytes | None) -> Event | None:
         error = of_code(command.error.error, command.error.message or _name_of(command.error.error))
@@ -263,9 +304,36 @@ class Protocol:
 
     def _on_message(self, command: Command, blob: bytes | None) -> Event | None:
         message = command.message
+        position = message.message_id
+        return self._deliver(
+            message.consumer_id,
+            position.ledgerId,
+            position.entryId,
+            message.redelivery_count,
+            tuple(message.ack_set),
+            blob,
+        )
+
+    def _on_next_message(self, blob: bytes | None) -> Event | None:
+        """The MESSAGE before it once more, with the next entry."""
+        last = self._delivery
+        assert last is not None
+        entry_id = last.entry_id + len(last.blobs)
+        return self._deliver(last.consumer_id, last.ledger_id, entry_id, last.redelivery_count, last.ack_set, blob)
+
+    def _deliver(
+        self,
+        consumer_id: int,
+        ledger_id: int,
+        entry_id: int,
+        redelivery_count: int,
+        ack_set: tuple[int, ...],
+        blob: bytes | None,
+    ) -> Event:
         if blob is None:
             return self._break(ProtocolBroken("the broker broke the protocol: MESSAGE has no payload"))
-        return Delivery(message.consumer_id, message.message_id, message.redelivery_count, tuple(message.ack_set), blob)
+        self._delivery = Delivery(consumer_id, ledger_id, entry_id, redelivery_count, ack_set, [blob])
+        return self._delivery
 
     def _on_close_producer(self, command: Command, blob: bytes | None) -> Event | None:
         return ProducerClosed(command.close_producer.producer_id)
@@ -292,6 +360,7 @@ _REPLIES: dict[int, str] = {
     Command.LOOKUP_RESPONSE: "lookupTopicResponse",
     Command.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     Command.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
+    Command.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     Command.ACK_RESPONSE: "ackResponse",
 }
 

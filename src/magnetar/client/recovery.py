@@ -66,7 +66,7 @@ class Recovery:
                     await self._reopen()
                 except ClientError as failure:
                     error = failure
-                    if not (failure.retriable or isinstance(failure, _PASSING)):
+                    if not is_passing(failure):
                         break
                 except Exception as fault:  # whoever waits must not wait for ever because of our own mistake
                     error = ClientError(f"{self._what} failed unexpectedly: {fault!r}")
@@ -77,3 +77,8 @@ class Recovery:
         finally:
             self._task = None
         self._on_failure(error)
+
+
+def is_passing(error: ClientError) -> bool:
+    """Whether the same may work a little later."""
+    return error.retriable or isinstance(error, _PASSING)

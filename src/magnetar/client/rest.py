@@ -14,11 +14,26 @@ import httpx
 import msgspec
 
 from magnetar.client.address import ServiceUrl
-from magnetar.client.errors import ConnectionLost, ServerFailure, Timeout, of_status
-from magnetar.client.finding import REDIRECTS_MAX, Broker
+from magnetar.client.catalogue import Schema, SchemaAnswer, schema_of_rest, version_number
+from magnetar.client.errors import (
+    ConnectionLost,
+    InvalidArgument,
+    NotAuthenticated,
+    NotAuthorized,
+    NotFound,
+    NotSupported,
+    ServerFailure,
+    Timeout,
+    of_status,
+)
+from magnetar.client.finding import REDIRECTS_MAX, Broker, chosen_url
+from magnetar.client.security import Security
+from magnetar.client.tls import context_of, explain, explain_loss
 from magnetar.names import PARTITION_MAX, TopicName
 
 _T = TypeVar("_T")
+
+_DEDUPLICATION = "brokerDeduplicationEnabled"
 
 
 class _Partitions(msgspec.Struct):
@@ -28,6 +43,8 @@ class _Partitions(msgspec.Struct):
 class _Lookup(msgspec.Struct, rename="camel"):
     broker_url: str | None = None
     native_url: str | None = None
+    broker_url_tls: str | None = None
+    broker_url_ssl: str | None = None  # its older name
 
 
 class _Reason(msgspec.Struct):
@@ -37,13 +54,20 @@ class _Reason(msgspec.Struct):
 class HttpFinder:
     """Asks the first of the service's addresses that can be reached."""
 
-    def __init__(self, service: ServiceUrl, timeout_s: float) -> None:
+    def __init__(self, service: ServiceUrl, timeout_s: float, security: Security) -> None:
         self._service = service
+        self._security = security
         self._timeout_s = timeout_s
         self._preferred = 0
         # The environment's proxies are not asked: brokers are mostly on the same network.
         self._http = httpx.AsyncClient(
-            timeout=timeout_s, follow_redirects=True, max_redirects=REDIRECTS_MAX, trust_env=False
+            timeout=timeout_s,
+            follow_redirects=True,
+            max_redirects=REDIRECTS_MAX,
+            trust_env=False,
+            # Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below.
+            verify=context_of(security, for_http=True) if service.is_tls else False,
+            event_hooks={"request": [self._authorize]},
         )
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
@@ -59,13 +83,74 @@ class HttpFinder:
     async def broker(self, topic: TopicName) -> Broker:
         what = f"lookup of {topic.full}"
         found = _decode(await self._get(f"/lookup/v2/topic/{_path(topic)}", {}, what), _Lookup, what)
-        url = found.broker_url or found.native_url
-        if not url:
-            raise ServerFailure(f"{what}: the answer names no broker")
-        return Broker(url)
+        plain = found.broker_url or found.native_url or ""
+        encrypted = found.broker_url_tls or found.broker_url_ssl or ""
+        return Broker(chosen_url(what, plain, encrypted, is_tls=self._service.is_tls))
+
+    async def topics(self, namespace: str) -> list[str]:
+        what = f"topics of {namespace}"
+        path = f"/admin/v2/namespaces/{quote(namespace, safe='/')}/topics"
+        try:
+            body = await self._get(path, {"mode": "ALL"}, what)
+        except NotFound:  # there are none in a namespace that does not exist, says the binary protocol
+            return []
+        return _decode(body, list[str], what)
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
+        name = topic.base
+        what = f"schema of {name.full}"
+        path = "/".join(quote(part, safe="") for part in (name.tenant, name.namespace, name.local))
+        number = "" if version is None else f"/{version_number(version)}"
+        try:
+            body = await self._get(f"/admin/v2/schemas/{path}/schema{number}", {}, what)
+        except NotFound:
+            return None
+        return schema_of_rest(_decode(body, SchemaAnswer, what), name.full.partition("://")[2])
+
+    async def deduplicates(self, topic: TopicName) -> bool | None:
+        """Asks the topic, its namespace and the broker in turn: the first that says something decides."""
+        if not topic.is_persistent:
+            return False
+        name = topic.base
+        namespace = quote(f"{name.tenant}/{name.namespace}", safe="/")
+        for path in (
+            f"/admin/v2/{_path(name)}/deduplicationEnabled",
+            f"/admin/v2/namespaces/{namespace}/deduplication",
+        ):
+            decided = await self._flag(path, f"deduplication of {name.full}")
+            if decided is not None:
+                return decided
+        what = "the broker's settings"
+        try:
+            body = await self._get("/admin/v2/brokers/configuration/runtime", {}, what)
+        except (NotAuthorized, NotAuthenticated, NotFound, NotSupported):
+            return None
+        return {"true": True, "false": False}.get(_decode(body, dict[str, str], what).get(_DEDUPLICATION, ""))
+
+    async def _flag(self, path: str, what: str) -> bool | None:
+        """None if nothing is set there, or if there is no such thing."""
+        try:
+            body = await self._get(path, {}, what)
+        except (NotAuthorized, NotAuthenticated, NotFound, NotSupported):
+            return None
+        return _decode(body, bool | None, what) if body else None  # type: ignore[arg-type]
 
     async def close(self) -> None:
         await self._http.aclose()
+
+    async def _authorize(self, request: httpx.Request) -> None:
+        """Of each request, those to where a broker redirects included: the token goes nowhere in plain text by that."""
+        if request.url.scheme != self._service.scheme:
+            raise NotSupported(
+                f"{self._service} redirects to {request.url.scheme}://{request.url.netloc.decode()}: either both are"
+                " encrypted, or none"
+            )
+        try:
+            token = self._security.read_token()
+        except InvalidArgument as error:  # it was fine when the client was made
+            raise ConnectionLost(f"cannot ask {self._service}: {error.text}") from error
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
 
     async def _get(self, path: str, query: dict[str, str], what: str) -> bytes:
         addresses = self._service.addresses
@@ -73,14 +158,18 @@ class HttpFinder:
         for offset in range(len(addresses)):
             index = (self._preferred + offset) % len(addresses)
             try:
-                response = await self._http.get(f"http://{addresses[index]}{path}", params=query)
+                response = await self._http.get(f"{self._service.scheme}://{addresses[index]}{path}", params=query)
             except httpx.TimeoutException:
                 raise Timeout(f"{what} at {addresses[index]} took longer than {self._timeout_s:g} s") from None
             except httpx.ConnectError as error:
-                failures.append(f"cannot connect to {addresses[index]}: {error}")
+                reason = explain(error) if self._service.is_tls else error
+                failures.append(f"cannot connect to {addresses[index]}: {reason}")
                 continue
             except httpx.HTTPError as error:
-                raise ConnectionLost(f"{what} at {addresses[index]}: {error or type(error).__name__}") from error
+                reason = explain_loss(error)
+                if not self._service.is_tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
+                    reason += "; if it is a port for TLS, write https://"
+                raise ConnectionLost(f"{what} at {addresses[index]}: {reason}") from error
             self._preferred = index
             return _body(response, what)
         raise ConnectionLost("; ".join(failures))
@@ -91,12 +180,13 @@ def _path(topic: TopicName) -> str:
 
 
 def _body(response: httpx.Response, what: str) -> bytes:
-    if response.status_code == httpx.codes.OK:
+    if response.status_code in (httpx.codes.OK, httpx.codes.NO_CONTENT):
         return response.content
     try:
         reason = msgspec.json.decode(response.content, type=_Reason).reason
     except msgspec.DecodeError:
-        reason = response.text[:200].strip() or response.reason_phrase
+        is_page = "html" in response.headers.get("content-type", "")
+        reason = ("" if is_page else response.text[:200].strip()) or response.reason_phrase
     raise of_status(response.status_code, f"{what}: {reason}")
 
 

@@ -18,9 +18,10 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
-from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong, CommandSend
+from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong
 
-# A command and its blob. No command: the SEND before it once more, with the next sequence id and a blob of its own.
+# A command and its blob. No command: the one before it of the kind that is followed (see `FrameDecoder`) once more,
+# with the next sequence id or entry id and a blob of its own.
 Frame = tuple[BaseCommand | None, bytes | None]
 
 _U32 = Struct(">I")
@@ -44,19 +45,21 @@ class FrameDecoder:
 
     A bad frame does not hide the good ones before it: they are returned, `error` is set, and all later data is ignored.
 
-    A producer that does not batch sends the same command again and again, with the next sequence id: comparing it with
-    what is expected takes a third of the time of parsing it and asking for its fields.
+    A producer that does not batch sends the same command again and again, with the next sequence id, and so does a
+    broker that sends entries, with the next entry id: comparing it with what is expected takes a third of the time of
+    parsing it and asking for its fields. `followed` is which of the two is expected.
     """
 
-    __slots__ = ("_frame_size_max", "_missing_size", "_next_send", "_pieces", "error")
+    __slots__ = ("_followed", "_frame_size_max", "_missing_size", "_next", "_pieces", "error")
 
-    def __init__(self, frame_size_max: int) -> None:
+    def __init__(self, frame_size_max: int, *, followed: BaseCommand.Type.ValueType = BaseCommand.SEND) -> None:
         self._frame_size_max = frame_size_max
         # The start of an unfinished frame. The pieces are joined when they are complete and not before:
         # a large frame is copied once, not once per read.
         self._pieces: list[bytes] = []
         self._missing_size = 0
-        self._next_send = _NextSend()
+        self._followed = followed
+        self._next: _NextSend | _NextMessage = _NextMessage() if followed == BaseCommand.MESSAGE else _NextSend()
         self.error: FrameError | None = None
 
     def receive_data(self, data: bytes) -> list[Frame]:
@@ -77,8 +80,8 @@ class FrameDecoder:
         unpack_sizes = _SIZES.unpack_from
         append = frames.append
         unexamined = _UNEXAMINED
-        send_type = BaseCommand.SEND
-        next_send = self._next_send
+        followed = self._followed
+        expected = self._next
         frame_size_max = self._frame_size_max
         start = 0
         end = len(data)
@@ -96,8 +99,8 @@ class FrameDecoder:
                     wanted = 4 + total_size
                     break
                 body = data[start + 8 : command_end]
-                if body == next_send.body:
-                    next_send.advance()
+                if body == expected.body:
+                    expected.advance()
                     append((None, data[command_end:frame_end] if frame_end > command_end else None))
                     start = frame_end
                     continue
@@ -106,8 +109,8 @@ class FrameDecoder:
                     fault = _command_fault(command)
                     if fault:
                         raise FrameError(fault)
-                elif command.type == send_type:
-                    next_send.follow(command.send, body)
+                elif command.type == followed:
+                    expected.follow(command, body)
                 append((command, data[command_end:frame_end] if frame_end > command_end else None))
                 start = frame_end
         except DecodeError:
@@ -135,8 +138,9 @@ class _NextSend:
         self._producer_id = -1
         self._sequence_id = 0
 
-    def follow(self, send: CommandSend, body: bytes) -> None:
+    def follow(self, command: BaseCommand, body: bytes) -> None:
         self.body = None
+        send = command.send
         producer_id, sequence_id = send.producer_id, send.sequence_id
         if producer_id != self._producer_id:
             self._producer_id = producer_id
@@ -152,6 +156,61 @@ class _NextSend:
         self._sequence_id += 1
         # The length of the sequence id is part of the head: where it grows, nothing matches and the command is parsed.
         self.body = self._head + encode_varint(self._sequence_id)
+
+
+class _NextMessage:
+    """The bytes of the MESSAGE that is expected next: those of the last with the next entry id.
+
+    None is expected unless the last two were for one consumer.
+    """
+
+    __slots__ = ("_consumer_id", "_entry_id", "_entry_size", "_head", "_tail", "body")
+
+    def __init__(self) -> None:
+        self.body: bytes | None = None
+        self._head = b""
+        self._tail = b""
+        self._consumer_id = -1
+        self._entry_id = 0
+        self._entry_size = 0
+
+    def follow(self, command: BaseCommand, body: bytes) -> None:
+        self.body = None
+        message = command.message
+        if message.consumer_id != self._consumer_id:
+            self._consumer_id = message.consumer_id
+            return
+        self._entry_id = message.message_id.entryId
+        if self._entry_id >= _SEQUENCE_FOLLOWED_MAX:
+            return
+        entry = encode_varint(self._entry_id)
+        ledger = b"".join((b"\x08", encode_varint(message.message_id.ledgerId), b"\x10"))
+        start = body.find(ledger + entry) + len(ledger)
+        if start >= len(ledger):
+            self._head, self._tail = body[:start], body[start + len(entry) :]
+            self._entry_size = len(entry)
+            following = self._following()
+            # These bytes may have been something else by chance.
+            self.body = following if following is not None and _is_next(command, following) else None
+
+    def advance(self) -> None:
+        self.body = self._following()
+
+    def _following(self) -> bytes | None:
+        self._entry_id += 1
+        entry = encode_varint(self._entry_id)
+        # Where it grows, the sizes in the head are others: nothing matches, and the command is parsed.
+        return b"".join((self._head, entry, self._tail)) if len(entry) == self._entry_size else None
+
+
+def _is_next(command: BaseCommand, body: bytes) -> bool:
+    """Whether the body is that of the same MESSAGE with the next entry id."""
+    try:
+        parsed = BaseCommand.FromString(body)
+    except DecodeError:
+        return False
+    parsed.message.message_id.entryId -= 1
+    return parsed == command
 
 
 def _size_fault(total_size: int, command_size: int) -> str:

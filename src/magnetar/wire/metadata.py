@@ -136,6 +136,24 @@ def metadata_of(blob: bytes) -> MessageMetadata:
     return _parse(blob[start:end])
 
 
+_BATCH_TAG = encode_varint(MessageMetadata.NUM_MESSAGES_IN_BATCH_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
+
+
+def messages_in(blob: bytes) -> int:
+    """How many messages an entry holds: as many permits it takes. 1 where that cannot be told.
+
+    Most entries that are no batches are known by the tag that does not occur in their metadata; others are parsed.
+    """
+    if blob.startswith(_MAGIC_CHECKSUM) and len(blob) >= _METADATA_AFTER_CHECKSUM:
+        end = _METADATA_AFTER_CHECKSUM + _U32.unpack_from(blob, _METADATA_AFTER_CHECKSUM - 4)[0]
+        if blob.find(_BATCH_TAG, _METADATA_AFTER_CHECKSUM, end) < 0:
+            return 1
+    try:
+        return max(1, metadata_of(blob).num_messages_in_batch)
+    except MetadataError:
+        return 1
+
+
 def payload_of(blob: bytes) -> bytes:
     return blob[_metadata_bounds(blob)[1] :]
 
@@ -143,6 +161,12 @@ def payload_of(blob: bytes) -> bytes:
 def split_blob(blob: bytes) -> tuple[MessageMetadata, bytes]:
     start, end = _metadata_bounds(blob)
     return _parse(blob[start:end]), blob[end:]
+
+
+def without_broker_entry(blob: bytes) -> bytes:
+    """The blob without what a broker put in front of it: as a client would send it."""
+    start = _after_broker_entry(blob)
+    return blob[start:] if start else blob
 
 
 def build_blob(metadata: MessageMetadata, payload: bytes) -> bytes:

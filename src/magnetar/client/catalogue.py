@@ -1,0 +1,129 @@
+"""What a cluster knows of its topics besides their messages: which there are, and the schemas they have.
+
+Owns what a `Schema` is to a client, its spellings on the wire and in REST, and which topics a pattern means. The
+questions themselves are asked by `finding` and `rest`.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from magnetar.client.errors import InvalidArgument, ServerFailure
+from magnetar.errors import InvalidName
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+
+_LENGTH = struct.Struct(">i")
+_VERSION = struct.Struct(">q")
+
+# REST spells types in capitals with underscores, the protocol does not.
+_TYPES = {
+    number: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper().replace("BOOL", "BOOLEAN")
+    for name, number in pb.Schema.Type.items()
+}
+_NUMBERS = {name: number for number, name in _TYPES.items()}
+
+# What a broker keeps for itself in namespaces of users.
+_SYSTEM = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack")
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """A schema of a topic. `type` is spelled as in REST (JSON, AVRO, INT32, KEY_VALUE), `data` is the definition.
+
+    The definition of a KEY_VALUE schema is both definitions, each behind its length as 4 bytes, big-endian. `version`
+    is what `Message.schema_version` has: 8 bytes, big-endian.
+    """
+
+    type: str
+    data: bytes = b""
+    properties: dict[str, str] = {}
+    version: bytes = b""
+    name: str = ""
+
+
+def schema_of_wire(response: pb.CommandGetSchemaResponse) -> Schema:
+    schema = response.schema
+    return Schema(
+        type=_TYPES[schema.type],
+        data=schema.schema_data,
+        properties={pair.key: pair.value for pair in schema.properties},
+        version=response.schema_version,
+        name=schema.name,
+    )
+
+
+def schema_to_wire(schema: Schema) -> pb.Schema:
+    """What a producer says that has the schema; raises `KeyError` for a type that there is not."""
+    return pb.Schema(
+        name=schema.name,
+        type=_NUMBERS[schema.type],
+        schema_data=schema.data,
+        properties=[pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()],
+    )
+
+
+class SchemaAnswer(msgspec.Struct):
+    """As REST says it; the definitions of a KEY_VALUE schema are two members of a JSON object."""
+
+    version: int
+    type: str
+    data: str = ""
+    properties: dict[str, str] | None = None
+
+
+def schema_of_rest(answer: SchemaAnswer, name: str) -> Schema:
+    data = _key_value_data(answer.data, name) if answer.type == "KEY_VALUE" else answer.data.encode()
+    return Schema(
+        type=answer.type,
+        data=data,
+        properties=answer.properties or {},
+        version=_VERSION.pack(answer.version),
+        name=name,
+    )
+
+
+def _key_value_data(text: str, name: str) -> bytes:
+    try:
+        parts: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ServerFailure(f"the KEY_VALUE schema of {name} is not a JSON object: {error}") from None
+    packed = b""
+    for side in ("key", "value"):
+        part = parts.get(side) or ""
+        # Types that say everything by themselves have an empty text, others a definition in JSON.
+        definition = part.encode() if isinstance(part, str) else msgspec.json.encode(part)
+        packed += _LENGTH.pack(len(definition)) + definition
+    return packed
+
+
+def version_number(version: bytes) -> int:
+    if len(version) < _VERSION.size:
+        raise InvalidArgument(f"schema version {version.hex()!r} of {len(version)} bytes has to have {_VERSION.size}")
+    number: int = _VERSION.unpack_from(version)[0]
+    return number
+
+
+def chosen_topics(topics: Iterable[str], pattern: str | None) -> list[str]:
+    """Those whose full name without partition is as the regular expression says; without `://` in it, the domain is
+    left out too."""
+    try:
+        names = [TopicName.parse(topic) for topic in topics]
+    except InvalidName as error:
+        raise ServerFailure(f"the broker lists a topic that has no legal name: {error}") from None
+    users = [name for name in names if not _SYSTEM.fullmatch(name.base.local)]
+    if pattern is not None:
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise InvalidArgument(f"pattern {pattern!r} is not a regular expression: {error}") from None
+        users = [name for name in users if expression.fullmatch(_matched(name.base.full, pattern))]
+    return sorted(name.full for name in users)
+
+
+def _matched(full: str, pattern: str) -> str:
+    return full if "://" in pattern else full.partition("://")[2]

@@ -1,0 +1,83 @@
+"""The position of a durable subscription, asked for and moved on, without receiving anything.
+
+For what reads a topic in another way and lets the broker know how far it is, so that its backlog is true. Owns coming
+back after a lost connection. The subscription is taken exclusively meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Self, TypeVar
+
+from magnetar.client.backoff import Backoff
+from magnetar.client.errors import ClientError, Closed
+from magnetar.client.message import EARLIEST, MessageId
+from magnetar.client.positions import FirstEntry
+from magnetar.client.recovery import is_passing
+from magnetar.client.tap import Tap, Tapping
+
+_T = TypeVar("_T")
+
+
+class AsyncCursor:
+    """Made by `AsyncClient.cursor`; an async context manager."""
+
+    def __init__(self, tapping: Tapping, subscription: str, initial_position: MessageId) -> None:
+        self.topic = tapping.topic.full
+        self.subscription = subscription
+        self.is_closed = False
+        self._tapping = tapping
+        self._begins_at_first = initial_position == EARLIEST
+        self._tap: Tap | None = None
+        self._turn = asyncio.Lock()
+
+    async def position(self) -> MessageId:
+        """The last entry that is acknowledged with everything before it."""
+        return await self._patiently(self._ask_position)
+
+    async def _ask_position(self) -> MessageId:
+        _, position = await (await self._opened()).last()
+        return position
+
+    async def acknowledge_up_to(self, position: MessageId) -> None:
+        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
+        await self._patiently(lambda: self._acknowledge(position))
+
+    async def _acknowledge(self, position: MessageId) -> None:
+        await (await self._opened()).acknowledge_and_wait(position.position)
+
+    async def _opened(self) -> Tap:
+        if self._tap is None or not self._tap.is_open:
+            end = FirstEntry()  # nothing comes, as nothing is asked for
+            self._tap = await self._tapping.open_durable(end, self.subscription, begins_at_first=self._begins_at_first)
+        return self._tap
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Asks again while the broker cannot be reached, or has not noticed yet that another consumer is gone."""
+        backoff = Backoff()
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._tapping.timeout_s
+        async with self._turn:
+            while True:
+                if self.is_closed:
+                    raise Closed(f"the cursor of {self.topic} is closed")
+                try:
+                    return await ask()
+                except ClientError as error:
+                    delay_s = backoff.next_s()
+                    if not is_passing(error) or loop.time() + delay_s > deadline_s:
+                        raise
+                await asyncio.sleep(delay_s)
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._tap is not None:
+            self._tap.close()
+            self._tap = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.close()

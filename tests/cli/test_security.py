@@ -1,0 +1,91 @@
+"""`--token` and `--trust-certs`: what a broker that authenticates is shown, and what is never shown to anybody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from magnetar.cli.main import main
+from tests.cli.conftest import CommandLine
+from tests.client.certificates import Certificates
+from tests.client.fake_broker import fake_broker
+from tests.client.fake_web import FakeWeb, fake_web
+
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def heard(web: FakeWeb) -> list[str | None]:
+    return [authorization for _, authorization in web.heard]
+
+
+def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text(TOKEN)
+    with fake_web(["public"]) as web:
+        cli = CommandLine(web.url, capsys)
+        cli.ok("tenants", "list")
+        cli.ok("tenants", "list", "--token", TOKEN)
+        cli.ok("tenants", "list", "--token", f"file://{tmp_path}/token")
+        monkeypatch.setenv("MAGNETAR_TOKEN", f"token:{TOKEN}")
+        cli.ok("tenants", "list")
+        assert TOKEN not in cli.ok("tenants", "list", "--help")
+        assert heard(web) == [None, *[f"Bearer {TOKEN}"] * 3]
+
+
+def test_a_redirect_takes_the_token_along(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_web(["public"]) as owner, fake_web({}, status=307, headers={"Location": owner.url + "{path}"}) as asked:
+        CommandLine(asked.url, capsys).ok("tenants", "list", "--token", TOKEN)
+        assert heard(owner) == heard(asked) == [f"Bearer {TOKEN}"]
+
+
+def test_https_with_an_authority_of_ones_own(
+    certificates: Certificates, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with fake_web(["public"], tls=certificates.server()) as web:
+        cli = CommandLine(web.url, capsys)
+        message = cli.fails("tenants", "list", "--token", TOKEN)
+        assert message.startswith(f"{web.url} cannot be reached: the certificate is not trusted (")
+        assert web.heard == []
+        cli.ok("tenants", "list", "--token", TOKEN, "--trust-certs", str(certificates.file))
+        monkeypatch.setenv("MAGNETAR_TRUST_CERTS", str(certificates.file))
+        cli.ok("tenants", "list")
+        assert heard(web) == [f"Bearer {TOKEN}", None]
+
+
+def test_messages_travel_with_both(certificates: Certificates) -> None:
+    """By the binary protocol, found by HTTPS or named."""
+    tls = certificates.server()
+    words = ["messages", "publish", "t", "x", "--token", TOKEN, "--trust-certs", str(certificates.file)]
+    with fake_broker(tls=tls) as fake, fake_web({"partitions": 0, "brokerUrlTls": fake.url}, tls=tls) as web:
+        assert main([*words, "--url", web.url]) == 0
+        assert main([*words, "--service-url", fake.url]) == 0
+        connects = [command.connect for command in fake.heard if command.connect.client_version]
+        assert [connect.auth_data for connect in connects] == [TOKEN.encode()] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--token", f"two {TOKEN}"], "--token has spaces, line ends or other characters that no token has"),
+        (["--token", f'{{"token": {TOKEN}'], "--token begins with { but is not a JSON object"),
+        (["--token", "file:///missing/token"], "--token '/missing/token' cannot be read: No such file or directory"),
+        (["--trust-certs", "ca.pem"], "--trust-certs is given, but {url} is not encrypted: write https://"),
+    ],
+)
+def test_what_cannot_be_used(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    with fake_web(["public"]) as web:
+        found = CommandLine(web.url, capsys).fails("tenants", "list", *words, code=2)
+        assert found == message.replace("{url}", web.url)
+        assert web.heard == []
+
+
+def test_a_file_that_has_no_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "empty.pem"
+    file.touch()
+    message = CommandLine("https://localhost:1", capsys).fails("tenants", "list", "--trust-certs", str(file), code=2)
+    assert message.startswith(f"--trust-certs: trust_certs_file {str(file)!r} cannot be used: not in PEM")

@@ -1,0 +1,77 @@
+"""A client whose loop runs in the calling thread: it works, is interrupted cleanly, and survives long pauses."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from magnetar.client import EARLIEST, LATEST, Client
+from magnetar.client.errors import Closed, ConnectionLost, NotFound
+from magnetar.client.inline import InlineClient
+from magnetar.testing import TestBroker
+from tests.client.test_recovery import drop_connections
+
+
+def test_coroutines_of_the_client_run_without_a_thread(running: TestBroker, topic: str) -> None:
+    before = threading.active_count()
+    with InlineClient(running.service_url) as inline:
+        producer = inline.run(inline.client.producer(topic))
+        inline.run(producer.send(b"1"))
+        reader = inline.run(inline.client.reader(topic, EARLIEST))
+        assert inline.run(reader.read(10)).value == b"1"
+        assert threading.active_count() == before
+
+
+def test_an_error_is_raised_and_the_client_goes_on(running: TestBroker, topic: str) -> None:
+    with InlineClient(running.service_url) as inline:
+        with pytest.raises(NotFound):
+            inline.run(inline.client.entries(topic, EARLIEST, LATEST))
+        assert inline.run(inline.client.topics("public/default", f".*/{topic}")) == []
+
+
+def test_an_interrupt_ends_the_coroutine(running: TestBroker) -> None:
+    ended: list[str] = []
+
+    async def interrupted() -> None:
+        try:
+            asyncio.get_running_loop().call_soon(_interrupt)
+            await asyncio.sleep(60)
+        finally:
+            ended.append("yes")
+
+    with InlineClient(running.service_url) as inline:
+        with pytest.raises(KeyboardInterrupt):
+            inline.run(interrupted())
+        assert ended == ["yes"]
+        assert inline.run(asyncio.sleep(0, "alive")) == "alive"
+
+
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_connection_that_ended_in_a_pause_is_made_again(
+    running: TestBroker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("magnetar.client.inline._PAUSE_S", 0.0)
+    client.producer(topic).send(b"1")
+    with InlineClient(running.service_url) as inline:
+        for _ in range(3):
+            reader = inline.run(inline.client.entries(topic, EARLIEST, LATEST))
+            assert len(inline.run(reader.next())) == 1
+            drop_connections(running)
+
+
+def test_a_broker_that_is_not_there_is_an_error_at_once() -> None:
+    with InlineClient("pulsar://127.0.0.1:1") as inline, pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
+        inline.run(inline.client.topics("public/default"))
+
+
+def test_after_closing_nothing_runs(running: TestBroker) -> None:
+    inline = InlineClient(running.service_url)
+    inline.close()
+    inline.close()
+    with pytest.raises(Closed):
+        inline.run(inline.client.topics("public/default"))

@@ -1,0 +1,228 @@
+"""`Security`: its settings, the same in Pulsar's words, where a token comes from, and that none is ever shown."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.client import AsyncClient, Client, Security
+from magnetar.client.address import parse_service_url
+from magnetar.client.errors import ClientError, InvalidArgument, NotSupported
+from magnetar.client.security import PULSAR_PARAMETERS, Credentials
+
+TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
+TOKEN_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+TLS_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationTls"
+
+
+def test_it_can_be_pickled_compared_and_used_as_a_key() -> None:
+    security = Security(token=TOKEN, trust_certs_file=Path("ca.pem"), verify_hostname=False)
+    again = pickle.loads(pickle.dumps(security))
+    assert again == security and hash(again) == hash(security)
+    assert again.token == TOKEN
+
+
+def test_a_token_is_never_shown() -> None:
+    security = Security(token=TOKEN, trust_certs_file="ca.pem")
+    assert repr(security) == (
+        "Security(trust_certs_file='ca.pem', allow_insecure=False, verify_hostname=True, token=(hidden))"
+    )
+    for shown in (f"{security}", f"{[security]}", repr(security.credentials())):
+        assert TOKEN not in shown
+
+
+@pytest.mark.parametrize("token", ["", "two words", "line\nend", "x" * (1 << 20) + "x", "schlüssel", b"bytes", 7])
+def test_what_no_token_is(token: object) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        Security(token=token)  # type: ignore[arg-type]
+    assert raised.value.text.startswith("token ")
+    assert not token or str(token) not in raised.value.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"token": TOKEN, "token_file": "t"}, "token and token_file are both given"),
+        ({"certificate_file": "c.pem"}, "certificate_file is given without key_file"),
+        ({"key_file": "k.pem"}, "key_file is given without certificate_file"),
+    ],
+)
+def test_settings_that_contradict_each_other(settings: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidArgument, match=text):
+        Security(**settings)  # type: ignore[arg-type]
+
+
+def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    security = Security(token_file=file)
+    assert security.credentials() == Credentials("token", TOKEN.encode())
+    file.write_text("another")
+    assert security.credentials() == Credentials("token", b"another")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (None, "cannot be read: No such file or directory"),
+        (b" \n", "is empty"),
+        (TOKEN.encode() + b"\n" + TOKEN.encode(), "has spaces, line ends or other characters"),
+        (b"\xff\xfe", "has spaces, line ends or other characters"),
+        (b"x" * ((1 << 20) + 1), "is larger than a token can be, 1048576 bytes"),
+    ],
+)
+def test_a_token_file_that_is_of_no_use(tmp_path: Path, content: bytes | None, text: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InvalidArgument) as raised:
+        Client("pulsar://localhost:1", security=Security(token_file=file))
+    assert raised.value.text.startswith(f"token_file {str(file)!r} ") and text in raised.value.text
+    assert TOKEN not in raised.value.text
+
+
+def test_a_token_goes_before_a_certificate() -> None:
+    files = {"certificate_file": "c.pem", "key_file": "k.pem"}
+    assert Security().credentials() is None
+    assert Security(**files).credentials() == Credentials("tls", b"")  # type: ignore[arg-type]
+    assert Security(**files, token=TOKEN).credentials() == Credentials("token", TOKEN.encode())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["pulsar://a", "http://a"])
+@pytest.mark.parametrize(
+    "settings", [{"trust_certs_file": "ca.pem"}, {"certificate_file": "c.pem", "key_file": "k.pem"}]
+)
+def test_certificates_for_an_address_without_tls(url: str, settings: dict[str, str]) -> None:
+    """Whoever gives certificates expects TLS; plain text would be a surprise."""
+    with pytest.raises(InvalidArgument, match=r"is given, but (pulsar|http)://a:\d+ is not encrypted"):
+        AsyncClient(url, security=Security(**settings))  # type: ignore[arg-type]
+
+
+def test_one_encrypted_address_is_enough(tmp_path: Path) -> None:
+    security = Security(trust_certs_file=tmp_path / "missing")
+    with pytest.raises(InvalidArgument, match=r"trust_certs_file .* cannot be read: No such file or directory"):
+        security.check_for(parse_service_url("pulsar://a"), parse_service_url("https://a"))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
+)
+def test_files_that_are_no_certificates(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "some.pem"
+    file.write_text(content)
+    for settings in ({"trust_certs_file": file}, {"certificate_file": file, "key_file": file}):
+        with pytest.raises(
+            InvalidArgument, match=r"(trust_certs_file|certificate_file).*some.pem' cannot be used: not in PEM"
+        ):
+            Client("pulsar+ssl://localhost:1", security=Security(**settings))  # type: ignore[arg-type]
+
+
+# -- Pulsar's words
+
+
+@pytest.mark.parametrize("plugin", [TOKEN_PLUGIN, "AuthenticationToken", "token"])
+@pytest.mark.parametrize("params", [f"token:{TOKEN}", TOKEN, json.dumps({"token": TOKEN}), f' {{"token": "{TOKEN}"}}'])
+def test_tokens_as_pulsar_writes_them(plugin: str, params: str) -> None:
+    assert Security.from_pulsar({"authPluginClassName": plugin, "authParams": params}) == Security(token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("params", "file"),
+    [("file:///etc/token", "/etc/token"), ("file:/etc/token", "/etc/token"), ("file:///with%20space", "/with space")],
+)
+def test_token_files_as_pulsar_writes_them(params: str, file: str) -> None:
+    found = Security.from_pulsar({"authPluginClassName": "token", "authParams": params})
+    assert found == Security(token_file=file)
+
+
+@pytest.mark.parametrize(
+    "params", ["tlsCertFile:/c.pem,tlsKeyFile:/k.pem", '{"tlsCertFile":"/c.pem","tlsKeyFile":"/k.pem"}']
+)
+def test_certificates_as_pulsar_writes_them(params: str) -> None:
+    found = Security.from_pulsar({"authPluginClassName": TLS_PLUGIN, "authParams": params})
+    assert found == Security(certificate_file="/c.pem", key_file="/k.pem")
+
+
+def test_settings_of_tls_as_pulsar_writes_them() -> None:
+    found = Security.from_pulsar(
+        {
+            "tlsTrustCertsFilePath": "/ca.pem",
+            "tlsAllowInsecureConnection": "True",
+            "tlsHostnameVerificationEnable": False,
+            "tlsCertificateFilePath": "/c.pem",
+            "tlsKeyFilePath": "/k.pem",
+        }
+    )
+    assert found == Security(
+        trust_certs_file="/ca.pem",
+        allow_insecure=True,
+        verify_hostname=False,
+        certificate_file="/c.pem",
+        key_file="/k.pem",
+    )
+    assert (
+        Security.from_pulsar({"tlsTrustCertsFilePath": "", "authPluginClassName": "", "authParams": None}) == Security()
+    )
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "text"),
+    [
+        ({"useKeyStoreTls": "true"}, NotSupported, "useKeyStoreTls is not supported"),
+        ({"authPluginClassName": "org.example.Own", "authParams": TOKEN}, NotSupported, "'org.example.Own'"),
+        (
+            {"authPluginClassName": "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"},
+            NotSupported,
+            "oauth2.AuthenticationOAuth2",
+        ),
+        ({"authPluginClassName": TOKEN_PLUGIN}, InvalidArgument, "needs a token in authParams"),
+        ({"authParams": f"token:{TOKEN}"}, InvalidArgument, "authParams is given without authPluginClassName"),
+        ({"authPluginClassName": "token", "authParams": f'{{"token": "{TOKEN}'}, InvalidArgument, "not a JSON object"),
+        ({"authPluginClassName": "token", "authParams": f'{{"tok": "{TOKEN}"}}'}, InvalidArgument, "not of the form"),
+        ({"authPluginClassName": "token", "authParams": f"token:a {TOKEN}"}, InvalidArgument, "has spaces"),
+        ({"authPluginClassName": "token", "authParams": "file://host/path"}, InvalidArgument, "file:///path"),
+        ({"authPluginClassName": "tls", "authParams": TOKEN}, NotSupported, "tlsCertFile and tlsKeyFile, and nothing"),
+        ({"authPluginClassName": "tls", "authParams": "tlsCertFile:/c"}, InvalidArgument, "without key_file"),
+        ({"tlsAllowInsecureConnection": "perhaps"}, InvalidArgument, "neither true nor false"),
+    ],
+)
+def test_what_pulsar_has_and_this_client_has_not(
+    parameters: dict[str, object], error: type[ClientError], text: str
+) -> None:
+    with pytest.raises(error) as raised:
+        Security.from_pulsar(parameters)
+    assert text in raised.value.text
+    assert TOKEN not in raised.value.text
+
+
+@given(st.text(max_size=40), st.sampled_from(["", "token:", "file:", "{", '{"token":']))
+def test_no_text_for_a_token_breaks_it_or_is_shown(text: str, prefix: str) -> None:
+    secret = f"{text}~{text}"
+    try:
+        found = Security.from_pulsar({"authPluginClassName": "token", "authParams": f"{prefix}{secret}"})
+    except InvalidArgument as error:
+        assert prefix == "file:" or secret not in error.text
+    else:
+        assert found.token_file is not None or (found.token and found.token not in repr(found))
+
+
+def test_every_parameter_and_setting_is_on_the_page() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+    for name in (*PULSAR_PARAMETERS, *Security.__struct_fields__):
+        assert f"`{name}`" in page
+
+
+def test_every_parameter_is_understood() -> None:
+    values = {"authPluginClassName": "token", "authParams": TOKEN}
+    for name in PULSAR_PARAMETERS:
+        settings = (
+            {"tlsCertificateFilePath": "c", "tlsKeyFilePath": "k"} if name.startswith(("tlsCert", "tlsKey")) else {}
+        )
+        value = values.get(name, "true")
+        found = Security.from_pulsar({**values, **settings, name: value})
+        assert found.token == TOKEN
