@@ -18,6 +18,9 @@ LOCK_ARGS ?=
 # Seeds in which messages become dead letters, 0 for no end; and how often a real broker is killed while they do.
 SEEDS ?= 2000
 KILLS ?= 200
+# How many messages a stream of Spark copies, and how often something is killed meanwhile: a process, a task, the broker.
+STREAM_MESSAGES ?= 1000000
+STREAM_KILLS ?= 40
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
@@ -25,7 +28,7 @@ help:
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      draw the reference pages in docs anew'
 	@echo 'make compat    the official clients of other languages'
-	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200, or ARGS=seed to replay one'
+	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40, or ARGS=seed to replay one'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
 	@echo 'make lock      pin the dependencies anew         LOCK_ARGS="--upgrade"'
@@ -49,6 +52,7 @@ docs: $(VENV)/.installed-dev
 	$(PYTHON) -m magnetar.session.reference > docs/protocol.md
 	$(PYTHON) -m magnetar.admin.reference > docs/admin.md
 	$(PYTHON) -m magnetar.cli.reference > docs/cli.md
+	$(PYTHON) -m magnetar.spark.reference docs/spark.md
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)
@@ -56,6 +60,8 @@ compat: $(VENV)/.installed-dev
 simulate: $(VENV)/.installed-dev
 	$(PYTHON) -m tests.simulation $(or $(ARGS),--deaths $(SEEDS))
 	$(if $(ARGS),,MAGNETAR_KILLS=$(KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_dead_letters.py)
+	$(if $(ARGS),,MAGNETAR_STREAM_MESSAGES=$(STREAM_MESSAGES) MAGNETAR_STREAM_KILLS=$(STREAM_KILLS) \
+		$(PYTHON) -m pytest -q -s tests/spark/test_kills.py)
 
 bench: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)
@@ -70,20 +76,19 @@ $(PYTHON): | $(UV)
 # Bytecode is compiled at once: without it the first start takes several times as long, and every one does where Python is
 # told not to write it.
 $(VENV)/.installed-%: requirements/%.txt requirements/build.txt pyproject.toml | $(PYTHON)
-	$(UV) pip install --quiet --python $(PYTHON) --require-hashes --compile-bytecode -r $<
+	$(UV) pip install --quiet --python $(PYTHON) --require-hashes --build-constraints requirements/build.txt --compile-bytecode -r $<
 	$(UV) pip install --quiet --python $(PYTHON) --no-deps --build-constraints requirements/build.txt --editable .
 	$(PYTHON) -m compileall -q src
 	@touch $@
 
-# The run file is bound to the versions of the dev file: what runs is what was tested. Spark needs a newer protobuf than the
-# tools of dev allow, so it is resolved by itself.
+# The run and spark files are bound to the versions of the dev file: what runs is what was tested.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock: | $(UV)
-	$(COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra dev --extra spark --output-file requirements/dev.txt
 	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/run.txt
-	$(COMPILE) pyproject.toml --extra spark --output-file requirements/spark.txt
+	$(COMPILE) pyproject.toml --extra spark --constraints requirements/dev.txt --output-file requirements/spark.txt
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	@! grep -nE '://|--(extra-)?index-url' requirements/*.txt || { echo 'a lock file has an address in it' >&2; exit 1; }
 

@@ -1,0 +1,28 @@
+"""Topics in Spark, from Python alone: `format("pulsar")`, and a session that is tuned for it.
+
+    spark = magnetar.spark.session()
+    spark.read.format("pulsar").option("topic", "orders").load()
+
+Nothing is imported before it is asked for: a worker that only reads does not load what starts a session.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.spark.start import register, session
+
+__all__ = ["register", "session"]
+
+if find_spec("pyspark") is None:
+    raise ImportError('magnetar.spark needs pyspark, which is not installed: pip install "magnetar[spark]"')
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from magnetar.spark import start
+
+    return getattr(start, name)

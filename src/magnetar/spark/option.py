@@ -1,0 +1,94 @@
+"""What an option is: its name, what it is for, what it may be; and reading what was given, or refusing it.
+
+Owns no option: `options` has those of reading and of the client, `sink_options` those of writing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any
+
+from magnetar.setting import Kind
+from magnetar.spark.errors import InvalidOption
+
+
+class Use(Flag):
+    """What a load or a save is; an option belongs to one or several of these."""
+
+    BATCH = auto()
+    STREAM = auto()
+    WRITE = auto()
+    READ = BATCH | STREAM
+    ALL = READ | WRITE
+
+
+_USE_NAMES = {Use.BATCH: "batch reads", Use.STREAM: "streams", Use.WRITE: "writes"}
+
+
+@dataclass(frozen=True)
+class Option:
+    name: str
+    use: Use
+    kind: Kind
+    default: object = None
+
+    @property
+    def used_in(self) -> str:
+        return " and ".join(name for use, name in _USE_NAMES.items() if use in self.use)
+
+
+class Given:
+    """Options as they were given, checked one by one against the table; `known` is what may be given for this use."""
+
+    def __init__(self, options: Mapping[str, str], use: Use, table: Sequence[Option]) -> None:
+        self._table = {option.name.lower(): option for option in table}
+        self._values: dict[str, Any] = {}
+        for key, text in options.items():
+            option = self._option(key, use)
+            self._values[option.name] = _value(option, text)
+
+    def _option(self, key: str, use: Use) -> Option:
+        option = self._table.get(key.lower())
+        if option is None:
+            names = {low: option.name for low, option in self._table.items() if option.use & use}
+            near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.6)
+            hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
+            raise InvalidOption(f"option {key} is not known: {hint}")
+        if not option.use & use:
+            raise InvalidOption(f"option {option.name} is for {option.used_in} only")
+        return option
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def get(self, name: str) -> Any:
+        """The value, the default, or None."""
+        return self._values.get(name, self._table[name.lower()].default)
+
+    def one_of(self, *names: str) -> str:
+        """The one name of these that was given."""
+        given = [name for name in names if name in self._values]
+        if len(given) != 1:
+            what = f"{' and '.join(given)} were given" if given else "none was given"
+            raise InvalidOption(f"exactly one of the options {', '.join(names)} is needed; {what}")
+        return given[0]
+
+
+def _value(option: Option, text: str) -> object:
+    if not text.strip():
+        raise InvalidOption(f"option {option.name} is empty: it has to be {_plain(option.kind.allowed)}")
+    value = option.kind.read(text.strip())
+    if value is None or not option.kind.permits(value):
+        raise InvalidOption(f"option {option.name} is {shown(text)}: it has to be {_plain(option.kind.allowed)}")
+    return value
+
+
+def _plain(allowed: str) -> str:
+    return allowed.replace("`", "")
+
+
+def shown(text: str) -> str:
+    return ascii(text if len(text) <= 100 else text[:100] + "...")

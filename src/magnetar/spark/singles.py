@@ -1,0 +1,249 @@
+"""Many messages into the payload of a batch at once: the metadata of each, its size, and its value.
+
+Owns the bytes below, which it makes for whole columns: no object per message. The layout is the one of
+`magnetar.wire.batch`, which makes and reads it message by message.
+
+    ┌───────────────┬──────────────────────────────────────────────────────────────────────────┬───────┐
+    │ u32: size of  │ numbers: payload size, event time, flags, sequence id │ key │ ordering key │ value │
+    │ the metadata  │                                                       │ properties         │       │
+    └───────────────┴──────────────────────────────────────────────────────────────────────────┴───────┘
+
+Protobuf lets fields come in any order; those of variable length are last, because Arrow joins them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_VARINT, _BYTES = 0, 2
+_KEY = 2 << 3 | _BYTES
+_PAYLOAD_SIZE = 3 << 3 | _VARINT
+_EVENT_TIME = 5 << 3 | _VARINT
+_KEY_IS_BASE64 = 6 << 3 | _VARINT
+_ORDERING_KEY = 7 << 3 | _BYTES
+_SEQUENCE_ID = 8 << 3 | _VARINT
+_NULL_VALUE = 9 << 3 | _VARINT
+_PROPERTIES = 1 << 3 | _BYTES
+_PAIR_KEY, _PAIR_VALUE = 1 << 3 | _BYTES, 2 << 3 | _BYTES
+_TRUE = 1
+
+_SEPTET, _MORE = np.uint64(0x7F), np.uint8(0x80)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Messages as columns of one length. A column that is None has nothing in any row; a time of 0 is none."""
+
+    values: pa.Array
+    """Binary; null is no value, which is not the same as an empty one."""
+    keys: pa.Array | None = None
+    """Binary: as they are on the wire, so those of bytes in base64."""
+    keys_are_base64: NDArray[np.bool_] | None = None
+    ordering_keys: pa.Array | None = None
+    event_times_ms: NDArray[np.int64] | None = None
+    deliver_at_ms: NDArray[np.int64] | None = None
+    properties: pa.Array | None = None
+    """A map from strings to strings."""
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, indexes: NDArray[np.int64]) -> Rows:
+        chosen = pa.array(indexes)
+        return Rows(
+            values=self.values.take(chosen),
+            keys=None if self.keys is None else self.keys.take(chosen),
+            keys_are_base64=None if self.keys_are_base64 is None else self.keys_are_base64[indexes],
+            ordering_keys=None if self.ordering_keys is None else self.ordering_keys.take(chosen),
+            event_times_ms=None if self.event_times_ms is None else self.event_times_ms[indexes],
+            deliver_at_ms=None if self.deliver_at_ms is None else self.deliver_at_ms[indexes],
+            properties=None if self.properties is None else self.properties.take(chosen),
+        )
+
+    def slice(self, start: int, count: int) -> Rows:
+        end = start + count
+        return Rows(
+            values=self.values.slice(start, count),
+            keys=None if self.keys is None else self.keys.slice(start, count),
+            keys_are_base64=None if self.keys_are_base64 is None else self.keys_are_base64[start:end],
+            ordering_keys=None if self.ordering_keys is None else self.ordering_keys.slice(start, count),
+            event_times_ms=None if self.event_times_ms is None else self.event_times_ms[start:end],
+            deliver_at_ms=None if self.deliver_at_ms is None else self.deliver_at_ms[start:end],
+            properties=None if self.properties is None else self.properties.slice(start, count),
+        )
+
+
+class Encoded:
+    """The rows as they are in a batch: row n is `data[offsets[n]:offsets[n + 1]]`."""
+
+    __slots__ = ("data", "offsets", "rows", "sequence_ids")
+
+    def __init__(self, rows: Rows, sequence_ids: NDArray[np.int64]) -> None:
+        self.rows = rows
+        self.sequence_ids = sequence_ids
+        joined = _join(rows, sequence_ids)
+        self.offsets = _offsets(joined)
+        self.data = memoryview(joined.buffers()[2] or b"")
+
+    def payload(self, start: int, end: int) -> bytes:
+        return self.data[self.offsets[start] : self.offsets[end]].tobytes()
+
+
+def _join(rows: Rows, sequence_ids: NDArray[np.int64]) -> pa.Array:
+    """One binary array: each element is a message of a batch."""
+    numbers = _numbers(rows, sequence_ids)
+    fields: list[pa.Array] = []
+    for tag, column in ((_KEY, rows.keys), (_ORDERING_KEY, rows.ordering_keys)):
+        if column is not None and column.null_count < len(column):
+            fields += _field(tag, column)
+    if rows.properties is not None and len(rows.properties.items):
+        fields.append(_properties(rows.properties))
+    metadata_sizes = numbers.sizes() + sum(_sizes(field) for field in fields)
+    head = _Cells(len(rows))
+    head.u32(metadata_sizes)
+    return pc.binary_join_element_wise(
+        head.followed_by(numbers).array(),
+        *fields,
+        rows.values,
+        pa.scalar(b"", pa.binary()),
+        null_handling="replace",
+        null_replacement=b"",
+    )
+
+
+def _numbers(rows: Rows, sequence_ids: NDArray[np.int64]) -> _Cells:
+    cells = _Cells(len(rows))
+    cells.byte(_PAYLOAD_SIZE)
+    cells.varint(_sizes(rows.values))
+    if rows.event_times_ms is not None:
+        has_time = rows.event_times_ms > 0
+        cells.byte(_EVENT_TIME, has_time)
+        cells.varint(rows.event_times_ms, has_time)
+    if rows.keys_are_base64 is not None:
+        cells.byte(_KEY_IS_BASE64, rows.keys_are_base64)
+        cells.byte(_TRUE, rows.keys_are_base64)
+    cells.byte(_SEQUENCE_ID)
+    cells.varint(sequence_ids)
+    if rows.values.null_count:
+        is_null = is_null_in(rows.values)
+        cells.byte(_NULL_VALUE, is_null)
+        cells.byte(_TRUE, is_null)
+    return cells
+
+
+def _field(tag: int, column: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Tag and length, and the contents, of a field that is absent where the column is null."""
+    is_there = ~is_null_in(column) if column.null_count else None
+    cells = _Cells(len(column))
+    cells.byte(tag, is_there)
+    cells.varint(_sizes(column), is_there)
+    return cells.array(), column
+
+
+def _properties(maps: pa.Array) -> pa.Array:
+    """A binary array: each element is all properties of a message."""
+    first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
+    keys = maps.keys.slice(first, last - first).cast(pa.binary())
+    values = maps.items.slice(first, last - first).cast(pa.binary())
+    key, value = _field(_PAIR_KEY, keys), _field(_PAIR_VALUE, values)
+    sizes = sum(_sizes(part) for part in (*key, *value))
+    head = _Cells(len(keys))
+    head.byte(_PROPERTIES)
+    head.varint(np.asarray(sizes, np.int64))
+    pairs = pc.binary_join_element_wise(head.array(), *key, *value, pa.scalar(b"", pa.binary()))
+    # The pairs of a message are next to each other: they are one piece of the same bytes.
+    of_message = maps.offsets.to_numpy() - first
+    return _binary(_offsets(pairs)[of_message], pairs.buffers()[2])
+
+
+class _Cells:
+    """Columns of bytes, some of them absent in some rows; `array` closes them up."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._bytes: list[NDArray[np.uint8] | int] = []
+        self._are_there: list[NDArray[np.bool_] | None] = []
+
+    def byte(self, value: int | NDArray[np.uint8], is_there: NDArray[np.bool_] | None = None) -> None:
+        self._bytes.append(value)
+        self._are_there.append(is_there)
+
+    def u32(self, numbers: NDArray[np.int64]) -> None:
+        for shift in (24, 16, 8, 0):
+            self.byte((numbers >> shift).astype(np.uint8))
+
+    def varint(self, numbers: NDArray[np.int64], is_there: NDArray[np.bool_] | None = None) -> None:
+        """A negative number is its two's complement, as in protobuf."""
+        rest = numbers.astype(np.int64).view(np.uint64)
+        present = is_there
+        while True:
+            higher = rest >> np.uint64(7)
+            goes_on = higher != 0
+            byte = (rest & _SEPTET).astype(np.uint8)
+            if not goes_on.any():
+                self.byte(byte, present)
+                return
+            self.byte(byte | (goes_on * _MORE), present)
+            is_next = goes_on if present is None else goes_on & present
+            present = None if is_next.all() else is_next
+            rest = higher
+
+    def followed_by(self, other: _Cells) -> _Cells:
+        both = _Cells(self._count)
+        both._bytes = self._bytes + other._bytes
+        both._are_there = self._are_there + other._are_there
+        return both
+
+    def sizes(self) -> NDArray[np.int64]:
+        sizes = np.full(self._count, sum(is_there is None for is_there in self._are_there), np.int64)
+        for is_there in self._are_there:
+            if is_there is not None:
+                sizes += is_there
+        return sizes
+
+    def array(self) -> pa.Array:
+        table = np.empty((self._count, len(self._bytes)), np.uint8)
+        for place, column in enumerate(self._bytes):
+            table[:, place] = column
+        offsets = np.zeros(self._count + 1, np.int64)
+        np.cumsum(self.sizes(), out=offsets[1:])
+        if any(is_there is not None for is_there in self._are_there):
+            mask = np.ones(table.shape, np.bool_)
+            for place, is_there in enumerate(self._are_there):
+                if is_there is not None:
+                    mask[:, place] = is_there
+            table = table[mask]
+        return _binary(offsets, pa.py_buffer(table))
+
+
+def _binary(offsets: NDArray[np.int64], data: pa.Buffer | None) -> pa.Array:
+    starts = pa.py_buffer(offsets.astype(np.int32))
+    return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, [None, starts, data or pa.py_buffer(b"")])
+
+
+def _offsets(column: pa.Array) -> NDArray[np.int64]:
+    starts = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * 4)
+    return starts.astype(np.int64)
+
+
+def _sizes(column: pa.Array) -> NDArray[np.int64]:
+    """Of a null, 0: Arrow lets the place of a null have bytes, but nobody writes them."""
+    if not len(column):
+        return np.zeros(0, np.int64)
+    sizes = np.diff(_offsets(column))
+    if column.null_count:
+        sizes[is_null_in(column)] = 0
+    return sizes
+
+
+def is_null_in(column: pa.Array) -> NDArray[np.bool_]:
+    nulls: NDArray[np.bool_] = column.is_null().to_numpy(zero_copy_only=False)
+    return nulls
