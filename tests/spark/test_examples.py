@@ -1,0 +1,82 @@
+"""The programs of examples/ run as they stand, in the one session of the tests."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from magnetar.client import EARLIEST, Client
+from magnetar.testing import TestBroker, broker
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TestBroker]:
+    with broker(brokerDeduplicationEnabled=True) as running:
+        yield running
+
+
+@pytest.fixture
+def run(
+    spark: SparkSession,
+    running: TestBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Run:
+    """Runs a program with arguments and gives what it printed."""
+
+    def run(name: str, *arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", [name, "--url", running.service_url, *arguments])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def stored(running: TestBroker, topic: str) -> list[bytes | None]:
+    with Client(running.service_url) as client, client.reader(topic, EARLIEST) as reader:
+        found = []
+        while reader.has_next():
+            found.append(reader.read(timeout_s=10).value)
+        return found
+
+
+def test_every_program_is_run() -> None:
+    code = Path(__file__).read_text(encoding="utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}"' not in code] == []
+
+
+def test_first_query(run: Run) -> None:
+    printed = run("first_query.py", "--topic", "first")
+    assert re.search(r"customer-0\|143 *\|48 ", printed), printed
+
+
+def test_stream_copy(run: Run, running: TestBroker, tmp_path: Path) -> None:
+    with Client(running.service_url) as client, client.producer("source") as producer:
+        for number in range(100):
+            producer.send_async(b"%d" % number, key=f"key-{number % 2}")
+    arguments = ("source", "target", "--once", "--where", "__key = 'key-0'", "--checkpoint", str(tmp_path / "copy"))
+    assert "read 100 messages of source" in run("stream_copy.py", *arguments)
+    assert "read 0 messages of source" in run("stream_copy.py", *arguments)
+    assert stored(running, "target") == [b"%d" % number for number in range(0, 100, 2)]
+
+
+def test_dead_letter_report(run: Run, running: TestBroker) -> None:
+    letter = {"REAL_TOPIC": "persistent://public/default/jobs", "REAL_SUBSCRIPTION": "workers"}
+    with Client(running.service_url) as client, client.producer("jobs-workers-DLQ") as producer:
+        for number in range(3):
+            producer.send(b"job", properties=letter | {"DEATH_REASON": "Expired", "DEATH_DESCRIPTION": f"no. {number}"})
+        producer.send(b"job", properties=letter)
+    printed = run("dead_letter_report.py")
+    assert re.search(r"default/jobs\|workers +\|Expired\|3 .*\|no. 2", printed), printed
+    assert re.search(r"default/jobs\|workers +\|Client +\|1 ", printed), printed
+    assert "Expired" not in run("dead_letter_report.py", "--since", "2100-01-01T00:00:00Z")
