@@ -1,13 +1,14 @@
 """The command behind `make bench`: which rows, how often, in which order, and the table at the end.
 
 Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
-rows of both are in `measurement`, those of Magnetar alone in `scale`, `administration` and `redelivery`.
+rows of both are in `measurement`, those of Magnetar alone in `scale`, `administration`, `redelivery` and `spark_rows`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib.metadata
 import json
 import os
 import platform
@@ -20,25 +21,37 @@ from pathlib import Path
 from types import FrameType
 
 import measurement
+import pulsar  # type: ignore[import-untyped]
 import scale
 from administration import administration
 from contestant import ApachePulsar, Contestant, Magnetar, RequestFailed, StartFailed
 from dead_letters import LettersFailed
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
-from perf import Perf
+from perf import Perf, PerfFailed
+from program import ProgramFailed
 from redelivery import letters_by_broker, redelivery
 from scale import ScaleFailed
+from spark_rows import SparkFailed, spark_idle, spark_latency, spark_read, spark_write
 from table import as_data, as_page, compare, render
 
+SPARK = {
+    "spark-read": spark_read,
+    "spark-write": spark_write,
+    "spark-latency": spark_latency,
+    "spark-idle": spark_idle,
+}
 OURS_ONLY = {
     **scale.OURS_ONLY,
     "admin": administration,
     "dead-letters-by-broker": letters_by_broker,
     "redelivery": redelivery,
+    **SPARK,
 }
 COMPARED = ("start", *ON_A_RUNNING_BROKER)
 ROWS = (*COMPARED, *OURS_ONLY)
+WITH_PERF = frozenset((*COMPARED, "spark-read")) - WITHOUT_PERF
+FAILURES = (ScaleFailed, LettersFailed, RequestFailed, PerfFailed, ProgramFailed, SparkFailed, pulsar.PulsarException)
 
 Samples = dict[str, list[float]]
 
@@ -107,6 +120,7 @@ class Comparison:
         self.markdown: Path | None = options.markdown
         self.journal_sync: bool = options.journal_sync
         self.with_apache: bool = bool(self.compared) and not options.skip_apache
+        self.with_perf = any(row in WITH_PERF for row in self.rows)
         self.folder: Path = options.folder.resolve()
         self.apache: Samples = defaultdict(list)
         self.magnetar: Samples = defaultdict(list)
@@ -114,7 +128,7 @@ class Comparison:
 
     def run(self) -> int:
         began = time.monotonic()
-        if self.with_apache or any(row not in WITHOUT_PERF for row in self.compared):
+        if self.with_apache or self.with_perf:
             find_java()  # what is missing is said before anything is measured
         setting = self._setting()
         print("\n".join(f"{key}: {value}" for key, value in setting.items()), flush=True)
@@ -143,8 +157,10 @@ class Comparison:
             sync = "true, fsynced" if self.journal_sync else "false as standalone has it, not fsynced"
             version = find_java().pulsar_version
             setting["Apache Pulsar"] = f"{version} standalone, -Xmx2g with ZGC, journalSyncData={sync}"
-        if any(row not in WITHOUT_PERF for row in self.compared):
+        if self.with_perf:
             setting["load"] = "pulsar-perf on the same machine"
+        if any(row in SPARK for row in self.rows):
+            setting["Spark"] = f"{_version('pyspark')}, official Python client {_version('pulsar-client')}"
         if self.quick:
             setting["quick"] = "short runs, not figures to quote"
         return setting
@@ -192,7 +208,7 @@ class Comparison:
                 continue
             try:
                 values = OURS_ONLY[row](magnetar, self.scale, _say)
-            except (ScaleFailed, LettersFailed, RequestFailed, OSError) as error:
+            except (*FAILURES, OSError) as error:
                 self.failures.append(f"{magnetar.name}, {row}: {error or type(error).__name__}")
                 continue
             for key, value in values.items():
@@ -213,6 +229,13 @@ def discarding_data(contestant: Contestant) -> Iterator[None]:
         yield
     finally:
         contestant.discard_data()
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def _say(line: str) -> None:

@@ -66,12 +66,19 @@ class Running:
 
     def post(self, path: str, body: object) -> None:
         """Raises `RequestFailed`."""
+        self._change("POST", path, body)
+
+    def put(self, path: str, body: object) -> None:
+        """Raises `RequestFailed`."""
+        self._change("PUT", path, body)
+
+    def _change(self, method: str, path: str, body: object) -> None:
         try:
-            status, answer = _request(self.http_port, path, body)
+            status, answer = _request(self.http_port, path, method, body)
         except (OSError, http.client.HTTPException) as error:
-            raise RequestFailed(f"POST {path} failed: {error}") from error
+            raise RequestFailed(f"{method} {path} failed: {error}") from error
         if status not in (200, 204):
-            raise RequestFailed(f"POST {path} was answered with status {status}: {answer[:200]!r}")
+            raise RequestFailed(f"{method} {path} was answered with status {status}: {answer[:200]!r}")
 
     def memory_mb(self) -> float:
         return memory_mb(self.process.pid)
@@ -220,14 +227,13 @@ def _status(http_port: int, path: str) -> int | None:
         return None
 
 
-def _request(http_port: int, path: str, body: object = None) -> tuple[int, bytes]:
-    """A GET, or a POST of a body."""
+def _request(http_port: int, path: str, method: str = "GET", body: object = None) -> tuple[int, bytes]:
     connection = http.client.HTTPConnection(HOST, http_port, timeout=30.0)
     try:
-        if body is None:
-            connection.request("GET", path)
+        if method == "GET":
+            connection.request(method, path)
         else:
-            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read()
     finally:

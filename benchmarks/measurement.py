@@ -14,7 +14,8 @@ from contestant import Contestant, RequestFailed, Running
 from dead_letters import LettersFailed, by_client
 from perf import INTERVAL_S, Perf, PerfFailed
 
-PRODUCE = ("-s", "1024", "-r", "1000000")  # a rate nobody reaches
+PRODUCE_RATE = ("-r", "1000000")  # which nobody reaches
+PRODUCE = ("-s", "1024", *PRODUCE_RATE)
 OUTSTANDING_UNBATCHED = ("-o", "1000")  # without a limit pulsar-perf drowns any broker
 OUTSTANDING_BATCHED = ("-o", "10000")
 SUBSCRIPTION = "bench"

@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts: in a session of their own, always stopped, with the memory the kernel counts."""
+"""Processes that a benchmark starts: in a session of their own, always stopped; what the kernel counts of them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,33 @@ from pathlib import Path
 
 STOP_TIMEOUT_S = 40.0
 KB, MB = 1024, 1024 * 1024
+_CPU_FIELDS = slice(11, 15)  # utime, stime, cutime, cstime of proc(5), counted from the state, which is after the name
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], log: Path, folder: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for the length of the block; its output goes to `log`.
+def running(
+    command: Sequence[str], log: Path, folder: Path | None = None, *, talks: bool = False
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process for the length of the block; its output goes to `log`. With `talks` its stdin and stdout are pipes.
 
     A session of its own keeps Ctrl-C at the terminal from reaching it: it is stopped here, in order, and only here.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=folder, start_new_session=True
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE if talks else output,
+            stderr=output,
+            cwd=folder,
+            start_new_session=True,
         )
     try:
         yield process
     finally:
         stop(process)
+        for pipe in filter(None, (process.stdin, process.stdout)):
+            pipe.close()
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -50,9 +61,20 @@ def memory_mb(pid: int) -> float:
     return own_kb * KB / MB + sum(memory_mb(child) for child in _children(pid))
 
 
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU that a process and all it started have used, with those that ended and were waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    used_s = sum(map(int, fields[_CPU_FIELDS])) / os.sysconf("SC_CLK_TCK")
+    for child in _children(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it just ended
+            used_s += cpu_s(child)
+    return used_s
+
+
 def _children(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
-        yield from map(int, (task / "children").read_text().split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that just ended
+            yield from map(int, (task / "children").read_text().split())
 
 
 def tail(log: Path, lines: int = 30) -> str:

@@ -51,6 +51,23 @@ class ScaleFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class SparkScale:
+    """The same for the rows of Spark."""
+
+    read_1kb: int  # messages
+    read_100b: int
+    client_messages: int  # of these, that the Python client reads: it goes on at the same rate
+    written: int  # rows
+    sent_async: int
+    send_s: float
+    latency_warmup_s: float
+    latency_s: float
+    idle_used_s: float
+    idle_settle_s: float
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """How large it gets, and how exactly it is looked at."""
 
@@ -61,6 +78,7 @@ class Scale:
     letters: int
     settle_s: float
     starts: int
+    spark: SparkScale
 
 
 FULL = Scale(
@@ -71,6 +89,19 @@ FULL = Scale(
     letters=50_000,
     settle_s=3.0,
     starts=5,
+    spark=SparkScale(
+        read_1kb=4_000_000,
+        read_100b=10_000_000,
+        client_messages=1_000_000,
+        written=2_000_000,
+        sent_async=1_000_000,
+        send_s=10.0,
+        latency_warmup_s=20.0,
+        latency_s=60.0,
+        idle_used_s=10.0,
+        idle_settle_s=20.0,
+        idle_s=30.0,
+    ),
 )
 QUICK = Scale(
     topics=(1_000, 2_000, 4_000),
@@ -80,6 +111,19 @@ QUICK = Scale(
     letters=20_000,
     settle_s=1.0,
     starts=3,
+    spark=SparkScale(
+        read_1kb=1_000_000,
+        read_100b=2_000_000,
+        client_messages=200_000,
+        written=500_000,
+        sent_async=200_000,
+        send_s=3.0,
+        latency_warmup_s=5.0,
+        latency_s=15.0,
+        idle_used_s=5.0,
+        idle_settle_s=5.0,
+        idle_s=10.0,
+    ),
 )
 
 

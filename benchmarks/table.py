@@ -18,7 +18,8 @@ Points = Sequence[tuple[int, float]]  # a size and the value there, by size
 class Metric:
     """One comparable quantity. `reached` gets Magnetar's value and the ratio, above 1 where Magnetar is better.
 
-    `against` is the key of what Apache Pulsar does instead, where it cannot do the same.
+    `against` is the key of what Apache Pulsar does instead, where it cannot do the same. A `baseline` is something else
+    that is compared with, and named in the table: what it did on Magnetar is in Magnetar's samples, under `against`.
     """
 
     key: str
@@ -29,6 +30,7 @@ class Metric:
     wanted: str
     reached: Callable[[float, float | None], bool | None]
     against: str = ""
+    baseline: str = ""
 
     def ratio(self, apache: float, magnetar: float) -> float:
         better, worse = (magnetar, apache) if self.more_is_better else (apache, magnetar)
@@ -198,25 +200,124 @@ AFTERWARDS = (
     Metric("redelivery-rate", "redeliveries of those that failed", "msg/s", ",.0f", True, "all", _anything),
 )
 
+_CLIENT, _PERF = "Python client", "pulsar-perf"
+
+SPARK = (
+    Metric(
+        "spark-read-1kb",
+        "Spark: read 1 KB into all columns",
+        "msg/s",
+        ",.0f",
+        True,
+        "2 times the official Python client",
+        _ratio_at_least(2.0),
+        against="spark-read-1kb-client",
+        baseline=_CLIENT,
+    ),
+    Metric(
+        "spark-read-100b",
+        "Spark: read 100 B into all columns",
+        "msg/s",
+        ",.0f",
+        True,
+        "4 times the official Python client",
+        _ratio_at_least(4.0),
+        against="spark-read-100b-client",
+        baseline=_CLIENT,
+    ),
+    Metric(
+        "spark-read-1kb",
+        "Spark: read 1 KB, against pulsar-perf consume",
+        "msg/s",
+        ",.0f",
+        True,
+        "ratio at least 0.7",
+        _ratio_at_least(0.7),
+        against="spark-read-1kb-perf",
+        baseline=_PERF,
+    ),
+    Metric(
+        "spark-write",
+        "Spark: write 1 KB, against send",
+        "msg/s",
+        ",.0f",
+        True,
+        "5 times the official Python client",
+        _ratio_at_least(5.0),
+        against="spark-write-send",
+        baseline=_CLIENT,
+    ),
+    Metric(
+        "spark-write",
+        "Spark: write 1 KB, against send_async in batches",
+        "msg/s",
+        ",.0f",
+        True,
+        "",
+        _anything,
+        against="spark-write-async",
+        baseline=_CLIENT,
+    ),
+    Metric("spark-write-made", "Spark: making these rows, part of that", "rows/s", ",.0f", True, "", _anything),
+    Metric(
+        "spark-latency-p50",
+        "Spark: topic to topic p50 at 20 msg/s, Spark's settings",
+        "ms",
+        ".0f",
+        False,
+        "at most 100 ms",
+        _at_most(100),
+    ),
+    Metric("spark-latency-p99", "Spark: topic to topic p99, Spark's settings", "ms", ".0f", False, "", _anything),
+    Metric(
+        "spark-latency-tuned-p50",
+        "Spark: topic to topic p50 at 20 msg/s, tuned",
+        "ms",
+        ".0f",
+        False,
+        "at most 60 ms",
+        _at_most(60),
+    ),
+    Metric("spark-latency-tuned-p99", "Spark: topic to topic p99, tuned", "ms", ".0f", False, "", _anything),
+    Metric(
+        "spark-idle",
+        "Spark: CPU of an idle query, Spark's settings",
+        "% of a core",
+        ".1f",
+        False,
+        "at most 5 %",
+        _at_most(5),
+    ),
+    Metric(
+        "spark-idle-tuned",
+        "Spark: CPU of an idle query, tuned",
+        "% of a core",
+        ".1f",
+        False,
+        "at most 5 %",
+        _at_most(5),
+    ),
+)
+
 
 def compare(apache: Samples, magnetar: Samples) -> list[Line]:
     """A line for everything that was measured, from the medians of all rounds."""
     lines = [_compared(metric, apache, magnetar) for metric in METRICS]
     lines += [_alone(series, magnetar) for series in SERIES]
-    lines += [_compared(metric, apache, magnetar) for metric in AFTERWARDS]
+    lines += [_compared(metric, apache, magnetar) for metric in (*AFTERWARDS, *SPARK)]
     return [line for line in lines if line is not None]
 
 
 def _compared(metric: Metric, apache: Samples, magnetar: Samples) -> Line | None:
-    key = metric.against or metric.key
-    theirs = median(apache[key]) if apache.get(key) else None
+    key, samples = metric.against or metric.key, magnetar if metric.baseline else apache
+    theirs = median(samples[key]) if samples.get(key) else None
     ours = median(magnetar[metric.key]) if magnetar.get(metric.key) else None
     if ours is None and (theirs is None or metric.against):
         return None
     ratio = metric.ratio(theirs, ours) if theirs is not None and ours is not None else None
     return Line(
         metric=metric.title,
-        apache="-" if theirs is None else metric.show(theirs),
+        apache="-" if theirs is None else f"{metric.show(theirs)}{metric.baseline and f' ({metric.baseline})'}",
         magnetar="-" if ours is None else metric.show(ours),
         ratio="-" if ratio is None else f"{ratio:.2f}",
         wanted=metric.wanted,

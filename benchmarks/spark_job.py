@@ -1,0 +1,119 @@
+"""What runs in Spark, each run as a process of its own: a batch read, a batch write, a query from topic to topic.
+
+Says what it found as lines of JSON. Knows nothing of brokers or of what the figures are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import magnetar.spark
+
+FORMAT = "pulsar"
+TASKS = 2
+WARM_ROWS = 10_000
+_POOL_SIZE = 1 << 18  # far more than the window of LZ4: storage must not make a repeated value small
+_STEP = 7919  # a prime: rows that follow each other begin far apart
+
+
+def read(options: argparse.Namespace) -> None:
+    """Backlogs, one after the other, into all columns; the first is read to warm up and not spoken of."""
+    with magnetar.spark.session() as spark:
+        discard(backlog(spark, options.url, options.topics[0]))
+        for topic in options.topics[1:]:
+            began = time.perf_counter()
+            discard(backlog(spark, options.url, topic))
+            seconds = time.perf_counter() - began
+            # Counted apart, in one column: what counts in the plan would be measured too.
+            say(seconds=seconds, messages=backlog(spark, options.url, topic, columns="__batchIndex").count())
+
+
+def write(options: argparse.Namespace) -> None:
+    """Rows into a topic, and what it costs to make them; a few go to another topic first, to warm up."""
+    with magnetar.spark.session() as spark:
+        discard(made(spark, WARM_ROWS, options.size))
+        save(made(spark, WARM_ROWS, options.size), options.url, options.warm_topic)
+        began = time.perf_counter()
+        discard(made(spark, options.rows, options.size))
+        made_at = time.perf_counter()
+        save(made(spark, options.rows, options.size), options.url, options.topic)
+        say(making_s=made_at - began, writing_s=time.perf_counter() - made_at)
+
+
+def relay(options: argparse.Namespace) -> None:
+    """A query from topic to topic, until stdin ends. Fails with the query."""
+    with magnetar.spark.session(tuned=options.tuned) as spark:
+        source = spark.readStream.format(FORMAT).option("startingOffsets", "earliest")
+        frame = source.options(**{"service.url": options.url, "topic": options.source}).load()
+        sink = frame.writeStream.format(FORMAT).option("checkpointLocation", options.checkpoint)
+        query = sink.options(**{"service.url": options.url, "topic": options.target}).start()
+
+        def stop_at_the_end() -> None:
+            sys.stdin.read()
+            query.stop()
+
+        threading.Thread(target=stop_at_the_end, daemon=True).start()
+        say(running=True)
+        query.awaitTermination()
+
+
+def backlog(spark: SparkSession, url: str, topic: str, **options: str) -> DataFrame:
+    return spark.read.format(FORMAT).options(**{"service.url": url, "topic": topic}, **options).load()
+
+
+def made(spark: SparkSession, rows: int, size: int) -> DataFrame:
+    """Pieces of a pool that nobody can compress; a copy of the bytes is all that a row costs."""
+    pool = F.lit(random.Random(size).randbytes(_POOL_SIZE))
+    start = (F.col("id") * _STEP % (_POOL_SIZE - size) + 1).cast("int")
+    return spark.range(0, rows, 1, TASKS).select(F.substring(pool, start, F.lit(size)).alias("value"))
+
+
+def discard(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def save(frame: DataFrame, url: str, topic: str) -> None:
+    frame.write.format(FORMAT).mode("append").options(**{"service.url": url, "topic": topic}).save()
+
+
+def say(**found: float) -> None:
+    print(json.dumps(found), flush=True)
+
+
+def argument_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="a job in Spark")
+    jobs = parser.add_subparsers(required=True)
+    reading = jobs.add_parser("read", description=read.__doc__)
+    reading.set_defaults(run=read)
+    reading.add_argument("url")
+    reading.add_argument("topics", nargs="+")
+    writing = jobs.add_parser("write", description=write.__doc__)
+    writing.set_defaults(run=write)
+    for name in ("url", "topic", "warm_topic"):
+        writing.add_argument(name)
+    writing.add_argument("rows", type=int)
+    writing.add_argument("size", type=int)
+    relaying = jobs.add_parser("relay", description=relay.__doc__)
+    relaying.set_defaults(run=relay)
+    for name in ("url", "source", "target", "checkpoint"):
+        relaying.add_argument(name)
+    relaying.add_argument("--tuned", action="store_true")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = argument_parser().parse_args(arguments)
+    options.run(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Programs in processes of their own: what they say, how they end, and the CPU that is counted of them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import program
+import pytest
+from process import cpu_s, running
+from program import ProgramFailed, outcome_of, started
+from spark_rows import cpu_percent
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a test puts a program."""
+    monkeypatch.setattr(program, "HERE", tmp_path)
+    return tmp_path
+
+
+def test_the_answers_are_the_lines_of_json(folder: Path) -> None:
+    (folder / "speaker.py").write_text(
+        """import sys
+print("a library says something")
+print('{"word": "%s"}' % sys.argv[1], flush=True)
+print('{"rest": "%s"}' % sys.stdin.read(), flush=True)
+"""
+    )
+    with started("speaker", "first", 2, folder=folder / "logs") as speaker:
+        assert speaker.answer(10.0) == {"word": "first"}
+        speaker.check_runs()
+        speaker.end()
+        assert speaker.answer(10.0) == {"rest": ""}
+        with pytest.raises(ProgramFailed, match="speaker first ended with code 0"):
+            speaker.check_runs()
+
+
+def test_one_that_dies_is_a_failure_with_the_end_of_its_log(folder: Path) -> None:
+    (folder / "dying.py").write_text("import sys; sys.exit('no broker there')")
+    with pytest.raises(ProgramFailed, match=r"dying now ended with code 1; .*\n.*no broker there"):
+        outcome_of("dying", "now", folder=folder, limit_s=10.0)
+    with started("dying", "now", folder=folder) as dying, pytest.raises(ProgramFailed, match="ended with code 1"):
+        dying.end()
+
+
+def test_one_that_says_nothing_is_a_failure_and_is_stopped(folder: Path) -> None:
+    (folder / "silent.py").write_text("import time; time.sleep(60)")
+    with (
+        pytest.raises(ProgramFailed, match="silent still said nothing for 0 s"),
+        started("silent", "still", folder=folder) as silent,
+    ):
+        silent.answer(0.1)
+    assert not Path(f"/proc/{silent.pid}").exists()
+
+
+BUSY = "t = time.process_time()\nwhile time.process_time() - t < {}: pass\n"
+
+
+def test_the_cpu_of_a_process_has_that_of_its_children_alive_and_dead(tmp_path: Path) -> None:
+    child = f"import time\n{BUSY.format(0.2)}print('done', flush=True)\ninput()"
+    parent = f"""import subprocess, sys
+first, second = (subprocess.Popen([sys.executable, "-c", {child!r}], stdin=-1, stdout=-1) for _ in range(2))
+first.communicate(b"end")
+second.stdout.readline()
+print("ready", flush=True)
+input()
+"""
+    with running([sys.executable, "-c", parent], tmp_path / "log", talks=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        assert 0.4 <= cpu_s(process.pid) < 5.0
+
+
+def test_the_share_of_a_core_of_each(tmp_path: Path) -> None:
+    busy_code = f"import time\nprint('ready', flush=True)\n{BUSY.format(30)}"
+    idle_code = "print('ready', flush=True)\ninput()"
+    with (
+        running([sys.executable, "-c", busy_code], tmp_path / "log", talks=True) as busy,
+        running([sys.executable, "-c", idle_code], tmp_path / "log", talks=True) as idle,
+    ):
+        for process in (busy, idle):
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+        of_busy, of_idle = cpu_percent((busy.pid, idle.pid), 0.3)
+    assert of_idle < of_busy < 130.0
