@@ -23,7 +23,7 @@ from magnetar.client.entry import UNCOMPRESSED_SIZE_MAX, Entry
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.compression import CompressionError, decompress
-from magnetar.wire.metadata import MetadataError, checksum_ok, split_blob
+from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -248,28 +248,32 @@ def open_entry(entry: Entry, *, with_numbers: bool = False) -> Opened | None:
     if not checksum_ok(entry.blob):
         raise Unreadable("its checksum does not match")
     try:
-        metadata, payload = split_blob(entry.blob)
+        metadata, start = metadata_and_payload_start(entry.blob)
         if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
             return None
         if metadata.encryption_keys:
             raise Unreadable("it is encrypted, and decryption is not supported")
-        payload = decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
+        data = entry.blob
+        if metadata.compression != pb.NONE:
+            size = metadata.uncompressed_size
+            data, start = decompress(metadata.compression, data[start:], size, UNCOMPRESSED_SIZE_MAX), 0
         if not metadata.HasField("num_messages_in_batch"):
-            return Single(entry, metadata, None if metadata.null_value else payload)
-        return _open_batch(entry, metadata, payload, with_numbers)
+            return Single(entry, metadata, None if metadata.null_value else data[start:])
+        return _open_batch(entry, metadata, data, start, with_numbers)
     except (MetadataError, CompressionError) as error:
         raise Unreadable(str(error)) from None
 
 
-def _open_batch(entry: Entry, metadata: pb.MessageMetadata, payload: bytes, with_numbers: bool) -> Opened:
+def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> Opened:
+    """The batch is what is in `data` from `start` on, which saves copying it."""
     count = metadata.num_messages_in_batch
-    if count >= _TABLE_MIN and len(payload) % count == 0:
-        table = _as_table(entry, metadata, payload, count)
+    if count >= _TABLE_MIN and (len(data) - start) % count == 0:
+        table = _as_table(entry, metadata, data, start, count)
         if table is not None:
             return table
-    walked = None if with_numbers else _walk(payload, count)
+    walked = None if with_numbers else _walk(data, start, count)
     if walked is None:
-        return _split(entry, metadata, payload)
+        return _split(entry, metadata, data[start:])
     return Walked(entry, metadata, np.arange(count, dtype=np.int32), *walked)
 
 
@@ -284,33 +288,34 @@ def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> Opened
     return Walked(entry, metadata, indexes, [single for _, single, _ in kept], [value for _, _, value in kept])
 
 
-def _as_table(entry: Entry, metadata: pb.MessageMetadata, payload: bytes, count: int) -> Table | None:
+def _as_table(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, count: int) -> Table | None:
     """None unless every message has the layout of the first one."""
-    stride = len(payload) // count
-    value_start = 4 + int.from_bytes(payload[:4], "big")
-    layout = _layout(payload, 4, value_start) if value_start <= stride else None
+    stride = (len(data) - start) // count
+    message = data[start : start + stride]
+    value_start = 4 + int.from_bytes(message[:4], "big")
+    layout = _layout(message, 4, value_start) if value_start <= stride else None
     if layout is None:
         return None
     fields, value_size = layout
     if value_start + value_size != stride:
         return None
-    rows = np.frombuffer(payload, np.uint8).reshape(count, stride)
+    rows = np.frombuffer(data, np.uint8, offset=start).reshape(count, stride)
     heads = rows[:, :value_start]
     changes = heads ^ heads[0]
     differs = changes.any(axis=0)
     if differs.any():
         # Tags, lengths, sizes and the ends of numbers have to be the same; then message n begins at n times the stride.
         for field in _MAY_DIFFER & fields.keys():
-            start, end = fields[field]
-            if field in (_EVENT_TIME, _SEQUENCE_ID) and (changes[:, start:end] & _MORE).any():
+            first, end = fields[field]
+            if field in (_EVENT_TIME, _SEQUENCE_ID) and (changes[:, first:end] & _MORE).any():
                 return None
-            differs[start:end] = False
+            differs[first:end] = False
         if differs.any():
             return None
-    first = pb.SingleMessageMetadata.FromString(payload[4:value_start])
-    if first.compacted_out:
+    head = pb.SingleMessageMetadata.FromString(message[4:value_start])
+    if head.compacted_out:
         return None
-    return Table(entry, metadata, np.arange(count, dtype=np.int32), rows, fields, value_start, first)
+    return Table(entry, metadata, np.arange(count, dtype=np.int32), rows, fields, value_start, head)
 
 
 def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int]], int] | None:
@@ -353,43 +358,44 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
             return value, position + 1
 
 
-def _walk(payload: bytes, count: int) -> tuple[list[pb.SingleMessageMetadata | None], list[bytes | None]] | None:
+def _walk(
+    data: bytes, position: int, count: int
+) -> tuple[list[pb.SingleMessageMetadata | None], list[bytes | None]] | None:
     """Message by message, parsing only metadata that has more than a size and a sequence id. None if one is odd."""
     singles: list[pb.SingleMessageMetadata | None] = []
     values: list[bytes | None] = []
     unpack, parse = _U32.unpack_from, pb.SingleMessageMetadata.FromString
-    position = 0
     try:
         for _ in range(count):
             start = position + 4
-            end = start + unpack(payload, position)[0]
-            size = _plain_size(payload, start, end)
+            end = start + unpack(data, position)[0]
+            size = _plain_size(data, start, end)
             if size >= 0:
                 singles.append(None)
                 position = end + size
-                values.append(payload[end:position])
+                values.append(data[end:position])
             else:
-                single = parse(payload[start:end])
+                single = parse(data[start:end])
                 if single.compacted_out or single.payload_size < 0:
                     return None
                 singles.append(single)
                 position = end + single.payload_size
-                values.append(None if single.null_value else payload[end:position])
+                values.append(None if single.null_value else data[end:position])
     except (IndexError, StructError, ValueError, DecodeError):
         return None
-    return (singles, values) if position == len(payload) else None
+    return (singles, values) if position == len(data) else None
 
 
-def _plain_size(payload: bytes, position: int, end: int) -> int:
+def _plain_size(data: bytes, position: int, end: int) -> int:
     """The payload size of metadata that has nothing but that and maybe a sequence id; -1 for any other."""
-    if payload[position] != _PAYLOAD_SIZE_TAG:
+    if data[position] != _PAYLOAD_SIZE_TAG:
         return -1
-    size, position = _varint(payload, position + 1)
+    size, position = _varint(data, position + 1)
     if position == end:
         return size
-    if position + 1 >= end or payload[position] != _SEQUENCE_ID_TAG or payload[end - 1] >= _MORE:
+    if position + 1 >= end or data[position] != _SEQUENCE_ID_TAG or data[end - 1] >= _MORE:
         return -1
-    if end - position > 2 and min(payload[position + 1 : end - 1]) < _MORE:
+    if end - position > 2 and min(data[position + 1 : end - 1]) < _MORE:
         return -1
     return size
 

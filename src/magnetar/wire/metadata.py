@@ -158,6 +158,12 @@ def payload_of(blob: bytes) -> bytes:
     return blob[_metadata_bounds(blob)[1] :]
 
 
+def metadata_and_payload_start(blob: bytes) -> tuple[MessageMetadata, int]:
+    """As `split_blob`, for who would rather not copy the payload."""
+    start, end = _metadata_bounds(blob)
+    return _parse(blob[start:end]), end
+
+
 def split_blob(blob: bytes) -> tuple[MessageMetadata, bytes]:
     start, end = _metadata_bounds(blob)
     return _parse(blob[start:end]), blob[end:]
