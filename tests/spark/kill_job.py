@@ -1,0 +1,98 @@
+"""What test_kills.py runs as a driver of its own, to be killed: a stream that copies one topic to another.
+
+A query that ends with an error is started again from its checkpoint, as an operator would. A line on stdin is the wish
+that a running task is killed; what happens is told on stdout, a line each. It ends with its stdin.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import magnetar.spark
+
+QUICK_START = "-XX:TieredStopAtLevel=1"
+SUBSCRIPTION = "copy"
+TASK_TRIES = 20  # a task that is killed again and again is no reason to end the query
+LOOK_AGAIN_S = 0.002
+OPERATOR_S = 0.5
+
+
+def tell(text: str) -> None:
+    print(text.replace("\n", " | "), flush=True)
+
+
+def kill_a_task(spark: SparkSession) -> int:
+    """The id of a task that was running, and is not any more."""
+    context = spark.sparkContext._jsc.sc()
+    while True:
+        for task in list(context.taskScheduler().taskIdToTaskSetManager().keySet()):
+            if context.killTaskAttempt(task, True, "the test wants it"):
+                return int(task)
+        time.sleep(LOOK_AGAIN_S)
+
+
+def obey(spark: SparkSession) -> None:
+    for _ in sys.stdin:
+        tell(f"killed task {kill_a_task(spark)}")
+    # Nobody is there any more who wants the copy.
+    for query in spark.streams.active:
+        query.stop()
+    spark.stop()
+
+
+def copy(spark: SparkSession, service_url: str, source: str, target: str, entries_max: str, checkpoint: str) -> None:
+    rows = spark.readStream.format("pulsar").options(
+        **{
+            "service.url": service_url,
+            "topic": source,
+            "startingOffsets": "earliest",
+            "maxEntriesPerTrigger": entries_max,
+            "predefinedSubscription": SUBSCRIPTION,
+        }
+    )
+    written = (
+        rows.load()
+        .writeStream.format("pulsar")
+        .options(
+            **{
+                "service.url": service_url,
+                "topic": target,
+                "exactlyOnce": "required",
+                "pulsar.producer.batchingMaxMessages": "3",  # writing takes longer, and is more often hit
+                "checkpointLocation": checkpoint,
+            }
+        )
+    )
+    query = written.start()
+    tell(f"started {query.runId}")
+    query.awaitTermination()
+
+
+def main(arguments: list[str]) -> None:
+    # What a killed JVM leaves behind is then in a folder that somebody clears.
+    folder = tempfile.gettempdir()
+    settings: dict[str, Any] = {
+        "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={folder}",
+        "spark.driver.memory": "1g",
+        "spark.local.dir": folder,
+    }
+    spark = magnetar.spark.session(f"local[2,{TASK_TRIES}]", "kill test", **settings)
+    obeying = threading.Thread(target=obey, args=(spark,), daemon=True)
+    obeying.start()
+    while obeying.is_alive():
+        try:
+            copy(spark, *arguments)
+        except PySparkException as error:
+            tell(f"failed {error}")
+            time.sleep(OPERATOR_S)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

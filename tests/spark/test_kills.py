@@ -1,0 +1,309 @@
+"""Kill -9 while a stream copies a topic: the copy is exactly the source, in order per partition (SP1).
+
+`MAGNETAR_STREAM_MESSAGES=1000000 MAGNETAR_STREAM_KILLS=40` copies and kills that much; `make simulate` does.
+`MAGNETAR_STREAM_SEED` has the kills in the same order again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from enum import StrEnum
+from pathlib import Path
+
+import httpx
+import pulsar
+import pytest
+
+from magnetar.client import Client, MessageId
+from tests.crash.killable import KillableBroker
+from tests.spark.kill_job import SUBSCRIPTION
+from tests.spark.killable_driver import LOOK_AGAIN_S, Driver, wait_until
+
+_MESSAGES = int(os.environ.get("MAGNETAR_STREAM_MESSAGES", "60000"))
+_KILLS = int(os.environ.get("MAGNETAR_STREAM_KILLS", "8"))
+_SEED = int(os.environ.get("MAGNETAR_STREAM_SEED", random.randrange(1_000_000)))
+
+PARTITIONS = 2
+MESSAGES_PER_ENTRY = 50
+ENTRIES_PER_TRIGGER = 80
+MESSAGES_PER_TRIGGER = MESSAGES_PER_ENTRY * ENTRIES_PER_TRIGGER
+SOURCE, TARGET = "numbers", "copied"
+
+_BROKER_AWAY_MAX_S = 2.0
+_MOMENT_MAX_S = 0.4
+_DURING_WRITES = 0.6
+_AHEAD_MAX = 2 * MESSAGES_PER_TRIGGER
+
+
+class Kind(StrEnum):
+    """What is killed."""
+
+    WORKER = "worker"  # a process in which tasks read and write, while it does
+    TASK = "task"  # by Spark, which interrupts it
+    DRIVER = "driver"  # all its processes at once; another one goes on from the checkpoint
+    BROKER = "broker"
+    PLANNER = "planner"  # the process of the query that asks for offsets: Spark ends the query
+
+
+_OFTEN = (Kind.WORKER, Kind.TASK, Kind.DRIVER, Kind.BROKER, Kind.PLANNER, Kind.WORKER, Kind.TASK, Kind.BROKER)
+
+
+def kills(moments: random.Random) -> list[Kind]:
+    order = [_OFTEN[index % len(_OFTEN)] for index in range(_KILLS)]
+    moments.shuffle(order)
+    return order
+
+
+class Stream:
+    """A copy that goes on until all of the source is there, whatever is killed."""
+
+    def __init__(self, broker: KillableBroker, folder: Path, moments: random.Random) -> None:
+        self.broker = broker
+        self._checkpoint = folder / "checkpoint"
+        self._log = folder / "driver.log"
+        self._moments = moments
+        self._failures: list[str] = []
+        # A name that is short: there are sockets in it.
+        self._scratch = tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True)
+        self._driver = self._start()
+
+    def _start(self) -> Driver:
+        url, checkpoint = self.broker.service_url, str(self._checkpoint)
+        arguments = [url, SOURCE, TARGET, str(ENTRIES_PER_TRIGGER), checkpoint]
+        return Driver(arguments, Path(self._scratch.name), self._log)
+
+    @property
+    def failures(self) -> list[str]:
+        """Why queries ended, as far as they could still say so."""
+        return self._failures + self._driver.failures
+
+    @property
+    def batches(self) -> int:
+        """How many micro-batches are done for good."""
+        return max((int(each.name) + 1 for each in (self._checkpoint / "commits").glob("[0-9]*")), default=0)
+
+    @property
+    def copied(self) -> int:
+        """How many messages that are."""
+        return sum((entry_id + 1) * MESSAGES_PER_ENTRY for _, entry_id in self.offsets.values())
+
+    @property
+    def offsets(self) -> dict[str, tuple[int, int]]:
+        """How far that is: ledger and entry by partition."""
+        if not (done := self.batches):
+            return {}
+        offsets = json.loads((self._checkpoint / "offsets" / str(done - 1)).read_text().splitlines()[-1])
+        return {topic: MessageId.parse(text).position for topic, text in offsets.items()}
+
+    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
+        """As long as it goes on, it may take its time."""
+        done = -1
+        while done < self.batches:
+            done = self.batches
+            with suppress(AssertionError):
+                return wait_until(what, is_so)
+            self._driver.check()
+        pytest.fail(f"{what}: micro-batch {done} does not end; {self.failures}; see {self._log}")
+
+    @contextmanager
+    def during_a_write(self) -> Iterator[None]:
+        """A task has just stored something, of which Spark does not know yet."""
+        with Client(self.broker.service_url) as client:
+            watch = client.watch(self._moments.choice(partitions_of(TARGET)))
+            last = watch.bounds().last
+            self.wait("a write", lambda: watch.wait(last, 1.0))
+            yield
+
+    def kill(self, kind: Kind) -> None:
+        if kind is Kind.TASK:
+            self._driver.kill_task()
+        elif kind is Kind.DRIVER:
+            self._driver.kill()
+            self._failures += self._driver.failures
+            self._driver = self._start()
+        elif kind is Kind.BROKER:
+            self.broker.kill()
+            time.sleep(self._moments.uniform(0, _BROKER_AWAY_MAX_S))
+            self.broker.start()
+        elif kind is Kind.PLANNER:
+            self._driver.kill_planner(self._moments)
+        else:
+            self._driver.kill_worker(self._moments)
+
+    def close(self) -> None:
+        self._driver.kill()
+        self._scratch.cleanup()
+
+
+# -- the topics
+
+
+def partitions_of(topic: str) -> list[str]:
+    return [f"persistent://public/default/{topic}-partition-{index}" for index in range(PARTITIONS)]
+
+
+def content(number: int) -> bytes:
+    return b"message %d" % number
+
+
+class Publisher:
+    """Numbers, in turn to each partition, in batches. Named: what it sends again after a kill is not there twice."""
+
+    def __init__(self, client: pulsar.Client) -> None:
+        self._failures: list[pulsar.Result] = []
+        self._producers = [
+            client.create_producer(
+                topic,
+                producer_name=f"numbers of {topic}",
+                batching_enabled=True,
+                batching_max_messages=MESSAGES_PER_ENTRY,
+                batching_max_publish_delay_ms=1000,
+                block_if_queue_full=True,
+                send_timeout_millis=0,
+            )
+            for topic in partitions_of(SOURCE)
+        ]
+
+    def publish(self, numbers: range) -> None:
+        for number in numbers:
+            self._producers[number % PARTITIONS].send_async(content(number), self._told)
+
+    def _told(self, result: pulsar.Result, _: pulsar.MessageId) -> None:
+        if result != pulsar.Result.Ok:
+            self._failures.append(result)
+
+    def follow(self, numbers: range, copied: Callable[[], int], is_over: threading.Event) -> None:
+        """Publishes while the copy goes on, never far ahead of it."""
+        for first in range(numbers.start, numbers.stop, MESSAGES_PER_TRIGGER):
+            while first - copied() > _AHEAD_MAX and not is_over.wait(LOOK_AGAIN_S):
+                pass
+            if is_over.is_set():
+                return
+            self.publish(range(first, min(first + MESSAGES_PER_TRIGGER, numbers.stop)))
+        self.flush()
+
+    def flush(self) -> None:
+        for producer in self._producers:
+            producer.flush()
+        assert self._failures == []
+
+
+def backlog(broker: KillableBroker) -> int:
+    """What the subscription of the stream has not acknowledged."""
+    urls = [
+        f"{broker.http_url}/admin/v2/persistent/{topic.partition('://')[2]}/stats" for topic in partitions_of(SOURCE)
+    ]
+    return sum(httpx.get(url).json()["subscriptions"][SUBSCRIPTION]["msgBacklog"] for url in urls)
+
+
+def ends(broker: KillableBroker, topic: str) -> dict[str, tuple[int, int]]:
+    """The position of the last entry by partition."""
+    with Client(broker.service_url) as client:
+        return {each: client.watch(each).bounds().last.position for each in partitions_of(topic)}
+
+
+def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    read = []
+    while reader.has_message_available():
+        read.append(reader.read_next(10_000).data())
+    reader.close()
+    return read
+
+
+def check(topic: str, expected: list[bytes], found: list[bytes]) -> None:
+    if found == expected:
+        return
+    counts = Counter(found)
+    twice = [each for each, count in counts.items() if count > 1]
+    missing = [each for each in expected if each not in counts]
+    strange = counts.keys() - set(expected)
+    pytest.fail(
+        f"{topic} has {len(found)} messages instead of {len(expected)}: {len(twice)} are there more than once"
+        f" {twice[:5]}, {len(missing)} are missing {missing[:5]}, {len(strange)} are not from there, else they are out"
+        f" of order (seed {_SEED})"
+    )
+
+
+@contextmanager
+def connected(broker: KillableBroker, folder: Path) -> Iterator[pulsar.Client]:
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(folder / "client.log"))
+    client = pulsar.Client(broker.service_url, logger=logger)
+    with closing(client):
+        yield client
+
+
+def check_all(client: pulsar.Client, topic: str) -> None:
+    for index, partition in enumerate(partitions_of(topic)):
+        expected = [content(number) for number in range(index, _MESSAGES, PARTITIONS)]
+        check(partition, expected, read_to_the_end(client, partition))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the driver's processes are found in /proc")
+@pytest.mark.timeout(300 + 60 * _KILLS)
+def test_sp1_kills_in_the_middle_of_a_stream(tmp_path: Path) -> None:
+    moments = random.Random(_SEED)
+    order = kills(moments)
+    broker = KillableBroker(tmp_path / "data", ("brokerDeduplicationEnabled=true",))
+    broker.start()
+    try:
+        for topic in (SOURCE, TARGET):
+            url = f"{broker.http_url}/admin/v2/persistent/public/default/{topic}/partitions"
+            httpx.put(url, json=PARTITIONS).raise_for_status()
+        began_s = time.monotonic()
+        with connected(broker, tmp_path) as client, closing(Stream(broker, tmp_path, moments)) as stream:
+            copy_and_kill(stream, Publisher(client), order, moments)
+            batches, failures = stream.batches, stream.failures
+        took_s = time.monotonic() - began_s
+        # A kill of the planner ends the query. Whatever else was killed, the same query went on.
+        assert len(failures) <= order.count(Kind.PLANNER), failures
+        with connected(broker, tmp_path) as client:
+            for topic in (SOURCE, TARGET):
+                check_all(client, topic)
+    finally:
+        broker.kill()
+    killed = ", ".join(f"{count} x {kind}" for kind, count in sorted(Counter(order).items()))
+    print(
+        f"{len(order)} kills ({killed}; seed {_SEED}), {_MESSAGES} messages in {batches} micro-batches and {took_s:.0f}"
+        f" s, each exactly once and in order; {len(failures)} queries were started again"
+    )
+
+
+def copy_and_kill(stream: Stream, publisher: Publisher, order: list[Kind], moments: random.Random) -> None:
+    """Half of the source is there before, the other half comes while it is copied."""
+    publisher.publish(range(_MESSAGES // 2))
+    publisher.flush()
+    is_over = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        rest = threads.submit(publisher.follow, range(_MESSAGES // 2, _MESSAGES), lambda: stream.copied, is_over)
+        try:
+            kill_all(stream, order, moments)
+            stream.wait("the rest is published", rest.done)
+            rest.result()
+            end = ends(stream.broker, SOURCE)
+            stream.wait("the end", lambda: stream.offsets == end)
+            wait_until("the subscription is at the end", lambda: backlog(stream.broker) == 0)
+        finally:
+            is_over.set()
+
+
+def kill_all(stream: Stream, order: list[Kind], moments: random.Random) -> None:
+    """The kills are spread over the micro-batches, some soon after another. Many come while data is written."""
+    points = sorted(moments.choices(range(1, _MESSAGES // MESSAGES_PER_TRIGGER), k=len(order)))
+    for point, kind in zip(points, order, strict=True):
+        stream.wait(f"micro-batch {point}", lambda point=point: stream.batches >= point)  # type: ignore[misc]
+        if moments.random() < _DURING_WRITES:
+            with stream.during_a_write():
+                stream.kill(kind)
+        else:
+            time.sleep(moments.uniform(0, _MOMENT_MAX_S))
+            stream.kill(kind)
