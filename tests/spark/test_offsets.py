@@ -89,7 +89,27 @@ def test_json_by_topic_takes_every_spelling() -> None:
     bound = parse_bound("startingOffsets", json.dumps(given_))
 
     points = [bound.of(f"persistent://public/default/{name}") for name in "abcdef"]
-    assert points == [EARLIEST, LATEST, MessageId(12, 34, 0), Instant(1_700_000_000_000)] + [MessageId(200, 300, 1)] * 2
+    assert points == [EARLIEST, LATEST, MessageId(12, 34, 0), Instant(1_700_000_000_000)] + [MessageId(200, 299, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    ("message", "before"),
+    [
+        (MessageId(7, 5), MessageId(7, 4)),
+        (MessageId(7, 0), MessageId(7, -1)),
+        (MessageId(7, 5, -1, 0, 3), MessageId(7, 4)),
+        (MessageId(7, 5, 2, 2, 3), MessageId(7, 5, 2, 1)),
+        (EARLIEST, EARLIEST),
+        (LATEST, LATEST),
+    ],
+)
+def test_the_spelling_of_the_scala_connector_begins_and_ends_with_the_message(
+    message: MessageId, before: MessageId
+) -> None:
+    text = json.dumps({"t": list(message.to_bytes())})
+
+    assert parse_bound("startingOffsets", text).of(T) == before
+    assert parse_bound("endingOffsets", text).of(T) == message
 
 
 def test_a_topic_speaks_for_its_partitions_unless_they_are_named() -> None:

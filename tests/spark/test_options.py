@@ -34,6 +34,17 @@ def test_a_topic_and_an_address_are_enough() -> None:
     assert (options.decode, options.on_unreadable) == ("auto", "fail")
 
 
+def test_times_have_options_of_their_own_too() -> None:
+    options = SourceOptions.of(TOPIC | {"startingTime": "1700000000000", "endingTime": '{"orders": 1700000000001}'})
+
+    assert options.starting is not None and options.ending is not None
+    assert options.starting.of(options.topics.names[0]) == Instant(1_700_000_000_000)
+    assert options.ending.of(options.topics.names[0]) == Instant(1_700_000_000_001)
+    assert "option startingTime is 'yesterday'" in refusal(TOPIC | {"startingTime": "yesterday"})
+    both = TOPIC | {"startingTime": "1", "startingOffsets": "earliest"}
+    assert "option startingOffsets contradicts startingTime" in refusal(both)
+
+
 def test_names_of_options_are_read_in_any_case() -> None:
     options = SourceOptions.of({"SERVICE.URL": "pulsar://b:1", "TOPIC": "t", "failondataloss": "FALSE"})
 

@@ -110,9 +110,10 @@ def test_it_never_goes_back(running: TestBroker, client: Client, topic: str) -> 
 def test_a_connection_that_is_lost_is_made_again(running: TestBroker, client: Client, topic: str) -> None:
     subscription = cursors(client)
     subscription.acknowledge(at(client, topic, 1))
+    later = at(client, topic, 2)
     running.run(lambda: [session.close() for session in list(running.server.connections)])
 
-    subscription.acknowledge(at(client, topic, 2))
+    subscription.acknowledge(later)
     client.close()
 
     assert position(running, topic) == 3
@@ -155,3 +156,13 @@ def test_the_same_is_not_acknowledged_twice() -> None:
     assert [each.entry_id for each in cursor.acknowledged] == [3, 5]
     assert opened == [EARLIEST]
     assert LATEST not in opened
+
+
+def test_a_ledger_is_done_when_the_next_one_begins() -> None:
+    cursor = CountedCursor()
+    subscription = Subscription(lambda topic, initial: cursor)
+
+    for position in ((1, -1), (1, 3), (2, -1), (2, -1), (1, 9), (2, 0)):
+        subscription.acknowledge(Offsets({T: MessageId(*position)}))
+
+    assert [each.position for each in cursor.acknowledged] == [(1, 3), (2, -1), (2, 0)]

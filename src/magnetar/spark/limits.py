@@ -1,7 +1,7 @@
 """The limits of a micro-batch: how much each partition may go on, so that all have their share.
 
 Counts entries by their ids, which have no gaps inside of a ledger; where a partition goes on in another ledger, the
-micro-batch ends with the one it is in. Bytes are estimated from the size of a few entries at the start.
+micro-batch ends with the one it is in, at the latest. Bytes are estimated from the size of a few entries at the start.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ def allowed(topics: Sizes, backlogs: Sequence[Backlog], limits: Limits, turn: in
         shares = _shares(limits.entries_max, shares, [1] * len(shares))
     if limits.bytes_max is not None:
         shares = _shares(limits.bytes_max, shares, [_entry_size(topics, backlog) for backlog in ordered])
-    return {backlog.topic: backlog.after(share) for backlog, share in zip(ordered, shares, strict=True) if share > 0}
+    return {
+        backlog.topic: _stored(topics, backlog, backlog.after(share))
+        for backlog, share in zip(ordered, shares, strict=True)
+        if share > 0
+    }
 
 
 def _shares(budget: int, wants: Sequence[int], sizes: Sequence[int]) -> list[int]:
@@ -93,12 +97,23 @@ def split(budget: int, wants: Sequence[int]) -> list[int]:
 
 def _in_its_ledger(topics: Sizes, backlog: Backlog) -> Backlog:
     """The backlog from where it really goes on: the ledger of its start may be read to its end."""
-    if backlog.start.ledger_id == backlog.end.ledger_id or backlog.start.batch_index >= 0:
+    start = backlog.start
+    if start.ledger_id == backlog.end.ledger_id or start.batch_index >= 0 or (start.entry_id < 0 <= start.ledger_id):
         return backlog
-    first = topics.first_after(backlog.topic, backlog.start)
-    if first is None or first.ledger_id == backlog.start.ledger_id:
-        return backlog
-    return Backlog(backlog.topic, MessageId(first.ledger_id, first.entry_id - 1, first.partition), backlog.end)
+    return Backlog(backlog.topic, _before_the_next(topics, backlog.topic, start), backlog.end)
+
+
+def _stored(topics: Sizes, backlog: Backlog, end: MessageId) -> MessageId:
+    """An end after the last entry of a ledger would be acknowledged as entries that never were: the next one begins."""
+    return end if end.ledger_id == backlog.end.ledger_id else _before_the_next(topics, backlog.topic, end)
+
+
+def _before_the_next(topics: Sizes, topic: str, position: MessageId) -> MessageId:
+    """The same place, before the first entry of the ledger that comes next if its own has no more."""
+    first = topics.first_after(topic, position)
+    if first is None or first.ledger_id == position.ledger_id:
+        return position
+    return MessageId(first.ledger_id, first.entry_id - 1, first.partition)
 
 
 def _entry_size(topics: Sizes, backlog: Backlog) -> int:

@@ -19,6 +19,9 @@ from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.names import TopicName
 from magnetar.spark.errors import InvalidOption
 
+STARTING: Final = "startingOffsets"
+"""The option whose offsets are the messages before the first one to read."""
+
 _WHOLE: Final = 1 << 31
 
 Place = tuple[int, int, int]
@@ -158,7 +161,7 @@ def _point(option: str, topic: str, value: object) -> Point:
     """An offset in JSON: a word, a time, an id as text, or its serialized bytes as numbers."""
     what = f"option {option}"
     if isinstance(value, list):
-        return _serialized(what, topic, value)
+        return _as_scala_reads(option, _serialized(what, topic, value))
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
@@ -172,7 +175,7 @@ def _point(option: str, topic: str, value: object) -> Point:
             numbers = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InvalidOption(f"{what}: the offset of {topic} is not a list of bytes: {error}") from None
-        return _serialized(what, topic, numbers)
+        return _as_scala_reads(option, _serialized(what, topic, numbers))
     point = _word_or_time(text)
     if point is not None:
         return point
@@ -189,6 +192,15 @@ def _serialized(what: str, topic: str, numbers: object) -> MessageId:
             f"{what}: the offset of {topic} is {_shown(numbers)}, which are not the bytes of a serialized message id"
         ) from None
     return LATEST if offset.position == LATEST.position else offset
+
+
+def _as_scala_reads(option: str, message: MessageId) -> MessageId:
+    """Its spelling is of the Scala connector, for which a read begins with that message, not after it."""
+    if option != STARTING or message.entry_id < 0 or message == LATEST:
+        return message
+    if message.batch_index > 0:
+        return MessageId(message.ledger_id, message.entry_id, message.partition, message.batch_index - 1)
+    return MessageId(message.ledger_id, message.entry_id - 1, message.partition)
 
 
 def _word_or_time(text: str) -> Point | None:

@@ -15,7 +15,7 @@ from magnetar import errors as server_errors
 from magnetar.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, PERSISTENT, TopicName, parse_namespace
 from magnetar.setting import Choice, Flag, Text, Whole
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.offsets import Bound, parse_bound
+from magnetar.spark.offsets import STARTING, Bound, parse_bound
 from magnetar.spark.option import Given, Option, Use, shown
 
 CLIENT_PREFIX = "pulsar.client."
@@ -34,6 +34,8 @@ def _text(meaning: str, allowed: str = "a text") -> Text:
 
 
 _SERVICE = r"(pulsar|pulsar\+ssl|http|https)://\S+"
+_TIMES = r"(?s)\s*([0-9]+|\{.*\})\s*"
+_TIMES_ALLOWED = "milliseconds since the epoch, or JSON with them by topic"
 _OFFSETS = "`earliest`, `latest`, a time (ISO 8601, or milliseconds since the epoch), or JSON by topic"
 
 OPTIONS: tuple[Option, ...] = (
@@ -63,7 +65,7 @@ OPTIONS: tuple[Option, ...] = (
         ),
     ),
     Option(
-        "startingOffsets",
+        STARTING,
         Use.READ,
         _text(
             "Where a first run begins; an id means after that message. Partitions and topics that come to be later "
@@ -76,6 +78,8 @@ OPTIONS: tuple[Option, ...] = (
         Use.BATCH,
         _text("Where a batch read ends; an id means with that message. Default: `latest`.", _OFFSETS),
     ),
+    Option("startingTime", Use.READ, Text(_TIMES, _TIMES_ALLOWED, "The same as a time in `startingOffsets`.")),
+    Option("endingTime", Use.BATCH, Text(_TIMES, _TIMES_ALLOWED, "The same as a time in `endingOffsets`.")),
     Option(
         "predefinedSubscription",
         Use.STREAM,
@@ -315,8 +319,8 @@ class SourceOptions:
         return SourceOptions(
             client=ClientOptions.of(given),
             topics=TopicSelection.of(given),
-            starting=_bound(given, "startingOffsets"),
-            ending=_bound(given, "endingOffsets"),
+            starting=_bound(given, STARTING, "startingTime"),
+            ending=_bound(given, "endingOffsets", "endingTime"),
             subscription=given.get("predefinedSubscription"),
             entries_max=given.get("maxEntriesPerTrigger"),
             bytes_max=given.get("maxBytesPerTrigger"),
@@ -329,7 +333,10 @@ class SourceOptions:
         )
 
 
-def _bound(given: Given, option: str) -> Bound | None:
+def _bound(given: Given, offsets: str, time: str) -> Bound | None:
+    if offsets in given and time in given:
+        raise InvalidOption(f"option {offsets} contradicts {time}: one of the two is enough")
+    option = time if time in given else offsets
     text = given.get(option)
     return None if text is None else parse_bound(option, text)
 

@@ -48,14 +48,14 @@ class Subscription:
         for topic, offset in offsets.items():
             entry = _last_whole(offset)
             done = self._done.get(topic)
-            if done is not None and (entry is None or place(entry) <= place(done)):
+            if done is not None and place(entry) <= place(done):
                 continue
             try:
                 cursor = self._cursor(topic, EARLIEST)
-                if entry is not None:
+                if entry.entry_id >= 0 or done is not None:
                     cursor.acknowledge_up_to(entry)
                     self._done[topic] = entry
-                elif done is None:
+                else:
                     self._done[topic] = cursor.position()
             except NotFound:  # which planning finds as well, and says what becomes of it
                 self._forget(topic)
@@ -78,7 +78,7 @@ class Subscription:
         self._cursors.pop(topic).close()
 
 
-def _last_whole(offset: MessageId) -> MessageId | None:
-    """The last entry that is done with all its messages; None where there is none."""
+def _last_whole(offset: MessageId) -> MessageId:
+    """The last entry that is done with all its messages; entry -1 is before the first of a ledger."""
     entry_id = offset.entry_id - 1 if offset.batch_index >= 0 else offset.entry_id
-    return MessageId(offset.ledger_id, entry_id, offset.partition) if entry_id >= 0 else None
+    return MessageId(offset.ledger_id, entry_id, offset.partition)
