@@ -11,7 +11,7 @@ from pathlib import Path
 
 STOP_TIMEOUT_S = 40.0
 KB, MB = 1024, 1024 * 1024
-_CPU_FIELDS = slice(11, 15)  # utime, stime, cutime, cstime of proc(5), counted from the state, which is after the name
+_CPU_FIELDS = slice(11, 13)  # utime and stime of proc(5), counted from the state, which is after the name
 
 
 @contextlib.contextmanager
@@ -61,13 +61,30 @@ def memory_mb(pid: int) -> float:
     return own_kb * KB / MB + sum(memory_mb(child) for child in _children(pid))
 
 
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process and all it started have used, with those that ended and were waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    used_s = sum(map(int, fields[_CPU_FIELDS])) / os.sysconf("SC_CLK_TCK")
-    for child in _children(pid):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it just ended
-            used_s += cpu_s(child)
+class CpuMeter:
+    """CPU that a process and all it starts use, also what ends meanwhile, as far as it had come at the last `look`."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._last_s = _cpu_by_process(pid)
+        self.used_s = 0.0
+
+    def look(self) -> None:
+        now_s = _cpu_by_process(self._pid)
+        self.used_s += sum(max(0.0, used - self._last_s.get(pid, 0.0)) for pid, used in now_s.items())
+        self._last_s = now_s
+
+
+def _cpu_by_process(pid: int) -> dict[int, float]:
+    """Seconds of CPU of each process of a tree that is alive."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = list(_children(pid))
+    except (FileNotFoundError, ProcessLookupError):  # it just ended
+        return {}
+    used_s = {pid: sum(map(int, fields[_CPU_FIELDS])) / os.sysconf("SC_CLK_TCK")}
+    for child in children:
+        used_s |= _cpu_by_process(child)
     return used_s
 
 

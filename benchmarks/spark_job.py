@@ -49,9 +49,12 @@ def write(options: argparse.Namespace) -> None:
         say(making_s=made_at - began, writing_s=time.perf_counter() - made_at)
 
 
+SETTINGS = {"ours": True, "spark": False}  # tuned or not
+
+
 def relay(options: argparse.Namespace) -> None:
     """A query from topic to topic, until stdin ends. Fails with the query."""
-    with magnetar.spark.session(tuned=options.tuned) as spark:
+    with magnetar.spark.session(tuned=SETTINGS[options.settings]) as spark:
         source = spark.readStream.format(FORMAT).option("startingOffsets", "earliest")
         frame = source.options(**{"service.url": options.url, "topic": options.source}).load()
         sink = frame.writeStream.format(FORMAT).option("checkpointLocation", options.checkpoint)
@@ -106,7 +109,7 @@ def argument_parser() -> argparse.ArgumentParser:
     relaying.set_defaults(run=relay)
     for name in ("url", "source", "target", "checkpoint"):
         relaying.add_argument(name)
-    relaying.add_argument("--tuned", action="store_true")
+    relaying.add_argument("--settings", choices=SETTINGS, default="ours")
     return parser
 
 

@@ -24,7 +24,7 @@ from measurement import (
     topic,
 )
 from perf import Perf, PerfFailed
-from process import cpu_s
+from process import CpuMeter
 from program import Answer, Program, ProgramFailed, outcome_of, started
 from scale import Say, Scale, Values
 
@@ -37,6 +37,7 @@ _WARM_MESSAGES = 10_000
 _WRITE_RATE_MIN = 2_000  # slower is a failure
 _LIMIT_S = 180.0  # for what takes no longer the more there is: the start of Spark, the first batch of a query
 _LOOK_S = 0.1
+_CPU_LOOK_S = 0.5
 
 
 class SparkFailed(Exception):
@@ -106,14 +107,15 @@ def spark_write(contestant: Contestant, scale: Scale, say: Say) -> Values:
 
 
 def spark_latency(contestant: Contestant, scale: Scale, say: Say) -> Values:
-    """Through a running query that writes exactly once, with Spark's own settings and with ours."""
+    """Through a running query that writes exactly once: with our settings and with Spark's own."""
     values: Values = {}
     skipped = round(RATE * scale.spark.latency_warmup_s)
     count = skipped + round(RATE * scale.spark.latency_s)
     with contestant.started() as broker:
         side = _Side(contestant, broker)
-        for key, tuned in (("spark-latency", False), ("spark-latency-tuned", True)):
-            with side.relay(key, tuned=tuned) as (source, target, _):
+        for settings in ("ours", "spark"):
+            key = f"spark-latency-{settings}"
+            with side.relay(key, settings) as (source, target, _):
                 words = ("time-arrivals", source, target, RATE, count)
                 found = side.official(*words, limit_s=_LIMIT_S + count / RATE)
             latencies = found["latencies_ms"][skipped:]
@@ -128,8 +130,9 @@ def spark_idle(contestant: Contestant, scale: Scale, say: Say) -> Values:
     values: Values = {}
     with contestant.started() as broker:
         side = _Side(contestant, broker)
-        for key, tuned in (("spark-idle", False), ("spark-idle-tuned", True)):
-            with side.relay(key, tuned=tuned) as (source, target, program):
+        for settings in ("ours", "spark"):
+            key = f"spark-idle-{settings}"
+            with side.relay(key, settings) as (source, target, program):
                 messages = round(RATE * scale.spark.idle_used_s)
                 side.official("time-arrivals", source, target, RATE, messages, limit_s=_LIMIT_S + messages / RATE)
                 time.sleep(scale.spark.idle_settle_s)
@@ -141,10 +144,13 @@ def spark_idle(contestant: Contestant, scale: Scale, say: Say) -> Values:
 
 def cpu_percent(pids: Sequence[int], seconds: float) -> list[float]:
     """How much of one core each process used, with all it started, over so many seconds from now."""
-    began, before = time.monotonic(), [cpu_s(pid) for pid in pids]
-    time.sleep(seconds)
-    took, after = time.monotonic() - began, [cpu_s(pid) for pid in pids]
-    return [100 * (used - at_first) / took for at_first, used in zip(before, after, strict=True)]
+    began, meters = time.monotonic(), [CpuMeter(pid) for pid in pids]
+    while time.monotonic() - began < seconds:
+        time.sleep(_CPU_LOOK_S)
+        for meter in meters:
+            meter.look()
+    took = time.monotonic() - began
+    return [100 * meter.used_s / took for meter in meters]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -222,14 +228,14 @@ class _Side:
         )
 
     @contextlib.contextmanager
-    def relay(self, name: str, *, tuned: bool) -> Iterator[tuple[str, str, Program]]:
+    def relay(self, name: str, settings: str) -> Iterator[tuple[str, str, Program]]:
         """A running query between two topics, of which the second deduplicates."""
         source, target = topic(f"{name}-source"), topic(f"{name}-target")
         self._broker.post(f"{_NAMESPACE}/deduplication", True)
         for each in (source, target):
             self.make_topic(each, partitions=0)
         words = ("relay", self._broker.service_url, source, target, self._checkpoints / name)
-        words += ("--tuned",) if tuned else ()
+        words += ("--settings", settings)
         with started("spark_job", *words, folder=self.folder) as program:
             program.answer(_LIMIT_S)
             try:

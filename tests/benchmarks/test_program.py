@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from pathlib import Path
 
 import program
 import pytest
-from process import cpu_s, running
+from process import CpuMeter, running
 from program import ProgramFailed, outcome_of, started
 from spark_rows import cpu_percent
 
@@ -58,17 +59,23 @@ BUSY = "t = time.process_time()\nwhile time.process_time() - t < {}: pass\n"
 
 
 def test_the_cpu_of_a_process_has_that_of_its_children_alive_and_dead(tmp_path: Path) -> None:
-    child = f"import time\n{BUSY.format(0.2)}print('done', flush=True)\ninput()"
+    child = f"import time\n{BUSY.format(0.6)}"
     parent = f"""import subprocess, sys
-first, second = (subprocess.Popen([sys.executable, "-c", {child!r}], stdin=-1, stdout=-1) for _ in range(2))
-first.communicate(b"end")
-second.stdout.readline()
 print("ready", flush=True)
+input()
+subprocess.run([sys.executable, "-c", {child!r}])
+print("done", flush=True)
 input()
 """
     with running([sys.executable, "-c", parent], tmp_path / "log", talks=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        assert 0.4 <= cpu_s(process.pid) < 5.0
+        assert process.stdin is not None and process.stdout is not None and process.stdout.readline() == b"ready\n"
+        meter = CpuMeter(process.pid)
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        while not select.select([process.stdout], [], [], 0.05)[0]:
+            meter.look()
+        meter.look()
+        assert 0.3 <= meter.used_s < 5.0
 
 
 def test_the_share_of_a_core_of_each(tmp_path: Path) -> None:

@@ -48,10 +48,9 @@ def test_figures_of_apache_pulsar_are_not_taken_for_a_baseline() -> None:
 @pytest.mark.parametrize(
     ("key", "good", "bad"),
     [
-        ("spark-latency-p50", 100.0, 101.0),
-        ("spark-latency-tuned-p50", 60.0, 61.0),
-        ("spark-idle", 5.0, 5.1),
-        ("spark-idle-tuned", 5.0, 5.1),
+        ("spark-latency-ours-p50", 60.0, 61.0),
+        ("spark-idle-ours", 5.0, 5.1),
+        ("spark-idle-spark", 5.0, 5.1),
     ],
 )
 def test_limits_of_a_running_query(key: str, good: float, bad: float) -> None:

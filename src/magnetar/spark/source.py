@@ -6,6 +6,7 @@ connected is made where it is used.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,7 +92,12 @@ def _filters_are_pushed() -> bool:
 
     A reader that has `pushFilters` is refused by sessions in which that is switched off, as it is by default.
     """
-    return _PUSHING_WORKER in sys.modules or getattr(sys.modules["__main__"].__spec__, "name", "") == _PUSHING_WORKER
+    return _PUSHING_WORKER in sys.modules or _program() == _PUSHING_WORKER
+
+
+def _program() -> str:
+    """The module that Python was started with, `""` where it was none."""
+    return getattr(sys.modules["__main__"].__spec__, "name", "")
 
 
 def _topics(options: SourceOptions) -> ClientTopics:
@@ -247,3 +253,19 @@ class _Running:
 
 def _offsets(value: dict[str, Any]) -> Offsets:
     return Offsets.of_json("the offset of the checkpoint", value)
+
+
+def _settle_in_a_worker() -> None:
+    """Takes what is imported by now out of the sight of the garbage collector, in processes that Spark started.
+
+    Their daemon lets it run after each task, and walking all modules each time took longer than the task. Not all of
+    these processes are of our own daemon, which does the same: those that plan and commit are always Spark's.
+    """
+    if _program() == "pyspark.daemon":
+        import magnetar.spark.writer  # noqa: F401  or it would be imported after this
+
+        gc.collect()
+        gc.freeze()
+
+
+_settle_in_a_worker()

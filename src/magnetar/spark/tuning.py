@@ -40,6 +40,9 @@ TUNED = (
     ),
     Setting("spark.sql.streaming.checkpoint.fileChecksum.enabled", "false", "half as many files for each micro-batch"),
     Setting(
+        "spark.sql.adaptive.streaming.stateless.enabled", "false", "a micro-batch is planned once, not stage by stage"
+    ),
+    Setting(
         "spark.sql.execution.arrow.maxRecordsPerBatch", "1000", "batches that fit the cache; larger ones were slower"
     ),
 )
