@@ -7,9 +7,12 @@
 """
 
 from magnetar.client.aio import AsyncClient
-from magnetar.client.blocking import Client, Consumer, Producer, Reader, TopicWatch
+from magnetar.client.blocking import Client
+from magnetar.client.blocking_producer import Producer
+from magnetar.client.blocking_reading import Consumer, Cursor, Reader, TopicWatch
 from magnetar.client.catalogue import Schema
 from magnetar.client.consumer import AsyncConsumer
+from magnetar.client.cursor import AsyncCursor
 from magnetar.client.entries import AsyncEntryReader
 from magnetar.client.entry import Entry
 from magnetar.client.inline import InlineClient
@@ -25,6 +28,7 @@ __all__ = [
     "LATEST",
     "AsyncClient",
     "AsyncConsumer",
+    "AsyncCursor",
     "AsyncEntryReader",
     "AsyncProducer",
     "AsyncReader",
@@ -32,6 +36,7 @@ __all__ = [
     "Bounds",
     "Client",
     "Consumer",
+    "Cursor",
     "Entry",
     "InlineClient",
     "Message",

@@ -1,71 +1,26 @@
 """The blocking client: `Client` is `AsyncClient` in a thread of its own, with methods that wait.
 
-Owns the thread and the way to it and back. May be used from several threads at once; a reader or consumer by one.
+May be used from several threads at once; a reader or consumer by one. What it makes is in `blocking_producer` and
+`blocking_reading`, the thread in `thread`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections import deque
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any, Self, TypeVar, Unpack
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 from weakref import WeakSet
 
 from magnetar.client.aio import AsyncClient
+from magnetar.client.blocking_producer import Producer
+from magnetar.client.blocking_reading import Consumer, Cursor, Reader, TopicWatch
 from magnetar.client.catalogue import Schema
-from magnetar.client.consumer import AsyncConsumer
-from magnetar.client.cursor import AsyncCursor
 from magnetar.client.entry import Entry
-from magnetar.client.errors import ClientError, Closed, EndOfTopic, Timeout
-from magnetar.client.message import LATEST, Message, MessageId
-from magnetar.client.options import AccessMode, Compression, SendOptions, SubscriptionType
-from magnetar.client.pipeline import Outgoing, outgoing
-from magnetar.client.producer import AsyncProducer
-from magnetar.client.reader import AsyncReader
+from magnetar.client.message import LATEST, MessageId
+from magnetar.client.options import AccessMode, Compression, SubscriptionType
 from magnetar.client.routing import HashingScheme
 from magnetar.client.security import Security
-from magnetar.client.tap import Bounds
-from magnetar.client.watch import AsyncTopicWatch
-
-_T = TypeVar("_T")
-_Posted = tuple[Outgoing, Future[MessageId], bool]
-
-_READ_AHEAD = 100  # messages a reader takes over at once: one way through the loop for many
-
-
-class _Thread:
-    """An event loop in a thread."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._main, name="magnetar-client", daemon=True)
-        self._thread.start()
-
-    def _main(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:  # which ends what is left over
-            runner.get_loop().run_forever()
-
-    @property
-    def is_running(self) -> bool:
-        return not self.loop.is_closed() and self._thread.is_alive()
-
-    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Every coroutine that is run here limits its own waiting; an interrupt of the caller cancels it."""
-        if not self.is_running:
-            coroutine.close()
-            raise Closed("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def stop(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+from magnetar.client.thread import LoopThread
 
 
 class Client:
@@ -98,7 +53,7 @@ class Client:
             reconnect_timeout_s=reconnect_timeout_s,
             keepalive_s=keepalive_s,
         )
-        self._thread = _Thread()
+        self._thread = LoopThread()
         self._producers: WeakSet[Producer] = WeakSet()
 
     def get_partitions_for_topic(self, topic: str, create_if_auto_creation_enabled: bool = True) -> list[str]:
@@ -290,262 +245,6 @@ class Client:
         for error in closed:
             if isinstance(error, BaseException):
                 raise error
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
-class Producer:
-    """Made by `Client.producer`; a context manager. Messages to one partition are stored in the order of the calls."""
-
-    def __init__(self, thread: _Thread, producer: AsyncProducer, pending_max: int, send_timeout_s: float) -> None:
-        self.topic = producer.topic
-        self.partitions = producer.partitions
-        self.name = producer.name
-        self._thread = thread
-        self._producer = producer
-        self._pending_max = pending_max
-        self._send_timeout_s = send_timeout_s
-        self._room = threading.BoundedSemaphore(pending_max)
-        # What the loop has not taken over yet; emptied in one go, however many messages were put in meanwhile.
-        self._outbox: deque[_Posted] = deque()
-        self._outbox_turn = asyncio.Lock()
-        self._emptying_is_due = False
-
-    def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
-        """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
-
-        None is "no value", which is not the same as an empty one. The id of a message that the broker's deduplication
-        dropped is -1:-1.
-        """
-        # The caller waits: nothing else will come to fill the batch.
-        return self._post(value, options, seals=True).result()
-
-    def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """As `send`, but returns at once, except while `pending_max` messages are on their way: it waits for room."""
-        return self._post(value, options, seals=False)
-
-    def flush(self) -> None:
-        """Waits until everything sent so far is stored; raises the first error of `send_async` since the last flush."""
-        self._thread.run(self._flush())
-
-    def close(self) -> None:
-        """Sends what is pending and leaves; an error of what was pending is raised."""
-        if self._thread.is_running:
-            self._thread.run(self.finish())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-    def _post(self, value: bytes | None, options: SendOptions, *, seals: bool) -> Future[MessageId]:
-        message = outgoing(value, **options)
-        if not self._thread.is_running:
-            raise Closed("the client is closed")
-        if not self._room.acquire(timeout=self._send_timeout_s):
-            raise Timeout(
-                f"room among {self._pending_max} pending messages of {self.topic} took longer than"
-                f" {self._send_timeout_s:g} s"
-            )
-        future: Future[MessageId] = Future()
-        future.add_done_callback(lambda _: self._room.release())
-        self._outbox.append((message, future, seals))
-        if not self._emptying_is_due:
-            self._emptying_is_due = True
-            asyncio.run_coroutine_threadsafe(self._empty_outbox(), self._thread.loop)
-        return future
-
-    # -- in the loop's thread
-
-    async def _empty_outbox(self) -> None:
-        async with self._outbox_turn:
-            # First, so that whoever posts from here on sees to it that somebody looks again.
-            self._emptying_is_due = False
-            while self._outbox:
-                await self._take_over(*self._outbox.popleft())
-
-    async def _take_over(self, message: Outgoing, future: Future[MessageId], seals: bool) -> None:
-        if not future.set_running_or_notify_cancel():
-            return  # cancelled before it was sent
-        try:
-            stored = await self._producer.post(message, is_watched=seals)
-        except ClientError as error:
-            future.set_exception(error)
-        except BaseException:
-            future.set_exception(Closed(f"the producer of {self.topic} is closed"))
-            raise
-        else:
-            stored.add_done_callback(lambda _: _copy(stored, future))
-            if seals:
-                self._producer.seal()
-
-    async def _flush(self) -> None:
-        await self._empty_outbox()
-        await self._producer.flush()
-
-    async def finish(self) -> None:
-        """`close`, as the client itself does it."""
-        await self._empty_outbox()
-        await self._producer.close()
-
-
-def _copy(source: asyncio.Future[MessageId], target: Future[MessageId]) -> None:
-    if source.cancelled():
-        target.set_exception(Closed("the client is closed"))
-    elif (error := source.exception()) is not None:
-        target.set_exception(error)
-    else:
-        target.set_result(source.result())
-
-
-class Reader:
-    """Made by `Client.reader`; a context manager, and an iterator that ends where a terminated topic does.
-
-    Messages of a partition come in their order, partitions as they come.
-    """
-
-    def __init__(self, thread: _Thread, reader: AsyncReader) -> None:
-        self.topic = reader.topic
-        self.partitions = reader.partitions
-        self._thread = thread
-        self._reader = reader
-        self._taken: deque[Message] = deque()
-
-    def read(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes.
-
-        `EndOfTopic` when the topic was terminated and is read to its end. `UnreadableMessage` for a message that is
-        corrupt or encrypted: the next call goes on after it.
-        """
-        if not self._taken:
-            self._taken.extend(self._thread.run(self._reader.read_many(_READ_AHEAD, timeout_s)))
-        return self._taken.popleft()
-
-    def has_next(self) -> bool:
-        """Whether the topic has a message now that was not read yet."""
-        return bool(self._taken) or self._thread.run(self._reader.has_next())
-
-    def __iter__(self) -> Iterator[Message]:
-        while True:
-            try:
-                message = self.read()
-            except EndOfTopic:
-                return
-            yield message
-
-    def close(self) -> None:
-        self._taken.clear()
-        if self._thread.is_running:
-            self._thread.run(self._reader.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
-class TopicWatch:
-    """Made by `Client.watch`; a context manager. Idle watches cost nothing."""
-
-    def __init__(self, thread: _Thread, inner: AsyncTopicWatch) -> None:
-        self.topic = inner.topic
-        self.inner = inner
-        self._thread = thread
-
-    def bounds(self) -> Bounds:
-        """What the topic stores at this moment. `NotFound` if it does not exist."""
-        return self._thread.run(self.inner.bounds())
-
-    def last(self) -> MessageId:
-        """The last message stored, as `bounds` says it, with less effort."""
-        return self._thread.run(self.inner.last())
-
-    def wait(self, after: MessageId, timeout_s: float | None) -> bool:
-        """Returns True as soon as something after `after` is stored, False after `timeout_s` (None: never)."""
-        return self._thread.run(self.inner.wait(after, timeout_s))
-
-    def close(self) -> None:
-        if self._thread.is_running:
-            self._thread.run(self.inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
-class Consumer:
-    """Made by `Client.consumer`; a context manager.
-
-    After a lost connection the broker sends again what was not acknowledged, also what was received and is being worked
-    on.
-    """
-
-    def __init__(self, thread: _Thread, consumer: AsyncConsumer) -> None:
-        self.topic = consumer.topic
-        self.partitions = consumer.partitions
-        self.subscription = consumer.subscription
-        self._thread = thread
-        self._consumer = consumer
-
-    def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes."""
-        return self._thread.run(self._consumer.receive(timeout_s))
-
-    def acknowledge(self, message: Message) -> None:
-        """Returns when the broker has it on disk."""
-        self._thread.run(self._consumer.acknowledge(message))
-
-    def acknowledge_cumulative(self, message: Message) -> None:
-        """This message and all before it, of its partition. Not for shared subscriptions."""
-        self._thread.run(self._consumer.acknowledge_cumulative(message))
-
-    def negative_acknowledge(self, message: Message) -> None:
-        """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""
-        self._thread.run(self._consumer.negative_acknowledge(message))
-
-    def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
-        self._thread.run(self._consumer.unsubscribe())
-
-    def close(self) -> None:
-        if self._thread.is_running:
-            self._thread.run(self._consumer.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-
-class Cursor:
-    """Made by `Client.cursor`; a context manager."""
-
-    def __init__(self, thread: _Thread, cursor: AsyncCursor) -> None:
-        self.topic = cursor.topic
-        self.subscription = cursor.subscription
-        self._thread = thread
-        self._cursor = cursor
-
-    def position(self) -> MessageId:
-        """The last entry that is acknowledged with everything before it."""
-        return self._thread.run(self._cursor.position())
-
-    def acknowledge_up_to(self, position: MessageId) -> None:
-        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
-        self._thread.run(self._cursor.acknowledge_up_to(position))
-
-    def close(self) -> None:
-        if self._thread.is_running:
-            self._thread.run(self._cursor.close())
 
     def __enter__(self) -> Self:
         return self

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from struct import Struct
 from struct import error as StructError
@@ -45,7 +46,7 @@ class Unreadable(Exception):
     """An entry that is corrupt or encrypted; the text says why."""
 
 
-class Opened:
+class Opened(ABC):
     """The messages of an entry, as columns. `indexes` is None for a message outside of a batch."""
 
     __slots__ = ("count", "entry", "error", "indexes", "metadata")
@@ -59,29 +60,29 @@ class Opened:
         self.indexes = indexes
         self.error: str | None = None
 
-    def values(self) -> NDArray[np.uint8] | Cells:
-        raise NotImplementedError
+    @abstractmethod
+    def values(self) -> NDArray[np.uint8] | Cells: ...
 
-    def keys(self) -> NDArray[np.uint8] | Cells | None:
-        raise NotImplementedError
+    @abstractmethod
+    def keys(self) -> NDArray[np.uint8] | Cells | None: ...
 
-    def ordering_keys(self) -> NDArray[np.uint8] | Cells | None:
-        raise NotImplementedError
+    @abstractmethod
+    def ordering_keys(self) -> NDArray[np.uint8] | Cells | None: ...
 
+    @abstractmethod
     def event_times_ms(self) -> NDArray[np.int64] | None:
         """0 where there is none; None where no message has one."""
-        raise NotImplementedError
 
-    def sequence_ids(self) -> NDArray[np.int64]:
-        raise NotImplementedError
+    @abstractmethod
+    def sequence_ids(self) -> NDArray[np.int64]: ...
 
+    @abstractmethod
     def properties(self) -> list[list[tuple[str, str]]] | None:
         """None where no message has any."""
-        raise NotImplementedError
 
+    @abstractmethod
     def cut(self, first: int, end: int) -> Opened:
         """The messages from one place in the batch to before another."""
-        raise NotImplementedError
 
 
 class Single(Opened):

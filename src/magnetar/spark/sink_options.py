@@ -43,8 +43,9 @@ SINK_OPTIONS: tuple[Option, ...] = (
         Choice(
             ExactlyOnce,
             "`auto`: rows that carry the position they come from (`__messageId`, and `__sourceTopic` or the source's "
-            "`__topic`) are written exactly once by the topic's deduplication, others at least once. `required`: rows "
-            "without a position, or a topic that does not deduplicate, are an error. `off`: at least once.",
+            "`__topic`) are written exactly once by the topic's deduplication, others at least once; a topic of which "
+            "`admin.url` says that it does not deduplicate is an error then. `required`: so are rows without a "
+            "position, and a topic that turns out not to deduplicate. `off`: at least once.",
         ),
         "auto",
     ),

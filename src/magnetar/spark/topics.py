@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from magnetar.client import Client
-from magnetar.client.blocking import Cursor, TopicWatch
+from magnetar.client.blocking_reading import Cursor, TopicWatch
 from magnetar.client.catalogue import Schema
 from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
