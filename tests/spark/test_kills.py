@@ -181,15 +181,18 @@ class Publisher:
         if result != pulsar.Result.Ok:
             self._failures.append(result)
 
-    def follow(self, numbers: range, copied: Callable[[], int], is_over: threading.Event) -> None:
-        """Publishes while the copy goes on, never far ahead of it."""
-        for first in range(numbers.start, numbers.stop, MESSAGES_PER_TRIGGER):
-            while first - copied() > _AHEAD_MAX and not is_over.wait(LOOK_AGAIN_S):
+    def follow(self, first: int, copied: Callable[[], int], is_enough: threading.Event) -> int:
+        """Publishes while the copy goes on, never far ahead of it; how many there are in the end.
+
+        It goes on until nobody is killed any more: a kill in the middle of a write needs a write.
+        """
+        while first < _MESSAGES or not is_enough.is_set():
+            while first - copied() > _AHEAD_MAX and not is_enough.wait(LOOK_AGAIN_S):
                 pass
-            if is_over.is_set():
-                return
-            self.publish(range(first, min(first + MESSAGES_PER_TRIGGER, numbers.stop)))
+            self.publish(range(first, first + MESSAGES_PER_TRIGGER))
+            first += MESSAGES_PER_TRIGGER
         self.flush()
+        return first
 
     def flush(self) -> None:
         for producer in self._producers:
@@ -242,9 +245,9 @@ def connected(broker: KillableBroker, folder: Path) -> Iterator[pulsar.Client]:
         yield client
 
 
-def check_all(client: pulsar.Client, topic: str) -> None:
+def check_all(client: pulsar.Client, topic: str, messages: int) -> None:
     for index, partition in enumerate(partitions_of(topic)):
-        expected = [content(number) for number in range(index, _MESSAGES, PARTITIONS)]
+        expected = [content(number) for number in range(index, messages, PARTITIONS)]
         check(partition, expected, read_to_the_end(client, partition))
 
 
@@ -261,39 +264,39 @@ def test_sp1_kills_in_the_middle_of_a_stream(tmp_path: Path) -> None:
             httpx.put(url, json=PARTITIONS).raise_for_status()
         began_s = time.monotonic()
         with connected(broker, tmp_path) as client, closing(Stream(broker, tmp_path, moments)) as stream:
-            copy_and_kill(stream, Publisher(client), order, moments)
+            messages = copy_and_kill(stream, Publisher(client), order, moments)
             batches, failures = stream.batches, stream.failures
         took_s = time.monotonic() - began_s
         # A kill of the planner ends the query. Whatever else was killed, the same query went on.
         assert len(failures) <= order.count(Kind.PLANNER), failures
         with connected(broker, tmp_path) as client:
             for topic in (SOURCE, TARGET):
-                check_all(client, topic)
+                check_all(client, topic, messages)
     finally:
         broker.kill()
     killed = ", ".join(f"{count} x {kind}" for kind, count in sorted(Counter(order).items()))
     print(
-        f"{len(order)} kills ({killed}; seed {_SEED}), {_MESSAGES} messages in {batches} micro-batches and {took_s:.0f}"
+        f"{len(order)} kills ({killed}; seed {_SEED}), {messages} messages in {batches} micro-batches and {took_s:.0f}"
         f" s, each exactly once and in order; {len(failures)} queries were started again"
     )
 
 
-def copy_and_kill(stream: Stream, publisher: Publisher, order: list[Kind], moments: random.Random) -> None:
-    """Half of the source is there before, the other half comes while it is copied."""
+def copy_and_kill(stream: Stream, publisher: Publisher, order: list[Kind], moments: random.Random) -> int:
+    """Half of the source is there before, the other half comes while it is copied. Returns how much that was."""
     publisher.publish(range(_MESSAGES // 2))
     publisher.flush()
-    is_over = threading.Event()
+    is_enough = threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        rest = threads.submit(publisher.follow, range(_MESSAGES // 2, _MESSAGES), lambda: stream.copied, is_over)
+        rest = threads.submit(publisher.follow, _MESSAGES // 2, lambda: stream.copied, is_enough)
         try:
             kill_all(stream, order, moments)
-            stream.wait("the rest is published", rest.done)
-            rest.result()
-            end = ends(stream.broker, SOURCE)
-            stream.wait("the end", lambda: stream.offsets == end)
-            wait_until("the subscription is at the end", lambda: backlog(stream.broker) == 0)
         finally:
-            is_over.set()
+            is_enough.set()
+        stream.wait("the rest is published", rest.done)
+        end = ends(stream.broker, SOURCE)
+        stream.wait("the end", lambda: stream.offsets == end)
+        wait_until("the subscription is at the end", lambda: backlog(stream.broker) == 0)
+        return rest.result()
 
 
 def kill_all(stream: Stream, order: list[Kind], moments: random.Random) -> None:
