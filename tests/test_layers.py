@@ -28,6 +28,8 @@ LEAVES = (
     "letters",
     "epitaph",
     "clock",
+    "replication",
+    "shapes",
 )
 
 # What each component may import besides the leaves and itself.
@@ -38,7 +40,7 @@ BELOW: dict[str, set[str]] = {
     "session": {"wire", "storage", "broker"},
     "admin": {"wire", "storage", "broker"},
     "console": {"wire", "storage", "broker", "admin"},
-    "server": {"wire", "storage", "broker", "session", "admin", "console"},
+    "server": {"wire", "storage", "broker", "session", "admin", "console", "client"},
     "client": {"wire"},
     "spark": {"wire", "client"},
     "pyspark_pulsar": {"spark"},

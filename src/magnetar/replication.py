@@ -1,0 +1,167 @@
+"""What the parts of geo-replication tell each other: states, names, and the objects of its REST interface.
+
+Brokers declare and show it, pipelines do it, commands ask about it; here are the words they share. Knows nothing of how
+any of them works.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+SUBSCRIPTION_PREFIX = "pulsar.repl."
+"""The durable subscription of a source topic that says how far a remote cluster has it."""
+
+FOREIGN_SUBSCRIPTION_PREFIX = "magnetar.repl."
+"""The same on Apache Pulsar, which keeps the other prefix for its own replicators."""
+
+PRODUCER_PREFIX = "magnetar.repl."
+"""Names of the producers that write copies. What comes from them is deduplicated whatever the policies say."""
+
+FOREIGN_PRODUCER_PREFIX = "pulsar.repl."
+"""Producers of Apache Pulsar's replicators, whose messages are told apart by the position in the source."""
+
+SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
+"""Property of a copied entry: its ledger:entry in the source. The name is Apache Pulsar's."""
+
+ROUTE = "magnetar.route"
+"""Property of a message that was filtered, masked or renamed on its way: by which route."""
+
+
+class State(StrEnum):
+    """Of one topic, or one partition, and one remote cluster."""
+
+    RUNNING = "running"
+    CATCHING_UP = "catching-up"
+    WAITING = "waiting-for-remote-topic"
+    MISMATCH = "partition-mismatch"
+    REFUSED = "refused-by-remote"
+    UNREACHABLE = "unreachable"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+
+    @property
+    def is_copying(self) -> bool:
+        return self in (State.RUNNING, State.CATCHING_UP)
+
+
+class Mismatch(StrEnum):
+    """What is copied where a topic has another number of partitions in the remote cluster."""
+
+    PIP370 = "pip370"  # what the seed of PIP-370 says: partitions of the same index, where there are any
+    STOP = "stop"  # nothing, as Apache Pulsar does
+
+
+class Refusal(StrEnum):
+    """What becomes of a message that the remote cluster refuses: its schema, its size."""
+
+    STOP = "stop"  # the topic waits until somebody decides
+    PARK = "park"  # it goes to a dead letter topic of replication in the source cluster
+    SKIP = "skip"
+
+
+class MaskKind(StrEnum):
+    HASH = "hash"  # SHA-256 of the value, in hexadecimal
+    NULL = "null"
+    FIXED = "fixed"
+
+
+class Mask(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """What is hidden in the value of each message: a field by its dotted path, `address.street`."""
+
+    field: str
+    kind: MaskKind = MaskKind.HASH
+    text: str = ""  # of a fixed one
+
+
+class Way(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """What happens to messages on their way from a topic, or all topics of a namespace, to one remote cluster."""
+
+    where: str = ""  # SQL: which messages are copied; all, if empty
+    masks: tuple[Mask, ...] = ()
+    rename: str = ""  # the topic in the remote cluster, with {tenant}, {namespace} and {topic}; the same, if empty
+    refused: Refusal = Refusal.STOP
+    letters: bool = False  # whether -DLQ and -RETRY topics are copied as well
+    paused: bool = False
+
+    @property
+    def changes_messages(self) -> bool:
+        return bool(self.where or self.masks)
+
+
+AS_IT_IS = Way()
+
+
+class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    service_url: str | None = None
+    service_url_tls: str | None = None
+    broker_service_url: str | None = None
+    broker_service_url_tls: str | None = None
+
+
+class Declared(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One topic, as a whole, that is to be copied to one remote cluster."""
+
+    topic: str  # persistent://tenant/namespace/name
+    partitions: int  # 0: not partitioned
+    remote: str
+    way: Way = AS_IT_IS
+    grown_from: int = 0  # the partitions it had before it was given more, while the remote may not have followed
+    subscriptions: tuple[str, ...] = ()  # those whose positions follow to the remote cluster
+
+
+class Declaration(msgspec.Struct, frozen=True, rename="camel"):
+    """All that a cluster wants to be replicated. `version` is another one after every change."""
+
+    version: str
+    cluster: str
+    creates_topics: bool  # createTopicToRemoteClusterForReplication
+    mismatch: Mismatch  # partitionMismatch
+    clusters: dict[str, ClusterAddress]
+    topics: list[Declared]
+
+
+class Report(msgspec.Struct, rename="camel", omit_defaults=True):
+    """How it stands with one topic that is not partitioned, or one partition, and one remote cluster."""
+
+    topic: str
+    remote: str
+    state: State
+    reason: str = ""
+    error: str = ""  # the last one, which may be over
+    since_ms: int = 0  # when it came into this state
+    error_ms: int = 0
+    entries_out: int = 0  # since the pipeline started
+    messages_out: int = 0
+    bytes_out: int = 0
+
+
+class Reports(msgspec.Struct, rename="camel"):
+    """What a pipelines process tells, at least every few seconds: only rows that changed, unless `is_all`."""
+
+    pipeline: str  # one id for each start of a process
+    is_all: bool
+    rows: list[Report]
+
+
+class Status(msgspec.Struct, rename="camel"):
+    """A report with what only the source's broker knows."""
+
+    topic: str
+    remote: str
+    state: State
+    reason: str
+    since_ms: int
+    last_error: str
+    last_error_ms: int
+    backlog: int  # messages
+    backlog_bytes: int
+    delay_s: float  # how long the oldest message that is not copied has waited
+    rate_out: float  # messages a second
+    throughput_out: float  # bytes a second
+    way: Way = AS_IT_IS
+
+
+def subscription_of(remote: str) -> str:
+    return SUBSCRIPTION_PREFIX + remote
