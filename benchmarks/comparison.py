@@ -1,7 +1,8 @@
 """The command behind `make bench`: which rows, how often, in which order, and the table at the end.
 
 Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
-rows of both are in `measurement`, those of Magnetar alone in `scale`, `administration`, `redelivery` and `spark_rows`.
+rows of both are in `measurement` and `replication`, those of Magnetar alone in `scale`, `administration`, `redelivery`
+and `spark_rows`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
 from perf import Perf, PerfFailed
 from program import ProgramFailed
 from redelivery import letters_by_broker, redelivery
+from replication import BETWEEN_TWO, measure_pair
+from replication import WITH_PERF as GEO_WITH_PERF
 from scale import ScaleFailed
 from spark_rows import SparkFailed, spark_idle, spark_latency, spark_read, spark_write
 from table import as_data, as_page, compare, render
@@ -48,9 +51,10 @@ OURS_ONLY = {
     "redelivery": redelivery,
     **SPARK,
 }
-COMPARED = ("start", *ON_A_RUNNING_BROKER)
+ON_ONE = ("start", *ON_A_RUNNING_BROKER)
+COMPARED = (*ON_ONE, *BETWEEN_TWO)
 ROWS = (*COMPARED, *OURS_ONLY)
-WITH_PERF = frozenset((*COMPARED, "spark-read")) - WITHOUT_PERF
+WITH_PERF = frozenset((*ON_ONE, "spark-read")) - WITHOUT_PERF | GEO_WITH_PERF
 FAILURES = (ScaleFailed, LettersFailed, RequestFailed, PerfFailed, ProgramFailed, SparkFailed, pulsar.PulsarException)
 
 Samples = dict[str, list[float]]
@@ -193,6 +197,14 @@ class Comparison:
 
     def _compared_rows(self, contestant: Contestant, samples: Samples) -> None:
         perf = Perf(find_java, self.folder / "perf" / contestant.folder.name)
+        if any(row in ON_ONE for row in self.compared):
+            self._rows_on_one(contestant, perf, samples)
+        if between_two := [row for row in self.compared if row in BETWEEN_TWO]:
+            values = measure_pair(contestant, perf, self.effort, between_two, _say, self.failures.append)
+            for key, value in values.items():
+                samples[key].append(value)
+
+    def _rows_on_one(self, contestant: Contestant, perf: Perf, samples: Samples) -> None:
         on_running = [row for row in self.compared if row in ON_A_RUNNING_BROKER]
         values = measure_round(contestant, perf, self.effort, on_running, _say, self.failures.append)
         if "start" not in self.compared:

@@ -6,6 +6,7 @@ A `Running` broker is a process with a binary and an HTTP port on loopback. Know
 from __future__ import annotations
 
 import contextlib
+import copy
 import http.client
 import json
 import shutil
@@ -17,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from conversation import HOST, Conversation
 from java import Java
@@ -87,8 +88,15 @@ class Running:
 class Contestant(ABC):
     name: str
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, cluster: str = "standalone") -> None:
         self.folder = folder
+        self.cluster = cluster
+
+    def twin(self, cluster: str) -> Self:
+        """Another one of the same kind, in a folder beside this one's."""
+        twin = copy.copy(self)
+        twin.folder, twin.cluster = self.folder.with_name(f"{self.folder.name}-{cluster}"), cluster
+        return twin
 
     @abstractmethod
     def command(self, ports: Sequence[int]) -> list[str]:
@@ -128,7 +136,12 @@ class Magnetar(Contestant):
 
     def command(self, ports: Sequence[int]) -> list[str]:
         program = Path(sys.executable).parent / "magnetar"
-        options = {"--data": self.folder / "data", "--port": ports[0], "--http-port": ports[1]}
+        options = {
+            "--data": self.folder / "data",
+            "--port": ports[0],
+            "--http-port": ports[1],
+            "--cluster": self.cluster,
+        }
         return [str(program), "standalone", *(str(word) for option in options.items() for word in option)]
 
 
@@ -144,7 +157,7 @@ class ApachePulsar(Contestant):
 
     def command(self, ports: Sequence[int]) -> list[str]:
         settings = self.folder / "standalone.conf"
-        pairs = _standalone_settings(ports[0], ports[1], self.journal_sync)
+        pairs = _standalone_settings(self.cluster, ports[0], ports[1], self.journal_sync)
         settings.write_text("".join(f"{key}={value}\n" for key, value in pairs.items()))
         memory = ("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=4g")
         collector = ("-XX:+UseZGC", "-XX:+PerfDisableSharedMem", "-XX:+AlwaysPreTouch")
@@ -164,10 +177,10 @@ class ApachePulsar(Contestant):
         return _status(http_port, "/admin/v2/namespaces/public/default") == 200
 
 
-def _standalone_settings(port: int, http_port: int, journal_sync: bool) -> dict[str, object]:
+def _standalone_settings(cluster: str, port: int, http_port: int, journal_sync: bool) -> dict[str, object]:
     """What a standalone cluster sets beyond the built-in defaults, as its own standalone.conf does."""
     return {
-        "clusterName": "standalone",
+        "clusterName": cluster,
         "bindAddress": HOST,
         "advertisedAddress": HOST,
         "brokerServicePort": port,

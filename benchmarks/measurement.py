@@ -39,6 +39,11 @@ class Effort:
     letters: int
     settle_s: float
     starts: int
+    geo_batched: int  # messages
+    geo_unbatched: int
+    geo_new: int  # topics
+    geo_topics: int
+    geo_idle_s: float
 
 
 FULL = Effort(
@@ -49,6 +54,11 @@ FULL = Effort(
     letters=10_000,
     settle_s=10.0,
     starts=5,
+    geo_batched=3_000_000,
+    geo_unbatched=600_000,
+    geo_new=10,
+    geo_topics=1000,
+    geo_idle_s=30.0,
 )
 QUICK = Effort(
     produce_s=2 * INTERVAL_S + 1,
@@ -58,6 +68,11 @@ QUICK = Effort(
     letters=5_000,
     settle_s=3.0,
     starts=3,
+    geo_batched=1_000_000,
+    geo_unbatched=200_000,
+    geo_new=5,
+    geo_topics=200,
+    geo_idle_s=10.0,
 )
 
 

@@ -137,22 +137,25 @@ def send_async(client: pulsar.Client, topic: str, messages: int, size: int) -> O
     return {"messages": messages, "seconds": seconds}
 
 
-def time_arrivals(client: pulsar.Client, source: str, target: str, rate: float, messages: int) -> Outcome:
+def time_arrivals(
+    client: pulsar.Client, source: str, target: str, rate: float, messages: int, target_url: str
+) -> Outcome:
     """Publishes into one topic and waits for each in another; the times from before its send to its arrival, in order.
 
     The first is published alone, and the others when it arrived: until then a query may still be starting.
     """
-    arrivals = _Arrivals(
-        client.create_producer(source),
-        client.subscribe(target, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest),
-        messages,
-    )
-    arrivals.publish(0)
-    arrivals.receive(1)
-    publishing = threading.Thread(target=arrivals.publish_at, args=(rate, range(1, messages)), daemon=True)
-    publishing.start()
-    arrivals.receive(messages)
-    publishing.join()
+    with contextlib.closing(connected(target_url)) as receiving:
+        arrivals = _Arrivals(
+            client.create_producer(source, block_if_queue_full=True),
+            receiving.subscribe(target, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest),
+            messages,
+        )
+        arrivals.publish(0)
+        arrivals.receive(1)
+        publishing = threading.Thread(target=arrivals.publish_at, args=(rate, range(1, messages)), daemon=True)
+        publishing.start()
+        arrivals.receive(messages)
+        publishing.join()
     return {"latencies_ms": arrivals.latencies_ms()}
 
 
@@ -166,7 +169,8 @@ class _Arrivals:
 
     def publish(self, number: int) -> None:
         self._published_s[number] = time.perf_counter()
-        self._producer.send(number.to_bytes(_NUMBER_SIZE, "big") + self._padding)
+        # Without waiting for it: what is not stored does not arrive.
+        self._producer.send_async(number.to_bytes(_NUMBER_SIZE, "big") + self._padding, None)
 
     def publish_at(self, rate: float, numbers: range) -> None:
         began = time.perf_counter()
@@ -195,6 +199,10 @@ class _Arrivals:
         ]
 
 
+def connected(url: str) -> pulsar.Client:
+    return pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="a load of the official Python client")
     loads = parser.add_subparsers(dest="load", required=True)
@@ -209,7 +217,7 @@ def argument_parser() -> argparse.ArgumentParser:
     add(read, topic=str, messages=int)
     add(send, topic=str, messages=int, size=int, limit_s=float)
     add(send_async, topic=str, messages=int, size=int)
-    add(time_arrivals, source=str, target=str, rate=float, messages=int)
+    add(time_arrivals, source=str, target=str, rate=float, messages=int, target_url=str)
     return parser
 
 
@@ -217,8 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = vars(argument_parser().parse_args(arguments))
     run, url = given.pop("run"), given.pop("url")
     del given["load"]
-    client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    with contextlib.closing(client):
+    with contextlib.closing(connected(url)) as client:
         print(json.dumps(run(client, **given)), flush=True)
 
 

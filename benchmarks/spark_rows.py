@@ -116,7 +116,7 @@ def spark_latency(contestant: Contestant, scale: Scale, say: Say) -> Values:
         for settings in ("ours", "spark"):
             key = f"spark-latency-{settings}"
             with side.relay(key, settings) as (source, target, _):
-                words = ("time-arrivals", source, target, RATE, count)
+                words = ("time-arrivals", source, target, RATE, count, broker.service_url)
                 found = side.official(*words, limit_s=_LIMIT_S + count / RATE)
             latencies = found["latencies_ms"][skipped:]
             values[f"{key}-p50"] = percentile(latencies, 50)
@@ -134,7 +134,8 @@ def spark_idle(contestant: Contestant, scale: Scale, say: Say) -> Values:
             key = f"spark-idle-{settings}"
             with side.relay(key, settings) as (source, target, program):
                 messages = round(RATE * scale.spark.idle_used_s)
-                side.official("time-arrivals", source, target, RATE, messages, limit_s=_LIMIT_S + messages / RATE)
+                words = ("time-arrivals", source, target, RATE, messages, broker.service_url)
+                side.official(*words, limit_s=_LIMIT_S + messages / RATE)
                 time.sleep(scale.spark.idle_settle_s)
                 of_query, of_broker = cpu_percent((program.pid, broker.process.pid), scale.spark.idle_s)
             say(f"{key}: the query {of_query:.2f} %, the broker {of_broker:.2f} % of a core")

@@ -160,6 +160,24 @@ METRICS = (
         _ratio_at_least(5.0),
         against="dead-letters-of-one",
     ),
+    Metric("geo-batched", "replicate 1 KB batched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)),
+    Metric(
+        "geo-unbatched", "replicate 1 KB unbatched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)
+    ),
+    Metric(
+        "geo-latency-p50",
+        "from cluster to cluster p50 at 1,000 msg/s",
+        "ms",
+        ".1f",
+        False,
+        "at most 100 ms",
+        _at_most(100),
+    ),
+    Metric("geo-latency-p99", "from cluster to cluster p99 at 1,000 msg/s", "ms", ".1f", False, "", _anything),
+    Metric("geo-new-topic", "a new topic until it is replicated", "s", ".2f", False, "", _anything),
+    Metric("geo-new-topic-longest", "a new topic, the longest of all", "s", ".2f", False, "", _anything),
+    Metric("geo-idle-cpu", "CPU with 1,000 idle replicated topics", "% of a core", ".1f", False, "", _anything),
+    Metric("geo-idle-memory", "memory of both clusters then (PSS)", "MB", ",.0f", False, "", _anything),
 )
 
 SERIES = (

@@ -77,8 +77,9 @@ def test_sending_one_by_one_ends_when_the_time_is_over(running: TestBroker, caps
     assert outcome(capsys, "send", running.service_url, TOPIC, 20, 100, 0)["messages"] == 1
 
 
-def test_every_arrival_is_timed(client: pulsar.Client) -> None:
-    times = time_arrivals(client, TOPIC, TOPIC, rate=1000, messages=30)["latencies_ms"]
+def test_every_arrival_is_timed(running: TestBroker, client: pulsar.Client) -> None:
+    url = running.service_url
+    times = time_arrivals(client, TOPIC, TOPIC, rate=1000, messages=30, target_url=url)["latencies_ms"]
     assert isinstance(times, list) and len(times) == 30 and all(0 < each < 10_000 for each in times)
 
 

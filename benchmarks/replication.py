@@ -1,0 +1,215 @@
+"""Geo-replication from one broker to another of the same kind: how much, how soon, and what it costs to wait.
+
+A measurement takes two running brokers, of which the first replicates a namespace to the second, each with what it
+starts for that. Does not know which brokers they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pulsar  # type: ignore[import-untyped]
+from contestant import Contestant, RequestFailed, Running
+from measurement import (
+    OUTSTANDING_BATCHED,
+    OUTSTANDING_UNBATCHED,
+    PRODUCE,
+    Effort,
+    Sample,
+    Values,
+    rate_between,
+    subscribe,
+)
+from perf import Perf, PerfFailed
+from program import ProgramFailed, outcome_of
+from spark_rows import cpu_percent, percentile
+
+TENANT, NAMESPACE = "public", "public/geo"
+SOURCE, TARGET = "here", "there"
+RATE = 1000.0
+
+_LOOK_S = 0.1
+_SOON_S = 0.01
+_PATIENCE_S = 180.0
+_RATE_MIN = 2000  # messages a second; slower is a failure
+_WARM_MESSAGES = 20_000
+_REQUESTS_AT_A_TIME = 8
+
+
+class ReplicationFailed(Exception):
+    """Something did not arrive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    source: Running
+    target: Running
+    folder: Path
+
+    def topic(self, name: str) -> str:
+        return f"persistent://{NAMESPACE}/bench-{name}"
+
+    def make(self, topic: str) -> None:
+        self.source.put(_path(topic), None)
+
+    def arrived(self, topic: str) -> int:
+        """Messages of a topic that the remote broker has stored."""
+        try:
+            return int(self.target.get(f"{_path(topic)}/stats")["msgInCounter"])
+        except RequestFailed:
+            return 0  # there is no such topic yet
+
+    def wait_for(self, topic: str, messages: int, look_s: float = _LOOK_S) -> list[Sample]:
+        """Until so many are there; all looks at it."""
+        samples: list[Sample] = []
+        until = time.monotonic() + _PATIENCE_S + messages / _RATE_MIN
+        while not samples or samples[-1].messages < messages:
+            if time.monotonic() > until:
+                raise ReplicationFailed(f"{samples[-1].messages:,} of {messages:,} messages of {topic} arrived in time")
+            before = time.monotonic()
+            count = self.arrived(topic)
+            samples.append(Sample((before + time.monotonic()) / 2, count))
+            time.sleep(look_s)
+        return samples
+
+
+@contextlib.contextmanager
+def linked(contestant: Contestant) -> Iterator[Pair]:
+    """Two brokers, the first of which replicates a namespace to the second."""
+    here, there = contestant.twin(SOURCE), contestant.twin(TARGET)
+    with here.started() as source, there.started() as target:
+        clusters = {SOURCE: source, TARGET: target}
+        for own, other in ((SOURCE, TARGET), (TARGET, SOURCE)):
+            broker, remote = clusters[own], clusters[other]
+            urls = {"serviceUrl": remote.http_url, "brokerServiceUrl": remote.service_url}
+            broker.put(f"/admin/v2/clusters/{other}", urls)
+            broker.post(f"/admin/v2/tenants/{TENANT}", {"adminRoles": [], "allowedClusters": [SOURCE, TARGET]})
+            broker.put(f"/admin/v2/namespaces/{NAMESPACE}", {"replication_clusters": [own]})
+        source.post(f"/admin/v2/namespaces/{NAMESPACE}/replication", [SOURCE, TARGET])
+        yield Pair(source, target, contestant.folder.parent / "replication")
+    here.discard_data()
+    there.discard_data()
+
+
+def throughput(pair: Pair, perf: Perf, effort: Effort) -> Values:
+    """pulsar-perf publishes as fast as it can; the rate is that of arrivals, from a quarter of them on."""
+    kinds: dict[str, tuple[int, tuple[str, ...]]] = {
+        "geo-batched": (effort.geo_batched, OUTSTANDING_BATCHED),
+        "geo-unbatched": (effort.geo_unbatched, (*OUTSTANDING_UNBATCHED, "-db")),
+    }
+    return {key: _rate(pair, perf, key, messages, words) for key, (messages, words) in kinds.items()}
+
+
+def _rate(pair: Pair, perf: Perf, key: str, messages: int, words: Sequence[str]) -> float:
+    topic = pair.topic(key)
+    pair.make(topic)
+    perf.produce(pair.source, topic, *PRODUCE, *words, "-m", str(_WARM_MESSAGES), limit_s=_PATIENCE_S)
+    warm = _published(pair, topic)
+    pair.wait_for(topic, warm)
+    subscribe(pair.target, topic)  # so that what arrives is kept
+    with ThreadPoolExecutor(1) as threads:
+        limit_s = messages / _RATE_MIN
+        publishing = threads.submit(
+            perf.produce, pair.source, topic, *PRODUCE, *words, "-m", str(messages), limit_s=limit_s
+        )
+        samples = pair.wait_for(topic, warm + messages)
+        publishing.result()
+    return rate_between([Sample(each.at_s, each.messages - warm) for each in samples], messages)
+
+
+def _published(pair: Pair, topic: str) -> int:
+    return int(pair.source.get(f"{_path(topic)}/stats")["msgInCounter"])
+
+
+def latency(pair: Pair, perf: Perf, effort: Effort) -> Values:
+    """From before a message is sent to its arrival at a consumer of the other broker."""
+    topic = pair.topic("latency")
+    pair.make(topic)
+    messages, skipped = round(RATE * effort.latency_s), round(RATE * effort.latency_warmup_s)
+    words = ("time-arrivals", pair.source.service_url, topic, topic, RATE, messages, pair.target.service_url)
+    found = outcome_of("official_client", *words, folder=pair.folder, limit_s=_PATIENCE_S + messages / RATE)
+    latencies = found["latencies_ms"][skipped:]
+    return {"geo-latency-p50": percentile(latencies, 50), "geo-latency-p99": percentile(latencies, 99)}
+
+
+def new_topics(pair: Pair, perf: Perf, effort: Effort) -> Values:
+    """A topic is made and gets a message: how long until that is in the other cluster."""
+    client = pulsar.Client(pair.source.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with contextlib.closing(client):
+        times_s = [_first_arrival_s(pair, client, pair.topic(f"new-{number}")) for number in range(effort.geo_new)]
+    return {"geo-new-topic": median(times_s), "geo-new-topic-longest": max(times_s)}
+
+
+def _first_arrival_s(pair: Pair, client: pulsar.Client, topic: str) -> float:
+    began = time.monotonic()
+    pair.make(topic)
+    producer = client.create_producer(topic)
+    producer.send(b"first")
+    took_s = pair.wait_for(topic, 1, _SOON_S)[-1].at_s - began
+    producer.close()
+    return took_s
+
+
+def idle(pair: Pair, perf: Perf, effort: Effort) -> Values:
+    """Many topics to which nothing comes: both brokers, and whatever they started to replicate."""
+    topics = [pair.topic(f"idle-{number}") for number in range(effort.geo_topics)]
+    with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
+        list(threads.map(pair.make, topics))
+    client = pulsar.Client(pair.source.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with contextlib.closing(client):
+        for topic in topics:  # each is used once, so that its replicator has come to life
+            producer = client.create_producer(topic)
+            producer.send(b"once")
+            producer.close()
+    for topic in topics:
+        pair.wait_for(topic, 1)
+    time.sleep(effort.settle_s)
+    pids = [broker.process.pid for broker in (pair.source, pair.target)]
+    used = sum(cpu_percent(pids, effort.geo_idle_s))
+    return {"geo-idle-cpu": used, "geo-idle-memory": pair.source.memory_mb() + pair.target.memory_mb()}
+
+
+Measure = Callable[[Pair, Perf, Effort], Values]
+
+BETWEEN_TWO: dict[str, Measure] = {
+    "geo-latency": latency,
+    "geo-new-topic": new_topics,
+    "geo-throughput": throughput,
+    "geo-idle": idle,
+}
+
+WITH_PERF = frozenset(("geo-throughput",))
+
+FAILURES = (ReplicationFailed, PerfFailed, RequestFailed, ProgramFailed, pulsar.PulsarException)
+
+
+def measure_pair(
+    contestant: Contestant,
+    perf: Perf,
+    effort: Effort,
+    rows: Iterable[str],
+    say: Callable[[str], None],
+    fail: Callable[[str], None],
+) -> Values:
+    """All wanted rows on two brokers that were just started. A row that fails is reported and left out."""
+    values: Values = {}
+    with linked(contestant) as pair:
+        for row in rows:
+            try:
+                found = BETWEEN_TWO[row](pair, perf, effort)
+            except FAILURES as error:
+                fail(f"{contestant.name}, {row}: {error or type(error).__name__}")
+                continue
+            values |= found
+            say(f"{contestant.name}: {', '.join(f'{key} {value:,.2f}' for key, value in found.items())}")
+    return values
+
+
+def _path(topic: str) -> str:
+    return f"/admin/v2/{topic.replace('://', '/')}"
