@@ -30,6 +30,8 @@ LEAVES = (
     "clock",
     "replication",
     "shapes",
+    "renaming",
+    "ways",
 )
 
 # What each component may import besides the leaves and itself.

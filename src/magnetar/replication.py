@@ -94,10 +94,19 @@ AS_IT_IS = Way()
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where a cluster is reached, and how: the words are those of Pulsar's cluster data."""
+
     service_url: str | None = None
     service_url_tls: str | None = None
     broker_service_url: str | None = None
     broker_service_url_tls: str | None = None
+    authentication_plugin: str = ""  # who we are there, in Pulsar's words
+    authentication_parameters: str = ""
+    broker_client_tls_enabled: bool = False  # whether the addresses with TLS are to be used
+    tls_allow_insecure_connection: bool = False
+    broker_client_trust_certs_file_path: str = ""
+    broker_client_certificate_file_path: str = ""
+    broker_client_key_file_path: str = ""
 
 
 class Declared(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -107,7 +116,7 @@ class Declared(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     partitions: int  # 0: not partitioned
     remote: str
     way: Way = AS_IT_IS
-    grown_from: int = 0  # the partitions it had before it was given more, while the remote may not have followed
+    grown_from: int = 0  # the partitions it had before it was first given more; 0 if it never was
     subscriptions: tuple[str, ...] = ()  # those whose positions follow to the remote cluster
 
 
@@ -161,6 +170,8 @@ class Status(msgspec.Struct, rename="camel"):
     rate_out: float  # messages a second
     throughput_out: float  # bytes a second
     way: Way = AS_IT_IS
+    messages_out: int = 0  # since the pipeline started
+    bytes_out: int = 0
 
 
 def subscription_of(remote: str) -> str:

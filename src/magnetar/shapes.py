@@ -31,7 +31,8 @@ class Decision:
 def decide(local: int, remote: int | None, *, creates: bool, mismatch: Mismatch, grown_from: int = 0) -> Decision:
     """`local` and `remote` are partitions, 0 for a topic without; `remote` is None where there is no topic.
 
-    `grown_from` is what the topic had here before it was given more partitions: a remote that has as many is to follow.
+    `grown_from` is what the topic had here before it was first given more partitions: a remote that has so many, or a
+    number on the way from there to here, is to follow.
     """
     all_of_it = max(local, 1)
     if remote is None:
@@ -46,7 +47,7 @@ def decide(local: int, remote: int | None, *, creates: bool, mismatch: Mismatch,
     shapes = f"the topic {_shape(local)} here and {_shape(remote)} in the remote cluster"
     if not (local and remote):
         return Decision(State.MISMATCH, f"{shapes}: nothing is copied")
-    if creates and remote == grown_from < local:
+    if creates and 0 < grown_from <= remote < local:
         return Decision(State.RUNNING, grows_to=local, copied=local)
     if mismatch is Mismatch.STOP:
         return Decision(State.MISMATCH, f"{shapes}: nothing is copied, as partitionMismatch=stop says")

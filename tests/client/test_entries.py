@@ -368,3 +368,74 @@ def test_a_broker_that_is_killed_and_started_again_goes_on_with_the_next_entry(t
             assert ids(entries) == list(range(300))
     finally:
         killable.kill()
+
+
+# -- without an end
+
+
+async def next_ids(reader: AsyncEntryReader, seconds: float) -> list[int]:
+    return [entry.id.entry_id for run in await reader.runs_within(seconds) for entry in run.entries()]
+
+
+def test_what_is_published_meanwhile_comes_too(client: Client, inline: InlineClient, topic: str) -> None:
+    first = publish(client, topic, 3)[0]
+    reader = inline.run(inline.client.entries_after(topic, first))
+    assert inline.run(next_ids(reader, 10)) == [1, 2]
+    assert inline.run(next_ids(reader, 0.05)) == []
+    publish(client, topic, 2)
+    assert inline.run(next_ids(reader, 10)) + inline.run(next_ids(reader, 0.05)) == [3, 4]
+    last, received = inline.run(reader.progress())
+    assert last.position == received.position == (first.ledger_id, 4)
+    inline.run(reader.close())
+
+
+def test_runs_are_the_entries(client: Client, inline: InlineClient, topic: str) -> None:
+    publish(client, topic, 100)
+    reader = inline.run(inline.client.entries_after(topic, EARLIEST))
+    runs = inline.run(reader.runs_within(10))
+    entries = read(inline, topic, EARLIEST, LATEST)
+    handed_out = [entry for run in runs for entry in run.entries()]
+    assert handed_out == entries[: len(handed_out)]
+    assert [run.entry(len(run.blobs) - 1) for run in runs] == [run.entries()[-1] for run in runs]
+    inline.run(reader.close())
+
+
+def test_a_reader_that_asks_no_more_is_drained(client: Client, inline: InlineClient, topic: str) -> None:
+    publish(client, topic, 500, size=1000)
+    reader = inline.run(inline.client.entries_after(topic, EARLIEST, bytes_max=100_000))
+    received = inline.run(next_ids(reader, 10))
+    assert not reader.is_drained
+    reader.ask_no_more()
+    while not reader.is_drained:
+        more = inline.run(next_ids(reader, 10))
+        assert more
+        received += more
+    assert received == list(range(len(received)))
+    assert len(received) < 500
+    assert inline.run(next_ids(reader, 0.05)) == []
+    inline.run(reader.close())
+
+
+def test_what_follows_is_read_on_after_a_lost_connection(
+    running: TestBroker, client: Client, inline: InlineClient, topic: str
+) -> None:
+    publish(client, topic, 2)
+    reader = inline.run(inline.client.entries_after(topic, EARLIEST))
+    assert inline.run(next_ids(reader, 10)) == [0, 1]
+    drop_connections(running)
+    publish(client, topic, 2)
+    assert inline.run(next_ids(reader, 10)) == [2, 3]
+    inline.run(reader.close())
+
+
+def test_what_follows_a_terminated_topic_is_nothing(
+    running: TestBroker, client: Client, inline: InlineClient, topic: str
+) -> None:
+    [only] = publish(client, topic, 1)
+    path = f"persistent/public/default/{topic}/terminate"
+    httpx.post(f"{running.http_url}/admin/v2/{path}", trust_env=False).raise_for_status()
+    reader = inline.run(inline.client.entries_after(topic, EARLIEST))
+    assert inline.run(next_ids(reader, 10)) == [0]
+    assert inline.run(next_ids(reader, 0.05)) == []
+    assert [one.position for one in inline.run(reader.progress())] == [only.position] * 2
+    inline.run(reader.close())

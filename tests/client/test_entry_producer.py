@@ -91,6 +91,39 @@ def test_entries_are_stored_as_they_are_and_in_order(deduplicating: TestBroker, 
     assert stored(deduplicating.service_url, topic) == list(range(1001))
 
 
+def test_entries_of_one_message_may_be_sent_together(deduplicating: TestBroker, topic: str) -> None:
+    async def do(client: AsyncClient) -> None:
+        async with await client.entry_producer(topic, name="me", deduplicated=True, pending_max=10) as producer:
+            await producer.send_each([], 0)
+            await producer.send_each([entry(number) for number in range(100)], 0)
+            assert not producer.is_settled
+            await producer.flush()
+            assert producer.is_settled
+            assert (producer.messages_stored, producer.last_stored_id, producer.refused_id) == (100, 99, None)
+            with pytest.raises(InvalidArgument, match="sequence id 99 is not above 99"):
+                await producer.send_each([entry(99)], 99)
+            too_large = entry(100) + bytes(producer.message_size_max + 20_000)
+            with pytest.raises(MessageTooLarge):
+                await producer.send_each([entry(100), too_large], 100)
+            await producer.send_each([entry(100)], 100)
+            await producer.flush()
+
+    run(deduplicating.service_url, do)
+    assert stored(deduplicating.service_url, topic) == list(range(101))
+
+
+def test_what_was_refused_is_said(deduplicating: TestBroker, topic: str) -> None:
+    async def do(client: AsyncClient) -> None:
+        async with await client.entry_producer(topic) as producer:
+            await send(producer, 7)
+            await producer.send(b"no entry", sequence_id=8, highest_sequence_id=8, messages=1)
+            with pytest.raises(ClientError, match="sequence id 8 was refused"):
+                await producer.flush()
+            assert producer.refused_id == 8
+
+    run(deduplicating.service_url, do)
+
+
 def test_the_official_client_reads_them(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic) as producer:

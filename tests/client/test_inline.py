@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from magnetar.client import EARLIEST, LATEST, Client
+from magnetar.client import EARLIEST, LATEST, AsyncClient, Client
 from magnetar.client.errors import Closed, ConnectionLost, NotFound
-from magnetar.client.inline import InlineClient
+from magnetar.client.inline import InlineClient, InlineLoop, together
 from magnetar.testing import TestBroker
 from tests.client.test_recovery import drop_connections
 
@@ -75,3 +75,52 @@ def test_after_closing_nothing_runs(running: TestBroker) -> None:
     inline.close()
     with pytest.raises(Closed):
         inline.run(inline.client.topics("public/default"))
+
+
+def test_several_clients_share_a_loop(running: TestBroker, topic: str) -> None:
+    loop = InlineLoop()
+    clients = [AsyncClient(running.service_url) for _ in range(2)]
+
+    async def say(client: AsyncClient, value: bytes) -> bytes:
+        async with await client.producer(topic) as producer:
+            await producer.send(value)
+        return value
+
+    assert loop.run(together(say(client, b"%d" % n) for n, client in enumerate(clients))) == [b"0", b"1"]
+    loop.close(*clients)
+    loop.close()
+    with pytest.raises(Closed):
+        loop.run(asyncio.sleep(0))
+
+
+def test_together_all_are_awaited_before_an_error_is_raised(running: TestBroker) -> None:
+    ended: list[int] = []
+
+    async def end(number: int) -> None:
+        await asyncio.sleep(0.01 * number)
+        ended.append(number)
+        if number != 2:
+            raise ValueError(str(number))
+
+    with InlineClient(running.service_url) as inline, pytest.raises(ValueError, match="0"):
+        inline.run(together(end(number) for number in range(3)))
+    assert ended == [0, 1, 2]
+
+
+def test_a_cursor_that_left_is_free_for_the_next(running: TestBroker, topic: str) -> None:
+    async def take_turns(first: AsyncClient, second: AsyncClient) -> None:
+        async with await first.producer(topic) as producer:
+            sent = await producer.send(b"1")
+        one = await first.cursor(topic, "s", initial_position=EARLIEST)
+        assert (await one.position()).entry_id == -1
+        one.acknowledge_soon(sent)
+        await one.leave()
+        async with asyncio.timeout(0.09):  # the first pause before another try is longer
+            two = await second.cursor(topic, "s")
+            assert (await two.position()).position == sent.position
+
+    loop = InlineLoop()
+    clients = [AsyncClient(running.service_url) for _ in range(2)]
+    loop.run(clients[1].topics("public/default"))
+    loop.run(take_turns(*clients))
+    loop.close(*clients)

@@ -14,6 +14,7 @@ from magnetar.wire.frames import (
     Frame,
     FrameDecoder,
     MessageEncoder,
+    SendEncoder,
     SendReceiptEncoder,
     encode_frame,
     encode_frame_with_blob,
@@ -304,6 +305,20 @@ class TestMessages:
     def test_an_epoch_of_zero_is_sent(self) -> None:
         ((command, _),) = decode(MessageEncoder(1, 2).encode(3, 0, None, BLOB, 0))
         assert command.message.HasField("consumer_epoch")
+
+
+class TestSends:
+    @given(ids, ids, ids, st.integers(1, (1 << 31) - 1), st.binary(max_size=100))
+    def test_are_those_of_protobuf(
+        self, producer: int, sequence: int, highest: int, messages: int, blob: bytes
+    ) -> None:
+        send = CommandSend(producer_id=producer, sequence_id=sequence)
+        if messages != 1:
+            send.num_messages = messages
+        if highest != sequence:
+            send.highest_sequence_id = highest
+        expected = encode_frame_with_blob(BaseCommand(type=BaseCommand.SEND, send=send), blob)
+        assert SendEncoder(producer).encode(sequence, highest, messages, blob) == expected
 
 
 def plain_send(producer_id: int, sequence_id: int) -> BaseCommand:

@@ -31,6 +31,7 @@ from magnetar.client.finding import BinaryFinder, Finder
 from magnetar.client.intake import Inbox, Intake, IntakeOptions
 from magnetar.client.link import LinkOptions
 from magnetar.client.message import EARLIEST, LATEST, MessageId
+from magnetar.client.news import AsyncNews
 from magnetar.client.options import (
     ACCESS_MODES,
     COMPRESSIONS,
@@ -46,6 +47,7 @@ from magnetar.client.pool import Pool
 from magnetar.client.positions import first_after, position_at
 from magnetar.client.producer import AsyncProducer, PartitionProducer, ProducerOptions
 from magnetar.client.reader import AsyncReader, MessageStream
+from magnetar.client.remote_topics import check_shape, create_topic, grow_topic, partition_count
 from magnetar.client.room import Room
 from magnetar.client.routing import HASHES, HashingScheme, Router
 from magnetar.client.security import Security
@@ -65,6 +67,7 @@ _Made = TypeVar(
     AsyncCursor,
     AsyncEntryReader,
     AsyncTopicWatch,
+    AsyncNews,
 )
 
 # How many turns of `batch_delay_s` a batching producer stays with one partition, as the Java client does.
@@ -111,7 +114,13 @@ class AsyncClient:
         self._finder = self._make_finder(self.url)
         self._catalogue = self._finder if admin_url is None else self._make_finder(admin)
         self._made: list[
-            AsyncProducer | AsyncEntryProducer | MessageStream | AsyncCursor | AsyncEntryReader | AsyncTopicWatch
+            AsyncProducer
+            | AsyncEntryProducer
+            | MessageStream
+            | AsyncCursor
+            | AsyncEntryReader
+            | AsyncTopicWatch
+            | AsyncNews
         ] = []
         self._is_closed = False
 
@@ -140,6 +149,38 @@ class AsyncClient:
         self._check_open()
         name = _topic_name(topic)
         return await self._patiently(f"deduplication of {name.full}", lambda: self._catalogue.deduplicates(name))
+
+    async def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has, 0 if it is not partitioned, None if it does not exist. Creates nothing.
+
+        A namespace that does not exist is `NamespaceNotFound`.
+        """
+        self._check_open()
+        name = _topic_name(topic)
+        by_rest = None if self._catalogue is self._finder else self._catalogue
+        what = f"the partitions of {name.full}"
+        return await self._patiently(what, lambda: partition_count(self._finder, name, by_rest=by_rest))
+
+    async def create_topic(self, topic: str, partitions: int = 0) -> None:
+        """Creates a topic, not partitioned if `partitions` is 0. One that exists, in any shape, is `Conflict`.
+
+        By REST: the client needs an `admin_url`, or an `http://` address. Apache Pulsar does not tell a partitioned
+        topic that exists already with as many partitions from a new one.
+        """
+        self._check_open()
+        name = _topic_name(topic)
+        await self._patiently(f"creating {name.full}", lambda: create_topic(self._catalogue, name, partitions))
+        if partitions:
+            check_shape(name, partitions, await self.partition_count(topic))
+
+    async def grow_topic(self, topic: str, partitions: int) -> None:
+        """Gives a partitioned topic more partitions, so that it has `partitions`. By REST, as `create_topic`.
+
+        `Conflict` if it is not partitioned or not there, `NotAllowed` if it has more already.
+        """
+        self._check_open()
+        name = _topic_name(topic)
+        await self._patiently(f"growing {name.full}", lambda: grow_topic(self._catalogue, name, partitions))
 
     async def _partitions(self, topic: TopicName, *, create: bool) -> list[TopicName]:
         self._check_open()
@@ -200,6 +241,11 @@ class AsyncClient:
         None after `timeout_s`; without a limit it waits as long as it takes.
         """
         return await wait_any(watched, timeout_s)
+
+    async def news(self) -> AsyncNews:
+        """Waiting for news of any number of topics, each of which may be added and left out at any time."""
+        self._check_open()
+        return self._keep(AsyncNews(lambda topic: AsyncTopicWatch(self._tapping(topic))))
 
     async def server_version(self, topic: str) -> str:
         """What the broker that serves the topic calls itself."""
@@ -406,6 +452,14 @@ class AsyncClient:
         reader = AsyncEntryReader(
             self._tapping(topic), start, end, start_inclusive=start_inclusive, bytes_max=bytes_max
         )
+        await self._patiently(f"opening a reader of {reader.topic}", reader.open)
+        return self._keep(reader)
+
+    async def entries_after(self, topic: str, start: MessageId, *, bytes_max: int = 16 << 20) -> AsyncEntryReader:
+        """As `entries`, without an end: what is published is waited for, by `runs_within`."""
+        check_positive("bytes_max", bytes_max)
+        tapping = self._tapping(topic)
+        reader = AsyncEntryReader(tapping, start, LATEST, start_inclusive=False, bytes_max=bytes_max, follows=True)
         await self._patiently(f"opening a reader of {reader.topic}", reader.open)
         return self._keep(reader)
 

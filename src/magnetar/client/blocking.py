@@ -17,6 +17,7 @@ from magnetar.client.blocking_reading import Consumer, Cursor, Reader, TopicWatc
 from magnetar.client.catalogue import Schema
 from magnetar.client.entry import Entry
 from magnetar.client.message import LATEST, MessageId
+from magnetar.client.news import News
 from magnetar.client.options import AccessMode, Compression, SubscriptionType
 from magnetar.client.routing import HashingScheme
 from magnetar.client.security import Security
@@ -64,6 +65,28 @@ class Client:
         that (over `pulsar://`, where it would announce it) is `NotSupported`.
         """
         return self._thread.run(self._client.get_partitions_for_topic(topic, create_if_auto_creation_enabled))
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions a topic has, 0 if it is not partitioned, None if it does not exist. Creates nothing.
+
+        A namespace that does not exist is `NamespaceNotFound`.
+        """
+        return self._thread.run(self._client.partition_count(topic))
+
+    def create_topic(self, topic: str, partitions: int = 0) -> None:
+        """Creates a topic, not partitioned if `partitions` is 0. One that exists, in any shape, is `Conflict`.
+
+        By REST: the client needs an `admin_url`, or an `http://` address. Apache Pulsar does not tell a partitioned
+        topic that exists already with as many partitions from a new one.
+        """
+        self._thread.run(self._client.create_topic(topic, partitions))
+
+    def grow_topic(self, topic: str, partitions: int) -> None:
+        """Gives a partitioned topic more partitions, so that it has `partitions`. By REST, as `create_topic`.
+
+        `Conflict` if it is not partitioned or not there, `NotAllowed` if it has more already.
+        """
+        self._thread.run(self._client.grow_topic(topic, partitions))
 
     def topics(self, namespace: str, pattern: str | None = None) -> list[str]:
         """The full names of the topics of `tenant/namespace`, partitions one by one, in the order of their names.
@@ -124,6 +147,10 @@ class Client:
         by_inner = {id(watch.inner): watch for watch, _ in watched}
         news = self._thread.run(self._client.wait_any([(watch.inner, after) for watch, after in watched], timeout_s))
         return [by_inner[id(inner)] for inner in news]
+
+    def news(self) -> News:
+        """Waiting for news of any number of topics, each of which may be added and left out at any time."""
+        return News(self._thread, self._thread.run(self._client.news()))
 
     def producer(
         self,

@@ -7,7 +7,8 @@ back after a lost connection. The subscription is taken exclusively meanwhile.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Self, TypeVar
 
 from magnetar.client.backoff import Backoff
@@ -15,9 +16,12 @@ from magnetar.client.errors import ClientError, Closed
 from magnetar.client.message import EARLIEST, MessageId
 from magnetar.client.positions import FirstEntry
 from magnetar.client.recovery import is_passing
-from magnetar.client.tap import Tap, Tapping
+from magnetar.client.tap import Position, Tap, Tapping
 
 _T = TypeVar("_T")
+
+_EACH_MAX = 1000
+"""Entries that one command acknowledges one by one."""
 
 
 class AsyncCursor:
@@ -47,6 +51,20 @@ class AsyncCursor:
     async def _acknowledge(self, position: MessageId) -> None:
         await (await self._opened()).acknowledge_and_wait(position.position)
 
+    def acknowledge_soon(self, position: MessageId) -> None:
+        """The same without waiting, for who will acknowledge more: it may be lost with a connection."""
+        if self._tap is not None and self._tap.is_open:
+            self._tap.acknowledge_up_to(position.position)
+
+    async def acknowledge_each(self, positions: Sequence[MessageId]) -> None:
+        """The entries there and none of those before; returns when it is stored."""
+        for start in range(0, len(positions), _EACH_MAX):
+            part = [position.position for position in positions[start : start + _EACH_MAX]]
+            await self._patiently(partial(self._acknowledge_each, part))
+
+    async def _acknowledge_each(self, positions: list[Position]) -> None:
+        await (await self._opened()).acknowledge_each(positions)
+
     async def _opened(self) -> Tap:
         if self._tap is None or not self._tap.is_open:
             end = FirstEntry()  # nothing comes, as nothing is asked for
@@ -69,6 +87,13 @@ class AsyncCursor:
                     if not is_passing(error) or loop.time() + delay_s > deadline_s:
                         raise
                 await asyncio.sleep(delay_s)
+
+    async def leave(self) -> None:
+        """Closes, and returns when the broker has the subscription free for others."""
+        self.is_closed = True
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            await tap.leave()
 
     async def close(self) -> None:
         self.is_closed = True

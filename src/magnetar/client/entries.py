@@ -1,7 +1,8 @@
 """Whole entries of one topic or partition over a range of positions, for what reads a lot and looks inside by itself.
 
 Owns where the range begins and ends, how many bytes are on their way, and going on after a lost connection. Does not
-open entries: checksums, compression and batches are the caller's business, and so are batch indexes.
+open entries: checksums, compression and batches are the caller's business, and so are batch indexes. A range without
+an end goes on with what is published.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Self
 
-from magnetar.client.entry import Entry
+from magnetar.client.entry import Entry, Run
 from magnetar.client.errors import ClientError, Closed, ConnectionLost
 from magnetar.client.message import LATEST, MessageId
 from magnetar.client.protocol import Delivery
@@ -35,7 +36,14 @@ class AsyncEntryReader:
     """Made by `AsyncClient.entries`; an async context manager. `last` is the position of the entry received last."""
 
     def __init__(
-        self, tapping: Tapping, start: MessageId, end: MessageId, *, start_inclusive: bool, bytes_max: int
+        self,
+        tapping: Tapping,
+        start: MessageId,
+        end: MessageId,
+        *,
+        start_inclusive: bool,
+        bytes_max: int,
+        follows: bool = False,
     ) -> None:
         self.topic = tapping.topic.full
         self.is_closed = False
@@ -43,12 +51,14 @@ class AsyncEntryReader:
         self._partition = tapping.topic.partition
         self._last = _position_before(start, inclusive=start_inclusive)
         self._end = end.position
+        self._follows = follows
+        self._is_asking = True
         self._bytes_max = bytes_max
         self._recovery = Recovery(
             f"reading {self.topic}", self.open, self._on_failure, give_up_s=tapping.reconnect_timeout_s
         )
         self._tap: Tap | None = None
-        self._entries: list[Entry] = []
+        self._runs: list[Run] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: ClientError | None = None
         self._is_over = self._end <= self._last
@@ -74,7 +84,8 @@ class AsyncEntryReader:
         self._is_opening = True  # whoever opens it hears of a connection that is lost
         try:
             self._refill()
-            await self._look_for_the_end(tap)
+            if not self._follows:
+                await self._look_for_the_end(tap)
             if not (tap.is_open or self._is_over):
                 raise ConnectionLost(f"the broker closed the consumer of {self.topic} at once")
         except BaseException:
@@ -103,7 +114,7 @@ class AsyncEntryReader:
             return
         self.is_closed = True
         self._recovery.stop()
-        self._entries = []
+        self._runs = []
         self._finish()
 
     async def __aenter__(self) -> Self:
@@ -125,12 +136,8 @@ class AsyncEntryReader:
         if is_at_end or (ledger_id, first) <= self._last:
             first, blobs = self._within_range(ledger_id, first, blobs)
         if blobs:
-            topic, partition = self.topic, self._partition
-            redelivery_count, ack_set = delivery.redelivery_count, delivery.ack_set
-            self._entries += [
-                Entry(topic, MessageId(ledger_id, entry_id, partition), redelivery_count, ack_set, blob)
-                for entry_id, blob in enumerate(blobs, first)
-            ]
+            count, ack_set = delivery.redelivery_count, delivery.ack_set
+            self._runs.append(Run(self.topic, self._partition, ledger_id, first, count, ack_set, blobs))
             size = sum(map(len, blobs))
             self._messages += messages
             self._bytes += size
@@ -178,10 +185,53 @@ class AsyncEntryReader:
 
     # -- what the caller asks
 
+    async def runs_within(self, seconds: float) -> list[Run]:
+        """As `next_runs`, but [] also if nothing came in that time."""
+        if not self._runs and self._error is None and not (self.is_closed or self._is_over):
+            await self._wait(seconds)
+        if self._runs or self._error is not None or self.is_closed:
+            return await self.next_runs()
+        return []
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the next call will hand out something at once."""
+        return bool(self._runs)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was asked for has come and was handed out."""
+        return self._permits <= 0 and not self._runs
+
+    def ask_no_more(self) -> None:
+        """Only what is on its way already will come."""
+        self._is_asking = False
+
+    async def progress(self) -> tuple[MessageId, MessageId]:
+        """The last message of the topic, and how far all that the broker sends has been received.
+
+        The second may be after the entry received last: brokers do not send what they wrote for themselves.
+        """
+        tap = self._tap
+        if tap is None:
+            if self._is_over:  # the topic is terminated
+                last = MessageId(*self._last, self._partition)
+                return last, last
+            if self._error is not None:
+                raise self._error
+            raise ConnectionLost(f"reading {self.topic} was interrupted")
+        if self._count:
+            tap.acknowledge_up_to(self._last)
+        return await tap.last()
+
     async def next(self) -> list[Entry]:
         """Entries in their order, as many as are there but at least one; [] when the range is read to its end."""
+        return [entry for run in await self.next_runs() for entry in run.entries()]
+
+    async def next_runs(self) -> list[Run]:
+        """The same in another form, for who does not need an object for each."""
         quiet_s = _QUIET_FIRST_S
-        while not self._entries:
+        while not self._runs:
             if self.is_closed:
                 raise Closed(f"the entry reader of {self.topic} is closed")
             if self._is_over:
@@ -192,16 +242,16 @@ class AsyncEntryReader:
                 quiet_s = min(quiet_s * 2, _QUIET_LAST_S)
                 await self._look_again()
         while not self._is_over and self._queued_bytes < HANDED_OUT_BYTES:
-            before = len(self._entries)
+            before = len(self._runs)
             await asyncio.sleep(0)  # a turn of the loop reads what the socket has
-            if len(self._entries) == before:
+            if len(self._runs) == before:
                 break
-        entries, self._entries = self._entries, []
+        runs, self._runs = self._runs, []
         self._queued_bytes = 0
         if self._bytes > _REMEMBERED_BYTES:
             self._bytes, self._messages, self._count = self._bytes // 2, self._messages // 2 + 1, self._count // 2 + 1
         self._refill()
-        return entries
+        return runs
 
     async def _wait(self, seconds: float) -> bool:
         """Whether something changed in that time."""
@@ -234,7 +284,7 @@ class AsyncEntryReader:
     def _refill(self) -> None:
         """Asks for more once half of what may be on its way has come."""
         tap = self._tap
-        if tap is None:
+        if tap is None or not self._is_asking:
             return
         if not self._count:
             if self._permits <= 0:

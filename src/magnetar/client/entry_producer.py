@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Self
 
 import msgspec
@@ -30,7 +30,7 @@ from magnetar.client.protocol import Receipt, SendRefusal
 from magnetar.client.room import Room
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import encode_frame_with_blob
+from magnetar.wire.frames import SendEncoder
 
 _METADATA_SIZE_MAX = 10 * 1024
 """How much larger than its message size limit a broker lets a frame be."""
@@ -43,7 +43,7 @@ class EntryProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     send_timeout_s: float
 
 
-class _Pending(msgspec.Struct):
+class _Pending(msgspec.Struct, gc=False):
     sequence_id: int
     highest_sequence_id: int
     messages: int
@@ -73,15 +73,19 @@ class AsyncEntryProducer:
         self.schema_version: bytes | None = None
         self.message_size_max = 0
         self.messages_stored = 0
+        self.last_stored_id = -1
+        """The highest sequence id of the last entry that is stored, of those that this producer sent."""
+        self.refused_id: int | None = None
+        """The sequence id of the entry that the broker refused; the producer has an error then."""
         self.is_closed = False
         self.error: ClientError | None = None
         self._options = options
         self._link = ProducerLink(self, topic, producer_id, options.link, connect)
+        self._encode = SendEncoder(producer_id).encode
         self._room = room
         self._pending: deque[_Pending] = deque()
         self._sent = 0  # of pending, from the left
         self._last_added = -1
-        self._last_stored = -1
         self._has_opened = False
         self._loop = asyncio.get_running_loop()
         self._settled = asyncio.Event()
@@ -93,6 +97,11 @@ class AsyncEntryProducer:
     @property
     def name(self) -> str:
         return self._link.name
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was sent is stored."""
+        return not self._pending and self.error is None
 
     # -- life
 
@@ -133,7 +142,7 @@ class AsyncEntryProducer:
                     f" pending entry from {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses"
                     " the name"
                 )
-        known = max(self.last_sequence_id, self._last_stored)
+        known = max(self.last_sequence_id, self.last_stored_id)
         if self._options.deduplicated and last_sequence_id < known:
             raise Conflict(
                 f"{self._what} came back, and the broker knows sequence id {last_sequence_id} only, but had confirmed"
@@ -158,29 +167,43 @@ class AsyncEntryProducer:
     async def send(self, blob: bytes, *, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
         """Waits for room only; what becomes of the entry is told by `flush`, and an error by the next `send` too."""
         self._check(blob, sequence_id, highest_sequence_id)
+        await self._take_room(blob)
+        self._add(blob, sequence_id, highest_sequence_id, messages)
+        self._send_frames()
+
+    async def send_each(self, blobs: Sequence[bytes], first_id: int) -> None:
+        """As `send`, of entries with one message each and sequence ids that follow each other."""
+        if not blobs:
+            return
+        self._check(max(blobs, key=len), first_id, first_id)
+        take_now, add = self._room.take_now, self._add
+        for sequence_id, blob in enumerate(blobs, first_id):
+            if not take_now(len(blob)):
+                self._send_frames()  # what is waited for is on its way
+                await self._take_room(blob)
+            add(blob, sequence_id, sequence_id, 1)
+        self._send_frames()
+
+    async def _take_room(self, blob: bytes) -> None:
         await self._room.take(len(blob))
         if self.error is not None:
             self._room.give(len(blob))
             raise self.error
+
+    def _add(self, blob: bytes, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
         if sequence_id <= self._last_added:
             self._room.give(len(blob))
             raise InvalidArgument(
                 f"sequence id {sequence_id} is not above {self._last_added}, the last of {self._what}"
             )
         self._last_added = highest_sequence_id
-        send = pb.CommandSend(producer_id=self._link.producer_id, sequence_id=sequence_id)
-        if messages != 1:
-            send.num_messages = messages
-        if highest_sequence_id != sequence_id:
-            send.highest_sequence_id = highest_sequence_id
-        frame = encode_frame_with_blob(pb.BaseCommand(type=pb.BaseCommand.SEND, send=send), blob)
+        frame = self._encode(sequence_id, highest_sequence_id, messages, blob)
         if not self._pending:
             self._progress_s = self._loop.time()
             self._settled.clear()
         self._pending.append(_Pending(sequence_id, highest_sequence_id, messages, len(blob), frame))
         if self._timer is None:
             self._timer = self._loop.call_later(self._options.send_timeout_s, self._watch)
-        self._send_frames()
 
     def _check(self, blob: bytes, sequence_id: int, highest_sequence_id: int) -> None:
         if self.error is not None:
@@ -229,7 +252,7 @@ class AsyncEntryProducer:
         self._sent -= 1
         self._progress_s = self._loop.time()
         self._trouble = None
-        self._last_stored = entry.highest_sequence_id
+        self.last_stored_id = entry.highest_sequence_id
         self.messages_stored += entry.messages
         self._drop_first()
         if not pending:
@@ -243,6 +266,7 @@ class AsyncEntryProducer:
             self._trouble = refusal.error
             self._link.start_over(refusal.error)
         else:
+            self.refused_id = refusal.sequence_id
             text = f"{self._what}: the entry of sequence id {refusal.sequence_id} was refused: {refusal.error.text}"
             self._give_up(type(refusal.error)(text, code=refusal.error.code))
 

@@ -63,6 +63,10 @@ class NotFound(ClientError):
     """A topic, a subscription, a namespace or a tenant does not exist."""
 
 
+class NamespaceNotFound(NotFound):
+    """Of a topic that was asked for or to be created; its tenant may be missing as well."""
+
+
 class NotSupported(ClientError):
     """This client or the broker cannot do what was asked for; nothing was sent or changed."""
 

@@ -49,6 +49,10 @@ class Finder(Interface):
         """None if it cannot be told."""
         ...
 
+    async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
+        """What only REST can do, `path` below /admin/v2/; `body` becomes JSON, None is no body."""
+        ...
+
     async def close(self) -> None: ...
 
 
@@ -144,6 +148,9 @@ class BinaryFinder:
     async def deduplicates(self, topic: TopicName) -> bool | None:
         """The protocol has no word for it."""
         return None
+
+    async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
+        raise NotSupported(f"{what} goes by REST only: give the client an admin_url")
 
     async def close(self) -> None:
         """The pool is the client's."""

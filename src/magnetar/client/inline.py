@@ -2,13 +2,14 @@
 
 For workers that do one thing after another, and for whom every switch between threads would cost more than the work.
 Between calls nothing is read or answered: a connection may be given up by the broker meanwhile, and is made again.
+Who needs several clients at once has them share an `InlineLoop`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, Self, TypeVar, Unpack
 
 from magnetar.client.aio import AsyncClient
@@ -22,11 +23,10 @@ _PAUSE_S = 1.0
 _TURNS_AFTER_A_PAUSE = 4
 
 
-class InlineClient:
-    """Takes what `AsyncClient` takes. `run` runs a coroutine of `client` to its end. For one thread."""
+class InlineLoop:
+    """Runs coroutines of clients that belong together, one call after another. For one thread."""
 
-    def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
-        self.client = AsyncClient(url, **options)
+    def __init__(self) -> None:
         self._loop = _new_event_loop()
         self._ran_at_s = time.monotonic()
 
@@ -48,20 +48,51 @@ class InlineClient:
         finally:
             self._ran_at_s = time.monotonic()
 
-    def close(self) -> None:
+    def close(self, *clients: AsyncClient) -> None:
+        """Closes clients that were used here, and whatever is left of what they began."""
         if self._loop.is_closed():
             return
         try:
-            self.run(self.client.close())
+            for client in clients:
+                self.run(client.close())
             self._loop.run_until_complete(_end_all_tasks())
         finally:
             self._loop.close()
+
+
+class InlineClient:
+    """Takes what `AsyncClient` takes. `run` runs a coroutine of `client` to its end. For one thread."""
+
+    def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
+        self.client = AsyncClient(url, **options)
+        self._loop = InlineLoop()
+
+    def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """An interrupt cancels the coroutine, and waits until it has ended."""
+        return self._loop.run(coroutine)
+
+    def close(self) -> None:
+        self._loop.close(self.client)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *reason: object) -> None:
         self.close()
+
+
+async def together(awaited: Iterable[Awaitable[_T]]) -> list[_T]:
+    """The results of all, which run at the same time and to their end; then the first error is raised, if there is one.
+
+    For who may not know of asyncio.
+    """
+    results = await asyncio.gather(*awaited, return_exceptions=True)
+    answers: list[_T] = []
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+        answers.append(result)
+    return answers
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -69,7 +69,7 @@ class Refusal(msgspec.Struct, frozen=True):
     error: ClientError
 
 
-class Receipt(msgspec.Struct, frozen=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False):
     """An entry is stored. A duplicate that the broker dropped has the id -1:-1."""
 
     producer_id: int

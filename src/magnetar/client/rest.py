@@ -27,6 +27,7 @@ from magnetar.client.errors import (
     of_status,
 )
 from magnetar.client.finding import REDIRECTS_MAX, Broker, chosen_url
+from magnetar.client.remote_topics import topic_path
 from magnetar.client.security import Security
 from magnetar.client.tls import context_of, explain, explain_loss
 from magnetar.names import PARTITION_MAX, TopicName
@@ -73,7 +74,7 @@ class HttpFinder:
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         what = f"partitions of {topic.full}"
         body = await self._get(
-            f"/admin/v2/{_path(topic)}/partitions", {"checkAllowAutoCreation": str(create).lower()}, what
+            f"/admin/v2/{topic_path(topic)}/partitions", {"checkAllowAutoCreation": str(create).lower()}, what
         )
         partitions = _decode(body, _Partitions, what).partitions
         if not 0 <= partitions <= PARTITION_MAX:
@@ -82,7 +83,7 @@ class HttpFinder:
 
     async def broker(self, topic: TopicName) -> Broker:
         what = f"lookup of {topic.full}"
-        found = _decode(await self._get(f"/lookup/v2/topic/{_path(topic)}", {}, what), _Lookup, what)
+        found = _decode(await self._get(f"/lookup/v2/topic/{topic_path(topic)}", {}, what), _Lookup, what)
         plain = found.broker_url or found.native_url or ""
         encrypted = found.broker_url_tls or found.broker_url_ssl or ""
         return Broker(chosen_url(what, plain, encrypted, is_tls=self._service.is_tls))
@@ -114,7 +115,7 @@ class HttpFinder:
         name = topic.base
         namespace = quote(f"{name.tenant}/{name.namespace}", safe="/")
         for path in (
-            f"/admin/v2/{_path(name)}/deduplicationEnabled",
+            f"/admin/v2/{topic_path(name)}/deduplicationEnabled",
             f"/admin/v2/namespaces/{namespace}/deduplication",
         ):
             decided = await self._flag(path, f"deduplication of {name.full}")
@@ -135,6 +136,15 @@ class HttpFinder:
             return None
         return _decode(body, bool | None, what) if body else None  # type: ignore[arg-type]
 
+    async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
+        content = b"" if body is None else msgspec.json.encode(body)
+        await self._ask(method, f"/admin/v2/{path}", query, what, content)
+
+    async def show(self, path: str, kind: type[_T], what: str, *, body: object = None) -> _T:
+        """What only REST tells, `path` below /admin/v2/; with a `body`, which becomes JSON, it is asked by POST."""
+        method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
+        return _decode(await self._ask(method, f"/admin/v2/{path}", {}, what, content), kind, what)
+
     async def close(self) -> None:
         await self._http.aclose()
 
@@ -153,12 +163,20 @@ class HttpFinder:
             request.headers["Authorization"] = f"Bearer {token}"
 
     async def _get(self, path: str, query: dict[str, str], what: str) -> bytes:
+        return await self._ask("GET", path, query, what)
+
+    async def _ask(
+        self, method: str, path: str, query: dict[str, str], what: str, content: bytes | None = None
+    ) -> bytes:
+        # Apache Pulsar picks the handler by the content type, also where there is no content.
+        headers = {} if content is None else {"Content-Type": "application/json"}
         addresses = self._service.addresses
         failures: list[str] = []
         for offset in range(len(addresses)):
             index = (self._preferred + offset) % len(addresses)
             try:
-                response = await self._http.get(f"{self._service.scheme}://{addresses[index]}{path}", params=query)
+                url = f"{self._service.scheme}://{addresses[index]}{path}"
+                response = await self._http.request(method, url, params=query, content=content, headers=headers)
             except httpx.TimeoutException:
                 raise Timeout(f"{what} at {addresses[index]} took longer than {self._timeout_s:g} s") from None
             except httpx.ConnectError as error:
@@ -173,10 +191,6 @@ class HttpFinder:
             self._preferred = index
             return _body(response, what)
         raise ConnectionLost("; ".join(failures))
-
-
-def _path(topic: TopicName) -> str:
-    return "/".join(quote(part, safe="") for part in (topic.domain, topic.tenant, topic.namespace, topic.local))
 
 
 def _body(response: httpx.Response, what: str) -> bytes:

@@ -16,9 +16,16 @@ class Room:
         self._bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
+    def take_now(self, size: int) -> bool:
+        """Takes it only if nobody has to wait for it."""
+        if self._waiting or not self._has_room(size):
+            return False
+        self._things += 1
+        self._bytes += size
+        return True
+
     async def take(self, size: int) -> None:
-        if not self._waiting and self._has_room(size):
-            self._add(size)
+        if self.take_now(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, size))

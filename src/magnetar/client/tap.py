@@ -8,7 +8,7 @@ told: they are told the next one, whether it exists or not.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -144,6 +144,18 @@ class Tap:
         if answer.ackResponse.HasField("error"):
             raise refusal(what, answer.ackResponse.error, answer.ackResponse.message)
 
+    async def acknowledge_each(self, positions: Sequence[Position]) -> None:
+        """These entries and no others; returns when the broker has it on disk."""
+        what = f"acknowledging {len(positions)} entries from {MessageId(*positions[0])} on {self._tapping.topic.full}"
+        ack = pb.CommandAck(
+            consumer_id=self.consumer_id,
+            ack_type=pb.CommandAck.Individual,
+            message_id=[MessageId(*position).to_wire() for position in positions],
+        )
+        answer = await self.request(lambda request_id: _numbered_ack(ack, request_id), what)
+        if answer.ackResponse.HasField("error"):
+            raise refusal(what, answer.ackResponse.error, answer.ackResponse.message)
+
     async def last(self) -> tuple[MessageId, MessageId]:
         """The last message of the topic, and the last position that this consumer's cursor is done with."""
         topic = self._tapping.topic
@@ -191,6 +203,17 @@ class Tap:
         if self._connection.consumers.pop(self.consumer_id, None) is not None:
             close = pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=self._connection.new_request_id())
             self._connection.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+
+    async def leave(self) -> None:
+        """As `close`, and waits for the answer: the subscription is free then."""
+        if self._connection.consumers.pop(self.consumer_id, None) is not None:
+            await self.request(
+                lambda request_id: Command(
+                    type=Command.CLOSE_CONSUMER,
+                    close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=request_id),
+                ),
+                f"closing the consumer of {self._tapping.topic.full}",
+            )
 
 
 def _numbered_ack(ack: pb.CommandAck, request_id: int) -> Command:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from magnetar.client.backoff import Backoff
 from magnetar.client.errors import ClientError, Closed, InvalidArgument
@@ -22,6 +22,12 @@ from magnetar.wire.metadata import messages_in
 _T = TypeVar("_T")
 
 _INDEX_MAX = 1 << 31
+
+
+class Waiter(Protocol):
+    """Whoever waits for a watch; an `asyncio.Event` is one."""
+
+    def set(self) -> None: ...
 
 
 class AsyncTopicWatch:
@@ -42,7 +48,7 @@ class AsyncTopicWatch:
         self._seen = (*BEFORE_ALL, -1)
         self._lost_at_s: float | None = None
         self._was_reached = False
-        self._waiters: set[asyncio.Event] = set()
+        self._waiters: set[Waiter] = set()
         self._turn = asyncio.Lock()
 
     # -- questions
@@ -120,11 +126,11 @@ class AsyncTopicWatch:
         """Not the newer of both: what was seen before may have been deleted."""
         self._seen = (*last.position, max(last.batch_index, 0))
 
-    def join(self, waiter: asyncio.Event) -> None:
+    def join(self, waiter: Waiter) -> None:
         """It is set whenever there is news, or the watch has to be aimed again."""
         self._waiters.add(waiter)
 
-    def leave(self, waiter: asyncio.Event) -> None:
+    def leave(self, waiter: Waiter) -> None:
         self._waiters.discard(waiter)
 
     def _wake(self) -> None:

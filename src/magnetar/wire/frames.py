@@ -32,7 +32,15 @@ _FIELD_OF_TYPE = {field.number: field.name for field in BaseCommand.DESCRIPTOR.f
 # Not examined for missing fields: too frequent for a check that takes longer than the parsing itself
 # (absent ids read as 0 and miss in the session's tables), or without any content.
 _UNEXAMINED = frozenset(
-    (BaseCommand.SEND, BaseCommand.MESSAGE, BaseCommand.ACK, BaseCommand.FLOW, BaseCommand.PING, BaseCommand.PONG)
+    (
+        BaseCommand.SEND,
+        BaseCommand.SEND_RECEIPT,
+        BaseCommand.MESSAGE,
+        BaseCommand.ACK,
+        BaseCommand.FLOW,
+        BaseCommand.PING,
+        BaseCommand.PONG,
+    )
 )
 
 
@@ -323,6 +331,26 @@ class SendReceiptEncoder:
         head = _RECEIPT_HEADS[self._fixed_size + len(sequence) + len(entry) + len(highest)]
         message_id = self._message_id_heads[len(entry)]
         return b"".join((head, self._producer, sequence, message_id, entry, b"\x20", highest))
+
+
+class SendEncoder:
+    """SEND frames of one producer for entries without a transaction; what does not change is encoded once."""
+
+    __slots__ = ("_producer",)
+
+    def __init__(self, producer_id: int) -> None:
+        self._producer = b"\x08" + encode_varint(producer_id) + b"\x10"
+
+    def encode(self, sequence_id: int, highest_sequence_id: int, messages: int, blob: bytes) -> bytes:
+        fields = self._producer + encode_varint(sequence_id)
+        if messages != 1:
+            fields += b"\x18" + encode_varint(messages)
+        if highest_sequence_id != sequence_id:
+            fields += b"\x30" + encode_varint(highest_sequence_id)
+        size = len(fields) + 4  # the longest is 37 bytes: its length is a varint of one byte
+        return b"".join(
+            (_SIZES.pack(size + 4 + len(blob), size), _TYPE_SEND, _TAG_SEND, _LAST[len(fields)], fields, blob)
+        )
 
 
 class MessageEncoder:

@@ -1,0 +1,141 @@
+"""The name that a topic has in a remote cluster, where a way gives it another one.
+
+Owns the template, which is checked when it is set: `{tenant}`, `{namespace}` and `{topic}` stand for the parts of the
+topic's name. Without a slash it is a name in the topic's own namespace. A partition keeps its index. Knows nothing of
+clusters, and of which topics there are.
+
+    {topic}-eu                              persistent://public/default/orders -> persistent://public/default/orders-eu
+    copies/{tenant}/{namespace}.{topic}     persistent://public/default/orders -> persistent://copies/public/default.orders
+
+A name that fits the template stays as it is. So the copies of two clusters that replicate into each other are not
+renamed again and again: orders-eu does not come back as orders-eu-eu.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+from magnetar.errors import InvalidName
+from magnetar.names import PARTITION_SUFFIX, PERSISTENT, TopicName
+
+FIELDS = ("tenant", "namespace", "topic")
+
+# Longer than any topic's name can be made from.
+TEMPLATE_SIZE_MAX = 1024
+
+_PERSISTENT = f"{PERSISTENT}://"
+_PIECES = re.compile(r"\{(?P<field>[^{}]*)\}|(?P<brace>[{}])")
+# What ends in it would be taken for a partition of another topic.
+_PARTITION_END = re.compile(r"-partition-\d*\Z")
+
+
+def check(template: str) -> None:
+    """Raises `InvalidName`, which says what is wrong with a template."""
+    if not template.strip():
+        raise _wrong(template, "is empty")
+    if len(template) > TEMPLATE_SIZE_MAX:
+        raise _wrong(template, f"has {len(template)} characters, more than {TEMPLATE_SIZE_MAX}")
+    for piece in _PIECES.finditer(template):
+        if piece["brace"]:
+            raise _wrong(template, f"has a {piece['brace']} at {piece.start()} without its other half")
+        if piece["field"] not in FIELDS:
+            raise _wrong(template, f"has a field {{{piece['field']}}}: there are only {_fields()}")
+    if "://" in template.removeprefix(_PERSISTENT):
+        raise _wrong(template, "is not persistent://…: only persistent topics are replicated")
+    # As an example, any topic will do: the parts of a name have no slash.
+    example = _filled(template, TopicName.parse("persistent://tenant/namespace/topic"))
+    if _PARTITION_END.search(example):
+        raise _wrong(
+            template, f"ends in {PARTITION_SUFFIX}…, which partitions do: those keep their index by themselves"
+        )
+    try:
+        TopicName.parse(example)
+    except InvalidName as error:
+        raise _wrong(template, f"makes no name of a topic: {error}") from None
+
+
+def remote_topic(topic: str, template: str) -> str:
+    """The full name in the remote cluster; the same where the template is empty. Raises `InvalidName`."""
+    name = TopicName.parse(topic)
+    base = name.base
+    if not template or _fitting(template).fullmatch(base.full):
+        return name.full
+    try:
+        renamed = TopicName.parse(_filled(template, base))
+    except InvalidName as error:
+        raise _wrong(template, f"makes no name of topic {base.full}: {error}") from None
+    if renamed.is_partition:
+        raise _wrong(template, f"makes {renamed.full} of topic {base.full}, which is the name of a partition")
+    return renamed.with_partition(name.partition).full if name.is_partition else renamed.full
+
+
+def clashes(routes: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The topics that would become the same as one before them, and what is to be said of it.
+
+    A route is a topic and its template, all to one cluster. What has no name there is no clash.
+    """
+    taken: dict[str, str] = {}
+    found: dict[str, str] = {}
+    for topic, template in routes:
+        try:
+            renamed = remote_topic(topic, template)
+        except InvalidName:
+            continue
+        source = TopicName.parse(topic).full
+        other = taken.setdefault(renamed, source)
+        if other != source:
+            found[source] = (
+                f"topics {other} and {source} would both be {renamed} in the remote cluster: rename templates have to"
+                f" make different names of them, for example with {_fields()}"
+            )
+    return found
+
+
+def check_distinct(routes: Iterable[tuple[str, str]]) -> None:
+    """Raises `InvalidName` if two topics would become one, see `clashes`."""
+    for text in clashes(routes).values():
+        raise InvalidName(text)
+
+
+def check_covers(template: str, *, of_namespace: bool) -> None:
+    """Raises `InvalidName` if a template for all topics of a namespace makes one name of them all."""
+    if of_namespace and "{topic}" not in template:
+        raise _wrong(template, "has no {topic}: all topics of the namespace would become one")
+
+
+def _filled(template: str, name: TopicName) -> str:
+    parts = {"tenant": name.tenant, "namespace": name.namespace, "topic": name.local}
+    return _PIECES.sub(lambda piece: parts[piece["field"]], _whole(template))
+
+
+def _whole(template: str) -> str:
+    """With tenant and namespace, as a full name has them."""
+    rest = template.removeprefix(_PERSISTENT)
+    return _PERSISTENT + (rest if "/" in rest else "{tenant}/{namespace}/" + rest)
+
+
+@lru_cache(maxsize=1024)
+def _fitting(template: str) -> re.Pattern[str]:
+    """What names that were made by the template look like."""
+    pattern = ""
+    seen: set[str] = set()
+    end = 0
+    whole = _whole(template)
+    for piece in _PIECES.finditer(whole):
+        field = piece["field"]
+        pattern += re.escape(whole[end : piece.start()])
+        pattern += f"(?P={field})" if field in seen else f"(?P<{field}>[^/]+)"
+        seen.add(field)
+        end = piece.end()
+    return re.compile(pattern + re.escape(whole[end:]), re.DOTALL)
+
+
+def _fields() -> str:
+    return ", ".join(f"{{{field}}}" for field in FIELDS)
+
+
+def _wrong(template: str, what: str) -> InvalidName:
+    shown = template if len(template) <= 100 else template[:100] + "..."
+    return InvalidName(f"rename template {shown!r} {what}")
