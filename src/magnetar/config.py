@@ -33,6 +33,8 @@ SchemaStrategy = Literal[
     "FULL_TRANSITIVE",
 ]
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
+PartitionMismatch = Literal["pip370", "stop"]
+ReplicationStart = Literal["latest", "earliest"]
 
 
 _ADDRESS = r"[-.:%\w]+"
@@ -320,6 +322,60 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 64
 
+    # Geo-replication
+    createTopicToRemoteClusterForReplication: Annotated[
+        bool,
+        Flag("Whether a topic that is replicated is also made in the remote cluster, or has to be made there first."),
+    ] = True
+    partitionMismatch: Annotated[
+        PartitionMismatch,
+        Choice(
+            PartitionMismatch,
+            "What is replicated if the remote topic has another number of partitions: what PIP-370 says, or nothing.",
+        ),
+    ] = "pip370"
+    replicationStartAt: Annotated[
+        ReplicationStart,
+        Choice(
+            ReplicationStart, "From where on a topic that has messages already is replicated, once that is switched on."
+        ),
+    ] = "latest"
+    replicationRetryMaxSeconds: Annotated[
+        int,
+        Whole(1, DAY_SECONDS, "The longest pause before a remote cluster that failed or lacks a topic is asked again."),
+    ] = 10
+    pipelinesEnabled: Annotated[
+        bool, Flag("Whether the broker starts the process that replicates, as soon as there is something to replicate.")
+    ] = True
+    pipelinesMaster: Annotated[
+        str,
+        Text(r"\S+", "the address of a Spark master, such as local[2]", "The Spark master its jobs run on."),
+    ] = "local[*,3]"
+    brokerClientAuthenticationPlugin: Annotated[
+        str,
+        Text(
+            r"[.\w]*",
+            "the name of a plugin, such as org.apache.pulsar.client.impl.auth.AuthenticationToken",
+            "How remote clusters are told who this one is: AuthenticationToken or AuthenticationTls; empty if not.",
+        ),
+    ] = ""
+    brokerClientAuthenticationParameters: Annotated[
+        str,
+        Text(
+            r"[^\r\n]*",
+            "one line of text",
+            "The parameters of that plugin: `token:…`, `file:///path`, or `tlsCertFile:…,tlsKeyFile:…`.",
+        ),
+    ] = ""
+    brokerClientTrustCertsFilePath: Annotated[
+        str,
+        Text(
+            r"[^\r\n]*",
+            "the path of a file",
+            "The certificates of authorities that remote clusters are trusted by, in PEM; empty trusts the system's.",
+        ),
+    ] = ""
+
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():
             value = getattr(self, name)
@@ -374,6 +430,10 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
 
 KINDS: Mapping[str, Kind] = dict(_kinds())
 """What each setting allows and means, in the order of the reference page."""
+
+
+SECRET = frozenset({"brokerClientAuthenticationParameters"})
+"""Settings whose values are shown to nobody."""
 
 
 DYNAMIC = frozenset(

@@ -23,6 +23,7 @@ HEADINGS = {
     "schemaCompatibilityStrategy": "Schemas",
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
+    "createTopicToRemoteClusterForReplication": "Geo-replication",
 }
 
 _INTRODUCTION = """\

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +56,21 @@ class Listener:
         self.closed += 1
 
 
+class Alarm:
+    """What the server gives to those who wait."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        self._event.clear()
+
+
 class Admin:
     """`admin("PUT", path, json=3)` answers as the HTTP port would. `commits` counts the waits for the disk."""
 
@@ -64,7 +80,9 @@ class Admin:
         self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS))
         self.commits = 0
         self.commit()
-        self.app = create_app(self.broker, service_url=lambda host: f"pulsar://{host}:6650", committed=self._committed)
+        self.app = create_app(
+            self.broker, service_url=lambda host: f"pulsar://{host}:6650", committed=self._committed, alarm=Alarm
+        )
 
     async def _committed(self) -> None:
         self.commits += 1

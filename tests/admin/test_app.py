@@ -6,8 +6,7 @@ import logging
 
 import pytest
 
-from magnetar.admin.app import BODY_SIZE_MAX
-from magnetar.admin.routes import ROUTES
+from magnetar.admin.routes import BODY_SIZE_MAX, ROUTES
 from tests.admin.driver import Admin
 
 
@@ -73,7 +72,15 @@ def test_every_change_waits_for_the_disk_and_no_question_does(admin: Admin) -> N
     assert admin.commits == 2
 
 
-QUESTIONS = ("/version", "/compatibility", "/analyzeBacklog", "/backlogSize")  # asked with a body, hence not by GET
+# Asked with a body, hence not by GET; or told, and kept in memory.
+QUESTIONS = (
+    "/version",
+    "/compatibility",
+    "/analyzeBacklog",
+    "/backlogSize",
+    "/replication/reports",
+    "/replication/cursors",
+)
 
 
 def test_the_table_marks_every_change() -> None:

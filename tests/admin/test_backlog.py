@@ -14,7 +14,7 @@ from magnetar.broker.subscription import Subscription
 from magnetar.names import TopicName
 from magnetar.wire.metadata import build_blob
 from magnetar.wire.schema_pb2 import MessageMetadata
-from tests.admin.driver import NOW_MS, Admin
+from tests.admin.driver import NOW_MS, Admin, Alarm
 
 PATH = "/admin/v2/persistent/public/default"
 FULL = "persistent://public/default"
@@ -305,7 +305,7 @@ def test_an_analysis_has_a_limit_of_time_and_lets_others_have_turns() -> None:
     admin.publish("t", *[b"x"] * 10)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
     path = {"domain": "persistent", "tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
-    call = Call(admin.broker, path, {}, b"", "h", 1, str)
+    call = Call(admin.broker, path, {}, b"", "h", 1, str, Alarm)
     turns = 0
 
     async def others() -> None:

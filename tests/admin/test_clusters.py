@@ -72,14 +72,65 @@ def test_what_a_client_sends_unasked_is_accepted(admin: Admin) -> None:
     assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
 
 
+SECURE = {
+    "authenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+    "authenticationParameters": "token:abc",
+    "brokerClientTlsEnabled": True,
+    "tlsAllowInsecureConnection": True,
+    "brokerClientTrustCertsFilePath": "/etc/ca.pem",
+    "brokerClientCertificateFilePath": "/etc/own.pem",
+    "brokerClientKeyFilePath": "/etc/own.key",
+}
+
+
+def test_gr1_how_replication_comes_in_there_is_kept_and_served(admin: Admin) -> None:
+    saved(admin, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    assert admin.after_crash().get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE}
+    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
+    assert declared == {"west": {**WEST, **SECURE}}
+    saved(admin, "POST", f"{PATH}/west", json=WEST)
+    assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+
+
+def test_gr1_without_credentials_of_its_own_a_cluster_gets_those_of_the_settings() -> None:
+    admin = Admin(
+        brokerClientAuthenticationPlugin="AuthenticationToken",
+        brokerClientAuthenticationParameters="token:mine",
+        brokerClientTrustCertsFilePath="/etc/ca.pem",
+    )
+    saved(admin, "PUT", f"{PATH}/west", json=WEST)
+    saved(admin, "PUT", f"{PATH}/east", json={**WEST, **SECURE})
+    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
+    assert declared["west"]["authenticationParameters"] == "token:mine"
+    assert declared["west"]["brokerClientTrustCertsFilePath"] == "/etc/ca.pem"
+    assert declared["east"]["authenticationParameters"] == "token:abc"
+    assert "token:mine" not in admin("GET", "/admin/v2/brokers/configuration/runtime").text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"authenticationParameters": "token:abc"},
+        {"authenticationPlugin": "token", "authenticationParameters": "a\nb"},
+        {"authenticationPlugin": "token", "authenticationParameters": "a" * 20_000},
+    ],
+)
+def test_credentials_that_cannot_be_are_refused(admin: Admin, body: dict[str, str]) -> None:
+    assert "authenticationParameters" in admin.reason(400, "PUT", f"{PATH}/west", json={**WEST, **body})
+
+
+def test_this_cluster_takes_no_credentials(admin: Admin) -> None:
+    reason = admin.reason(412, "POST", f"{PATH}/standalone", json={"authenticationPlugin": "token"})
+    assert "authenticationPlugin" in reason
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [
         ("proxyServiceUrl", "pulsar://proxy:6650"),
         ("proxyProtocol", "SNI"),
-        ("authenticationPlugin", "org.apache.pulsar.client.impl.auth.AuthenticationToken"),
         ("peerClusterNames", ["east"]),
-        ("brokerClientTlsEnabled", True),
+        ("brokerClientTlsEnabledWithKeyStore", True),
         ("brokerClientTlsTrustStoreType", "PKCS12"),
         ("listenerName", "external"),
         ("migrated", True),

@@ -63,7 +63,6 @@ def test_policies_that_say_nothing_new_are_accepted(admin: Admin, policies: dict
         ("encryption_required", True),
         ("deleted", True),
         ("subscription_auth_mode", "Prefix"),
-        ("allowed_clusters", ["standalone", "east"]),
         ("is_allow_auto_update_schema_with_replicator", False),
     ],
 )
@@ -82,6 +81,7 @@ def test_a_policy_that_would_not_be_obeyed_is_refused_by_name(admin: Admin, fiel
         (400, "retention_policies", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 1}),
         (400, "retention_policies", {"days": 1}),
         (403, "replication_clusters", ["standalone", "elsewhere"]),
+        (403, "allowed_clusters", ["standalone", "elsewhere"]),
         (400, "backlog_quota_map", {"round": {"limitSize": 1, "policy": "producer_exception"}}),
         (400, "subscription_types_enabled", ["Round"]),
         (400, "properties", {"a": 1}),

@@ -56,6 +56,7 @@ VALUES: dict[str, list[Any]] = {
     "schema_validation_enforced": [True],
     "allow_auto_update_schema": [True, False],
     "replication_clusters": [["standalone"]],
+    "allowed_clusters": [["standalone"]],
     "dead_letters": [
         {"maxRedeliverCount": 1},
         {"maxRedeliverCount": 2**31 - 1, "deadLetterTopic": "persistent://public/default/dead"},
@@ -112,7 +113,7 @@ def test_a_policy_is_set_shown_kept_and_in_force(admin: Admin, level: Level, pol
         put(admin, policy, level, value)
         assert answer(admin, path) == value
         assert answer(admin.after_crash(), path) == value
-        if policy.field not in ("schema_auto_update", "max_message_size"):
+        if policy.field not in ("schema_auto_update", "max_message_size", "allowed_clusters"):
             assert answer(admin, f"{path}?applied=true") == value
     for value in VALUES[policy.field][:1]:
         if policy.in_object and level is NAMESPACE:
@@ -145,6 +146,7 @@ def test_what_nobody_has_set_is_answered_as_by_pulsar(admin: Admin, level: Level
         ("topic", "schema_validation_enforced"): False,
         ("namespace", "allow_auto_update_schema"): True,
         ("namespace", "replication_clusters"): ["standalone"],
+        ("namespace", "allowed_clusters"): [],
     }
     without_content = {
         ("namespace", "schema_auto_update"),
@@ -425,6 +427,15 @@ def test_a_new_topic_of_the_same_name_has_no_policies(admin: Admin) -> None:
     assert answer(admin, f"{TOPICS}/t/maxProducers") is None
 
 
+def test_all_policies_of_a_topic_are_shown_at_once(admin: Admin) -> None:
+    assert admin.get(f"{TOPICS}/t/policies") == {}
+    admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
+    admin.done("POST", f"{TOPICS}/t/retention", json={"retentionTimeInMinutes": 5, "retentionSizeInMB": 6})
+    retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}
+    assert admin.get(f"{TOPICS}/t/policies") == {"maxProducers": 3, "retention": retention}
+    admin.reason(404, "GET", f"{TOPICS}/none/policies")
+
+
 def test_all_policies_of_a_topic_are_forgotten_at_once(admin: Admin) -> None:
     admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
     admin.done("POST", f"{TOPICS}/t/messageTTL?messageTTL=5")
@@ -506,6 +517,26 @@ def test_replication_clusters_have_to_be_known_and_allowed(admin: Admin) -> None
         assert admin.get(path) == ["standalone", "east"]
     reason = admin.reason(412, "DELETE", DEFAULT)
     assert reason.startswith("Cannot delete the global namespace public/default.")
+
+
+def test_gr1_a_namespace_may_be_kept_to_some_clusters(admin: Admin) -> None:
+    allowed, replication = f"{DEFAULT}/allowedClusters", f"{DEFAULT}/replication"
+    for cluster in ("east", "west"):
+        assert admin("PUT", f"/admin/v2/clusters/{cluster}", json={"serviceUrl": "http://e:8080"}).status_code == 200
+    assert "for tenant [public]" in admin.reason(403, "POST", allowed, json=["standalone", "east"])
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "east", "west"]})
+    assert admin.reason(400, "POST", allowed, json=["east"]).startswith(
+        "Allowed clusters do not contain the replication cluster"
+    )
+    admin.done("POST", allowed, json=["standalone", "east", "east"])
+    assert admin.after_crash().get(allowed) == admin.get(DEFAULT)["allowed_clusters"] == ["standalone", "east"]
+    assert admin.reason(400, "POST", replication, json=["standalone", "west"]) == (
+        "Cluster [west] is not in the list of allowed clusters list for namespace [public/default]"
+    )
+    assert admin("POST", replication, json=["standalone", "east"]).status_code == 200
+    admin.done("POST", allowed, json=[])
+    assert admin.get(allowed) == []
+    assert admin("POST", replication, json=["standalone", "west"]).status_code == 200
 
 
 # -- whatever comes

@@ -42,7 +42,10 @@ def test_connected_announces_what_works_and_nothing_else() -> None:
     assert connected.protocol_version == 21
     assert connected.max_message_size == 5242880
     flags = {field.name for field, _ in connected.feature_flags.ListFields()}
-    assert flags == {"supports_get_partitioned_metadata_without_auto_creation"}
+    assert flags == {
+        "supports_get_partitioned_metadata_without_auto_creation",
+        "supports_repl_dedup_by_lid_and_eid",
+    }
 
 
 def test_a_silent_client_is_asked_once_and_then_given_up() -> None:

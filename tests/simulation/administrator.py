@@ -67,7 +67,8 @@ class Administrator:
         """What a subscription does with messages that fail."""
         letters, rng = self._world.letters, self._rng
         topic = one_of(rng, (t for t in self._world.broker.topics.values() if isinstance(t, PersistentTopic)))
-        subscription = one_of(rng, (s for s in topic.cursors if s.durable)) if topic is not None else None
+        cursors = [] if topic is None else [s for s in topic.cursors if s.durable and not s.is_replicator]
+        subscription = one_of(rng, cursors)
         if letters is None or topic is None or subscription is None:
             return None
         model = self._world.oracle.model_of(topic, subscription)

@@ -16,6 +16,7 @@ from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.policies import QuotaPolicy
 from magnetar.broker.producer import Producer
 from magnetar.broker.subscription import Subscription
+from magnetar.letters import is_letter_topic
 from magnetar.session.consuming import signed
 from magnetar.session.handle import ConsumerHandle, State, bits_of, request_id_of
 from magnetar.wire import schema_pb2 as pb
@@ -23,6 +24,7 @@ from magnetar.wire import schema_pb2 as pb
 from .failure import expect
 from .fate import ORDERED, Fate
 from .model import Model
+from .scenery import REMOTE
 from .snapshot import Failed, place_of
 
 if TYPE_CHECKING:
@@ -300,10 +302,19 @@ class Oracle:
         for topic in self._world.broker.topics.values():
             if not isinstance(topic, PersistentTopic):
                 continue
+            self._look_at_replication(topic)
             for subscription in topic.cursors:
                 model = models.get(subscription) or self._new_model(topic, subscription)
                 self.models[subscription] = model
                 self._compare(topic, subscription, model, maintained)
+
+    def _look_at_replication(self, topic: PersistentTopic) -> None:
+        """GR1: its position is there as long as the topic is, and nowhere else. Letters are not replicated."""
+        is_expected = self._world.is_replicated and not is_letter_topic(topic.name)
+        expect(
+            (topic.replicator(REMOTE) is not None) == is_expected,
+            f"{topic.name.full} has the subscriptions {sorted(topic.subscriptions)}, replicated: {is_expected}",
+        )
 
     def model_of(self, topic: PersistentTopic, subscription: Subscription) -> Model:
         model = self.models.get(subscription)
@@ -320,6 +331,7 @@ class Oracle:
                 return Model(place)
         log, mark = topic.log, subscription.cursor.mark_delete
         expect(log.first - 1 <= mark <= log.confirmed, f"new subscription {subscription.name} starts after {mark}")
+        expect(mark == -1 or not subscription.is_replicator, f"replication of {topic.name.full} starts after {mark}")
         return Model(place_of(subscription))
 
     def _compare(self, topic: PersistentTopic, subscription: Subscription, model: Model, maintained: bool) -> None:
@@ -351,7 +363,7 @@ class Oracle:
             end = topic.log.confirmed if topic.policies.letters_for_expired else mark
             has_reason = any(self._may_give_up(topic, entry) for entry in range(last, end + 1))
             expect(maintained and has_reason, f"{subscription.name} gave up {last} for no reason")
-        if subscription.durable and topic.policies.letters_for_expired:
+        if subscription.durable and topic.policies.letters_for_expired and not subscription.is_replicator:
             for entry in range(model.mark + 1, mark + 1):
                 self.fate.give_up(topic, subscription, model, entry)
         model.ack_up_to(mark)

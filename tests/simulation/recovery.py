@@ -15,7 +15,14 @@ from .failure import expect
 from .snapshot import Boundary, Snapshot, snapshot_of
 from .truth import Truth
 
-_OF_A_TOPIC = (keys.SUBSCRIPTION, keys.DEDUPLICATION, keys.FIRST, keys.DELAYED)
+_OF_A_TOPIC = (
+    keys.SUBSCRIPTION,
+    keys.DEDUPLICATION,
+    keys.COPIES,
+    keys.FOREIGN_COPIES,
+    keys.FIRST,
+    keys.DELAYED,
+)
 _OF_A_SUBSCRIPTION = (keys.CURSOR, keys.POSITION)
 
 

@@ -47,6 +47,14 @@ PARTITIONED = "persistent://public/default/p"
 PARTITIONS = 2
 
 
+REMOTE = "remote"
+
+
+def is_replicated(seed: int) -> bool:
+    """Whether all topics are replicated to another cluster, which is never there. Seeds are otherwise as they were."""
+    return Random(f"replicated {seed}").random() < 0.2
+
+
 def topic_names(rng: Random) -> list[str]:
     kind = rng.random()
     if kind < 0.15:

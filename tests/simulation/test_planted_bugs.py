@@ -82,11 +82,10 @@ def loses_what_nobody_could_take(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_sequences(patch: pytest.MonkeyPatch) -> None:
-    def record(deduplication: Deduplication, batch: object, name: str, sequence_id: int, now_ms: int) -> None:
-        deduplication._sequences[name] = sequence_id
+    def store(deduplication: Deduplication, batch: object, name: str, now_ms: int) -> None:
         deduplication._used_ms[name] = now_ms
 
-    patch.setattr(Deduplication, "record", record)
+    patch.setattr(Deduplication, "store", store)
 
 
 def never_sees_duplicates(patch: pytest.MonkeyPatch) -> None:
@@ -231,6 +230,29 @@ def forgets_what_memory_has_no_room_for(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "known", lambda cursor, entry: cursor._known.get(entry))
 
 
+def begins_to_replicate_when_the_topic_is_durable(patch: pytest.MonkeyPatch) -> None:
+    begin = PersistentTopic.begin_replication
+
+    def begin_later(topic: PersistentTopic, name: str, *, from_earliest: bool) -> None:
+        topic.broker.commits.after(lambda: begin(topic, name, from_earliest=from_earliest))
+
+    patch.setattr(PersistentTopic, "begin_replication", begin_later)
+
+
+def trims_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
+    trim = PersistentTopic.trim
+
+    def trim_without(topic: PersistentTopic, now_ms: int) -> bool:
+        kept = dict(topic._subscriptions)
+        topic._subscriptions = {name: one for name, one in kept.items() if not one.is_replicator}
+        try:
+            return trim(topic, now_ms)
+        finally:
+            topic._subscriptions = kept
+
+    patch.setattr(PersistentTopic, "trim", trim_without)
+
+
 BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     completes_before_sync,
     shows_entries_before_they_are_durable,
@@ -263,6 +285,8 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     gives_suspects_company,
     forgets_a_policy_at_a_restart,
     forgets_what_memory_has_no_room_for,
+    begins_to_replicate_when_the_topic_is_durable,
+    trims_what_is_not_replicated,
 ]
 
 

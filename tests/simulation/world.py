@@ -18,6 +18,8 @@ from magnetar.broker import broker as broker_module
 from magnetar.broker import commit, cursor, delayed, failures
 from magnetar.broker.broker import Broker
 from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.policies import Overrides
+from magnetar.broker.record import ClusterRecord, NamespaceRecord
 from magnetar.clock import ManualClock
 from magnetar.names import TopicName
 from magnetar.session.handle import Address, State
@@ -38,7 +40,9 @@ from .oracle import Oracle
 from .scenery import (
     PARTITIONED,
     PARTITIONS,
+    REMOTE,
     Letters,
+    is_replicated,
     letters_for,
     settings_for,
     subscription_names,
@@ -81,6 +85,9 @@ class World:
         self._steps_taken = 0
         self._doing = "nothing yet"
         self._start(MemoryStorage())
+        self.is_replicated = is_replicated(seed)
+        if self.is_replicated:
+            self._replicate()
         if self.topics[0].startswith(f"{PARTITIONED}-"):
             self.broker.catalog.create_partitioned(TopicName.parse(PARTITIONED), PARTITIONS, {})
         if self.letters is not None and self.letters.grave_partitions:
@@ -95,6 +102,12 @@ class World:
             self.connect(client)
             for _ in range(self.rng.randint(2, 6)):
                 behaviour.open_one(client)
+
+    def _replicate(self) -> None:
+        catalog = self.broker.catalog
+        catalog.save_cluster(REMOTE, ClusterRecord(broker_service_url="pulsar://remote:6650"))
+        overrides = Overrides(replication_clusters=[self.settings.clusterName, REMOTE])
+        catalog.save_namespace(_NAMESPACE, NamespaceRecord(overrides=overrides))
 
     def _set_namespace(self, letters: Letters) -> None:
         catalog = self.broker.catalog

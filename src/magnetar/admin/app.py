@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from magnetar.admin.call import Call
+from magnetar.admin.call import Alarm, Call
 from magnetar.admin.refusal import BadRequest, BodyTooLarge
 from magnetar.admin.routes import ROUTES
 from magnetar.admin.tree import Tree, tree_of
@@ -27,11 +27,11 @@ from magnetar.errors import MagnetarError
 
 log = logging.getLogger(__name__)
 
-BODY_SIZE_MAX = 1 << 20
 _JSON = "application/json"
 
 ServiceUrl: TypeAlias = Callable[[str], str]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
+NewAlarm: TypeAlias = Callable[[], Alarm]
 
 
 class Refusal(msgspec.Struct):
@@ -43,10 +43,11 @@ class Refusal(msgspec.Struct):
 class AdminApp:
     """An ASGI application; `service_url(host)` is the binary address for a client that reached `host`."""
 
-    def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed) -> None:
+    def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> None:
         self._broker = broker
         self._service_url = service_url
         self._committed = committed
+        self._alarm = alarm
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
@@ -69,7 +70,8 @@ class AdminApp:
             return _on_no_route(request.method, path, has_others=bool(_tree().methods(segments)))
         leaf, values = found
         try:
-            call = await self._read(request, leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True)))
+            path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
+            call = await self._read(request, path_values, leaf.route.body_size_max)
             outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
@@ -81,22 +83,23 @@ class AdminApp:
             await self._committed()
         return response
 
-    async def _read(self, request: Request, path: dict[str, str]) -> Call:
+    async def _read(self, request: Request, path: dict[str, str], body_size_max: int) -> Call:
         host, port = _host_of(request)
         return Call(
             broker=self._broker,
             path=path,
             query=request.query_params,
-            body=await _body(request),
+            body=await _body(request, body_size_max),
             host=host,
             http_port=port,
             service_url=self._service_url,
+            alarm=self._alarm,
         )
 
 
-def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed) -> AdminApp:
-    """`committed()` waits for the disk."""
-    return AdminApp(broker, service_url, committed)
+def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> AdminApp:
+    """`committed()` waits for the disk, `alarm()` is something else to wait for."""
+    return AdminApp(broker, service_url, committed, alarm)
 
 
 @cache
@@ -128,12 +131,12 @@ def _host_of(request: Request) -> tuple[str, int]:
         return server[0], server[1] or 80
 
 
-async def _body(request: Request) -> bytes:
+async def _body(request: Request, size_max: int) -> bytes:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_SIZE_MAX:
-            raise BodyTooLarge(f"request body exceeds the limit of {BODY_SIZE_MAX} bytes")
+        if len(body) > size_max:
+            raise BodyTooLarge(f"request body exceeds the limit of {size_max} bytes")
     return bytes(body)
 
 

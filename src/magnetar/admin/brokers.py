@@ -10,7 +10,7 @@ from magnetar.admin.lookup import http_address
 from magnetar.admin.refusal import BrokerNotFound
 from magnetar.admin.turn import Turns
 from magnetar.broker.persistent import PersistentTopic
-from magnetar.config import DYNAMIC, KINDS, closest
+from magnetar.config import DYNAMIC, KINDS, SECRET, closest
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
 from magnetar.version import __version__
@@ -115,7 +115,8 @@ def dynamic_values(call: Call) -> dict[str, str]:
 def runtime_values(call: Call) -> dict[str, str]:
     """All settings with the values that are in force."""
     settings = call.broker.settings
-    return {name: kind.show(getattr(settings, name)) for name, kind in KINDS.items()}
+    values = {name: kind.show(getattr(settings, name)) for name, kind in KINDS.items()}
+    return {name: "(hidden)" if name in SECRET and value else value for name, value in values.items()}
 
 
 def set_dynamic(call: Call) -> Response:

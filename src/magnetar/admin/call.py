@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -19,6 +19,15 @@ from magnetar.names import TopicName, parse_namespace
 
 T = TypeVar("T")
 
+
+class Alarm(Protocol):
+    """Something to wait for: until it rings, or until the time is over."""
+
+    def ring(self) -> None: ...
+
+    async def wait(self, seconds: float) -> None: ...
+
+
 SUBSCRIPTION_NAME_BYTES_MAX = 1024
 
 _SHOWN_MAX = 500  # of an error that may repeat what was sent
@@ -27,7 +36,10 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`path` holds the decoded parts of the address, `host` and `http_port` are how the client reached this broker."""
+    """`path` holds the decoded parts of the address, `host` and `http_port` are how the client reached this broker.
+
+    `alarm` makes what a handler waits for that has nothing to say yet.
+    """
 
     broker: Broker
     path: Mapping[str, str]
@@ -36,6 +48,7 @@ class Call:
     host: str
     http_port: int
     service_url: Callable[[str], str]
+    alarm: Callable[[], Alarm]
 
     @property
     def topic(self) -> TopicName:

@@ -1,8 +1,9 @@
-"""Clusters: this one, which is always there, and others that are known by their addresses."""
+"""Clusters: this one, which is always there, and others that are known by their addresses and how we come in there."""
 
 from __future__ import annotations
 
 import re
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -17,27 +18,31 @@ from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
 from magnetar.names import check_entity
 
 URL_SIZE_MAX = 1024
+TEXT_SIZE_MAX = 16_384  # of a token, or the path of a file
 
 
-class ClusterUrls(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a cluster."""
+class KeptData(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What is kept of a cluster: `ClusterRecord`, with none where nothing is set."""
 
     service_url: str | None = None
     service_url_tls: str | None = None
     broker_service_url: str | None = None
     broker_service_url_tls: str | None = None
+    authentication_plugin: str | None = None
+    authentication_parameters: str | None = None
+    broker_client_tls_enabled: bool = False
+    tls_allow_insecure_connection: bool = False
+    broker_client_trust_certs_file_path: str | None = None
+    broker_client_certificate_file_path: str | None = None
+    broker_client_key_file_path: str | None = None
 
 
-class ClusterData(ClusterUrls, rename="camel", kw_only=True, omit_defaults=False):
-    """Pulsar's object. Whatever is not an address has to be as Pulsar's own clients send it when nobody set it."""
+class ClusterData(KeptData, rename="camel", kw_only=True, omit_defaults=False):
+    """Pulsar's object. Whatever is not kept has to be as Pulsar's own clients send it when nobody set it."""
 
     proxy_service_url: str | None = None
     proxy_protocol: str | None = None
-    authentication_plugin: str | None = None
-    authentication_parameters: str | None = None
     peer_cluster_names: list[str] | None = None
-    broker_client_tls_enabled: bool = False
-    tls_allow_insecure_connection: bool = False
     broker_client_tls_enabled_with_key_store: bool = False
     broker_client_tls_trust_store_type: str | None = None
     broker_client_tls_trust_store: str | None = None
@@ -45,15 +50,14 @@ class ClusterData(ClusterUrls, rename="camel", kw_only=True, omit_defaults=False
     broker_client_tls_key_store_type: str | None = None
     broker_client_tls_key_store: str | None = None
     broker_client_tls_key_store_password: str | None = None
-    broker_client_trust_certs_file_path: str | None = None
-    broker_client_key_file_path: str | None = None
-    broker_client_certificate_file_path: str | None = None
     broker_client_ssl_factory_plugin: str | None = None
     broker_client_ssl_factory_plugin_params: str | None = None
     listener_name: str | None = None
     migrated: bool = False
     migrated_cluster_url: dict[str, str | None] | None = None
 
+
+KEPT = KeptData.__struct_fields__
 
 _cluster_data = msgspec.json.Decoder(ClusterData)
 
@@ -79,13 +83,8 @@ def known_clusters(call: Call) -> list[str]:
 def get(call: Call) -> dict[str, object]:
     """The addresses of a cluster; of this one, those that the caller reaches it by."""
     cluster = _existing(call)
-    urls = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
-    data = ClusterData(
-        service_url=urls.service_url or None,
-        service_url_tls=urls.service_url_tls or None,
-        broker_service_url=urls.broker_service_url or None,
-        broker_service_url_tls=urls.broker_service_url_tls or None,
-    )
+    record = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
+    data = ClusterData(**{field: value for field, value in _kept(record).items() if value})
     return {
         field: value for field, value in msgspec.to_builtins(data).items() if value is not None and _is_shown(field)
     }
@@ -101,15 +100,15 @@ def create(call: Call) -> Response:
 
 
 def update(call: Call) -> Response:
-    """Sets the addresses of another cluster."""
+    """Sets the addresses of another cluster, and who we are there."""
     cluster, record = _existing(call), _record_of(call)
     if not _is_own(call, cluster):
         call.broker.catalog.save_cluster(cluster, record)
         return Response()
     own = _own_urls(call)
-    for field in _SCHEMES:
+    for field in KEPT:
         given, actual = getattr(record, field), getattr(own, field)
-        if given not in ("", actual):
+        if given not in ("", False, actual):
             raise NotAllowed(
                 f"{_camel(field)} cannot be {given}: cluster {cluster} is this broker, which has {actual or 'none'}"
             )
@@ -153,12 +152,23 @@ def _record_of(call: Call) -> ClusterRecord:
     if data is None:
         raise BadRequest("cluster data is required: serviceUrl and brokerServiceUrl are expected in the request body")
     for field in ClusterData.__struct_fields__:
-        if field not in _SCHEMES and not _is_unset(field, getattr(data, field)):
-            raise NotSupported(f"{_camel(field)} of a cluster is not supported: only its addresses are")
-    urls = {field: getattr(data, field) or "" for field in _SCHEMES}
-    for field, url in urls.items():
-        _check_url(field, url)
-    return ClusterRecord(**urls)
+        if field not in KEPT and not _is_unset(field, getattr(data, field)):
+            raise NotSupported(
+                f"{_camel(field)} of a cluster is not supported: only {', '.join(map(_camel, KEPT))} are"
+            )
+    given = {field: value for field, value in _kept(data).items() if value}
+    for field, value in given.items():
+        if field in _SCHEMES:
+            _check_url(field, value)
+        elif isinstance(value, str) and (len(value) > TEXT_SIZE_MAX or not value.isprintable()):
+            raise BadRequest(f"{_camel(field)} is not one line of at most {TEXT_SIZE_MAX} characters")
+    if given.get("authentication_parameters") and not given.get("authentication_plugin"):
+        raise BadRequest("authenticationParameters are given without authenticationPlugin")
+    return ClusterRecord(**given)
+
+
+def _kept(data: ClusterData | ClusterRecord) -> dict[str, Any]:
+    return {field: getattr(data, field) for field in KEPT}
 
 
 _SENT_UNASKED = {
@@ -218,4 +228,6 @@ def _user_of(catalog: Catalog, cluster: str) -> str | None:
         for name, record in records.items():
             if cluster in (record.overrides.replication_clusters or ()):
                 return f"{kind} {name} is replicated to it"
+            if cluster in (record.overrides.allowed_clusters or ()):
+                return f"{kind} {name} may be replicated to it"
     return None

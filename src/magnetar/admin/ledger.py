@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from magnetar.admin.stats import PartitionedMetadataStats, shown_time, storage_size
+from magnetar.admin.moment import shown_time
+from magnetar.admin.stats import PartitionedMetadataStats, storage_size
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Topic

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from starlette.responses import RedirectResponse, StreamingResponse
 
-from magnetar.admin import stats
+from magnetar.admin import replication_metrics, stats
 from magnetar.admin.call import Call
+from magnetar.admin.replication_stats import is_replication
 from magnetar.admin.turn import Turns
 from magnetar.broker.broker import Broker
 from magnetar.broker.consumer import Consumer
@@ -81,8 +82,19 @@ def _rate_out(subscription: TopicSubscription, index: int) -> float:
     return sum([consumer.rates[index] for consumer in subscription.consumers])
 
 
+def _subscriptions(topic: Topic) -> list[TopicSubscription]:
+    """Without those that keep the place of a remote cluster, which have families of their own."""
+    return [one for name, one in topic.subscriptions.items() if not is_replication(name)]
+
+
+def _rate_in(topic: Topic, index: int) -> float:
+    """Of clients: what other clusters send has families of its own."""
+    inbound = sum([one.rates[index] for one in topic.inbound.values()]) if topic.inbound else 0.0
+    return topic.rates_in[index] - inbound
+
+
 def _topic_rate_out(topic: Topic, index: int) -> float:
-    return sum([_rate_out(subscription, index) for subscription in topic.subscriptions.values()])
+    return sum([_rate_out(subscription, index) for subscription in _subscriptions(topic)])
 
 
 def _messages_out(subscription: TopicSubscription) -> int:
@@ -98,7 +110,7 @@ def _bytes_out(subscription: TopicSubscription) -> int:
 
 
 def _backlog(topic: PersistentTopic) -> int:
-    return sum([one.backlog for one in topic.cursors if one.durable])
+    return sum([one.backlog for one in topic.cursors if one.durable and not is_replication(one.name)])
 
 
 def _backlog_age_s(topic: PersistentTopic) -> float:
@@ -115,13 +127,13 @@ def _average_size(size: int, count: int) -> float:
 FAMILIES: tuple[Family, ...] = (
     Family(
         "pulsar_subscriptions_count",
-        topic=lambda topic: len(topic.subscriptions),
+        topic=lambda topic: len(_subscriptions(topic)),
         is_summed=True,
         broker_name="pulsar_broker_subscriptions_count",
     ),
     Family(
         "pulsar_producers_count",
-        topic=lambda topic: len(topic.producers),
+        topic=lambda topic: len(topic.producers) - topic.producers.replicators,
         is_summed=True,
         broker_name="pulsar_broker_producers_count",
     ),
@@ -133,7 +145,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "pulsar_rate_in",
-        topic=lambda topic: topic.rates_in[0],
+        topic=lambda topic: _rate_in(topic, 0),
         is_summed=True,
         broker_name="pulsar_broker_rate_in",
     ),
@@ -145,7 +157,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "pulsar_throughput_in",
-        topic=lambda topic: topic.rates_in[1],
+        topic=lambda topic: _rate_in(topic, 1),
         is_summed=True,
         broker_name="pulsar_broker_throughput_in",
     ),
@@ -272,6 +284,13 @@ async def _text(broker: Broker) -> AsyncIterator[str]:
                 await turns.next()
         if lines:
             yield "".join(lines)
+    replicated = replication_metrics.Lines(_label, by_topic=broker.settings.exposeTopicLevelMetricsInPrometheus)
+    for topic, own in zip(topics, labels, strict=True):
+        await turns.maybe()
+        if broker.topics.get(topic.name.full) is topic and replication_metrics.takes_part(broker, topic):
+            replicated.add(topic, own, f"{cluster},{_label('namespace', topic.name.namespace_full)}")
+    for text in replicated.texts():
+        yield text
 
 
 def _label(name: str, value: str) -> str:
@@ -353,7 +372,7 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
         if shown.topics:
             text = f"{name}{{{labels}}} {value}\n"
     if family.subscription is not None or family.by_reason is not None or shown.consumers:
-        for subscription in topic.subscriptions.values():
+        for subscription in _subscriptions(topic):
             own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""
             if family.subscription is not None and (value := family.subscription(subscription)) is not None:
                 total += value if family.topic is None else 0
@@ -365,7 +384,8 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
             if shown.consumers:
                 text += _consumer_lines(family, subscription.consumers, own)
     if shown.producers:
-        text += _producer_lines(family, topic.producers.by_name.values(), labels)
+        clients = [producer for producer in topic.producers.by_name.values() if not producer.is_replicator]
+        text += _producer_lines(family, clients, labels)
     return text, total
 
 

@@ -34,7 +34,6 @@ BUNDLE = "0x00000000_0xffffffff"
 """The only one: bundles spread the topics of a namespace over brokers, and there is one broker."""
 
 NOT_OBEYED: dict[str, tuple[object, ...]] = {
-    "allowed_clusters": ([],),
     "allowed_topic_property_keys_for_metrics": (),
     "antiAffinityGroup": ("",),
     "clusterDispatchRate": ({},),
@@ -167,8 +166,6 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
 
 
 def _says_nothing(call: Call, field: str, value: object) -> bool:
-    if field == "allowed_clusters" and value == [call.broker.settings.clusterName]:
-        return True
     if field == "is_allow_auto_update_schema_with_replicator":
         return value in (None, True)
     if field in ("compaction_threshold", "offload_deletion_lag_ms") and value == 0:

@@ -183,12 +183,35 @@ def _check_clusters(place: Place, clusters: list[str]) -> None:
     for cluster in clusters:
         if cluster != own and cluster not in catalog.clusters:
             raise Forbidden(f"Invalid cluster id: {cluster[:100]}")
-        if cluster not in catalog.tenants[place.tenant].allowed_clusters:
-            raise Forbidden(
-                f"Cluster [{cluster}] is not in the list of allowed clusters list for tenant [{place.tenant}]"
+        if cluster not in (place.overrides.allowed_clusters or clusters):  # of a namespace, as in Apache Pulsar
+            raise BadRequest(
+                f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{place.namespace}]"
             )
+        _check_cluster_of_tenant(place, cluster)
     if own not in clusters:
         raise NotAllowed(f"replication clusters {', '.join(clusters)} leave out {own}, the cluster of this broker")
+
+
+def _check_allowed_clusters(place: Place, clusters: list[str]) -> None:
+    own, catalog = place.broker.settings.clusterName, place.broker.catalog
+    for cluster in clusters:
+        _check_cluster_of_tenant(place, cluster)
+    used = place.overrides.replication_clusters or [own]
+    if clusters and not {*used} <= {*clusters}:
+        raise BadRequest(
+            f"Allowed clusters do not contain the replication cluster {used}. Please remove the replication cluster"
+            " if the cluster is not allowed for this namespace"
+        )
+    for cluster in clusters:
+        if cluster != own and cluster not in catalog.clusters:
+            raise Forbidden(f"Invalid cluster id: {cluster[:100]}")
+
+
+def _check_cluster_of_tenant(place: Place, cluster: str) -> None:
+    if cluster not in place.broker.catalog.tenants[place.tenant].allowed_clusters:
+        raise Forbidden(
+            f"Cluster [{cluster[:100]}] is not in the list of allowed clusters list for tenant [{place.tenant}]"
+        )
 
 
 def check_dead_letters(place: Place, dead_letters: pj.DeadLetters) -> None:
@@ -506,6 +529,17 @@ POLICIES: tuple[Policy, ...] = (
         in_object="is_allow_auto_update_schema",
         can_be_removed=False,
         unset=IN_FORCE,
+    ),
+    Policy(
+        title="clusters that its topics may be replicated to; any, if there are none",
+        field="allowed_clusters",
+        shape=list[str],
+        namespace="allowedClusters",
+        in_object="allowed_clusters",
+        can_be_removed=False,
+        check=_check_allowed_clusters,
+        kept=lambda clusters: list(dict.fromkeys(clusters)),
+        unset=[],
     ),
     Policy(
         title="clusters that topics are replicated to",

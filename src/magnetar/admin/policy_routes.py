@@ -35,6 +35,7 @@ def routes() -> Iterator[tuple[str, str, Handler, bool]]:
                 yield "DELETE", path, _remover(policy, level), True
         yield "POST", f"{level.path}/backlogQuota", _quota_setter(level), True
         yield "DELETE", f"{level.path}/backlogQuota", _quota_remover(level), True
+    yield "GET", f"{TOPIC.path}/policies", _all_of_topic, False
     yield "DELETE", f"{TOPIC.path}/policies", _remove_all, True
 
 
@@ -86,6 +87,13 @@ def _quota_remover(level: Level) -> Handler:
         level.save(call, msgspec.structs.replace(place.overrides, backlog_quotas=quotas or None))
 
     return _described(remove, f"Leaves to what is above the {level.name}: the backlog quota of one kind")
+
+
+def _all_of_topic(call: Call) -> dict[str, object]:
+    """Every policy that is set for a topic itself, by the last part of its path"""
+    overrides = topic_place(call).overrides
+    kept = ((policy, getattr(overrides, policy.field)) for policy in POLICIES if policy.topic)
+    return {policy.topic: policy.shown(value) for policy, value in kept if value is not None}
 
 
 def _remove_all(call: Call) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from magnetar.admin import policies, policy_routes
+from magnetar.admin import policies, policy_routes, replication_metrics
 from magnetar.admin.metrics import FAMILIES
 from magnetar.admin.namespaces import NOT_OBEYED
 from magnetar.admin.routes import ROUTES, Route
@@ -34,6 +34,10 @@ producers are shown as `exposeTopicLevelMetricsInPrometheus`, `exposeConsumerLev
 `exposeProducerLevelMetricsInPrometheus` say. Where topics are left out, some metrics stand for each namespace, as the
 sum. `magnetar_subscription_dead_lettered_total` has the label `reason` too, for those reasons that there were. A topic
 that nobody has used since the start is counted in `pulsar_topics_count`, and has no numbers of its own.
+
+Numbers of replication have the label `remote_cluster`, and `magnetar_replication_state`, which is 1, the label `state`:
+where topics are left out, it is how many are in that state. What other clusters send is in
+`pulsar_replication_rate_in`, and not in `pulsar_rate_in`.
 """
 
 _POLICIES = """
@@ -64,6 +68,7 @@ _HEADINGS = (
     ("/admin/v2/persistent", "Topics"),
     ("/admin/v2/non-persistent", "Topics"),
     ("/admin/v2/schemas", "Schemas"),
+    ("/admin/v2/replication", "Replication"),
     ("/lookup", "Lookup"),
     ("/metrics", "Metrics"),
 )
@@ -135,6 +140,8 @@ def _metrics() -> Iterator[str]:
         summed = "yes" if family.is_summed else ""
         total = f"`{family.broker_name}`" if family.broker_name else ""
         yield f"| `{family.name}` | {', '.join(family.levels)} | {summed} | {total} |"
+    for name in replication_metrics.NAMES:
+        yield f"| `{name}` | topic and remote cluster | yes | |"
 
 
 def _unsupported() -> Iterator[str]:

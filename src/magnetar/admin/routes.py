@@ -1,7 +1,7 @@
 """The route table: every path this broker serves over HTTP, and who answers it.
 
-They are Pulsar's own paths, and ours for dead letters. The first row that fits both the method and the path wins.
-{domain} is persistent or non-persistent.
+They are Pulsar's own paths, and ours for dead letters and replication. The first row that fits both the method and the
+path wins. {domain} is persistent or non-persistent.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from magnetar.admin import (
     backlog,
     brokers,
     clusters,
+    cursors,
     dead_letters,
     letters,
     lookup,
@@ -22,12 +23,16 @@ from magnetar.admin import (
     partitions,
     permissions,
     policy_routes,
+    replication,
     schemas,
     subscriptions,
     tenants,
     topics,
 )
 from magnetar.admin.call import Call
+
+BODY_SIZE_MAX = 1 << 20
+REPORTS_SIZE_MAX = 32 << 20  # of a pipelines process with a hundred thousand topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,7 @@ class Route:
     handler: Callable[[Call], object | Awaitable[object]]
     changes: bool = False
     summary: str = ""
+    body_size_max: int = BODY_SIZE_MAX
 
     @property
     def described(self) -> str:
@@ -53,6 +59,8 @@ _NAMESPACE = "/admin/v2/namespaces/{tenant}/{namespace}"
 _TOPICS = "/admin/v2/{domain}/{tenant}/{namespace}"
 _TOPIC = _TOPICS + "/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
+_REPLICATION = "/admin/v2/replication"
+_WAY = _REPLICATION + "/ways/{remote}/{tenant}/{namespace}"
 _SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
@@ -214,6 +222,18 @@ ROUTES: tuple[Route, ...] = (
         lookup.lookup,
         summary="The addresses of the broker that serves a topic: this one. Nothing is created by asking",
     ),
+    #
+    Route("GET", _REPLICATION + "/declaration", replication.declaration),
+    Route("PUT", _REPLICATION + "/reports", replication.report, body_size_max=REPORTS_SIZE_MAX),
+    Route("GET", _REPLICATION + "/status", replication.status),
+    Route("POST", _REPLICATION + "/cursors", cursors.of_topics),
+    Route("GET", _REPLICATION + "/ways", replication.list_ways),
+    Route("GET", _WAY, replication.get_way),
+    Route("PUT", _WAY, replication.set_way, changes=True),
+    Route("DELETE", _WAY, replication.remove_way, changes=True),
+    Route("GET", _WAY + "/{topic}", replication.get_way),
+    Route("PUT", _WAY + "/{topic}", replication.set_way, changes=True),
+    Route("DELETE", _WAY + "/{topic}", replication.remove_way, changes=True),
     #
     *(Route(*row) for row in policy_routes.routes()),
     #

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from magnetar.admin.moment import shown_time
+from magnetar.admin.replication_stats import ReplicatorStats, is_replication, replication_of, together
 from magnetar.broker.consumer import Consumer
 from magnetar.broker.dispatch import SingleActive
 from magnetar.broker.persistent import PersistentTopic
@@ -151,7 +152,7 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
     deduplication_status: str | UnsetType = UNSET
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
-    replication: dict[str, object] = {}
+    replication: dict[str, ReplicatorStats] = {}
 
 
 class PartitionedMetadataStats(msgspec.Struct):
@@ -170,7 +171,13 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
 def topic_stats(topic: Topic, options: Options | None = None, *, owner: str = "") -> TopicStats:
     """`owner` is the broker that has the topic, as a client reaches it."""
     options = options or Options()
-    subscriptions = {name: _subscription_stats(topic, one, options) for name, one in topic.subscriptions.items()}
+    subscriptions = {
+        name: _subscription_stats(topic, one, options)
+        for name, one in topic.subscriptions.items()
+        if not is_replication(name)
+    }
+    replication = replication_of(topic)
+    outgoing: list[SubscriptionStats | ReplicatorStats] = [*subscriptions.values(), *replication.values()]
     stats = TopicStats(
         msg_in_counter=topic.messages_in,
         bytes_in_counter=topic.bytes_in,
@@ -178,15 +185,18 @@ def topic_stats(topic: Topic, options: Options | None = None, *, owner: str = ""
         bytes_out_counter=sum(one.bytes_out_counter for one in subscriptions.values()),
         msg_rate_in=topic.rates_in[0],
         msg_throughput_in=topic.rates_in[1],
-        msg_rate_out=sum((one.msg_rate_out for one in subscriptions.values()), 0.0),
-        msg_throughput_out=sum((one.msg_throughput_out for one in subscriptions.values()), 0.0),
+        msg_rate_out=sum((one.msg_rate_out for one in outgoing), 0.0),
+        msg_throughput_out=sum((one.msg_throughput_out for one in outgoing), 0.0),
         average_msg_size=_average(topic.bytes_in, topic.messages_in),
         waiting_publishers=len(topic.producers.waiting),
         topic_epoch=topic.epoch if topic.epoch >= 0 else UNSET,
-        publishers=[_publisher_stats(producer) for producer in topic.producers.by_name.values()]
+        publishers=[
+            _publisher_stats(producer) for producer in topic.producers.by_name.values() if not producer.is_replicator
+        ]
         if options.publishers
         else [],
         subscriptions=subscriptions,
+        replication=replication,
         owner_broker=owner,
     )
     if isinstance(topic, PersistentTopic):
@@ -342,10 +352,6 @@ def _average(size: int, count: int) -> float:
     return size / count if count else 0.0
 
 
-def shown_time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 # -- partitioned
 
 
@@ -361,6 +367,7 @@ def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_p
         if per_partition:
             total.partitions[full] = stats
     total.average_msg_size = _average(total.bytes_in_counter, total.msg_in_counter)
+    total.replication = together(stats.replication for stats in partitions.values())
     return total
 
 

@@ -16,6 +16,7 @@ from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import SubscribeRequest, Topic, TopicSubscription
 from magnetar.errors import NotAllowed, SubscriptionNotFound
+from magnetar.replication import SUBSCRIPTION_PREFIX
 
 LONG_MAX = (1 << 63) - 1
 
@@ -82,8 +83,9 @@ def _not_found(topic: str, name: str) -> SubscriptionNotFound:
 
 
 def list_subscriptions(call: Call) -> list[str]:
-    """All subscriptions of a topic, or of all its partitions."""
-    return sorted({name for topic in opened_partitions(call) for name in topic.subscriptions})
+    """All subscriptions of a topic, or of all its partitions, without those that replicate."""
+    found = {name for topic in opened_partitions(call) for name in topic.subscriptions}
+    return sorted(name for name in found if not name.startswith(SUBSCRIPTION_PREFIX))
 
 
 def create(call: Call) -> None:
@@ -91,6 +93,8 @@ def create(call: Call) -> None:
     name, broker = call.topic, call.broker
     if not name.is_persistent:
         raise BadRequest("Create subscription on non-persistent topic can only be done through client")
+    if call.subscription.startswith(SUBSCRIPTION_PREFIX):
+        raise NotAllowed(f"subscription name {call.subscription!r} is reserved for replication")
     position = _position_of(call)
     request = SubscribeRequest(
         call.subscription,
@@ -142,6 +146,7 @@ def delete(call: Call) -> None:
     topics = [topic for topic in opened_partitions(call) if name in topic.subscriptions]
     if not topics:
         raise _not_found(call.topic.full, name)
+    topics[0].check_not_replication(name)
     # All or none: a partition with consumers must not be found after others are gone.
     if not force and any(topic.subscriptions[name].consumers for topic in topics):
         raise NotAllowed("Subscription has active connected consumers")

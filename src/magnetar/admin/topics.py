@@ -16,17 +16,8 @@ from magnetar.admin.refusal import BadRequest, Conflict, DomainNotAcceptable, Op
 from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.topic import Topic
 from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
-from magnetar.names import TopicName
+from magnetar.names import TopicName, is_system_topic
 from magnetar.wire.metadata import MetadataError, metadata_of
-
-_SYSTEM_TOPICS = frozenset(
-    {
-        "__change_events",
-        "__transaction_buffer_snapshot",
-        "__transaction_buffer_snapshot_indexes",
-        "__transaction_buffer_snapshot_segments",
-    }
-)
 
 
 class MessageId(msgspec.Struct, rename="camel"):
@@ -102,15 +93,10 @@ def list_topics(call: Call) -> list[str]:
     wanted, catalog = _wanted_properties(call).items(), call.broker.catalog
     topics = topics_of(call, (call.path["domain"],)) if bundle in ("", BUNDLE) else []
     if not with_system_topics:
-        topics = [full for full in topics if not _is_system_topic(full)]
+        topics = [full for full in topics if "/__" not in full or not is_system_topic(TopicName.parse(full))]
     if wanted:
         topics = [full for full in topics if wanted <= catalog.properties_of(TopicName.parse(full)).items()]
     return topics
-
-
-def _is_system_topic(full: str) -> bool:
-    """Those in which Apache Pulsar keeps its own books; a client may have made one of the name."""
-    return "/__" in full and TopicName.parse(full).base.local in _SYSTEM_TOPICS
 
 
 def _wanted_properties(call: Call) -> dict[str, str]:

@@ -21,6 +21,7 @@ from magnetar.broker.persistent import PersistentTopic
 from magnetar.broker.policies import Policies
 from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.record import TopicRecord
+from magnetar.broker.replication import Replication
 from magnetar.broker.schemas import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic import Topic
@@ -51,6 +52,7 @@ class Broker:
         self.timers = Timers()
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
         self.catalog = Catalog(self)
+        self.replication = Replication(self)
         self.topics: dict[str, Topic] = {}
         self.on_pump: Callable[[], None] = lambda: None
         self.on_fault: Callable[[Exception], None] = raise_it
@@ -63,7 +65,8 @@ class Broker:
         self._last_id = keys.ID.unpack(last)[0] if last else 0
         self.catalog.load()
         # One id per life of the broker makes generated producer names unique for ever, which deduplication needs.
-        self._life = self.next_id(self.commits.batch())
+        self.life = self.next_id(self.commits.batch())
+        self.replication.load()
         self._schedule_maintenance()
 
     def now_ms(self) -> int:
@@ -76,7 +79,7 @@ class Broker:
         return self._last_id
 
     def new_name(self) -> str:
-        return f"{self.settings.clusterName}-{self._life}-{next(self._names)}"
+        return f"{self.settings.clusterName}-{self.life}-{next(self._names)}"
 
     # -- topics
 
@@ -90,6 +93,8 @@ class Broker:
         topic = self.topics.get(name.full)
         if topic is None:
             topic = self.topics[name.full] = self._load(name)
+            if isinstance(topic, PersistentTopic):
+                self.replication.opened(topic)
         return topic
 
     def _load(self, name: TopicName) -> Topic:
@@ -99,7 +104,8 @@ class Broker:
 
     def created(self, name: TopicName, topic_record: TopicRecord) -> None:
         """The catalog has a new persistent topic: nothing of it is on disk yet, so there is nothing to load."""
-        self.topics[name.full] = PersistentTopic(self, name, topic_record, is_new=True)
+        topic = self.topics[name.full] = PersistentTopic(self, name, topic_record, is_new=True)
+        self.replication.opened(topic)
 
     def recorded(self, name: TopicName, topic_record: TopicRecord) -> None:
         """The catalog keeps something else about a topic than before."""
@@ -144,6 +150,7 @@ class Broker:
         topic = self.topic(name)
         if not force:
             topic.check_unused()
+            topic.check_copied()
         batch = self.commits.batch()
         if isinstance(topic, PersistentTopic):
             topic.delete(batch)
@@ -169,6 +176,7 @@ class Broker:
                 topic = self.topic(partition)
                 if len(topic.producers) or topic.consumer_count:
                     raise TopicBusy("Topic has active producers/subscriptions")
+                topic.check_copied()
         for partition in partitions:
             self.delete_topic(partition, force=True)
         self.catalog.forget_partitioned(name)
@@ -251,6 +259,7 @@ class Broker:
         self.wake_at(self.now_ms() + RATES_EVERY_MS, self._update_rates)
         for topic in self.topics.values():
             topic.update_rates(RATES_EVERY_MS / 1000)
+        self.replication.update_rates(RATES_EVERY_MS / 1000)
 
     def _trim(self, topic: PersistentTopic) -> None:
         if topic.trim(self.now_ms()):

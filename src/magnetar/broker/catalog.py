@@ -65,10 +65,13 @@ class Catalog:
     def save_cluster(self, cluster: str, cluster_record: ClusterRecord) -> None:
         self.clusters[cluster] = cluster_record
         self._save(keys.CLUSTER, cluster, cluster_record)
+        self._broker.replication.clusters_changed()
 
     def delete_cluster(self, cluster: str) -> None:
         del self.clusters[cluster]
         self._broker.commits.batch().delete(keys.named(keys.CLUSTER, cluster))
+        self._broker.replication.forget_ways(remote=cluster)
+        self._broker.replication.clusters_changed()
 
     def create_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
         parse_namespace(f"{tenant}/default")
@@ -116,6 +119,7 @@ class Catalog:
         batch = self._broker.commits.batch()
         batch.delete(keys.named(keys.NAMESPACE, namespace))
         self._broker.schemas.forget_namespace(namespace, batch)
+        self._broker.replication.forget_ways(place=namespace)
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
         """A new namespace, or one that changed: its open topics obey at once."""
@@ -125,6 +129,8 @@ class Catalog:
         if before is None or before.overrides != namespace_record.overrides:
             self._policies.pop(namespace, None)
             self._broker.apply_policies(self.topics_of[namespace])
+            if before is not None and _is_retargeted(before.overrides, namespace_record.overrides):
+                self._broker.replication.retargeted(self.topics_of[namespace])
 
     # -- policies
 
@@ -146,13 +152,16 @@ class Catalog:
 
     def set_overrides(self, name: TopicName, overrides: Overrides) -> None:
         """Of a persistent topic that exists, or of all partitions of one."""
-        partitioned = self.partitioned.get(name.base.full)
+        partitioned, before = self.partitioned.get(name.base.full), self.overrides_of(name)
         if partitioned is None:
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], overrides=overrides))
-            self._broker.apply_policies([name.full])
-            return
-        self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
-        self._broker.apply_policies(name.with_partition(index).full for index in range(partitioned.partitions))
+            topics = [name.full]
+        else:
+            self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
+            topics = [name.base.with_partition(index).full for index in range(partitioned.partitions)]
+        self._broker.apply_policies(topics)
+        if _is_retargeted(before, overrides):
+            self._broker.replication.retargeted(topics)
 
     def settings_changed(self) -> None:
         self._policies.clear()
@@ -222,6 +231,7 @@ class Catalog:
         for index in range(partitions):
             if not self.exists(name.with_partition(index)):
                 self._add(name.with_partition(index), dict(properties))
+        self._broker.replication.topic_changed(name)
 
     def grow_partitioned(self, name: TopicName, partitions: int) -> None:
         partitioned = self.partitioned.get(name.full)
@@ -233,20 +243,25 @@ class Catalog:
                 f"Desired partitions {partitions} can't be less than the current partitions {partitioned.partitions}."
             )
         self._check_limit(name, partitions - partitioned.partitions)
-        self._save_partitioned(name, msgspec.structs.replace(partitioned, partitions=partitions))
+        grown_from = partitioned.grown_from or (partitioned.partitions if partitions > partitioned.partitions else 0)
+        grown = msgspec.structs.replace(partitioned, partitions=partitions, grown_from=grown_from)
+        self._save_partitioned(name, grown)
         for index in range(partitions):
             if not self.exists(name.with_partition(index)):
                 self._add(name.with_partition(index), dict(partitioned.properties))
+        self._broker.replication.topic_changed(name)
 
     def forget_partitioned(self, name: TopicName) -> None:
         del self.partitioned[name.full]
         self._broker.commits.batch().delete(keys.named(keys.PARTITIONED, name.full))
+        self._broker.replication.topic_gone(name)
 
     def forget(self, name: TopicName) -> None:
         """The topic itself has been deleted."""
         self.topics.pop(name.full, None)
         self.volatile.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
+        self._broker.replication.topic_gone(name)
 
     def _add(self, name: TopicName, properties: dict[str, str]) -> None:
         self._list(name.full)
@@ -260,6 +275,7 @@ class Catalog:
         self.topics[name.full] = topic_record
         batch.put(keys.named(keys.TOPIC, name.full), record.encode(topic_record))
         self._broker.created(name, topic_record)
+        self._broker.replication.topic_changed(name)
 
     def _save_partitioned(self, name: TopicName, partitioned: PartitionedRecord) -> None:
         self.partitioned[name.full] = partitioned
@@ -285,3 +301,7 @@ class Catalog:
         limit = self._broker.settings.maxNumPartitionsPerPartitionedTopic
         if 0 < limit < partitions:
             raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
+
+
+def _is_retargeted(before: Overrides, after: Overrides) -> bool:
+    return before.replication_clusters != after.replication_clusters

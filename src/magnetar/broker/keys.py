@@ -7,10 +7,13 @@ state     'A' tenant                               -> TenantRecord
           'N' tenant/namespace                     -> NamespaceRecord
           'P' base topic name                      -> PartitionedRecord
           'T' topic name                           -> TopicRecord
+          'W' cluster \\0 tenant/namespace[/topic] -> Way, of what is replicated there
           'V' tenant/namespace/topic \\0 version u64 -> VersionRecord, of a schema
           'S' topic u64 | subscription name        -> SubscriptionRecord
           'c' subscription u64                     -> mark-delete entry i64
           'd' topic u64 | producer name            -> sequence i64 | last use ms u64
+          'r' topic u64 | producer name            -> the same, of producers that write copies
+          'R' topic u64 | producer name            -> source ledger u64 | entry u64 | last use ms u64
           'f' topic u64                            -> first entry u64 | bytes before it u64
           'l' topic u64 | deliver at ms u64 | entry u64 -> nothing (the index of delayed messages)
           'p' subscription u64 | entry u64         -> what is known of one unacknowledged or out-of-order position
@@ -25,9 +28,11 @@ ID = struct.Struct(">Q")
 PAIR = struct.Struct(">QQ")
 SIGNED = struct.Struct(">q")
 SEQUENCE = struct.Struct(">qQ")
+COPIED = struct.Struct(">QQQ")
 
-CLUSTER, DYNAMIC_SETTING, SCHEMA = b"K", b"B", b"V"
+CLUSTER, DYNAMIC_SETTING, SCHEMA, WAY = b"K", b"B", b"V", b"W"
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
+COPIES, FOREIGN_COPIES = b"r", b"R"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
 
 

@@ -7,24 +7,26 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker import keys, record
+from magnetar.broker.admission import admit
 from magnetar.broker.commit import Group
+from magnetar.broker.copies import Copies, ForeignCopies
 from magnetar.broker.cursor import Cursor
-from magnetar.broker.deduplication import Deduplication
+from magnetar.broker.deduplication import Deduplication, delete_all
 from magnetar.broker.delayed import DelayedIndex
+from magnetar.broker.inbound import source_of
 from magnetar.broker.letter import Reason
 from magnetar.broker.log import Log
 from magnetar.broker.peer import Receipt
 from magnetar.broker.policies import Policies, QuotaPolicy
 from magnetar.broker.producer import Producer
 from magnetar.broker.record import SubscriptionRecord, TopicRecord
-from magnetar.broker.run import NewEntry
 from magnetar.broker.subscription import Subscription
 from magnetar.broker.topic import Publish, SubscribeRequest, Topic, TopicSubscription
-from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicTerminated
+from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.letters import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
+from magnetar.replication import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX, SUBSCRIPTION_PREFIX, subscription_of
 from magnetar.storage.api import Batch, Space
-from magnetar.wire.metadata import MetadataError, metadata_of
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -44,6 +46,8 @@ class PersistentTopic(Topic):
         self.is_ended = topic_record.terminated  # and durably so: consumers may be told
         self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
         self.deduplication: Deduplication | None = None
+        self._copies: Copies | None = None
+        self._foreign_copies: ForeignCopies | None = None
         self._subscriptions: dict[str, Subscription] = {}
         if not is_new:
             self.log.load()
@@ -59,6 +63,10 @@ class PersistentTopic(Topic):
     @property
     def cursors(self) -> list[Subscription]:
         return list(self._subscriptions.values())
+
+    def replicator(self, remote: str) -> Subscription | None:
+        """The subscription that says how far a remote cluster has this topic."""
+        return self._subscriptions.get(subscription_of(remote))
 
     @property
     def holds_letters(self) -> bool:
@@ -83,11 +91,12 @@ class PersistentTopic(Topic):
         group.durable = True
         first, size_before = log.last + 1, log.size
         delayed: list[tuple[int, int]] = []
-        if self.deduplication is None and True not in [publish[4] for publish in publishes]:
+        is_plain = self.deduplication is None and producer.copies is None
+        if is_plain and True not in [publish[4] for publish in publishes]:
             new = [(publish[2], 0, publish[3]) for publish in publishes]
             receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
         else:
-            new, receipts = self._admit(group.batch, producer, publishes, now_ms)
+            new, receipts = admit(self, group.batch, producer, publishes, now_ms)
             delayed = [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
         log.append(group.batch, now_ms, new, keep=self._is_read())
         for deliver_at_ms, entry_id in delayed:
@@ -95,27 +104,6 @@ class PersistentTopic(Topic):
         group.grow(log.size - size_before)
         self._count_in(producer, sum([entry[0] for entry in new]), log.size - size_before)
         group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
-
-    def _admit(
-        self, batch: Batch, producer: Producer, publishes: Sequence[Publish], now_ms: int
-    ) -> tuple[list[NewEntry], list[Receipt]]:
-        """What is neither a duplicate nor delayed for too long, with the receipts of all that is answered."""
-        deduplication, delay_max_ms = self.deduplication, self.policies.delayed_delivery.max_ms
-        new: list[NewEntry] = []
-        receipts: list[Receipt] = []
-        for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
-            if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id):
-                receipts.append((sequence_id, highest_id, -1))
-                continue
-            deliver_at_ms = self._deliver_at_ms(blob, now_ms) if may_be_delayed else 0
-            if deliver_at_ms and 0 < delay_max_ms < deliver_at_ms - now_ms:
-                producer.peer.send_error(producer, sequence_id, _delayed_too_long(deliver_at_ms - now_ms, delay_max_ms))
-                continue
-            if deduplication is not None and deduplication.is_whole(blob, is_chunk):
-                deduplication.record(batch, producer.name, max(sequence_id, highest_id), now_ms)
-            receipts.append((sequence_id, highest_id, self.log.last + 1 + len(new)))
-            new.append((messages, deliver_at_ms, blob))
-        return new, receipts
 
     def _is_read(self) -> bool:
         return any(subscription.consumers for subscription in self._subscriptions.values())
@@ -125,6 +113,8 @@ class PersistentTopic(Topic):
         self.bytes_in += size
         producer.messages_in += messages
         producer.bytes_in += size
+        if producer.is_replicator and (cluster := source_of(producer)):
+            self.inbound[cluster].count(messages, size)
 
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
@@ -152,17 +142,24 @@ class PersistentTopic(Topic):
             if subscription.dispatcher is not None:
                 subscription.again()
 
-    def _deliver_at_ms(self, blob: bytes, now_ms: int) -> int:
-        if not self.policies.delayed_delivery.active:
-            return 0
-        try:
-            stamped_ms = metadata_of(blob).deliver_at_time
-        except MetadataError:
-            return 0
-        deliver_at_ms = self.broker.clock.from_client_ms(stamped_ms) if stamped_ms > 0 else 0
-        return deliver_at_ms if deliver_at_ms > now_ms else 0
+    def add_producer(self, producer: Producer) -> bool:
+        if producer.name.startswith(PRODUCER_PREFIX):
+            producer.copies = self._known_copies()
+        elif producer.name.startswith(FOREIGN_PRODUCER_PREFIX):
+            if self._foreign_copies is None:
+                self._foreign_copies = ForeignCopies(self.broker.storage, self.ledger_id)
+            producer.copies = self._foreign_copies
+        return super().add_producer(producer)
+
+    def _known_copies(self) -> Copies:
+        # Read when it is first needed: most topics get no copies. Until then nothing of it can change.
+        if self._copies is None:
+            self._copies = Copies(self.broker.storage, self.ledger_id)
+        return self._copies
 
     def last_sequence_id(self, producer_name: str) -> int:
+        if producer_name.startswith(PRODUCER_PREFIX):
+            return self._known_copies().last_sequence(producer_name)
         return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
 
     def apply_policies(self, policies: Policies) -> None:
@@ -172,7 +169,7 @@ class PersistentTopic(Topic):
         if policies.deduplication == (self.deduplication is not None):
             return
         # What was remembered when it was last on is wrong by the time it is on again.
-        Deduplication(None, self.ledger_id).delete(self.broker.commits.batch())
+        delete_all(self.broker.commits.batch(), keys.DEDUPLICATION, self.ledger_id)
         self.deduplication = Deduplication(None, self.ledger_id) if policies.deduplication else None
 
     # -- delayed messages
@@ -222,7 +219,14 @@ class PersistentTopic(Topic):
         return self.create_subscription(request)
 
     def create_subscription(self, request: SubscribeRequest) -> Subscription:
+        if request.name.startswith(SUBSCRIPTION_PREFIX):
+            raise NotAllowed(
+                f"subscription name {request.name!r} is reserved: the broker itself makes those of replication"
+            )
         self.check_subscription_limit()
+        return self._create(request)
+
+    def _create(self, request: SubscribeRequest) -> Subscription:
         mark_delete = self._start_of(request) - 1
         if not request.durable:
             cursor = Cursor(None, 0, mark_delete)
@@ -237,7 +241,19 @@ class PersistentTopic(Topic):
             batch.put(self._subscription_key(request.name), record.encode(subscription_record))
             subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
         self._subscriptions[request.name] = subscription
+        if subscription.record.replicated:
+            self.broker.replication.topic_changed(self.name)
         return subscription
+
+    def begin_replication(self, name: str, *, from_earliest: bool) -> None:
+        """The topic is replicated from now on, and this subscription says how far."""
+        self._create(SubscribeRequest(name, from_earliest=from_earliest))
+
+    def end_replication(self, name: str) -> None:
+        """The topic is no longer replicated by this subscription."""
+        subscription = self._subscriptions[name]
+        subscription.disconnect_consumers()
+        self._drop(subscription)
 
     def _start_of(self, request: SubscribeRequest) -> int:
         """The first entry a new subscription gets."""
@@ -261,6 +277,8 @@ class PersistentTopic(Topic):
         del self._subscriptions[subscription.name]
         if subscription.durable:
             self._erase(subscription, self.broker.commits.batch())
+        if subscription.record.replicated:
+            self.broker.replication.topic_changed(self.name)
 
     def drop_if_deserted(self, subscription: Subscription) -> None:
         """A non-durable subscription whose consumer did not come back has no use."""
@@ -272,7 +290,10 @@ class PersistentTopic(Topic):
         subscription.cursor.delete(batch)
 
     def save_subscription(self, subscription: Subscription, subscription_record: SubscriptionRecord) -> None:
+        is_retold = subscription.record.replicated != subscription_record.replicated
         subscription.record = subscription_record
+        if is_retold:
+            self.broker.replication.topic_changed(self.name)
         if subscription.durable:
             batch = self.broker.commits.batch()
             batch.put(self._subscription_key(subscription.name), record.encode(subscription_record))
@@ -298,6 +319,15 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             subscription.again()
 
+    def check_copied(self) -> None:
+        for subscription in self._subscriptions.values():
+            if subscription.is_replicator and subscription.backlog:
+                raise TopicBusy(
+                    f"Topic {self.name.full} has {subscription.backlog} messages that cluster"
+                    f" {subscription.name.removeprefix(SUBSCRIPTION_PREFIX)} has not got yet:"
+                    " with force they are lost to it"
+                )
+
     def delete(self, batch: Batch) -> None:
         """Removes everything of this topic from disk, in the transaction of `batch`."""
         self.disconnect_all()
@@ -307,7 +337,8 @@ class PersistentTopic(Topic):
         batch.delete(keys.named(keys.TOPIC, self.name.full))
         self.log.delete(batch)
         self.delayed.delete(batch)
-        Deduplication(None, self.ledger_id).delete(batch)
+        for kind in (keys.DEDUPLICATION, keys.COPIES, keys.FOREIGN_COPIES):
+            delete_all(batch, kind, self.ledger_id)
 
     def _save_epoch(self) -> None:
         self.record.epoch = self.epoch
@@ -327,7 +358,7 @@ class PersistentTopic(Topic):
         if behind:
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
-                if self.policies.letters_for_expired:
+                if self.policies.letters_for_expired and not subscription.is_replicator:
                     subscription.failed.bury_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
                 else:
                     subscription.expire(first_alive - 1)
@@ -337,7 +368,7 @@ class PersistentTopic(Topic):
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
-        if self.holds_letters and not any(s.durable for s in self._subscriptions.values()):
+        if self.holds_letters and not any(s.durable and not s.is_replicator for s in self._subscriptions.values()):
             return False  # nobody has seen them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
@@ -374,14 +405,12 @@ class PersistentTopic(Topic):
         return max(by_time, by_size)
 
     def forget_idle_producers(self, now_ms: int) -> None:
-        if self.deduplication is not None:
-            settings = self.broker.settings
-            self.deduplication.forget_idle(
-                self.broker.commits.open().batch,
-                now_ms - settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000,
-                set(self.producers.by_name),
-                settings.brokerDeduplicationMaxNumberOfProducers,
-            )
+        settings, connected = self.broker.settings, set(self.producers.by_name)
+        patience_ms = settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000
+        producers_max = settings.brokerDeduplicationMaxNumberOfProducers
+        for known in (self.deduplication, self._copies, self._foreign_copies):
+            if known is not None:
+                known.forget_idle(self.broker.commits.open().batch, now_ms, patience_ms, connected, producers_max)
 
     # -- backlog quota
 
@@ -405,7 +434,7 @@ class PersistentTopic(Topic):
                 self.producers.close_all()  # they come back, and are refused or held until there is room
                 continue
             for subscription in self._subscriptions.values():
-                if subscription.durable and self.policies.letters_for_evicted:
+                if subscription.durable and self.policies.letters_for_evicted and not subscription.is_replicator:
                     text = f"The backlog was over its quota of {limit}."
                     subscription.failed.bury_up_to(first_within - 1, Reason.BacklogEvicted, text)
                 elif subscription.durable:
@@ -430,7 +459,3 @@ class PersistentTopic(Topic):
         assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1
         for subscription in self._subscriptions.values():
             subscription.invariants()
-
-
-def _delayed_too_long(delay_ms: int, delay_max_ms: int) -> NotAllowed:
-    return NotAllowed(f"delay of {delay_ms} ms exceeds delayedDeliveryMaxDelayInMillis {delay_max_ms}")

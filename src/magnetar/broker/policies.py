@@ -84,6 +84,7 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     auto_topic_creation: AutoTopicCreation | None = None
     max_topics: int | None = None
     allow_auto_update_schema: bool | None = None
+    allowed_clusters: list[str] | None = None  # those that it may be replicated to; any, if empty
     schema_auto_update: str | None = None  # the older schema_compatibility: it counts where that is not set
     # of a topic only
     max_message_size: int | None = None

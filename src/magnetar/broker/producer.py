@@ -6,9 +6,11 @@ import enum
 from collections import deque
 from collections.abc import Callable
 
+from magnetar.broker.copies import Copies, ForeignCopies
 from magnetar.broker.peer import Peer
 from magnetar.broker.rates import Rates
 from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced
+from magnetar.replication import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX
 
 
 class AccessMode(enum.IntEnum):
@@ -21,13 +23,20 @@ class AccessMode(enum.IntEnum):
 
 
 class Producer:
-    """`topic_epoch` is the epoch a returning producer claims; `on_ready` runs when a waiting one gets its turn."""
+    """`topic_epoch` is the epoch a returning producer claims; `on_ready` runs when a waiting one gets its turn.
+
+    One that `knows_positions` is told the position in the source of each copy that is stored, as a replicator of Apache
+    Pulsar may ask for. `is_replicator` is every one that writes copies.
+    """
 
     __slots__ = (
         "access_mode",
         "bytes_in",
         "connected_at_ms",
+        "copies",
         "epoch",
+        "is_replicator",
+        "knows_positions",
         "messages_in",
         "metadata",
         "name",
@@ -37,6 +46,7 @@ class Producer:
         "peer",
         "producer_id",
         "rates",
+        "refused",
         "topic_epoch",
     )
 
@@ -51,6 +61,7 @@ class Producer:
         epoch: int = 0,
         topic_epoch: int | None = None,
         metadata: dict[str, str] | None = None,
+        knows_positions: bool = False,
         connected_at_ms: int = 0,
         on_ready: Callable[[], None] = lambda: None,
         on_failed: Callable[[MagnetarError], None] = lambda error: None,
@@ -63,6 +74,10 @@ class Producer:
         self.epoch = epoch
         self.topic_epoch = topic_epoch
         self.metadata = metadata or {}
+        self.is_replicator = name.startswith((PRODUCER_PREFIX, FOREIGN_PRODUCER_PREFIX))
+        self.knows_positions = knows_positions
+        self.copies: Copies | ForeignCopies | None = None  # what its topic has of it, if it is a replicator
+        self.refused: MagnetarError | None = None  # why the first message that was not taken was not
         self.connected_at_ms = connected_at_ms
         self.on_ready = on_ready
         self.on_failed = on_failed
@@ -85,6 +100,11 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self.by_name)
+
+    @property
+    def replicators(self) -> int:
+        """How many of them write copies."""
+        return sum([producer.is_replicator for producer in self.by_name.values()])
 
     def add(self, producer: Producer) -> bool:
         """Lets the producer in; false when it has to wait for its turn."""

@@ -14,12 +14,19 @@ class TenantRecord(msgspec.Struct, omit_defaults=True):
 
 
 class ClusterRecord(msgspec.Struct, omit_defaults=True):
-    """Where another cluster is reached."""
+    """Where another cluster is reached, and who we are there; what is empty is as the settings say."""
 
     service_url: str = ""
     service_url_tls: str = ""
     broker_service_url: str = ""
     broker_service_url_tls: str = ""
+    authentication_plugin: str = ""
+    authentication_parameters: str = ""
+    broker_client_tls_enabled: bool = False
+    tls_allow_insecure_connection: bool = False
+    broker_client_trust_certs_file_path: str = ""
+    broker_client_certificate_file_path: str = ""
+    broker_client_key_file_path: str = ""
 
 
 class NamespaceRecord(msgspec.Struct, omit_defaults=True):
@@ -35,11 +42,12 @@ class NamespaceRecord(msgspec.Struct, omit_defaults=True):
 
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):
-    """Its overrides hold for every partition."""
+    """Its overrides hold for every partition. `grown_from` is what it had before it first was given more, or 0."""
 
     partitions: int
     properties: dict[str, str] = {}
     overrides: Overrides = msgspec.field(default_factory=Overrides)
+    grown_from: int = 0
 
 
 class TopicRecord(msgspec.Struct, omit_defaults=True):

@@ -32,6 +32,7 @@ from magnetar.broker.rates import Rates
 from magnetar.broker.record import SubscriptionRecord
 from magnetar.broker.run import Entry
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
+from magnetar.replication import SUBSCRIPTION_PREFIX
 
 if TYPE_CHECKING:
     from magnetar.broker.persistent import PersistentTopic
@@ -43,7 +44,11 @@ _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
 
 
 class Subscription:
-    """`durable` subscriptions outlive their consumers and the process; the others end with their last consumer."""
+    """`durable` subscriptions outlive their consumers and the process; the others end with their last consumer.
+
+    `is_replicator`: it is the position up to which another cluster has the topic. Nothing of it ever becomes a dead
+    letter, however often it is given back.
+    """
 
     __slots__ = (
         "_average_messages",
@@ -64,6 +69,7 @@ class Subscription:
         "failed",
         "in_flight",
         "is_blocked",
+        "is_replicator",
         "name",
         "pending",
         "rates",
@@ -81,6 +87,7 @@ class Subscription:
         self.record = record
         self.cursor = cursor
         self.durable = durable
+        self.is_replicator = durable and name.startswith(SUBSCRIPTION_PREFIX)
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None
@@ -100,7 +107,7 @@ class Subscription:
         self.redelivered_messages = 0
         self.acked_messages = 0
         self.expired_messages = 0
-        self.rates = Rates(2)  # messages and bytes out
+        self.rates = Rates(3)  # messages and bytes out, messages expired
 
     # -- consumers
 
@@ -307,6 +314,8 @@ class Subscription:
 
     def set_dead_letters(self, policy: DeadLetterPolicy | None, source: str) -> None:
         """The last one set wins, whoever set it."""
+        if self.is_replicator and policy is not None:
+            raise NotAllowed(f"subscription {self.name!r} has no dead letters: it is the position of a replication")
         if (policy, source) != (self.record.dead_letters, self.record.dead_letters_from):
             changed = msgspec.structs.replace(self.record, dead_letters=policy, dead_letters_from=source)
             self._topic.save_subscription(self, changed)
@@ -661,7 +670,7 @@ class Subscription:
 
     def update_rates(self, seconds: float) -> None:
         self.failed.roll_window()
-        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes)
+        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes, self.expired_messages)
         for consumer in self.consumers:
             consumer.update_rates(seconds)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.consumer import Consumer, SubscriptionType
+from magnetar.broker.inbound import Inbound
 from magnetar.broker.policies import Policies
 from magnetar.broker.producer import Producer, Producers
 from magnetar.broker.rates import Rates
@@ -22,6 +24,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.names import TopicName
+from magnetar.replication import SUBSCRIPTION_PREFIX
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -96,6 +99,7 @@ class Topic(ABC):
         self.messages_in = 0
         self.bytes_in = 0
         self.rates_in = Rates(2)  # messages and bytes
+        self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # of that, what other clusters sent
 
     # -- to be said by each kind
 
@@ -131,12 +135,12 @@ class Topic(ABC):
             raise TopicTerminated(f"topic {self.name.full} was terminated")
         self.check_quota()
         limit = self.policies.max_producers
-        if 0 < limit <= len(self.producers):
-            raise ProducerBusy(
-                f"topic {self.name.full} has {len(self.producers)} producers, maxProducersPerTopic is {limit}"
-            )
+        if 0 < limit <= len(self.producers) and not producer.is_replicator:
+            producers = len(self.producers) - self.producers.replicators
+            if limit <= producers:
+                raise ProducerBusy(f"topic {self.name.full} has {producers} producers, maxProducersPerTopic is {limit}")
         limit = settings.maxSameAddressProducersPerTopic
-        if limit > 0:
+        if limit > 0 and not producer.is_replicator:
             host = _host(producer.peer.address)
             same = sum(_host(other.peer.address) == host for other in self.producers.by_name.values())
             if same >= limit:
@@ -158,7 +162,7 @@ class Topic(ABC):
     # -- consumers
 
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
-        self._check_consumer_limits(consumer)
+        self._check_consumer_limits(consumer, request.name)
         created = request.name not in self.subscriptions
         subscription = self._find_or_create(request)
         try:
@@ -183,6 +187,7 @@ class Topic(ABC):
         subscription = consumer.subscription
         if subscription is None or subscription.consumers != [consumer]:
             raise MetadataInvalid("a subscription can be deleted only by its one connected consumer")
+        self.check_not_replication(subscription.name)
         subscription.remove_consumer(consumer)
         self._drop(subscription)
 
@@ -190,17 +195,32 @@ class Topic(ABC):
         subscription = self.subscriptions.get(name)
         if subscription is None:
             raise SubscriptionNotFound(f"subscription {name!r} not found on topic {self.name.full}")
+        self.check_not_replication(name)
         if subscription.consumers and not force:
             raise NotAllowed(f"subscription {name!r} has {len(subscription.consumers)} connected consumers")
         subscription.disconnect_consumers()
         self._drop(subscription)
 
+    def check_not_replication(self, name: str) -> None:
+        """Raises for a subscription that is the broker's own: it goes when its topic is no longer replicated."""
+        if name.startswith(SUBSCRIPTION_PREFIX) and self.name.is_persistent:
+            raise NotAllowed(
+                f"subscription {name!r} of topic {self.name.full} keeps the position of its replication:"
+                " take the cluster out of the replication clusters instead"
+            )
+
     @property
     def consumer_count(self) -> int:
-        return sum(len(subscription.consumers) for subscription in self.subscriptions.values())
+        """Without those that replicate."""
+        return sum(len(subscription.consumers) for subscription in self._of_clients())
 
-    def _check_consumer_limits(self, consumer: Consumer) -> None:
+    def _of_clients(self) -> list[TopicSubscription]:
+        return [one for one in self.subscriptions.values() if not one.name.startswith(SUBSCRIPTION_PREFIX)]
+
+    def _check_consumer_limits(self, consumer: Consumer, subscription_name: str) -> None:
         settings = self.broker.settings
+        if subscription_name.startswith(SUBSCRIPTION_PREFIX):
+            return
         limit = self.policies.max_consumers
         if 0 < limit <= self.consumer_count:
             raise ConsumerBusy(
@@ -222,11 +242,10 @@ class Topic(ABC):
 
     def check_subscription_limit(self) -> None:
         """Raises when there may not be one more."""
-        limit = self.policies.max_subscriptions
-        if 0 < limit <= len(self.subscriptions):
+        limit, subscriptions = self.policies.max_subscriptions, len(self._of_clients())
+        if 0 < limit <= subscriptions:
             raise NotAllowed(
-                f"topic {self.name.full} has {len(self.subscriptions)} subscriptions,"
-                f" maxSubscriptionsPerTopic is {limit}"
+                f"topic {self.name.full} has {subscriptions} subscriptions, maxSubscriptionsPerTopic is {limit}"
             )
 
     def apply_policies(self, policies: Policies) -> None:
@@ -239,6 +258,8 @@ class Topic(ABC):
 
     def update_rates(self, seconds: float) -> None:
         self.rates_in.update(seconds, self.messages_in, self.bytes_in)
+        for inbound in self.inbound.values():
+            inbound.update_rates(seconds)
         for producer in self.producers.by_name.values():
             producer.rates.update(seconds, producer.messages_in, producer.bytes_in)
         for subscription in self.subscriptions.values():
@@ -246,13 +267,17 @@ class Topic(ABC):
 
     def check_unused(self) -> None:
         """Raises when somebody is connected."""
-        producers, consumers = len(self.producers), self.consumer_count
-        if producers + consumers:
-            noun = "client" if producers + consumers == 1 else "clients"
+        clients, consumers = len(self.producers) + self.consumer_count, self.consumer_count
+        replicators = self.producers.replicators
+        if clients:
+            noun = "client" if clients == 1 else "clients"
             raise TopicBusy(
-                f"Topic has {producers + consumers} {noun} connected Including {consumers} consumers,"
-                f" {producers} producers, and 0 replicators."
+                f"Topic has {clients} {noun} connected Including {consumers} consumers,"
+                f" {clients - consumers - replicators} producers, and {replicators} replicators."
             )
+
+    def check_copied(self) -> None:  # noqa: B027  # only what is stored is replicated
+        """Raises when another cluster has not got everything yet."""
 
     def disconnect_all(self) -> None:
         self.producers.close_all()

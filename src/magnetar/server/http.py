@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import uvicorn
 
@@ -42,10 +43,29 @@ class _Uvicorn(uvicorn.Server):
         yield  # signals belong to the broker, which stops this server among others
 
 
+class _Alarm:
+    """What a handler waits for; see `magnetar.admin.call`."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    def ring(self) -> None:
+        self._event.set()
+
+    async def wait(self, seconds: float) -> None:
+        """It can ring again afterwards."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+        self._event.clear()
+
+
 class HttpServer:
     def __init__(self, server: Server, listener: socket.socket) -> None:
         self._listener = listener
-        app = create_app(server.broker, service_url=server.service_url, committed=server.committer.drained)
+        self._alarms: WeakSet[_Alarm] = WeakSet()
+        app = create_app(
+            server.broker, service_url=server.service_url, committed=server.committer.drained, alarm=self._new_alarm
+        )
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -58,6 +78,11 @@ class HttpServer:
         self._uvicorn = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
+    def _new_alarm(self) -> _Alarm:
+        alarm = _Alarm()
+        self._alarms.add(alarm)
+        return alarm
+
     async def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._uvicorn.serve(sockets=[self._listener]))
         while not self._uvicorn.started and not self._task.done():
@@ -66,5 +91,7 @@ class HttpServer:
     async def close(self) -> None:
         self._uvicorn.should_exit = True
         self._uvicorn.stopping.set()
+        for alarm in list(self._alarms):
+            alarm.ring()  # whoever waits for something answers what there is
         if self._task is not None:
             await self._task

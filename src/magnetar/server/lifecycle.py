@@ -19,12 +19,14 @@ from magnetar.clock import Clock, SystemClock
 from magnetar.config import Settings
 from magnetar.errors import MagnetarError
 from magnetar.server.committer import Committer
+from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.tcp import Connection
 from magnetar.storage.api import Space, Storage, StorageError
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
+    from magnetar.server.pipelines_process import PipelinesProcess
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +60,9 @@ class Server:
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
         self._http_listener: socket.socket | None = None
+        self._remote_topics = RemoteTopics(
+            self.broker.replication.declaration, pause_last_s=settings.replicationRetryMaxSeconds
+        )
         self.committer = Committer(
             self.loop,
             storage,
@@ -89,6 +94,9 @@ class Server:
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
         self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
+        if self.settings.createTopicToRemoteClusterForReplication:
+            self.broker.replication.watch(self._remote_topics.changed)
+            self._remote_topics.changed()
 
     async def wait(self) -> None:
         await self._stopped.wait()
@@ -102,6 +110,8 @@ class Server:
             self._listener.close()
         for task in self._tasks:
             task.cancel()
+        self.broker.replication.unwatch(self._remote_topics.changed)
+        await self._remote_topics.close()
         if self._http is not None:
             await self._http.close()
         if self._http_listener is not None:
@@ -219,18 +229,38 @@ async def _run(
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     for number in (signal.SIGINT, signal.SIGTERM):
         server.loop.add_signal_handler(number, server.stop)
+    pipelines: PipelinesProcess | None = None
     try:
         await server.start()
         out(_block(server, folder))
         out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
+        pipelines = _pipelines(server)
+        pipelines.run()
         await server.wait()
     finally:
+        if pipelines is not None:
+            pipelines.end()
         await server.close()
+        if pipelines is not None:
+            await pipelines.close()
     if server.failure is not None:
         print(f"magnetar: storage failed, nothing more is acknowledged: {server.failure}", file=sys.stderr)
         return 1
     out("stopped")
     return 0
+
+
+def _pipelines(server: Server) -> PipelinesProcess:
+    """It reaches the broker where it listens; the executors of a cluster, where the broker says that it is."""
+    from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
+
+    settings = server.settings
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
+    url, service_url = f"http://{_url_host(host)}:{server.http_port}", f"pulsar://{_url_host(host)}:{server.port}"
+    if not settings.pipelinesMaster.startswith("local"):
+        url, service_url = server.http_url(host), server.service_url(host)
+    words = command(url, service_url, settings.pipelinesMaster, settings.replicationRetryMaxSeconds)
+    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled)
 
 
 def _block(server: Server, folder: Path) -> str:

@@ -17,12 +17,16 @@ PROTOCOL_VERSION = 21
 def on_connect(session: Session, command: Command) -> None:
     connect = command.connect
     session.client_version = connect.client_version
+    session.knows_positions = connect.feature_flags.supports_repl_dedup_by_lid_and_eid
     session.state = State.CONNECTED
     connected = pb.CommandConnected(
         server_version=f"Magnetar {__version__}",
         protocol_version=min(connect.protocol_version, PROTOCOL_VERSION),
         max_message_size=session.broker.settings.maxMessageSize,
-        feature_flags=pb.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True),
+        feature_flags=pb.FeatureFlags(
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_repl_dedup_by_lid_and_eid=True,
+        ),
     )
     session.say(Command(type=Command.CONNECTED, connected=connected))
 

@@ -24,6 +24,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
+from magnetar.replication import SUBSCRIPTION_PREFIX
 from magnetar.session.handle import Command, ConsumerHandle, bits_of
 from magnetar.session.schemas import schema_of
 from magnetar.wire import schema_pb2 as pb
@@ -108,7 +109,7 @@ def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscri
     type_name = SubscriptionType(request.subType).name
     broker.catalog.check_namespace(name)
     enabled = broker.catalog.policies_of_topic(name).subscription_types
-    if type_name not in enabled:
+    if type_name not in enabled and not request.subscription.startswith(SUBSCRIPTION_PREFIX):
         raise NotAllowed(
             f"subscription type {type_name} is not enabled for topic {name.full}: {', '.join(sorted(enabled))}"
         )

@@ -38,6 +38,7 @@ def on_producer(session: Session, command: Command) -> None:
         epoch=request.epoch,
         topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
         metadata={pair.key: pair.value for pair in request.metadata},
+        knows_positions=session.knows_positions,
         connected_at_ms=broker.now_ms(),
         on_ready=lambda: _on_turn(session, handle, request.request_id),
         on_failed=lambda error: _on_fenced(session, request.producer_id, request.request_id, error),

@@ -42,6 +42,7 @@ class Session:
         self.state = State.START
         self.writable = True
         self.client_version = ""
+        self.knows_positions = False  # its replicators are answered with positions of the source
         self.producers: dict[int, ProducerHandle] = {}
         self.consumers: dict[int, ConsumerHandle] = {}
         self.pending_publishes = 0
@@ -215,6 +216,7 @@ class Session:
         self._say_send_error(producer, sequence_id, error)
 
     def _say_send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
+        producer.refused = producer.refused or error
         reply = pb.CommandSendError(
             producer_id=producer.producer_id,
             sequence_id=sequence_id,

@@ -1,0 +1,133 @@
+"""The process that replicates, as a child of the broker: started when there is something to replicate, and kept alive.
+
+Owns when it is started, that it is started again after it failed, and that it ends with the broker: it holds the other
+end of its stdin, so that even a broker that is killed takes it along. What the process does it does not know, and the
+broker's loop never waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import Protocol
+
+from magnetar.broker.replication import Replication
+from magnetar.client.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+PAUSE_FIRST_S = 1.0
+PAUSE_LAST_S = 30.0
+_GOOD_S = 60.0  # one that lived so long is started again soon
+_END_S = 6.0
+
+NEEDS_SPARK = (
+    "replication needs Spark, which is not installed: pip install 'magnetar[spark]', then start the broker again"
+)
+
+
+class Child(Protocol):
+    """A process; `asyncio.subprocess.Process` is one."""
+
+    @property
+    def stdin(self) -> asyncio.StreamWriter | None: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int: ...
+
+    def terminate(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
+def command(url: str, service_url: str, master: str, retry_max_s: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends"),
+        *("--url", url, "--service-url", service_url, "--master", master, "--retry-max", str(retry_max_s)),
+    ]
+
+
+async def start(words: list[str], environment: Mapping[str, str] | None = None) -> Child:
+    return await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE, env=environment)
+
+
+class PipelinesProcess:
+    """`run` until `close`."""
+
+    def __init__(self, replication: Replication, words: list[str], *, is_enabled: bool = True) -> None:
+        self._replication = replication
+        self._words = words
+        self._is_enabled = is_enabled
+        self._changed = asyncio.Event()
+        self._child: Child | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def run(self) -> None:
+        if self._is_enabled:
+            self._task = asyncio.get_running_loop().create_task(self._keep())
+        else:
+            self._replication.reports.absence = "pipelinesEnabled is false, so the broker starts none"
+
+    async def _keep(self) -> None:
+        self._replication.watch(self._changed.set)
+        try:
+            await self._wait_for_topics()
+        finally:
+            self._replication.unwatch(self._changed.set)
+        if find_spec("pyspark") is None:
+            log.warning("%s", NEEDS_SPARK)
+            self._replication.reports.absence = NEEDS_SPARK
+            return
+        backoff = Backoff(PAUSE_FIRST_S, PAUSE_LAST_S)
+        loop = asyncio.get_running_loop()
+        while True:
+            self._replication.reports.absence = "it is starting"
+            started_s = loop.time()
+            ended = await self._live()
+            if loop.time() - started_s > _GOOD_S:
+                backoff.reset()
+            pause_s = backoff.next_s()
+            what = f"{ended}, and is started again in {pause_s:.0f} s"
+            log.warning("the pipelines process %s", what)
+            self._replication.reports.absence = f"it {what}"
+            await asyncio.sleep(pause_s)
+
+    async def _wait_for_topics(self) -> None:
+        while not self._replication.declaration().topics:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _live(self) -> str:
+        """Returns what became of it."""
+        try:
+            self._child = await start(self._words)
+        except OSError as error:
+            return f"cannot be started: {error}"
+        return f"ended with code {await self._child.wait()}"
+
+    def end(self) -> None:
+        """Tells it to end, and does not wait for it."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._child is not None and self._child.returncode is None:
+            if self._child.stdin is not None:
+                self._child.stdin.close()
+            with contextlib.suppress(ProcessLookupError):
+                self._child.terminate()
+
+    async def close(self) -> None:
+        self.end()
+        if self._child is None:
+            return
+        try:
+            await asyncio.wait_for(self._child.wait(), _END_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.kill()
+            await self._child.wait()

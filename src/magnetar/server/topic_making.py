@@ -1,0 +1,193 @@
+"""Makes topics in one remote cluster as `shapes` decides it: few at once, with a bounded number of attempts.
+
+What cannot be made is left to the pipeline, which asks the same again for every topic that it copies. Knows nothing of
+where its errands come from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import logging
+from enum import Enum, auto
+from itertools import islice
+
+from magnetar import shapes
+from magnetar.client import AsyncClient
+from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NotSupported
+from magnetar.client.remote_cluster import Reached, reached
+from magnetar.names import TopicName
+from magnetar.replication import ClusterAddress, Mismatch
+from magnetar.server.remote_topics import Errand
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 16  # topics
+_ATTEMPTS = 6
+_ATTEMPT_TIMEOUT_S = 10.0
+_PAUSE_FIRST_S = 0.5
+_LINGER_S = 5.0  # for more errands, before the connection is given up
+
+
+class _Outcome(Enum):
+    DONE = auto()
+    REFUSED = auto()  # this topic
+    UNREACHABLE = auto()  # all of them
+
+
+class TopicMaking:
+    """One remote cluster, and a task that runs as long as there is something to do there."""
+
+    def __init__(self, name: str, address: ClusterAddress, *, mismatch: Mismatch, pause_last_s: float) -> None:
+        self.address = address
+        self._name = name
+        self._mismatch = mismatch
+        self._pause_last_s = pause_last_s
+        self._waiting: dict[str, tuple[Errand, int]] = {}  # by topic, with the attempts so far
+        self._warned_of: set[str] = set()
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def see_to(self, errand: Errand) -> None:
+        self._waiting[errand.topic] = (errand, 0)
+        self._news.set()
+        self._run_if_needed()
+
+    def forget(self, topic: str) -> None:
+        self._waiting.pop(topic, None)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _run_if_needed(self) -> None:
+        if self._waiting and self._task is None and not self._is_closed:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("unexpected error while topics were made in cluster %s", self._name, exc_info=error)
+            return
+        self._run_if_needed()  # for what came while it ended
+
+    async def _run(self) -> None:
+        await asyncio.to_thread(importlib.import_module, "magnetar.client.rest")
+        try:
+            way_there = reached(self.address)
+            client = None if way_there is None else _client(way_there)
+        except (InvalidArgument, NotSupported) as error:
+            self._give_up(str(error))
+            return
+        if client is None:
+            self._give_up("its record has no address that can be used")
+            return
+        async with client:
+            while self._waiting or await self._news_within(_LINGER_S):
+                await self._all(client)
+
+    async def _all(self, client: AsyncClient) -> None:
+        """Until nothing waits."""
+        failures = 0
+        while self._waiting:
+            if tried := self._least_attempts():
+                await self._news_within(self._pause_s(tried))  # each was tried: unless there are others, not yet again
+            failures = 0 if await self._round(client) else failures + 1
+            if failures == _ATTEMPTS:
+                self._give_up("it cannot be reached")
+            elif failures:
+                await asyncio.sleep(self._pause_s(failures))
+
+    async def _round(self, client: AsyncClient) -> bool:
+        """Those that were tried least; False if the cluster cannot be reached."""
+        self._news.clear()
+        least = self._least_attempts()
+        chosen = (errand for errand, attempts in self._waiting.values() if attempts == least)
+        outcomes = await asyncio.gather(*(self._attempt(client, errand, least) for errand in islice(chosen, _AT_ONCE)))
+        return not outcomes or any(outcome is not _Outcome.UNREACHABLE for outcome in outcomes)
+
+    def _least_attempts(self) -> int:
+        return min((attempts for _, attempts in self._waiting.values()), default=0)
+
+    async def _attempt(self, client: AsyncClient, errand: Errand, attempts: int) -> _Outcome:
+        try:
+            await self._make(client, errand)
+        except ClientError as error:
+            if error.retriable:
+                return _Outcome.UNREACHABLE
+            self._tried(errand, attempts, error)
+            return _Outcome.REFUSED
+        if self._is_waiting(errand):
+            del self._waiting[errand.topic]
+        self._warned_of.discard(TopicName.parse(errand.target).namespace_full)
+        return _Outcome.DONE
+
+    async def _make(self, client: AsyncClient, errand: Errand) -> None:
+        """Once more after a conflict: somebody else made the topic at the same moment, and it may be as it should."""
+        for is_last in (False, True):
+            there = await client.partition_count(errand.target)
+            decision = shapes.decide(
+                errand.partitions, there, creates=True, mismatch=self._mismatch, grown_from=errand.grown_from
+            )
+            try:
+                if decision.creates is not None:
+                    await client.create_topic(errand.target, decision.creates)
+                elif decision.grows_to is not None:
+                    await client.grow_topic(errand.target, decision.grows_to)
+            except Conflict:
+                if is_last:
+                    raise
+            else:
+                return
+
+    def _tried(self, errand: Errand, attempts: int, error: ClientError) -> None:
+        if not self._is_waiting(errand):
+            return  # it is gone, or another one by now
+        if attempts + 1 < _ATTEMPTS and not isinstance(error, InvalidArgument | NotSupported):
+            self._waiting[errand.topic] = (errand, attempts + 1)
+            return
+        del self._waiting[errand.topic]
+        # One line for each namespace: what hinders one topic mostly hinders all of them.
+        namespace = TopicName.parse(errand.target).namespace_full
+        level = logging.INFO if namespace in self._warned_of else logging.WARNING
+        self._warned_of.add(namespace)
+        log.log(
+            level, "%s is not made in cluster %s, that is left to the pipeline: %s", errand.target, self._name, error
+        )
+
+    def _is_waiting(self, errand: Errand) -> bool:
+        return self._waiting.get(errand.topic, (None, 0))[0] == errand
+
+    def _give_up(self, reason: str) -> None:
+        log.warning(
+            "%d topics are not made in cluster %s, that is left to the pipeline: %s",
+            len(self._waiting),
+            self._name,
+            reason,
+        )
+        self._waiting.clear()
+
+    def _pause_s(self, failures: int) -> float:
+        return float(min(_PAUSE_FIRST_S * 2 ** (failures - 1), self._pause_last_s))
+
+    async def _news_within(self, timeout_s: float) -> bool:
+        """Whether there is another errand."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        return self._news.is_set()
+
+
+def _client(way_there: Reached) -> AsyncClient:
+    return AsyncClient(
+        way_there.service_url,
+        admin_url=way_there.admin_url,
+        security=way_there.security,
+        operation_timeout_s=_ATTEMPT_TIMEOUT_S,
+        connect_timeout_s=_ATTEMPT_TIMEOUT_S,
+    )

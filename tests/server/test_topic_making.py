@@ -1,0 +1,233 @@
+"""Making topics in a remote cluster that fails, refuses, or is faster than we are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Self
+
+import pytest
+
+from magnetar.client.errors import ClientError, Conflict, ConnectionLost, NamespaceNotFound, NotSupported
+from magnetar.replication import ClusterAddress, Mismatch
+from magnetar.server import topic_making
+from magnetar.server.remote_topics import Errand
+from magnetar.server.topic_making import TopicMaking
+
+ADDRESS = ClusterAddress(service_url="http://b:8080")
+
+
+class Remote:
+    """The twin of a client: topics in memory, and errors on demand."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, int] = {}
+        self.asked: list[str] = []
+        self.refuse: Callable[[str], ClientError | None] = lambda topic: None
+        self.before_create: Callable[[str], None] = lambda topic: None
+        self.at_once = self.at_once_max = 0
+        self.opened = 0
+
+    async def partition_count(self, topic: str) -> int | None:
+        self.asked.append(topic)
+        self.at_once += 1
+        self.at_once_max = max(self.at_once, self.at_once_max)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if (error := self.refuse(topic)) is not None:
+            raise error
+        return self.topics.get(topic)
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        self.before_create(topic)
+        if topic in self.topics:
+            raise Conflict(f"{topic} exists")
+        self.topics[topic] = partitions
+
+    async def grow_topic(self, topic: str, partitions: int) -> None:
+        self.topics[topic] = partitions
+
+    async def __aenter__(self) -> Self:
+        self.opened += 1
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        pass
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> Remote:
+    remote = Remote()
+    monkeypatch.setattr(topic_making, "_client", lambda way_there: remote)
+    monkeypatch.setattr(topic_making, "_PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(topic_making, "_LINGER_S", 0.01)
+    return remote
+
+
+def errand(topic: str, partitions: int = 0, grown_from: int = 0) -> Errand:
+    return Errand(topic, topic, partitions, grown_from)
+
+
+def run(act: Callable[[TopicMaking], Awaitable[Any]], address: ClusterAddress = ADDRESS) -> None:
+    async def whole() -> None:
+        making = TopicMaking("b", address, mismatch=Mismatch.PIP370, pause_last_s=0.004)
+        try:
+            await act(making)
+        finally:
+            await making.close()
+
+    asyncio.run(whole())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_many_are_made_few_at_once(remote: Remote) -> None:
+    async def act(making: TopicMaking) -> None:
+        for index in range(100):
+            making.see_to(errand(f"t{index}", index % 3))
+        await until(lambda: len(remote.topics) == 100)
+
+    run(act)
+    assert remote.topics == {f"t{index}": index % 3 for index in range(100)}
+    assert remote.at_once_max == 16
+    assert remote.opened == 1
+
+
+def test_a_cluster_that_is_away_for_a_while_gets_everything(remote: Remote) -> None:
+    remote.refuse = lambda topic: ConnectionLost("nobody there") if len(remote.asked) < 50 else None
+
+    async def act(making: TopicMaking) -> None:
+        for index in range(40):
+            making.see_to(errand(f"t{index}"))
+        await until(lambda: len(remote.topics) == 40)
+
+    run(act)
+
+
+def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+    remote.refuse = lambda topic: ConnectionLost("nobody there")
+
+    async def act(making: TopicMaking) -> None:
+        for index in range(1000):
+            making.see_to(errand(f"t{index}"))
+        await until(lambda: "left to the pipeline" in caplog.text)
+        asked = len(remote.asked)
+        assert asked <= 6 * 16, "and not all of its topics are tried for that"
+        await asyncio.sleep(0.05)
+        assert len(remote.asked) == asked
+        remote.refuse = lambda topic: None
+        making.see_to(errand("later"))
+        await until(lambda: "later" in remote.topics)
+
+    with caplog.at_level(logging.WARNING):
+        run(act)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "1000 topics are not made in cluster b, that is left to the pipeline: it cannot be reached"
+    )
+
+
+def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(topic: str) -> ClientError | None:
+        return NamespaceNotFound(f"{topic}: no namespace") if topic.startswith("bad/") else None
+
+    remote.refuse = refuse
+
+    async def act(making: TopicMaking) -> None:
+        for index in range(40):
+            making.see_to(errand(f"bad/namespace/t{index}"))
+        making.see_to(errand("good"))
+        await until(lambda: "good" in remote.topics)
+        assert remote.asked.index("good") == 40, "each was tried once until then"
+        await until(lambda: len(caplog.records) == 40)
+
+    with caplog.at_level(logging.INFO):
+        run(act)
+    assert remote.asked.count("bad/namespace/t0") == 6
+    assert [record.levelname for record in caplog.records].count("WARNING") == 1, "one for the namespace"
+
+
+def test_a_refused_topic_is_asked_for_again(remote: Remote) -> None:
+    """Its namespace may be made a little later."""
+    remote.refuse = lambda topic: NamespaceNotFound("no namespace") if remote.asked.count(topic) < 3 else None
+
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t", 2))
+        await until(lambda: remote.topics == {"t": 2})
+
+    run(act)
+
+
+def test_what_can_never_be_is_tried_once(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+    remote.refuse = lambda topic: NotSupported("only by REST")
+
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t"))
+        await until(lambda: "only by REST" in caplog.text)
+
+    with caplog.at_level(logging.WARNING):
+        run(act)
+    assert remote.asked == ["t"]
+
+
+@pytest.mark.parametrize("there", [0, 2, 3])
+def test_gr10_somebody_else_makes_it_at_the_same_moment(
+    remote: Remote, there: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Then it is looked at again, and left as it is."""
+    remote.before_create = lambda topic: remote.topics.setdefault(topic, there) and None
+
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t", 2))
+        await until(lambda: remote.asked == ["t", "t"])
+        await asyncio.sleep(0.02)
+
+    with caplog.at_level(logging.WARNING):
+        run(act)
+    assert (remote.topics, remote.asked, caplog.text) == ({"t": there}, ["t", "t"], "")
+
+
+def test_the_latest_errand_of_a_topic_counts(remote: Remote) -> None:
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t", 2))
+        await until(lambda: remote.asked == ["t"])
+        making.see_to(errand("t", 4, grown_from=2))
+        await until(lambda: remote.topics == {"t": 4})
+
+    run(act)
+
+
+def test_what_is_no_longer_replicated_is_forgotten(remote: Remote) -> None:
+    remote.refuse = lambda topic: NamespaceNotFound("no namespace")
+
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t"))
+        await until(lambda: remote.asked == ["t"])
+        making.forget("t")
+        await asyncio.sleep(0.02)
+
+    run(act)
+    assert remote.asked == ["t"]
+
+
+def test_a_cluster_without_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t"))
+        await until(lambda: "its record has no address" in caplog.text)
+
+    with caplog.at_level(logging.WARNING):
+        run(act, ClusterAddress())
+
+
+def test_authentication_that_cannot_be_used_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(making: TopicMaking) -> None:
+        making.see_to(errand("t"))
+        await until(lambda: "AuthenticationAthenz" in caplog.text)
+
+    with caplog.at_level(logging.WARNING):
+        run(act, ClusterAddress(service_url="http://b:8080", authentication_plugin="AuthenticationAthenz"))

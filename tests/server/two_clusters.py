@@ -1,0 +1,90 @@
+"""Brokers of different clusters that are declared in each other, with a namespace that is replicated."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+
+from magnetar.testing import TestBroker, broker
+
+TENANT = "geo"
+NAMESPACE = "geo/shop"
+PATIENCE_S = 10.0
+
+
+class Cluster:
+    """A broker, and its REST interface in a few words. Topics are those of NAMESPACE, by their last part."""
+
+    def __init__(self, name: str, running: TestBroker, http: httpx.Client) -> None:
+        self.name = name
+        self.running = running
+        self.http = http
+
+    def ask(self, method: str, path: str, body: Any = None, **query: str) -> httpx.Response:
+        return self.http.request(method, f"{self.running.http_url}/admin/v2/{path}", json=body, params=query)
+
+    def do(self, method: str, path: str, body: Any = None) -> None:
+        answer = self.ask(method, path, body)
+        assert answer.is_success, answer.text
+
+    def declare(self, other: Cluster) -> None:
+        urls = {"serviceUrl": other.running.http_url, "brokerServiceUrl": other.running.service_url}
+        self.do("PUT", f"clusters/{other.name}", urls)
+
+    def allow(self, *clusters: str) -> None:
+        self.do("PUT", f"tenants/{TENANT}", {"adminRoles": [], "allowedClusters": [self.name, *clusters]})
+
+    def create(self, topic: str, partitions: int = 0) -> None:
+        if partitions:
+            self.do("PUT", f"persistent/{NAMESPACE}/{topic}/partitions", partitions)
+        else:
+            self.do("PUT", f"persistent/{NAMESPACE}/{topic}")
+
+    def grow(self, topic: str, partitions: int) -> httpx.Response:
+        return self.ask("POST", f"persistent/{NAMESPACE}/{topic}/partitions", partitions)
+
+    def partitions(self, topic: str) -> int | None:
+        answer = self.ask("GET", f"persistent/{NAMESPACE}/{topic}/partitions", checkAllowAutoCreation="false")
+        return answer.json()["partitions"] if answer.is_success else None
+
+    def topics(self) -> set[str]:
+        """Partitions one by one."""
+        names: list[str] = self.ask("GET", f"namespaces/{NAMESPACE}/topics", mode="ALL").json()
+        return {name.rpartition("/")[2] for name in names}
+
+    def replicate(self, *remotes: str, topic: str | None = None) -> None:
+        path = f"namespaces/{NAMESPACE}" if topic is None else f"persistent/{NAMESPACE}/{topic}"
+        self.do("POST", f"{path}/replication", [self.name, *remotes])
+
+
+@contextlib.contextmanager
+def clusters(*names: str, replicated: bool = True, **settings: object) -> Iterator[list[Cluster]]:
+    """As many brokers; NAMESPACE is in all of them and, if `replicated`, replicated to all others."""
+    with contextlib.ExitStack() as stack:
+        http = stack.enter_context(httpx.Client(verify=False, timeout=30))
+        made = [
+            Cluster(name, stack.enter_context(broker(clusterName=name, pipelinesEnabled=False, **settings)), http)
+            for name in names
+        ]
+        for one in made:
+            others = [other for other in made if other is not one]
+            for other in others:
+                one.declare(other)
+            one.allow(*(other.name for other in others))
+            one.do("PUT", f"namespaces/{NAMESPACE}", {})
+        for one in made if replicated else ():
+            one.replicate(*(other.name for other in made if other is not one))
+        yield made
+
+
+def eventually(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> float:
+    """The seconds until it is so; fails when it never is."""
+    started_s = time.monotonic()
+    while not condition():
+        assert time.monotonic() - started_s < timeout_s, "it did not come to be in time"
+        time.sleep(0.01)
+    return time.monotonic() - started_s
