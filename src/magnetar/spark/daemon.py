@@ -18,7 +18,15 @@ from typing import Any
 import pyspark.daemon
 
 # No thread may run when the daemon forks. None of these starts one that it does not start again in the child.
-_PRELOADED = ("numpy", "pyarrow", "pyspark.sql.datasource", "magnetar.spark.source", "magnetar.spark.writer")
+_PRELOADED = (
+    "numpy",
+    "pyarrow",
+    "pyspark.sql.datasource",
+    "magnetar.spark.source",
+    "magnetar.spark.writer",
+    "magnetar.pipelines.copying",
+    "magnetar.pipelines.subscriptions",
+)
 _WORKER_MODULE_DEFAULT = "pyspark.worker"
 
 _serve_task = pyspark.daemon.worker

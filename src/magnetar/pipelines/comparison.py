@@ -1,0 +1,283 @@
+"""Comparing a source with its copies: two streams, both in the order of the source, are merged entry by entry.
+
+Owns what is missing, extra, duplicated, different or late, and what is none of these because it is still to come, or is
+no longer stored. Keeps bits, not entries: memory does not grow with what is compared. Reads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+from pyroaring import BitMap64
+
+Position = tuple[int, int]
+"""Ledger and entry."""
+
+RANGES_MAX = 1000
+"""Of each kind, so many ranges are told; the rest is only counted."""
+
+DIGESTS_MAX = 200_000
+"""Of entries that were not where they should be, so many payloads are remembered in case they come later."""
+
+
+class Original(NamedTuple):
+    """An entry of the source that is to be copied."""
+
+    position: Position
+    digest: bytes
+
+
+class Copy(NamedTuple):
+    """An entry of the target, with the position it had in the source."""
+
+    position: Position
+    digest: bytes
+    is_repair: bool = False
+
+
+class Range(msgspec.Struct, frozen=True):
+    """Entries of the source one after another, leaving aside those that are not copied."""
+
+    first: Position
+    last: Position
+    entries: int
+
+    def __str__(self) -> str:
+        first, last = (f"{ledger}:{entry}" for ledger, entry in (self.first, self.last))
+        return first if first == last else f"{first} to {last}"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """How many entries of one kind there are, and where; beyond RANGES_MAX ranges only how many."""
+
+    entries: int = 0
+    ranges: tuple[Range, ...] = ()
+
+
+NOTHING = Found()
+
+
+class Compared(msgspec.Struct, kw_only=True):
+    """The outcome for one topic or partition. Everything is counted in entries."""
+
+    topic: str = ""
+    target: str = ""
+    originals: int = 0
+    copies: int = 0
+    missing: Found = NOTHING
+    extra: Found = NOTHING  # the source has, or had, nothing to copy there
+    duplicated: Found = NOTHING
+    different: Found = NOTHING
+    late: Found = NOTHING  # after entries that were published later
+    older: int = 0  # copies of what the source does not store any more
+    not_yet: int = 0  # after the position that the pipeline has reached
+    trimmed: int = 0  # before the first copy that is still stored in the target
+    earlier: int = 0  # before the first copy, and not asked for
+    filtered: int = 0  # missing, and a filter may be the reason
+    repaired: int = 0  # late because an earlier repair brought them
+    unplaced: int = 0  # copies that do not say where they come from
+    unchecked: int = 0  # late, and too many to remember what they should be
+    published: int = 0  # missing ones that this run has published
+    error: str = ""
+
+    @property
+    def found(self) -> dict[str, Found]:
+        kinds = {
+            "missing": self.missing,
+            "extra": self.extra,
+            "duplicated": self.duplicated,
+            "different": self.different,
+            "late": self.late,
+        }
+        return {kind: found for kind, found in kinds.items() if found.entries}
+
+
+class Positions:
+    """A set of positions that stays small while they are dense."""
+
+    def __init__(self) -> None:
+        self._ledgers: dict[int, BitMap64] = {}
+
+    def add(self, position: Position) -> None:
+        ledger = self._ledgers.get(position[0])
+        if ledger is None:
+            ledger = self._ledgers[position[0]] = BitMap64()
+        ledger.add(position[1])
+
+    def discard(self, position: Position) -> None:
+        ledger = self._ledgers[position[0]]
+        ledger.discard(position[1])
+        if not ledger:
+            del self._ledgers[position[0]]
+
+    def __contains__(self, position: Position) -> bool:
+        ledger = self._ledgers.get(position[0])
+        return ledger is not None and position[1] in ledger
+
+    def __len__(self) -> int:
+        return sum(map(len, self._ledgers.values()))
+
+    def __iter__(self) -> Iterator[Position]:
+        """In their order."""
+        for ledger_id in sorted(self._ledgers):
+            for entry_id in self._ledgers[ledger_id]:
+                yield ledger_id, entry_id
+
+    def is_any_between(self, first: Position, last: Position) -> bool:
+        """Both not included."""
+        if first[0] == last[0]:
+            ledger = self._ledgers.get(first[0])
+            return ledger is not None and ledger.range_cardinality(first[1] + 1, last[1]) > 0
+        after = self._ledgers.get(first[0])
+        before = self._ledgers.get(last[0])
+        return (
+            (after is not None and after.max() > first[1])
+            or (before is not None and before.min() < last[1])
+            or any(first[0] < ledger_id < last[0] for ledger_id in self._ledgers)
+        )
+
+
+class Comparison:
+    """`add` takes the copies in the order of the target; `originals` come in the order of the source, as needed."""
+
+    def __init__(self, originals: Iterable[Original], *, compares_payloads: bool = True) -> None:
+        self._originals = iter(originals)
+        self._head = next(self._originals, None)
+        self._compares_payloads = compares_payloads
+        self._highest: Position | None = None
+        self._first_copied: Position | None = None
+        self._count = 0
+        self._seen = Positions()
+        self._missing = Positions()
+        self._extra = Positions()
+        self._duplicated = Positions()
+        self._different = Positions()
+        self._late = Positions()
+        self._digests: dict[Position, bytes] = {}
+        self._result = Compared()
+
+    def add(self, copy: Copy) -> None:
+        self._result.copies += 1
+        if self._first_copied is None and not copy.is_repair:
+            self._first_copied = copy.position
+        if self._highest is None or copy.position > self._highest:
+            self._add_next(copy)
+        else:
+            self._add_behind(copy)
+
+    def _add_next(self, copy: Copy) -> None:
+        self._highest = copy.position
+        while self._head is not None and self._head.position < copy.position:
+            self._miss(self._head)
+        if self._head is not None and self._head.position == copy.position:
+            self._match(copy, self._head.digest)
+            self._advance()
+        else:
+            self._extra.add(copy.position)
+
+    def _add_behind(self, copy: Copy) -> None:
+        position = copy.position
+        if position in self._seen or position in self._extra:
+            self._duplicated.add(position)
+        elif position in self._missing:
+            self._missing.discard(position)
+            self._match(copy, self._digests.pop(position, None))
+            if copy.is_repair:
+                self._result.repaired += 1
+            else:
+                self._late.add(position)
+        else:
+            self._extra.add(position)
+
+    def _match(self, copy: Copy, digest: bytes | None) -> None:
+        self._seen.add(copy.position)
+        if not self._compares_payloads:
+            return
+        if digest is None:
+            self._result.unchecked += 1
+        elif digest != copy.digest:
+            self._different.add(copy.position)
+
+    def _miss(self, original: Original) -> None:
+        self._missing.add(original.position)
+        if len(self._digests) < DIGESTS_MAX:
+            self._digests[original.position] = original.digest
+        self._advance()
+
+    def _advance(self) -> None:
+        self._result.originals += 1
+        self._head = next(self._originals, None)
+
+    def finish(
+        self,
+        *,
+        mark: Position | None,
+        before_first: Position,
+        is_trimmed: bool,
+        is_filtered: bool,
+        from_first_copy: bool = False,
+    ) -> tuple[Compared, Positions]:
+        """The outcome, and the positions that are missing for good.
+
+        `mark` is how far the source was copied when the reading began, None where that is not known; `before_first` the
+        position before what the source still stores; `is_trimmed` says that the target does not store all it ever had,
+        `from_first_copy` that replication began with the first copy.
+        """
+        while self._head is not None:
+            self._miss(self._head)
+        result = self._result
+        missing = Positions()
+        for position in self._missing:
+            if mark is not None and position > mark:
+                result.not_yet += 1
+            elif is_trimmed and self._is_before_copies(position):
+                result.trimmed += 1
+            elif from_first_copy and self._is_before_copies(position):
+                result.earlier += 1
+            elif is_filtered:
+                result.filtered += 1
+            else:
+                missing.add(position)
+        extra = Positions()
+        for position in self._extra:
+            if position <= before_first:
+                result.older += 1
+            else:
+                extra.add(position)
+        result.missing = _found(missing, self._seen)
+        result.extra = _found(extra, self._seen)
+        result.duplicated = _found(self._duplicated, None)
+        result.different = _found(self._different, None)
+        result.late = _found(self._late, None)
+        return result, missing
+
+    def _is_before_copies(self, position: Position) -> bool:
+        return self._first_copied is None or position < self._first_copied
+
+
+def _found(positions: Positions, apart: Positions | None) -> Found:
+    """In ranges: neighbours, or what has none of `apart` in between."""
+    ranges: list[Range] = []
+    entries = 0
+    first: Position | None = None
+    last: Position = (-1, -1)
+    count = 0
+    for position in positions:
+        entries += 1
+        if first is not None and _are_neighbours(last, position, apart):
+            last, count = position, count + 1
+            continue
+        if first is not None and len(ranges) < RANGES_MAX:
+            ranges.append(Range(first, last, count))
+        first, last, count = position, position, 1
+    if first is not None and len(ranges) < RANGES_MAX:
+        ranges.append(Range(first, last, count))
+    return Found(entries, tuple(ranges))
+
+
+def _are_neighbours(first: Position, second: Position, apart: Positions | None) -> bool:
+    if apart is None:
+        return first[0] == second[0] and first[1] + 1 == second[1]
+    return not apart.is_any_between(first, second)

@@ -1,0 +1,26 @@
+"""A process that copies one topic until all of it is copied: `copier_job source_url remote_url topic`.
+
+Says `copying` when it begins, and `copied` when it is done.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from magnetar.pipelines.assignment import Assignment, Side
+from magnetar.pipelines.copying import copy
+from magnetar.replication import State
+
+
+def main(source_url: str, remote_url: str, topic: str) -> None:
+    assigned = Assignment(Side("a", source_url), Side("b", remote_url), topic, topic, "magnetar.repl.b")
+    print("copying", flush=True)
+    while True:
+        [outcome] = copy([assigned], 0.2, 0.05)
+        if outcome.state is State.RUNNING:
+            print("copied", flush=True)
+            return
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,450 @@
+"""`magnetar doctor replication` against injected faults: the right cause comes first, and its command repairs it.
+
+Two real brokers. Where the fault needs no pipeline to be seen, the test tells the broker what a pipeline would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from magnetar import testing
+from magnetar.cli.main import main
+from magnetar.client import AsyncClient, Client
+from magnetar.replication import State
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import encode_frame
+
+NAMESPACE = "public/geo"
+ORDERS = f"persistent://{NAMESPACE}/orders"
+RECORD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "int"}]}
+OTHER_RECORD = {"type": "record", "name": "Order", "fields": [{"name": "other", "type": "string"}]}
+
+
+class Sick:
+    """Cluster `a` replicates a namespace to `b`; `doctor` is asked about `a`."""
+
+    def __init__(self, a: testing.TestBroker, b: testing.TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
+        self.a, self.b = a, b
+        self._capsys = capsys
+
+    def ask(self, broker: testing.TestBroker, method: str, path: str, body: object = None) -> Any:
+        url = f"{broker.http_url}/admin/v2/{path}"
+        headers = {"Content-Type": "application/json"}
+        answer = httpx.request(method, url, json=body, headers=headers, trust_env=False, timeout=30)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content and answer.text[:1] in '[{"' else None
+
+    def create(self, broker: testing.TestBroker, partitions: int = 0, topic: str = "orders") -> None:
+        path = f"persistent/{NAMESPACE}/{topic}" + ("/partitions" if partitions else "")
+        self.ask(broker, "PUT", path, partitions or None)
+
+    def publish(self, *values: bytes) -> None:
+        with Client(self.a.service_url) as client, client.producer(ORDERS) as producer:
+            for value in values:
+                producer.send(value)
+
+    def tell(self, state: State = State.RUNNING, reason: str = "", topic: str = ORDERS) -> None:
+        """As a pipeline would."""
+        row = {"topic": topic, "remote": "b", "state": state.value, "reason": reason}
+        self.ask(self.a, "PUT", "replication/reports", {"pipeline": "test", "isAll": False, "rows": [row]})
+
+    def run(self, *words: str) -> tuple[int, str, str]:
+        self._capsys.readouterr()
+        return main(list(words)), *self._capsys.readouterr()
+
+    def causes(self, topic: str | None = ORDERS, remote: str = "b") -> list[dict[str, Any]]:
+        words = () if topic is None else (topic,)
+        code, out, err = self.run("doctor", "replication", *words, "--url", self.a.http_url, "--json")
+        assert err == ""
+        found = json.loads(out)["topics"]
+        assert code == (1 if found else 0)
+        return next((one["causes"] for one in found if one["remote"] in (remote, "-")), [])
+
+    def first(self, topic: str | None = ORDERS) -> dict[str, Any]:
+        causes = self.causes(topic)
+        assert causes, "no cause was found"
+        assert causes[0]["repair"].startswith("magnetar ")
+        return causes[0]
+
+    def repair(self, cause: dict[str, Any]) -> None:
+        code, _, err = self.run(*shlex.split(cause["repair"])[1:])
+        assert code == 0, err
+
+    def address_of_b(self, **addresses: str) -> None:
+        self.ask(self.a, "POST", "clusters/b", addresses)
+
+
+@contextlib.contextmanager
+def clusters(
+    capsys: pytest.CaptureFixture[str], b_settings: dict[str, object] | None = None, **settings: object
+) -> Iterator[Sick]:
+    with (
+        testing.broker(clusterName="a", pipelinesEnabled=False, **settings) as a,
+        testing.broker(**{"clusterName": "b", "pipelinesEnabled": False, **(b_settings or {})}) as b,
+    ):
+        sick = Sick(a, b, capsys)
+        sick.ask(a, "PUT", "clusters/b", {"serviceUrl": b.http_url, "brokerServiceUrl": b.service_url})
+        sick.ask(a, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
+        sick.ask(a, "PUT", f"namespaces/{NAMESPACE}")
+        sick.ask(b, "PUT", f"namespaces/{NAMESPACE}")
+        sick.ask(a, "POST", f"namespaces/{NAMESPACE}/replication", ["a", "b"])
+        yield sick
+
+
+@pytest.fixture
+def sick(capsys: pytest.CaptureFixture[str]) -> Iterator[Sick]:
+    """Topics are not made in `b` by themselves, so that what is missing stays missing."""
+    with clusters(capsys, createTopicToRemoteClusterForReplication=False) as sick:
+        yield sick
+
+
+def test_a_topic_that_is_copied_has_no_cause(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.tell()
+    assert sick.causes() == []
+    code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url)
+    assert (code, out) == (0, "nothing is wrong with 1 replicated topic\n")
+
+
+def test_fault_pipeline_not_running(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.publish(b"1", b"2")
+    cause = sick.first()
+    assert cause["kind"] == "pipeline-not-running"
+    assert "pipelinesEnabled=false" in str(cause["evidence"])
+    assert "2 messages wait" in str(cause["evidence"])
+    assert cause["repair"] == f"magnetar pipelines --url {sick.a.http_url}"
+    code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url)
+    assert code == 1
+    assert out.startswith(f"{ORDERS} to b\n")
+    assert "first of all: pipeline-not-running" in out
+
+
+def test_fault_remote_unreachable(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.address_of_b(serviceUrl="http://127.0.0.1:1", brokerServiceUrl="pulsar://127.0.0.1:1")
+    sick.tell(State.UNREACHABLE, "cannot connect")
+    cause = sick.first()
+    assert cause["kind"] == "remote-unreachable"
+    assert "pulsar://127.0.0.1:1" in str(cause["evidence"])
+    assert cause["repair"].startswith("magnetar clusters update b ")
+
+
+def test_fault_no_address(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.address_of_b(serviceUrl="")
+    sick.tell(State.UNREACHABLE, "no address")
+    assert sick.first()["kind"] == "no-address"
+
+
+class Doorkeeper:
+    """A cluster that lets nobody in, by HTTP and by the binary protocol."""
+
+    def __init__(self) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(401)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                pass
+
+        self.http = HTTPServer(("127.0.0.1", 0), Handler)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self._threads = [
+            threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}),
+            threading.Thread(target=self._refuse),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _refuse(self) -> None:
+        error = pb.CommandError(request_id=-1 & (1 << 64) - 1, error=pb.AuthenticationError, message="Unknown token")
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(4096)
+                connection.sendall(encode_frame(pb.BaseCommand(type=pb.BaseCommand.ERROR, error=error)))
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+def test_fault_authentication(sick: Sick) -> None:
+    sick.create(sick.a)
+    with contextlib.closing(Doorkeeper()) as keeper:
+        sick.address_of_b(
+            serviceUrl=f"http://127.0.0.1:{keeper.http.server_port}",
+            brokerServiceUrl=f"pulsar://127.0.0.1:{keeper.listener.getsockname()[1]}",
+        )
+        sick.tell(State.REFUSED, "Unknown token")
+        cause = sick.first()
+    assert cause["kind"] == "authentication"
+    assert "Unknown token" in str(cause["evidence"])
+    assert cause["repair"].startswith("magnetar clusters update b --auth-plugin ")
+
+
+def test_fault_remote_tenant_missing(sick: Sick) -> None:
+    sick.ask(sick.a, "PUT", "tenants/acme", {"adminRoles": [], "allowedClusters": ["a", "b"]})
+    sick.ask(sick.a, "PUT", "namespaces/acme/shop")
+    sick.ask(sick.a, "POST", "namespaces/acme/shop/replication", ["a", "b"])
+    sick.ask(sick.a, "PUT", "persistent/acme/shop/orders")
+    topic = "persistent://acme/shop/orders"
+    sick.tell(State.REFUSED, "no such namespace", topic)
+    causes = sick.causes(topic)
+    assert [cause["kind"] for cause in causes] == ["remote-tenant-missing", "remote-namespace-missing"]
+    for cause in causes:
+        sick.repair(cause)
+    assert sick.first(topic)["kind"] == "remote-topic-missing"
+
+
+def test_fault_remote_namespace_missing(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.ask(sick.b, "DELETE", f"namespaces/{NAMESPACE}")
+    sick.tell(State.REFUSED, "Namespace does not exist")
+    cause = sick.first()
+    assert cause["kind"] == "remote-namespace-missing"
+    sick.repair(cause)
+    assert sick.first()["kind"] == "remote-topic-missing"
+
+
+@pytest.mark.parametrize("partitions", [0, 3])
+def test_fault_remote_topic_missing(sick: Sick, partitions: int) -> None:
+    sick.create(sick.a, partitions)
+    parts = [f"{ORDERS}-partition-{index}" for index in range(partitions)] or [ORDERS]
+    for part in parts:
+        sick.tell(State.WAITING, "the topic does not exist", part)
+    cause = sick.first()
+    assert cause["kind"] == "remote-topic-missing"
+    assert "createTopicToRemoteClusterForReplication is false" in str(cause["evidence"])
+    sick.repair(cause)
+    for part in parts:
+        sick.tell(topic=part)
+    assert sick.causes() == []
+
+
+@pytest.mark.parametrize(("here", "there"), [(3, 2), (2, 0), (0, 2)])
+def test_fault_shapes_differ(sick: Sick, here: int, there: int) -> None:
+    sick.create(sick.a, here)
+    sick.create(sick.b, there)
+    parts = [f"{ORDERS}-partition-{index}" for index in range(here)] or [ORDERS]
+    for part in parts:
+        sick.tell(State.MISMATCH, "shapes", part)
+    cause = sick.first()
+    assert cause["kind"] == "shapes-differ"
+    assert "partition" in str(cause["evidence"])
+    sick.repair(cause)
+    for part in parts:
+        sick.tell(topic=part)
+    after = [one["kind"] for one in sick.causes()]
+    assert after == [] if here == 3 else "shapes-differ" not in after
+
+
+def test_fault_schema_refused(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    for broker, record in ((sick.a, RECORD), (sick.b, OTHER_RECORD)):
+        body = {"type": "AVRO", "schema": json.dumps(record), "properties": {}}
+        sick.ask(broker, "POST", f"schemas/{NAMESPACE}/orders/schema", body)
+    publish_with_schema(sick)
+    sick.tell(State.REFUSED, "refused")
+    cause = sick.first()
+    assert cause["kind"] == "schema-refused"
+    assert "version 0 (AVRO)" in str(cause["evidence"])
+    sick.repair(cause)
+    sick.tell()
+    assert sick.causes() == []
+
+
+def publish_with_schema(sick: Sick) -> None:
+    import pulsar
+    from pulsar.schema import AvroSchema
+
+    client = pulsar.Client(sick.a.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        producer = client.create_producer(ORDERS, schema=AvroSchema(None, schema_definition=RECORD))
+        producer.send({"id": 1})
+    finally:
+        client.close()
+
+
+def test_fault_remote_quota(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.ask(sick.b, "PUT", f"persistent/{NAMESPACE}/orders/subscription/slow")
+    with Client(sick.b.service_url) as client, client.producer(ORDERS) as producer:
+        producer.send(bytes(5000))
+    quota = {"limit": 1000, "limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+    sick.ask(sick.b, "POST", f"namespaces/{NAMESPACE}/backlogQuota", quota)
+    sick.ask(sick.b, "GET", "brokers/backlog-quota-check")
+    sick.tell(State.REFUSED, "quota")
+    cause = sick.first()
+    assert cause["kind"] == "remote-quota"
+    sick.repair(cause)
+    sick.tell()
+    assert sick.causes() == []
+
+
+def test_fault_deduplication_off(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a remote cluster that is Apache Pulsar, as it says itself."""
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.tell(State.REFUSED, "deduplication is off")
+    assert sick.first()["kind"] == "refused-by-remote"
+
+    async def apache(client: AsyncClient, topic: str) -> str:
+        return "Pulsar Server"
+
+    monkeypatch.setattr(AsyncClient, "server_version", apache)
+    cause = sick.first()
+    assert cause["kind"] == "deduplication-off"
+    sick.repair(cause)
+    sick.tell()
+    assert sick.causes() == []
+
+
+def test_fault_loop_the_address_leads_back(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.address_of_b(serviceUrl=sick.a.http_url, brokerServiceUrl=sick.a.service_url)
+    sick.tell()
+    cause = sick.first()
+    assert cause["kind"] == "loop"
+    assert "leads back to this cluster" in cause["what"]
+    assert sick.first(None)["kind"] == "loop", "although the topic is copied, as it seems"
+
+
+def test_fault_loop_two_clusters_of_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with clusters(capsys, {"clusterName": "a"}) as sick:
+        sick.create(sick.a)
+        sick.tell()
+        cause = sick.first()
+    assert cause["kind"] == "loop"
+    assert "the same name" in cause["what"]
+
+
+def test_fault_loop_one_cluster_under_two_names(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    urls = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
+    sick.ask(sick.a, "PUT", "clusters/c", urls)
+    sick.tell()
+    cause = sick.first()
+    assert (cause["kind"], "b and c are the same cluster" in cause["what"]) == ("loop", True)
+
+
+def test_fault_loop_by_a_rename(sick: Sick) -> None:
+    sick.create(sick.a)
+    way = {"rename": "{tenant}/{namespace}/{topic}-eu"}
+    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}/orders", way)
+    sick.create(sick.b, topic="orders-eu")
+    sick.ask(sick.b, "PUT", "clusters/a", {"serviceUrl": sick.a.http_url, "brokerServiceUrl": sick.a.service_url})
+    sick.ask(sick.b, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
+    sick.ask(sick.b, "POST", f"namespaces/{NAMESPACE}/replication", ["a", "b"])
+    sick.tell()
+    cause = sick.first()
+    assert (cause["kind"], "get mixed" in cause["what"]) == ("loop", True)
+    sick.repair(cause)
+    assert [one["kind"] for one in sick.causes()] != ["loop"]
+
+
+def test_fault_paused(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}", {"paused": True})
+    sick.tell()
+    cause = sick.first()
+    assert cause["kind"] == "paused"
+    sick.repair(cause)
+    assert sick.causes() == []
+
+
+@pytest.mark.parametrize("is_of_topic", [False, True])
+def test_fault_message_too_large(capsys: pytest.CaptureFixture[str], is_of_topic: bool) -> None:
+    b_settings: dict[str, object] = {} if is_of_topic else {"maxMessageSize": 50_000}
+    with clusters(capsys, b_settings, createTopicToRemoteClusterForReplication=False) as sick:
+        sick.create(sick.a)
+        sick.create(sick.b)
+        if is_of_topic:
+            sick.ask(sick.b, "POST", f"persistent/{NAMESPACE}/orders/maxMessageSize", 50_000)
+        sick.publish(bytes(100_000))
+        sick.tell(State.REFUSED, "refused")
+        cause = sick.first()
+        assert cause["kind"] == "message-too-large"
+        assert "has 100000 bytes, the limit there is 50000" in str(cause["evidence"])
+        sick.repair(cause)
+
+
+def test_fault_remote_topic_terminated(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    sick.ask(sick.b, "POST", f"persistent/{NAMESPACE}/orders/terminate")
+    sick.tell(State.REFUSED, "terminated")
+    cause = sick.first()
+    assert cause["kind"] == "remote-topic-terminated"
+    sick.repair(cause)
+    assert sick.first()["kind"] == "remote-topic-missing"
+
+
+def test_fault_subscription_missing(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    topic = sick.a.server.broker.topics[ORDERS]
+    sick.a.run(lambda: topic.end_replication("pulsar.repl.b"))  # type: ignore[union-attr]
+    sick.tell()
+    cause = sick.first()
+    assert cause["kind"] == "subscription-missing"
+    sick.repair(cause)
+    sick.tell()
+    assert sick.causes() == []
+
+
+def test_fault_not_declared(sick: Sick) -> None:
+    sick.ask(sick.a, "PUT", "persistent/public/default/orders")
+    cause = sick.first("orders")
+    assert cause["kind"] == "not-declared"
+    sick.repair(cause)
+    assert sick.first("orders")["kind"] == "pipeline-not-running"
+
+
+def test_a_topic_that_does_not_exist_is_an_error(sick: Sick) -> None:
+    code, out, err = sick.run("doctor", "replication", "nowhere", "--url", sick.a.http_url)
+    assert (code, out) == (1, "")
+    assert "not found" in err
+
+
+def test_several_faults_the_one_to_repair_first_is_first(sick: Sick) -> None:
+    sick.create(sick.a, 3)
+    sick.create(sick.b, 2)
+    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}", {"paused": True})
+    assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "shapes-differ"]
+
+
+def test_not_every_topic_is_examined(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("magnetar.cli.replication_doctor.EXAMINED_MAX", 2)
+    for index in range(4):
+        sick.create(sick.a, topic=f"t{index}")
+    code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url, "--json")
+    found = json.loads(out)
+    assert (code, len(found["topics"]), found["declared"]) == (1, 2, 4)
+    assert found["remarks"] == ["2 more topics are not copied and were not examined; name one"]
