@@ -77,6 +77,7 @@ CASES: list[tuple[str, str, str | None, str | None, object]] = [
         ["Shared", "Key_Shared"],
     ),
     ("clusters", "-c here,there", "replication", None, ["here", "there"]),
+    ("allowed-clusters", "-c here,there", "allowedClusters", None, ["here", "there"]),
     ("replication-clusters", "-c here", None, "replication", ["here"]),
     ("max-producers-per-topic", "-p 3", "maxProducersPerTopic", None, 3),
     ("max-producers", "-p 3", None, "maxProducers", 3),

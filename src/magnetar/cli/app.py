@@ -16,6 +16,7 @@ from typer.main import get_command
 
 from magnetar.cli import standalone as _standalone
 from magnetar.cli.noun import Noun
+from magnetar.cli.pipelines import pipelines
 
 app = typer.Typer(
     name="magnetar",
@@ -91,7 +92,21 @@ def standalone(
     return _standalone.start(options)
 
 
-NOUNS = ("tenants", "clusters", "namespaces", "topics", "subscriptions", "schemas", "messages", "deadletters", "doctor")
+app.command()(pipelines)
+
+
+NOUNS = (
+    "tenants",
+    "clusters",
+    "namespaces",
+    "topics",
+    "subscriptions",
+    "schemas",
+    "messages",
+    "deadletters",
+    "replication",
+    "doctor",
+)
 _added: set[str] = set()
 
 

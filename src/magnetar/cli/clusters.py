@@ -25,6 +25,30 @@ BrokerUrlTls = Annotated[
 ]
 
 
+AuthPlugin = Annotated[
+    str | None,
+    typer.Option(
+        "--auth-plugin", metavar="NAME", help="How we prove who we are: AuthenticationToken, AuthenticationTls."
+    ),
+]
+AuthParameters = Annotated[
+    str | None,
+    typer.Option(
+        "--auth-parameters", metavar="TEXT", help="For that: token:…, file:///path, tlsCertFile:…,tlsKeyFile:…"
+    ),
+]
+TlsEnable = Annotated[
+    bool | None, typer.Option("--tls-enable/--tls-disable", help="Whether the addresses with TLS are used.")
+]
+TlsAllowInsecure = Annotated[
+    bool | None, typer.Option("--tls-allow-insecure/--tls-verify", help="Whether any certificate will do.")
+]
+TlsTrustCerts = Annotated[
+    str | None,
+    typer.Option("--tls-trust-certs-filepath", metavar="FILE", help="Authorities that are trusted, in PEM."),
+]
+
+
 @noun.command("list")
 def list_clusters(rest: Rest) -> Names:
     """List all clusters."""
@@ -46,12 +70,18 @@ def create(
     broker_url: BrokerUrl = None,
     service_url_tls: ServiceUrlTls = None,
     broker_url_tls: BrokerUrlTls = None,
+    auth_plugin: AuthPlugin = None,
+    auth_parameters: AuthParameters = None,
+    tls_enable: TlsEnable = None,
+    tls_allow_insecure: TlsAllowInsecure = None,
+    tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
     """Make another cluster known to this one."""
     addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
     if not addresses:
         raise typer.BadParameter("give at least --service-url or --broker-url")
-    rest.put("clusters", cluster, body=addresses)
+    security = _security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
+    rest.put("clusters", cluster, body={**addresses, **security})
     return Done(f"created cluster {cluster}")
 
 
@@ -63,13 +93,21 @@ def update(
     broker_url: BrokerUrl = None,
     service_url_tls: ServiceUrlTls = None,
     broker_url_tls: BrokerUrlTls = None,
+    auth_plugin: AuthPlugin = None,
+    auth_parameters: AuthParameters = None,
+    tls_enable: TlsEnable = None,
+    tls_allow_insecure: TlsAllowInsecure = None,
+    tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
-    """Change the addresses of a cluster; what is not given stays as it is."""
-    addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
-    if not addresses:
+    """Change what is known of a cluster; what is not given stays as it is."""
+    changes = {
+        **_addresses(service_url, broker_url, service_url_tls, broker_url_tls),
+        **_security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs),
+    }
+    if not changes:
         raise typer.BadParameter("nothing to change is given")
     current: dict[str, Any] = rest.get("clusters", cluster)
-    rest.post("clusters", cluster, body={**current, **addresses})
+    rest.post("clusters", cluster, body={**current, **changes})
     return Done(f"updated cluster {cluster}")
 
 
@@ -90,3 +128,16 @@ def _addresses(
         "brokerServiceUrlTls": broker_url_tls,
     }
     return {name: address for name, address in given.items() if address is not None}
+
+
+def _security(
+    plugin: str | None, parameters: str | None, tls: bool | None, insecure: bool | None, trusted: str | None
+) -> dict[str, object]:
+    given = {
+        "authenticationPlugin": plugin,
+        "authenticationParameters": parameters,
+        "brokerClientTlsEnabled": tls,
+        "tlsAllowInsecureConnection": insecure,
+        "brokerClientTrustCertsFilePath": trusted,
+    }
+    return {name: value for name, value in given.items() if value is not None}

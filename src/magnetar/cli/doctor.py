@@ -10,16 +10,17 @@ from magnetar.cli.answer import Done, Page, Record, counted
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.damage import Damage, examine, repair
 from magnetar.cli.noun import Noun
+from magnetar.cli.replication_doctor import replication
 from magnetar.cli.rest import Rest
 
-noun = Noun("doctor", "Finds what old bugs left behind, and repairs it.")
+noun = Noun("doctor", "Finds damage and what stands still, says why, and repairs what it can.")
 
 DAMAGE_LEFT = 1
 
 
 @noun.app.callback()
 def doctor() -> None:
-    """Finds what old bugs left behind, and repairs it."""
+    """Finds damage and what stands still, says why, and repairs what it can."""
 
 
 @noun.command("topics")
@@ -39,6 +40,9 @@ def topics(
             if damage.fixable:
                 repair(rest, damage)
     return _report(asked, found, fix)
+
+
+noun.command("replication")(replication)
 
 
 def _all_namespaces(rest: Rest) -> list[NamespaceName]:

@@ -482,6 +482,7 @@ POLICIES: tuple[Policy, ...] = (
         "subscriptionTypesEnabled",
     ),
     Policy("clusters", "which clusters messages are replicated to", _clusters, "replication", removable=False),
+    Policy("allowed-clusters", "which clusters it may be replicated to", _clusters, "allowedClusters", removable=False),
     Policy("replication-clusters", "which clusters messages are replicated to", _clusters, topic="replication"),
     Policy(
         "max-producers-per-topic",

@@ -38,7 +38,8 @@ API v2 and binary protocol. The words are those of `pulsar-admin`.
 - What is set about dead letters, redelivery back-off, circuit breakers and pausing is for our broker alone;
   `deadletters` also reads those of Apache Pulsar, by the binary protocol.
 - The exit code is 0, or 1 when the broker refused or cannot be reached (stderr says why in one line), or 2 when the
-  command was written wrongly.
+  command was written wrongly. `doctor` also answers 1 when it found something; of `replication diff` and
+  `replication verify` 1 says that the clusters differ, and 2 that it could not be told.
 
 This page is drawn from the code by `make docs`.
 """
