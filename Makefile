@@ -21,6 +21,8 @@ KILLS ?= 200
 # How many messages a stream of Spark copies, and how often something is killed meanwhile: a process, a task, the broker.
 STREAM_MESSAGES ?= 1000000
 STREAM_KILLS ?= 40
+# How often something is killed while two clusters replicate into each other: a broker, a driver, a worker.
+CHAOS_KILLS ?= 60
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
@@ -28,7 +30,7 @@ help:
 	@echo 'make check     ruff and mypy'
 	@echo 'make docs      draw the reference pages in docs anew'
 	@echo 'make compat    the official clients of other languages'
-	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40, or ARGS=seed to replay one'
+	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
 	@echo 'make lock      pin the dependencies anew         LOCK_ARGS="--upgrade"'
@@ -62,6 +64,7 @@ simulate: $(VENV)/.installed-dev
 	$(if $(ARGS),,MAGNETAR_KILLS=$(KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_dead_letters.py)
 	$(if $(ARGS),,MAGNETAR_STREAM_MESSAGES=$(STREAM_MESSAGES) MAGNETAR_STREAM_KILLS=$(STREAM_KILLS) \
 		$(PYTHON) -m pytest -q -s tests/spark/test_kills.py)
+	$(if $(ARGS),,MAGNETAR_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_replication.py)
 
 bench: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)
@@ -81,14 +84,14 @@ $(VENV)/.installed-%: requirements/%.txt requirements/build.txt pyproject.toml |
 	$(PYTHON) -m compileall -q src
 	@touch $@
 
-# The run and spark files are bound to the versions of the dev file: what runs is what was tested.
+# The run file is bound to the versions of the dev file: what runs is what was tested. It has Spark, and a Java, because the
+# broker starts pipelines where they are asked for.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock' $(LOCK_ARGS)
 
 lock: | $(UV)
 	$(COMPILE) pyproject.toml --extra dev --extra spark --output-file requirements/dev.txt
-	$(COMPILE) pyproject.toml --constraints requirements/dev.txt --output-file requirements/run.txt
-	$(COMPILE) pyproject.toml --extra spark --constraints requirements/dev.txt --output-file requirements/spark.txt
+	$(COMPILE) pyproject.toml --extra spark --constraints requirements/dev.txt --output-file requirements/run.txt
 	$(COMPILE) requirements/build.in --output-file requirements/build.txt
 	@! grep -nE '://|--(extra-)?index-url' requirements/*.txt || { echo 'a lock file has an address in it' >&2; exit 1; }
 

@@ -1,0 +1,79 @@
+"""The walk of docs/replication.md, by its own text: two brokers, ten commands, and the message is in both clusters."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parent.parent / "docs" / "replication.md").read_text(encoding="utf-8")
+COMMANDS = re.search(r"<!-- runs in tests/test_replication_page.py -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+PORTS = ("6650", "6651", "8080", "8081")
+MAGNETAR = str(Path(sys.executable).parent / "magnetar")
+
+
+def free_ports(count: int) -> list[str]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [str(each.getsockname()[1]) for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def run(folder: Path, words: list[str]) -> str:
+    found = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, f"{shlex.join(words)}: {found.stderr}"
+    return found.stdout
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float, what: Callable[[], object]) -> None:
+    until = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < until, what()
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(180)
+def test_gr1_two_clusters_in_ten_commands(tmp_path: Path) -> None:
+    assert COMMANDS is not None
+    text = COMMANDS[1]
+    for documented, free in zip(PORTS, free_ports(len(PORTS)), strict=True):
+        text = text.replace(documented, free)
+    lines = text.splitlines()
+    assert len(lines) == 10
+    brokers: list[subprocess.Popen[str]] = []
+    environment = {**os.environ, "PATH": f"{Path(MAGNETAR).parent}{os.pathsep}{os.environ['PATH']}"}
+    try:
+        for line in lines:
+            words = [MAGNETAR, *shlex.split(line.removesuffix("&"))[1:]]
+            if line.endswith("&"):
+                broker = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment)
+                brokers.append(broker)
+                assert broker.stdout is not None
+                assert any(said.startswith("ready") for said in iter(broker.stdout.readline, ""))
+            else:
+                run(tmp_path, words)
+        status = [*words, "--json"]
+        remote = [MAGNETAR, "topics", "stats", "orders", "--json", *shlex.split(lines[7])[-2:]]
+
+        def rows() -> list[dict[str, object]]:
+            found: list[dict[str, object]] = json.loads(run(tmp_path, status))
+            return found
+
+        wait_until(lambda: rows()[0]["state"] == "running" and rows()[0]["backlog"] == 0, 120, rows)
+        assert json.loads(run(tmp_path, remote))["msgInCounter"] == 1
+    finally:
+        for broker in brokers:
+            broker.send_signal(signal.SIGTERM)
+        for broker in brokers:
+            broker.communicate(timeout=30)
