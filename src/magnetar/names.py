@@ -24,6 +24,16 @@ DOMAINS = (PERSISTENT, NON_PERSISTENT)
 DEFAULT_TENANT = "public"
 DEFAULT_NAMESPACE = "default"
 
+SYSTEM_TOPICS = frozenset(
+    {
+        "__change_events",
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot_indexes",
+        "__transaction_buffer_snapshot_segments",
+    }
+)
+"""Topics of any namespace in which Apache Pulsar keeps its own books."""
+
 PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
 """Clients keep a partition index in a signed 32-bit integer."""
@@ -88,6 +98,11 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
 
     def __str__(self) -> str:
         return self.full
+
+
+def is_system_topic(name: TopicName) -> bool:
+    """By its name: a client may have made one, and Apache Pulsar replicates its own to us."""
+    return name.base.local in SYSTEM_TOPICS
 
 
 def parse_namespace(text: str) -> tuple[str, str]:

@@ -1,0 +1,41 @@
+"""Pipelines of ours that run in the Spark session of the tests. Knows nothing of what they copy."""
+
+from __future__ import annotations
+
+import contextlib
+
+from clusters import Cluster, Ours
+from pyspark.sql import SparkSession
+
+from magnetar.pipelines.assignment import Side
+from magnetar.pipelines.declared import DeclaringSource, ListedSource, Selection, Source
+from magnetar.pipelines.pipeline import Pipeline
+from magnetar.replication import ClusterAddress
+
+RETRY_MAX_S = 2.0
+
+
+class Routes:
+    def __init__(self, spark: SparkSession, stack: contextlib.ExitStack) -> None:
+        self._spark = spark
+        self._stack = stack
+        self._declared: dict[str, Pipeline] = {}
+
+    def declared_by(self, cluster: Ours) -> Pipeline:
+        """What a broker of ours declares, from now on."""
+        if cluster.name not in self._declared:
+            source = DeclaringSource(cluster.http_url, service_url=cluster.service_url)
+            self._declared[cluster.name] = self._started(source)
+        return self._declared[cluster.name]
+
+    def listed(self, source: Cluster, target: Cluster, *words: str) -> Pipeline:
+        """Topics, or all of a namespace, of a cluster that declares nothing."""
+        address = ClusterAddress(service_url=target.http_url, broker_service_url=target.service_url)
+        selection = Selection(words=words, remotes={target.name: address})
+        return self._started(ListedSource(Side(source.name, source.service_url, source.http_url), selection))
+
+    def _started(self, source: Source) -> Pipeline:
+        pipeline = Pipeline(self._spark, source, lanes=2, retry_max_s=RETRY_MAX_S)
+        self._stack.callback(pipeline.stop)
+        pipeline.start()
+        return pipeline
