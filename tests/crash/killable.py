@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,9 +13,21 @@ _START_LINES_MAX = 50
 
 
 class KillableBroker:
-    def __init__(self, data: Path, settings: tuple[str, ...] = ()) -> None:
+    """It leads a session of processes, in which those are that it starts. They are not killed with it."""
+
+    def __init__(
+        self,
+        data: Path,
+        settings: tuple[str, ...] = (),
+        *,
+        log: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Without a file for its log, the log must be short: nobody reads it after the start."""
         self._data = data
         self._settings = [word for setting in settings for word in ("--set", setting)]
+        self._log = log
+        self._environment = environment
         self._process: subprocess.Popen[str] | None = None
         self._port = self._http_port = 0
         self.service_url = self.http_url = ""
@@ -22,7 +36,15 @@ class KillableBroker:
         """Returns when it serves."""
         command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._data)]
         command += ["--port", str(self._port), "--http-port", str(self._http_port), *self._settings]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with ExitStack() as stack:
+            self._process = subprocess.Popen(
+                command,
+                start_new_session=True,
+                env=self._environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT if self._log is None else stack.enter_context(self._log.open("a")),
+                text=True,
+            )
         assert self._process.stdout is not None
         lines = []
         for line in self._process.stdout:
@@ -36,6 +58,12 @@ class KillableBroker:
                 break
         self.kill()
         raise AssertionError(f"the broker did not start:\n{''.join(lines)}")
+
+    @property
+    def process_id(self) -> int:
+        """Of the broker, and of its session."""
+        assert self._process is not None
+        return self._process.pid
 
     def kill(self) -> None:
         """SIGKILL: no signal handler, no flush, no goodbye."""

@@ -15,9 +15,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 import magnetar.spark
@@ -97,7 +98,8 @@ def run(
         return 0 if is_told.is_set() else _replicate(spark, source, is_told, retry_max_s)
     finally:
         _end_soon()
-        spark.stop()
+        with suppress(Py4JError, OSError):  # the JVM may be what ended
+            spark.stop()
 
 
 def _replicate(spark: SparkSession, source: Source, is_told: threading.Event, retry_max_s: float) -> int:
@@ -135,6 +137,7 @@ def _log_to_stderr() -> None:
     """To where stderr is now, for Spark is given another one."""
     logging.basicConfig(stream=os.fdopen(os.dup(2), "w", buffering=1), format=_FORMAT, level=logging.WARNING)
     logging.getLogger("magnetar").setLevel(logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # whoever called it gets the error, and says it in one line
 
 
 def _session(master: str | None) -> SparkSession:
