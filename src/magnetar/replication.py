@@ -7,6 +7,7 @@ any of them works.
 from __future__ import annotations
 
 from enum import StrEnum
+from hashlib import sha256
 
 import msgspec
 
@@ -27,6 +28,13 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 
 ROUTE = "magnetar.route"
 """Property of a message that was filtered, masked or renamed on its way: by which route."""
+
+WAY = "magnetar.way"
+"""Property of a consumer that reads what is copied: the way it goes, as `way_mark` says it. The broker sends away who
+goes another one than is set, so that nothing which is published after a change takes the old way."""
+
+WAY_CHANGED = "the way was changed"
+"""How the refusal of such a consumer begins."""
 
 
 class State(StrEnum):
@@ -91,6 +99,10 @@ class Way(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbi
 
 
 AS_IT_IS = Way()
+
+
+def way_mark(remote: str, way: Way) -> str:
+    return f"{remote}/{sha256(msgspec.json.encode(way)).hexdigest()[:16]}"
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

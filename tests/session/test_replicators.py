@@ -6,7 +6,7 @@ import pytest
 
 from magnetar.broker.policies import Overrides
 from magnetar.broker.record import ClusterRecord, NamespaceRecord
-from magnetar.replication import SOURCE_POSITION
+from magnetar.replication import AS_IT_IS, SOURCE_POSITION, WAY, WAY_CHANGED, Mask, Way, way_mark
 from magnetar.session.handle import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
@@ -144,3 +144,40 @@ def test_what_others_send_after_a_refusal_is_stored() -> None:
     (refused,) = producer.tell(Command(type=Command.SEND, send=broken), b"no metadata at all")
     assert refused.type == Command.SEND_ERROR
     assert receipt(producer.send(2)) == (2, 2, world.topic().ledger_id, 0)
+
+
+def test_sp6_who_copies_on_a_way_that_was_changed_is_sent_away() -> None:
+    """What is published after a mask was set must not reach anybody who does not know of it."""
+    world = World()
+    replication = world.broker.replication
+    world.broker.catalog.save_cluster("west", ClusterRecord(broker_service_url="pulsar://west:6650"))
+    overrides = Overrides(replication_clusters=["standalone", "west"])
+    world.broker.catalog.save_namespace("public/default", NamespaceRecord(overrides=overrides))
+    world.topic()
+    masked = Way(masks=(Mask("email"),))
+    reader = Replicator(world, "someone", knows_positions=False)
+
+    def subscribe(consumer_id: int, mark: str) -> list[Command]:
+        subscribe = pb.CommandSubscribe(
+            topic="t", subscription=f"s{consumer_id}", consumer_id=consumer_id, request_id=7, durable=False
+        )
+        subscribe.subType = pb.CommandSubscribe.Exclusive
+        subscribe.metadata.append(pb.KeyValue(key=WAY, value=mark))
+        return reader.tell(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
+
+    assert [said.type for said in subscribe(1, way_mark("west", AS_IT_IS))] == [Command.SUCCESS]
+    (refused,) = subscribe(2, way_mark("west", masked))
+    assert refused.error.error == pb.NotAllowedError and WAY_CHANGED in refused.error.message
+
+    replication.set_way("west", "public/default/t", masked)
+    world.settle()
+    (closed,) = [said for said, _ in FrameDecoder(1 << 20).receive_data(b"".join(reader.session.take_output()))]
+    assert closed.type == Command.CLOSE_CONSUMER and closed.close_consumer.consumer_id == 1
+    assert "s1" not in world.topic().subscriptions
+    (refused,) = subscribe(3, way_mark("west", AS_IT_IS))
+    assert refused.type == Command.ERROR
+    assert [said.type for said in subscribe(4, way_mark("west", masked))] == [Command.SUCCESS]
+
+    world.broker.catalog.save_namespace("public/default", NamespaceRecord())
+    world.settle()
+    assert "s4" not in world.topic().subscriptions, "it is not replicated any more"

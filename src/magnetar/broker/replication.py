@@ -8,7 +8,7 @@ no other cluster: whoever does tells how it stands, see `replication_reports`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,6 +24,7 @@ from magnetar.names import TopicName, is_system_topic
 from magnetar.replication import (
     AS_IT_IS,
     SUBSCRIPTION_PREFIX,
+    WAY,
     ClusterAddress,
     Declaration,
     Declared,
@@ -32,6 +33,7 @@ from magnetar.replication import (
     Status,
     Way,
     subscription_of,
+    way_mark,
 )
 from magnetar.storage.api import Space
 
@@ -269,6 +271,22 @@ class Replication:
         for name in wanted:
             if name not in topic.subscriptions:
                 topic.begin_replication(name, from_earliest=from_earliest)
+        self._send_away(topic)
+
+    def _send_away(self, topic: PersistentTopic) -> None:
+        """Consumers that copy on a way which is not that any more: what is published from now on goes the new one."""
+        consumers = [consumer for subscription in topic.cursors for consumer in subscription.consumers]
+        for consumer in consumers:
+            if not self.may_copy(topic.name, consumer.metadata):
+                consumer.peer.close_consumer(consumer)
+                topic.remove_consumer(consumer)
+
+    def may_copy(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
+        """Whether a consumer that says on which way it copies still may; everybody else may read anything."""
+        mark = metadata.get(WAY)
+        if mark is None:
+            return True
+        return mark in {way_mark(remote, self.way_of(name, remote)) for remote in self.remotes_of(name)}
 
     # -- ways
 

@@ -441,29 +441,37 @@ class AsyncClient:
         *,
         start_inclusive: bool = False,
         bytes_max: int = 16 << 20,
+        properties: Mapping[str, str] | None = None,
     ) -> AsyncEntryReader:
         """The entries, as the broker stores them, of a persistent topic or of one partition, from `start` to `end`.
 
         `start` is EARLIEST or the id after which to begin (with which, if `start_inclusive`), `end` the last id that is
         wanted, or LATEST. Entries are whole: those of `start` and `end` may hold messages that are not wanted. What is
-        not stored, not yet or no more, is not waited for. `bytes_max` is about how much is fetched ahead.
+        not stored, not yet or no more, is not waited for. `bytes_max` is about how much is fetched ahead; `properties`
+        are those of the consumer that reads.
         """
         check_positive("bytes_max", bytes_max)
-        reader = AsyncEntryReader(
-            self._tapping(topic), start, end, start_inclusive=start_inclusive, bytes_max=bytes_max
-        )
+        tapping = self._tapping(topic, properties)
+        reader = AsyncEntryReader(tapping, start, end, start_inclusive=start_inclusive, bytes_max=bytes_max)
         await self._patiently(f"opening a reader of {reader.topic}", reader.open)
         return self._keep(reader)
 
-    async def entries_after(self, topic: str, start: MessageId, *, bytes_max: int = 16 << 20) -> AsyncEntryReader:
+    async def entries_after(
+        self,
+        topic: str,
+        start: MessageId,
+        *,
+        bytes_max: int = 16 << 20,
+        properties: Mapping[str, str] | None = None,
+    ) -> AsyncEntryReader:
         """As `entries`, without an end: what is published is waited for, by `runs_within`."""
         check_positive("bytes_max", bytes_max)
-        tapping = self._tapping(topic)
+        tapping = self._tapping(topic, properties)
         reader = AsyncEntryReader(tapping, start, LATEST, start_inclusive=False, bytes_max=bytes_max, follows=True)
         await self._patiently(f"opening a reader of {reader.topic}", reader.open)
         return self._keep(reader)
 
-    def _tapping(self, topic: str) -> Tapping:
+    def _tapping(self, topic: str, properties: Mapping[str, str] | None = None) -> Tapping:
         self._check_open()
         name = _topic_name(topic)
         if not name.is_persistent:
@@ -475,6 +483,7 @@ class AsyncClient:
             is_partition=lambda: self._is_partition(name),
             timeout_s=self._timeout_s,
             reconnect_timeout_s=self._reconnect_timeout_s,
+            properties=properties or {},
         )
 
     async def _is_partition(self, name: TopicName) -> bool:

@@ -8,7 +8,7 @@ told: they are told the next one, whether it exists or not.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
@@ -49,6 +49,7 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
     is_partition: Callable[[], Awaitable[bool]]
     timeout_s: float
     reconnect_timeout_s: float
+    properties: Mapping[str, str] = {}  # of its consumers
 
     async def open(self, end: ConsumerEnd, after: Position, *, was_there: bool = False) -> Tap:
         """A consumer with a cursor of its own, which dies with it, and which gets what is after a position.
@@ -90,6 +91,8 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
         connection = await self.connect()
         tap = Tap(self, connection, self.next_id())
         subscribe.topic = self.topic.full
+        if not subscribe.metadata:
+            subscribe.metadata.extend(pb.KeyValue(key=key, value=value) for key, value in self.properties.items())
         subscribe.subType = pb.CommandSubscribe.Exclusive
         subscribe.consumer_id = tap.consumer_id
         subscribe.force_topic_creation = create_topic

@@ -26,7 +26,7 @@ from magnetar.pipelines.refusals import MessageRefused
 from magnetar.pipelines.schemas import Schemas
 from magnetar.pipelines.target import LookAgain, SchemaRefused, Target
 from magnetar.pipelines.troubles import AtSource, Trouble, at_remote, at_source, of_remote
-from magnetar.replication import Refusal, State
+from magnetar.replication import SUBSCRIPTION_PREFIX, WAY, Refusal, State, way_mark
 
 _ACKNOWLEDGED_EVERY_S = 0.2
 _TRIES = 5
@@ -210,6 +210,13 @@ class Copier:
         if reader is not None:
             await reader.close()
 
+    @property
+    def _mark(self) -> dict[str, str]:
+        """A broker that has the way cuts who goes another one; of a source that declares nothing, none is known."""
+        assignment = self.assignment
+        is_declared = assignment.subscription.startswith(SUBSCRIPTION_PREFIX)
+        return {WAY: way_mark(assignment.remote.name, assignment.way)} if is_declared else {}
+
     def _id(self, position: Position) -> MessageId:
         return MessageId(*position, self._partition)
 
@@ -219,7 +226,9 @@ class Copier:
         """Until its end, or until the time is over."""
         with at_source():
             start = self._id(self._acked)
-            reader = await self._source.entries(self.assignment.topic, start, until, bytes_max=self._bytes_max)
+            reader = await self._source.entries(
+                self.assignment.topic, start, until, bytes_max=self._bytes_max, properties=self._mark
+            )
         self._reader = reader
         while True:
             with at_source():
@@ -238,7 +247,9 @@ class Copier:
         """Until the time is over, or all is copied and nothing came for a while."""
         with at_source():
             start = self._id(self._acked)
-            reader = await self._source.entries_after(self.assignment.topic, start, bytes_max=self._bytes_max)
+            reader = await self._source.entries_after(
+                self.assignment.topic, start, bytes_max=self._bytes_max, properties=self._mark
+            )
         self._reader = reader
         wait_s, is_late = self._linger_s, False
         while wait_s > 0:

@@ -24,7 +24,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.replication import SUBSCRIPTION_PREFIX
+from magnetar.replication import SUBSCRIPTION_PREFIX, WAY_CHANGED
 from magnetar.session.handle import Command, ConsumerHandle, bits_of
 from magnetar.session.schemas import schema_of
 from magnetar.wire import schema_pb2 as pb
@@ -55,6 +55,8 @@ def on_subscribe(session: Session, command: Command) -> None:
     metadata = {pair.key: pair.value for pair in request.metadata}
     policy = _dead_letters_of(broker, request, name, metadata)
     _check_subscribe(broker, name, request)
+    if not broker.replication.may_copy(name, metadata):
+        raise NotAllowed(f"{WAY_CHANGED} on which {name.full} is copied, or it no longer is")
     topic = broker.topic(name, create=request.force_topic_creation)
     schema = schema_of(request)
     admit_consumer(topic, schema)
