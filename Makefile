@@ -41,8 +41,9 @@ setup: $(VENV)/.installed-dev
 run: $(VENV)/.installed-run
 	$(VENV)/bin/magnetar standalone $(ARGS)
 
+# Two at a time: many tests wait for a socket or a process. Those that need Spark share one session, in one of the two.
 test: $(VENV)/.installed-dev
-	$(PYTHON) -m pytest $(PYTEST_ARGS)
+	$(PYTHON) -m pytest -n 2 --dist loadgroup $(PYTEST_ARGS)
 
 check: $(VENV)/.installed-dev
 	$(VENV)/bin/ruff check
