@@ -176,7 +176,7 @@ class Status(msgspec.Struct, rename="camel"):
     since_ms: int
     last_error: str
     last_error_ms: int
-    backlog: int  # messages
+    backlog: int  # entries, as Apache Pulsar counts it
     backlog_bytes: int
     delay_s: float  # how long the oldest message that is not copied has waited
     rate_out: float  # messages a second

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from magnetar.clock import ManualClock
 from magnetar.config import Settings
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
+from magnetar.server.http import Alarm
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire.schema_pb2 import MessageMetadata
 
@@ -54,21 +54,6 @@ class Listener:
 
     def close_producer(self, producer: Producer) -> None:
         self.closed += 1
-
-
-class Alarm:
-    """What the server gives to those who wait."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        self._event.set()
-
-    async def wait(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
-        self._event.clear()
 
 
 class Admin:

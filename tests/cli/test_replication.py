@@ -67,11 +67,11 @@ def test_gr4_status_shows_state_and_reason(geo: CommandLine, source: testing.Tes
     assert head.split() == ["TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY", "S", "MSG/S", "REASON"]
     assert line.endswith("the topic does not exist in the remote cluster; last error: 404 at nobody:8080")
     assert "waiting-for-remote-topic" in line and "2023-11-14T22:13:20Z" in line
-    assert summary == "0 of 1 row copying, 0 messages behind"
+    assert summary == "0 of 1 row copying, a backlog of 0"
     tell(source, topic, State.RUNNING)
     out = geo.ok("replication", "status", topic)
     assert "404" not in out, "an error that is over is only in the JSON"
-    assert out.splitlines()[-1] == "1 of 1 row copying, 0 messages behind"
+    assert out.splitlines()[-1] == "1 of 1 row copying, a backlog of 0"
 
 
 def test_status_of_a_namespace_or_a_remote_or_everything(geo: CommandLine, topic: str) -> None:

@@ -105,7 +105,7 @@ def test_what_has_to_be_repaired_first_is_first() -> None:
     assert causes_of(one)[0].evidence == (
         f"{ORDERS} is stopped: no pipelines process reports",
         "last error: lost",
-        "3 messages wait, the oldest for 7 s",
+        "a backlog of 3, the oldest waits for 7 s",
     )
 
 

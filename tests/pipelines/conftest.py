@@ -192,3 +192,16 @@ def two(world: World) -> tuple[Cluster, Cluster]:
     world.pipeline(a)
     world.pipeline(b)
     return a, b
+
+
+@pytest.fixture(scope="module")
+def a() -> Iterator[magnetar.testing.TestBroker]:
+    """A broker alone, for what needs no pipeline; `b` is the other."""
+    with magnetar.testing.broker(clusterName="a") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def b() -> Iterator[magnetar.testing.TestBroker]:
+    with magnetar.testing.broker(clusterName="b") as running:
+        yield running

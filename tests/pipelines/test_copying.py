@@ -39,18 +39,6 @@ from tests.pipelines.two_clusters import (
 )
 
 
-@pytest.fixture(scope="module")
-def a() -> Iterator[TestBroker]:
-    with broker(clusterName="a") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def b() -> Iterator[TestBroker]:
-    with broker(clusterName="b") as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def new_connections() -> Iterator[None]:
     """Clients of one test are not those of the next: brokers of some tests are gone then."""

@@ -41,18 +41,6 @@ def json_schema(*fields: str, optional: bool = True) -> pb.Schema:
     return pb.Schema(name="s", type=pb.Schema.Json, schema_data=text.encode())
 
 
-@pytest.fixture(scope="module")
-def a() -> Iterator[TestBroker]:
-    with broker(clusterName="a") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def b() -> Iterator[TestBroker]:
-    with broker(clusterName="b") as running:
-        yield running
-
-
 @pytest.fixture(autouse=True)
 def new_process() -> Iterator[None]:
     """A test begins with what a new process knows: nothing."""

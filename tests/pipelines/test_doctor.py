@@ -124,7 +124,7 @@ def test_fault_pipeline_not_running(sick: Sick) -> None:
     cause = sick.first()
     assert cause["kind"] == "pipeline-not-running"
     assert "pipelinesEnabled=false" in str(cause["evidence"])
-    assert "2 messages wait" in str(cause["evidence"])
+    assert "a backlog of 2" in str(cause["evidence"])
     assert cause["repair"] == f"magnetar pipelines --url {sick.a.http_url}"
     code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url)
     assert code == 1

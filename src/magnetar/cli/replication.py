@@ -47,9 +47,7 @@ def status(
     columns = ("TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY S", "MSG/S", "REASON")
     table = Table(value, columns, [_row(one) for one in value], none=_none(place, remote))
     copying = sum(State(one["state"]).is_copying for one in value)
-    summary = (
-        f"{copying} of {counted(len(value), 'row')} copying, {sum(one['backlog'] for one in value)} messages behind"
-    )
+    summary = f"{copying} of {counted(len(value), 'row')} copying, a backlog of {sum(one['backlog'] for one in value)}"
     return Page(value, [table, Done(summary)] if value else [table])
 
 

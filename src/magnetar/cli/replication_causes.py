@@ -113,7 +113,7 @@ def _told(facts: TopicFacts) -> Iterator[str]:
     if status.last_error and status.last_error not in status.reason:
         yield f"last error: {status.last_error}"
     if status.backlog:
-        yield f"{status.backlog} messages wait, the oldest for {status.delay_s:.0f} s"
+        yield f"a backlog of {status.backlog}, the oldest waits for {status.delay_s:.0f} s"
 
 
 def _loops(case: Case) -> Iterator[Cause]:

@@ -153,7 +153,7 @@ class SparkLanes:
             if assignments:
                 outcomes += self._jobs.copy(assignments, job.slice_s, job.linger_s)
         except Exception as failure:  # of whatever kind: the job is done again, and its error is said
-            error = _text(failure)
+            error = failure_text(failure)
             log.debug("a job failed", exc_info=True)
             if not self._is_stopped and (isinstance(failure, Py4JNetworkError) or self._jobs.is_dead):
                 self._on_dead(error)
@@ -178,10 +178,10 @@ class SparkLanes:
             self._jobs.stay_warm()
         except Exception as failure:  # whatever is wrong, the next job says it
             if not self._is_stopped and self._jobs.is_dead:
-                self._on_dead(_text(failure))
+                self._on_dead(failure_text(failure))
 
 
-def _text(failure: Exception) -> str:
+def failure_text(failure: Exception) -> str:
     """The last line of a traceback says what happened; Java's say it in the first."""
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
     told = next((line for line in lines if "Exception" in line or "Error" in line), lines[0] if lines else "")

@@ -17,7 +17,7 @@ from magnetar.pipelines import task
 from magnetar.pipelines.assignment import Side
 from magnetar.pipelines.declared import sides_of
 from magnetar.pipelines.following import Followed, FollowWork, Memory
-from magnetar.pipelines.lanes import Jobs
+from magnetar.pipelines.lanes import Jobs, failure_text
 from magnetar.renaming import remote_topic
 from magnetar.replication import Declaration, Declared
 
@@ -37,6 +37,7 @@ class Positions:
         self._works: list[FollowWork] = []
         self._memories: dict[_Key, dict[str, Memory]] = {}
         self._troubles: dict[_Key, str] = {}
+        self._failure = ""  # of the last round
         self._quiet = 0
         self._changed = threading.Condition()
         self._is_stopped = False
@@ -100,15 +101,21 @@ class Positions:
         """Whether the next is worth while at once."""
         try:
             results = self._jobs.run(partial(task.follow, works, ROUND_S))
-        except Exception:
-            log.debug("a round of replicated subscriptions failed, and is done again", exc_info=True)
+        except Exception as failure:  # of whatever kind: the round is done again
+            self._say_failure(failure_text(failure))
             return False
+        self._say_failure("")
         with self._changed:
             self._quiet = self._quiet + 1 if all(result.is_quiet for result in results) else 0
             for result in results:
                 self._memories[result.topic, result.remote] = result.memories
                 self._say(result)
         return any(result.is_behind for result in results)
+
+    def _say_failure(self, told: str) -> None:
+        if told and told != self._failure and not self._is_stopped:
+            log.warning("replicated subscriptions do not follow, and are tried again: %s", told)
+        self._failure = told
 
     def _say(self, result: Followed) -> None:
         """Troubles only, and only when they change."""

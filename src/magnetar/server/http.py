@@ -43,7 +43,7 @@ class _Uvicorn(uvicorn.Server):
         yield  # signals belong to the broker, which stops this server among others
 
 
-class _Alarm:
+class Alarm:
     """What a handler waits for; see `magnetar.admin.call`."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class _Alarm:
 class HttpServer:
     def __init__(self, server: Server, listener: socket.socket) -> None:
         self._listener = listener
-        self._alarms: WeakSet[_Alarm] = WeakSet()
+        self._alarms: WeakSet[Alarm] = WeakSet()
         app = create_app(
             server.broker, service_url=server.service_url, committed=server.committer.drained, alarm=self._new_alarm
         )
@@ -78,8 +78,8 @@ class HttpServer:
         self._uvicorn = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
-    def _new_alarm(self) -> _Alarm:
-        alarm = _Alarm()
+    def _new_alarm(self) -> Alarm:
+        alarm = Alarm()
         self._alarms.add(alarm)
         return alarm
 
