@@ -218,7 +218,23 @@ def test_a_broker_that_never_gets_ready_is_an_error_in_time() -> None:
     with (
         fake_broker(never) as fake,
         Client(fake.url, operation_timeout_s=0.5) as client,
-        pytest.raises((ServiceNotReady, Timeout)),
+        pytest.raises(ServiceNotReady, match="starting"),
+    ):
+        client.get_partitions_for_topic("t")
+
+
+def test_a_broker_that_falls_silent_after_a_refusal_is_known_by_the_refusal() -> None:
+    asked = count()
+
+    def silent(broker: FakeBroker, command: Command) -> Command | bytes | None:
+        if command.type != Command.PARTITIONED_METADATA:
+            return None
+        return metadata_failure(command, pb.ServiceNotReady, "starting") if next(asked) == 0 else b""
+
+    with (
+        fake_broker(silent) as fake,
+        Client(fake.url, operation_timeout_s=0.5) as client,
+        pytest.raises(ServiceNotReady, match="starting"),
     ):
         client.get_partitions_for_topic("t")
 

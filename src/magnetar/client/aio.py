@@ -25,6 +25,7 @@ from magnetar.client.errors import (
     NotFound,
     NotSupported,
     ServiceNotReady,
+    Timeout,
     TooManyRequests,
 )
 from magnetar.client.finding import BinaryFinder, Finder
@@ -257,19 +258,22 @@ class AsyncClient:
         return await self._pool.broker(broker.url, through_proxy=broker.through_proxy)
 
     async def _patiently(self, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Asks again while the broker says that it is not ready, for as long as an operation may take."""
+        """Asks again while the broker says that it is not ready, for as long as an operation may take.
+
+        When that is over, what the broker said last is the reason, not that time passed.
+        """
         backoff = Backoff()
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._timeout_s
-        async with within(self._timeout_s, what):
-            while True:
-                try:
-                    return await ask()
-                except (ServiceNotReady, TooManyRequests):
-                    delay_s = backoff.next_s()
-                    if loop.time() + delay_s > deadline_s:
-                        raise
-                await asyncio.sleep(delay_s)
+        refusal: ServiceNotReady | TooManyRequests | None = None
+        try:
+            async with within(self._timeout_s, what):
+                while True:
+                    try:
+                        return await ask()
+                    except (ServiceNotReady, TooManyRequests) as error:
+                        refusal = error
+                    await asyncio.sleep(backoff.next_s())
+        except Timeout as late:
+            raise refusal or late from None
 
     # -- what it makes
 
