@@ -220,7 +220,7 @@ def test_a_broken_frame_ends_the_connection_with_a_reason() -> None:
         client.get_partitions_for_topic("t")
 
 
-def test_the_next_call_makes_a_new_connection() -> None:
+def test_a_question_whose_connection_ends_is_asked_again() -> None:
     def hang_up_once(broker: FakeBroker, command: Command) -> Command | bytes | None:
         if command.type == Command.PARTITIONED_METADATA:
             if broker.types().count("PARTITIONED_METADATA") == 1:
@@ -230,9 +230,23 @@ def test_the_next_call_makes_a_new_connection() -> None:
         return None
 
     with fake_broker(hang_up_once) as fake, Client(fake.url) as client:
-        with pytest.raises(ConnectionLost, match=f"the connection to {fake.address} was closed"):
-            client.get_partitions_for_topic("t")
         assert client.get_partitions_for_topic("t") == ["persistent://public/default/t"]
+        assert fake.types().count("PARTITIONED_METADATA") == 2
+
+
+def test_a_broker_that_always_hangs_up_is_an_error_in_time() -> None:
+    def hang_up(broker: FakeBroker, command: Command) -> bytes | None:
+        if command.type == Command.PARTITIONED_METADATA:
+            broker.drop()
+            return b""
+        return None
+
+    with (
+        fake_broker(hang_up) as fake,
+        Client(fake.url, operation_timeout_s=0.5) as client,
+        pytest.raises(ConnectionLost, match=f"the connection to {fake.address} was closed"),
+    ):
+        client.get_partitions_for_topic("t")
 
 
 def test_a_silent_broker_is_left() -> None:

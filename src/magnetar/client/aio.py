@@ -11,7 +11,6 @@ from typing import Self, TypeVar
 
 from magnetar import errors as server_errors
 from magnetar.client.address import ServiceUrl, parse_service_url
-from magnetar.client.backoff import Backoff
 from magnetar.client.catalogue import Schema, chosen_topics, version_number
 from magnetar.client.connection import Connection
 from magnetar.client.consumer import AsyncConsumer
@@ -20,12 +19,12 @@ from magnetar.client.entries import AsyncEntryReader
 from magnetar.client.entry_producer import AsyncEntryProducer, EntryProducerOptions
 from magnetar.client.errors import (
     Closed,
+    Interrupted,
     InvalidArgument,
     InvalidName,
     NotFound,
     NotSupported,
     ServiceNotReady,
-    Timeout,
     TooManyRequests,
 )
 from magnetar.client.finding import BinaryFinder, Finder
@@ -53,7 +52,7 @@ from magnetar.client.room import Room
 from magnetar.client.routing import HASHES, HashingScheme, Router
 from magnetar.client.security import Security
 from magnetar.client.tap import Tapping
-from magnetar.client.waiting import within
+from magnetar.client.waiting import patiently
 from magnetar.client.watch import AsyncTopicWatch, wait_any
 from magnetar.names import TopicName, parse_namespace
 from magnetar.wire import schema_pb2 as pb
@@ -70,6 +69,8 @@ _Made = TypeVar(
     AsyncTopicWatch,
     AsyncNews,
 )
+
+_PASSING = (ServiceNotReady, TooManyRequests, Interrupted)
 
 # How many turns of `batch_delay_s` a batching producer stays with one partition, as the Java client does.
 _PARTITION_TURNS = 10
@@ -258,22 +259,8 @@ class AsyncClient:
         return await self._pool.broker(broker.url, through_proxy=broker.through_proxy)
 
     async def _patiently(self, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Asks again while the broker says that it is not ready, for as long as an operation may take.
-
-        When that is over, what the broker said last is the reason, not that time passed.
-        """
-        backoff = Backoff()
-        refusal: ServiceNotReady | TooManyRequests | None = None
-        try:
-            async with within(self._timeout_s, what):
-                while True:
-                    try:
-                        return await ask()
-                    except (ServiceNotReady, TooManyRequests) as error:
-                        refusal = error
-                    await asyncio.sleep(backoff.next_s())
-        except Timeout as late:
-            raise refusal or late from None
+        """Asks again while the broker says that it is not ready, or goes away meanwhile."""
+        return await patiently(what, ask, lambda error: isinstance(error, _PASSING), self._timeout_s)
 
     # -- what it makes
 

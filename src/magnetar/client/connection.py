@@ -12,7 +12,7 @@ from typing import Any, cast
 from typing import Protocol as Interface
 
 from magnetar.client.address import Address
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, InvalidArgument, ProtocolBroken
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, Interrupted, InvalidArgument, ProtocolBroken
 from magnetar.client.protocol import (
     TLS_PORT_HINT,
     Broken,
@@ -160,9 +160,10 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._gone.set()
         reason = f": {explain_loss(error)}" if error is not None else " by the broker"
+        kind = Interrupted if self._handshake.done() else ConnectionLost
         if not self._handshake.done() and (error is None or isinstance(error, ConnectionError)):
             reason += f" before it answered; {CERTIFICATE_HINT if self._is_tls else TLS_PORT_HINT}"
-        self._lose(ConnectionLost(f"the connection to {self.address} was closed{reason}"))
+        self._lose(kind(f"the connection to {self.address} was closed{reason}"))
 
     def _flush_soon(self) -> None:
         if not self._flush_is_due:

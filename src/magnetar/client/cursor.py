@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar
 
-from magnetar.client.backoff import Backoff
-from magnetar.client.errors import ClientError, Closed
+from magnetar.client.errors import Closed
 from magnetar.client.message import EARLIEST, MessageId
 from magnetar.client.positions import FirstEntry
 from magnetar.client.recovery import is_passing
 from magnetar.client.tap import Position, Tap, Tapping
+from magnetar.client.waiting import patiently
 
 _T = TypeVar("_T")
 
@@ -73,20 +73,15 @@ class AsyncCursor:
 
     async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Asks again while the broker cannot be reached, or has not noticed yet that another consumer is gone."""
-        backoff = Backoff()
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._tapping.timeout_s
+
+        async def ask_if_open() -> _T:
+            if self.is_closed:
+                raise Closed(f"the cursor of {self.topic} is closed")
+            return await ask()
+
+        what = f"subscription {self.subscription!r} of {self.topic}"
         async with self._turn:
-            while True:
-                if self.is_closed:
-                    raise Closed(f"the cursor of {self.topic} is closed")
-                try:
-                    return await ask()
-                except ClientError as error:
-                    delay_s = backoff.next_s()
-                    if not is_passing(error) or loop.time() + delay_s > deadline_s:
-                        raise
-                await asyncio.sleep(delay_s)
+            return await patiently(what, ask_if_open, is_passing, self._tapping.timeout_s)
 
     async def leave(self) -> None:
         """Closes, and returns when the broker has the subscription free for others."""

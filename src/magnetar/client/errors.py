@@ -31,6 +31,10 @@ class ConnectionLost(ClientError):
     retriable = True
 
 
+class Interrupted(ConnectionLost):
+    """A connection that had worked ended; the broker may be there still, or again."""
+
+
 class ProtocolBroken(ConnectionLost):
     """What came from the other side is not the protocol; the connection was closed."""
 

@@ -190,11 +190,10 @@ class Copier:
     async def _open_cursor(self) -> Position:
         with at_source():
             assignment = self.assignment
-            async with within(OPERATION_S, f"the position of {assignment.subscription!r} on {assignment.topic}"):
-                self._cursor = await self._source.cursor(
-                    assignment.topic, assignment.subscription, initial_position=EARLIEST
-                )
-                return (await self._cursor.position()).position
+            self._cursor = await self._source.cursor(
+                assignment.topic, assignment.subscription, initial_position=EARLIEST
+            )
+            return (await self._cursor.position()).position
 
     async def _close(self) -> None:
         """What cannot be told any more is no error: whoever should hear of it is gone."""
