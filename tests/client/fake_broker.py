@@ -9,6 +9,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -16,6 +17,8 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame
 
 Command = pb.BaseCommand
+_PATIENCE_S = 10.0
+
 Answer = Callable[["FakeBroker", Command], "Command | bytes | None"]
 
 
@@ -37,6 +40,13 @@ class FakeBroker:
         self.url = f"{'pulsar+ssl' if tls else 'pulsar'}://{self.address}"
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
+
+    def hears(self, *types: str) -> bool:
+        """Whether these come last, or do so soon: what a client says without waiting for an answer may be under way."""
+        until_s = time.monotonic() + _PATIENCE_S
+        while tuple(self.types()[-len(types) :]) != types and time.monotonic() < until_s:
+            time.sleep(0.01)
+        return tuple(self.types()[-len(types) :]) == types
 
     def types(self) -> list[str]:
         return [Command.Type.Name(command.type) for command in self.heard]

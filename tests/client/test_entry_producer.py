@@ -242,7 +242,7 @@ def test_a_memory_that_does_not_fit_is_an_error(known: int, text: str) -> None:
 
     with fake_broker(remembering(5, known)) as fake:
         run(fake.url, do)
-        assert fake.types()[-1] == "CLOSE_PRODUCER"
+        assert fake.hears("CLOSE_PRODUCER")
 
 
 def test_a_name_that_two_use_is_noticed() -> None:

@@ -127,7 +127,7 @@ def test_under_uvloop(certificates: Certificates) -> None:
 
     with fake_broker(tls=certificates.server()) as fake, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(send(fake.url))
-        assert fake.types()[-2:] == ["SEND", "CLOSE_PRODUCER"]
+        assert fake.hears("SEND", "CLOSE_PRODUCER")
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
