@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from magnetar.pipelines.assignment import Assignment, Outcome, Side
-from magnetar.pipelines.lanes import Jobs, SparkLanes
+from magnetar.pipelines.lanes import WARM_UP_JOBS, Jobs, SparkLanes
 from magnetar.pipelines.row import Job
 from magnetar.replication import State
 
@@ -112,6 +112,38 @@ def test_an_idle_lane_keeps_workers_warm(spark: SparkSession) -> None:
     jobs.stay_warm = lambda: told.queue.put(("warm", None))  # type: ignore[method-assign]
     lanes = lanes_on(jobs, told, warm_s=0.1)
     assert [told.next()[0] for _ in range(3)] == ["warm"] * 3
+    lanes.stop()
+
+
+def test_a_cold_jvm_is_warmed_up_before_there_is_something_to_copy(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Jobs, "ran", 0)
+    jobs, told = Jobs(spark), Told()
+    jobs.stay_warm = lambda: told.queue.put(("warm", None))  # type: ignore[method-assign]
+    lanes = lanes_on(jobs, told)
+    assert [told.next()[0] for _ in range(1 + WARM_UP_JOBS)] == ["warm"] * (1 + WARM_UP_JOBS)
+    lanes.run(job_to_nowhere())
+    assert told.next()[0] == "done"
+    lanes.stop()
+
+
+def test_what_is_to_be_copied_does_not_wait_for_warming_up(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Jobs, "ran", 0)
+    jobs, told = Jobs(spark), Told()
+    is_given = threading.Event()
+
+    def stay_warm() -> None:
+        told.queue.put(("warm", None))
+        assert is_given.wait(WAIT_S)
+
+    jobs.stay_warm = stay_warm  # type: ignore[method-assign]
+    lanes = lanes_on(jobs, told)
+    lanes.run(job_to_nowhere())
+    is_given.set()
+    assert [told.next()[0] for _ in range(2)] == ["warm", "done"]
     lanes.stop()
 
 

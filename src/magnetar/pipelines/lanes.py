@@ -29,6 +29,9 @@ _T = TypeVar("_T")
 WARM_S = 40.0
 """Spark ends workers after a minute without a task."""
 
+WARM_UP_JOBS = 60
+"""The first jobs of a JVM take 0.1 s each, for it compiles what it has run often; later ones take 0.03 s."""
+
 _POOL_PROPERTY = "spark.scheduler.pool"
 _STOP_S = 2.0
 _ERROR_SIZE_MAX = 500
@@ -43,6 +46,9 @@ OnFailed = Callable[[Job, str], None]
 class Jobs:
     """Jobs with one task each, on one session."""
 
+    ran = 0
+    """By all of this process, which has one JVM."""
+
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
         self._one = self._context.parallelize([0], 1)
@@ -55,6 +61,7 @@ class Jobs:
 
     def run(self, function: Callable[..., list[_T]]) -> list[_T]:
         """What the function, which is pickled by reference, returns in a worker for no rows."""
+        Jobs.ran += 1
         return self._context.runJob(self._one, function, [0])
 
     def begin(self, group: str, pool: str) -> None:
@@ -100,6 +107,7 @@ class SparkLanes:
         self._lock = threading.Lock()
         self._free = count
         self._ran_at_s = time.monotonic()
+        self._warming_up = threading.Lock()
         self._is_stopped = False
         self._threads = [
             InheritableThread(target=self._lane, args=(f"{name}-{number}",), daemon=True) for number in range(count)
@@ -133,6 +141,7 @@ class SparkLanes:
     def _lane(self, group: str) -> None:
         self._jobs.begin(group, self._name)
         self._warm()  # the first worker of a session takes seconds
+        self._warm_up()
         while not self._is_stopped:
             try:
                 job = self._queue.get(timeout=self._warm_s / 2)
@@ -172,6 +181,18 @@ class SparkLanes:
                 self._ran_at_s = time.monotonic()
         if is_due:
             self._warm()
+
+    def _warm_up(self) -> None:
+        """Until there is something to copy, and in one lane at a time: another one is free."""
+        if not self._warming_up.acquire(blocking=False):
+            return
+        try:
+            for _ in range(WARM_UP_JOBS - Jobs.ran):
+                if self._is_stopped or not self._queue.empty():
+                    return
+                self._warm()
+        finally:
+            self._warming_up.release()
 
     def _warm(self) -> None:
         try:
