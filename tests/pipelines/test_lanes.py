@@ -107,6 +107,28 @@ def test_what_cannot_be_prepared_is_an_outcome(spark: SparkSession) -> None:
     lanes.stop()
 
 
+def test_lanes_become_more_and_never_fewer(spark: SparkSession) -> None:
+    told = Told()
+    both = threading.Barrier(2, timeout=WAIT_S)
+
+    def meet(job: Job) -> tuple[list[Assignment], list[Outcome]]:
+        both.wait()
+        return [], []
+
+    jobs = Jobs(spark)
+    assert jobs.cores == 2
+    lanes = lanes_on(jobs, told, prepare=meet)
+    for count, free in ((2, 2), (1, 2)):
+        lanes.grow_to(count)
+        assert lanes.free == free
+    for _ in range(2):
+        lanes.run(job_to_nowhere())
+    assert [told.next() for _ in range(2)] == [("done", [])] * 2
+    lanes.stop()
+    lanes.grow_to(9)
+    assert lanes.free == 2
+
+
 def test_an_idle_lane_keeps_workers_warm(spark: SparkSession) -> None:
     jobs, told = Jobs(spark), Told()
     jobs.stay_warm = lambda: told.queue.put(("warm", None))  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""Spark jobs, side by side: as many lanes as the session has cores, each a thread that runs one small job at a time.
+"""Spark jobs, side by side: lanes, each a thread that runs one small job at a time, for each core of the session one.
 
 A job has one task. Owns the threads, what a failed job means, and that Python workers stay warm. Which topics a job
 copies is decided in `replicate`, how in `copying`.
@@ -74,6 +74,14 @@ class Jobs:
             self._context.cancelJobGroup(group)
 
     @property
+    def cores(self) -> int:
+        """How many tasks run at the same time; machines may join a cluster at any time."""
+        try:
+            return max(1, self._context.defaultParallelism)
+        except (Py4JError, OSError):  # who runs the next job tells that the JVM is gone
+            return 1
+
+    @property
     def is_dead(self) -> bool:
         try:
             return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())
@@ -105,19 +113,25 @@ class SparkLanes:
         self._warm_s = warm_s
         self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
-        self._free = count
+        self._free = 0
         self._ran_at_s = time.monotonic()
         self._warming_up = threading.Lock()
         self._is_stopped = False
-        self._threads = [
-            InheritableThread(target=self._lane, args=(f"{name}-{number}",), daemon=True) for number in range(count)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[InheritableThread] = []
+        self.grow_to(count)
 
     @property
     def free(self) -> int:
         return self._free
+
+    def grow_to(self, count: int) -> None:
+        """Lanes that there are stay: with fewer cores than lanes, jobs wait for each other."""
+        with self._lock:
+            for number in range(len(self._threads), 0 if self._is_stopped else count):
+                thread = InheritableThread(target=self._lane, args=(f"{self._name}-{number}",), daemon=True)
+                self._threads.append(thread)
+                self._free += 1
+                thread.start()
 
     def run(self, job: Job) -> None:
         with self._lock:
@@ -126,7 +140,8 @@ class SparkLanes:
 
     def stop(self) -> None:
         """Jobs that run come to their end, unless that takes too long."""
-        self._is_stopped = True
+        with self._lock:
+            self._is_stopped = True
         for _ in self._threads:
             self._queue.put(None)
         deadline_s = time.monotonic() + _STOP_S

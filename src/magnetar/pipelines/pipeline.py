@@ -69,10 +69,11 @@ class Pipeline:
         self._client = Client(source.side.service_url, security=source.side.security, reconnect_timeout_s=_RECONNECT_S)
         self._news = self._client.news()
         self._remotes = Remotes(self._on_decision, retry_max_s=retry_max_s)
-        jobs = Jobs(spark)
+        self._jobs = jobs = Jobs(spark)
+        self._is_growing = lanes is None
         self._lanes = SparkLanes(
             jobs,
-            lanes or max(1, spark.sparkContext.defaultParallelism),
+            lanes or jobs.cores,
             on_done=self._on_done,
             on_failed=self._on_failed,
             on_dead=self._on_dead,
@@ -190,12 +191,18 @@ class Pipeline:
     def _put_news(self, told: dict[str, ClientError | None]) -> None:
         self._events.put(lambda now_s: self._replication.on_news(told, now_s))
 
+    def _grow(self) -> None:
+        """A cluster may have had no machine for us yet when the session began."""
+        if self._is_growing:
+            self._lanes.grow_to(self._jobs.cores)
+
     def _report(self) -> None:
         number = 0
         while not self._is_stopped.is_set():
             if self._reports_due.wait(HEARTBEAT_S):
                 self._is_stopped.wait(_COALESCE_S)
             self._reports_due.clear()
+            self._grow()
             reports = self.board.take(is_all=number % _ALL_EVERY == 0)
             if self._source.report(reports):
                 number += 1
