@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 
 from magnetar.client import AsyncClient, Client, Security
 from magnetar.client.address import parse_service_url
+from magnetar.client.claims import expiry_hint
 from magnetar.client.errors import ClientError, InvalidArgument, NotSupported
 from magnetar.client.security import PULSAR_PARAMETERS, Credentials
+from magnetar.clock import ManualClock
+from tests.client.tokens import token_with
 
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
 TOKEN_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
@@ -226,3 +229,26 @@ def test_every_parameter_is_understood() -> None:
         value = values.get(name, "true")
         found = Security.from_pulsar({**values, **settings, name: value})
         assert found.token == TOKEN
+
+
+# -- tokens that expire
+
+
+def test_a_token_that_has_expired_says_since_when() -> None:
+    token = token_with({"sub": "admin", "exp": 1_700_000_000})
+    assert expiry_hint(token, ManualClock(1_699_999_999_999)) == ""
+    assert expiry_hint(token, ManualClock(1_700_000_000_000)) == "the token expired at 2023-11-14T22:13:20Z"
+    assert expiry_hint(token_with({"exp": 1.5}), ManualClock(2000)) == "the token expired at 1970-01-01T00:00:01Z"
+
+
+@pytest.mark.parametrize(
+    "claims", [{"sub": "admin"}, {"exp": "soon"}, {"exp": None}, {"exp": True}, {"exp": 1e300}, [7]]
+)
+def test_tokens_that_do_not_say_when_they_expire(claims: object) -> None:
+    assert expiry_hint(token_with(claims), ManualClock(1 << 60)) == ""
+
+
+@given(st.text(st.characters(min_codepoint=33, max_codepoint=126)))
+def test_of_what_is_no_json_web_token_nothing_is_said(token: str) -> None:
+    assert expiry_hint(token, ManualClock(1 << 60)) == ""
+    assert expiry_hint(f"a.{token}.b", ManualClock(0)) == ""

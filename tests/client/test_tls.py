@@ -28,6 +28,7 @@ from magnetar.wire.frames import encode_frame
 from tests.client.certificates import HOST, Certificates
 from tests.client.fake_broker import Answer, Command, FakeBroker, fake_broker, lookup_response
 from tests.client.fake_web import fake_web
+from tests.client.tokens import token_with
 from tests.compat.stage import PATIENCE_MS
 
 PATIENCE_S = PATIENCE_MS / 1000
@@ -243,6 +244,27 @@ def test_certificates_are_read_again_when_they_are_replaced(certificates: Certif
         client.producer("t").send(b"x")
 
 
+def test_certificates_are_read_again_by_http_too(certificates: Certificates, tmp_path: Path) -> None:
+    """A process that runs for months outlives them."""
+    stranger = tmp_path / "stranger"
+    stranger.mkdir()
+    file, copy = tmp_path / "trusted.pem", tmp_path / "copy.pem"
+    file.write_bytes(Certificates(stranger).file.read_bytes())
+    with (
+        fake_web({"partitions": 0}, tls=certificates.server()) as web,
+        Client(web.url, security=Security(trust_certs_file=file)) as client,
+    ):
+        with pytest.raises(ConnectionLost, match="the certificate is not trusted"):
+            client.get_partitions_for_topic("t")
+        copy.write_bytes(certificates.file.read_bytes())
+        copy.rename(file)
+        for _ in range(2):
+            assert client.get_partitions_for_topic("t") == ["persistent://public/default/t"]
+        file.unlink()
+        with pytest.raises(ConnectionLost, match=r"trust_certs_file .* cannot be read"):
+            client.get_partitions_for_topic("t")
+
+
 def test_certificates_are_read_once(certificates: Certificates) -> None:
     assert context_of(Security(token="a")) is context_of(Security(token="b"))
     assert context_of(certificates.security()) is context_of(certificates.security())
@@ -331,6 +353,18 @@ def test_a_token_that_is_refused() -> None:
         assert text == f"{fake.address}: the broker refused the connection: Failed to authenticate"
         assert refusal(fake.url, None, NotAuthenticated).endswith("; no credentials were given")
         assert len(connects(fake)) == 2
+
+
+def test_a_token_that_has_expired_is_said_to_have() -> None:
+    """Apache Pulsar tells it to nobody but its log."""
+    expired = token_with({"sub": "admin", "exp": 1_700_000_000})
+    hint = "; the token expired at 2023-11-14T22:13:20Z"
+    with fake_broker(accepting(TOKEN)) as fake, fake_web({}, status=401) as web:
+        for url in (fake.url, web.url):
+            assert refusal(url, Security(token=expired), NotAuthenticated).endswith(hint)
+            assert "expired" not in refusal(url, Security(token="another"), NotAuthenticated)
+    with fake_web({}, status=403) as web:
+        assert "expired" not in refusal(web.url, Security(token=expired), NotAuthorized)
 
 
 def test_a_token_that_is_refused_later_ends_what_is_open(tmp_path: Path) -> None:

@@ -12,7 +12,16 @@ from typing import Any, cast
 from typing import Protocol as Interface
 
 from magnetar.client.address import Address
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, Interrupted, InvalidArgument, ProtocolBroken
+from magnetar.client.claims import with_hint
+from magnetar.client.errors import (
+    ClientError,
+    Closed,
+    ConnectionLost,
+    Interrupted,
+    InvalidArgument,
+    NotAuthenticated,
+    ProtocolBroken,
+)
 from magnetar.client.protocol import (
     TLS_PORT_HINT,
     Broken,
@@ -231,12 +240,16 @@ class Connection(asyncio.Protocol):
             self._lose(ConnectionLost(f"{self.address} asks for fresh credentials, but {error.text}"))
             return
         assert credentials is not None  # only who has some is asked
+        self._credentials = credentials
         self._protocol.authenticate(credentials)
 
     def _located(self, error: ClientError) -> ClientError:
         if isinstance(error, ProtocolBroken):
             return type(error)(f"the connection to {self.address} was closed: {error.text}", code=error.code)
-        return type(error)(f"{self.address}: {error.text}", code=error.code)
+        text = f"{self.address}: {error.text}"
+        if isinstance(error, NotAuthenticated) and self._credentials is not None:
+            text = with_hint(text, self._credentials.data.decode())
+        return type(error)(text, code=error.code)
 
     def _lose(self, error: ClientError) -> None:
         """Tells everybody, once."""

@@ -53,7 +53,7 @@ class Pool:
                 return connection
         if len(errors) == 1:
             raise errors[0]
-        raise ConnectionLost("; ".join(error.text for error in errors))
+        raise ConnectionLost("; ".join(error.text for error in errors)) from errors[0]
 
     async def broker(self, url: str, *, through_proxy: bool = False) -> Connection:
         """A connection to the broker at `url`, directly or through the service's own address."""
@@ -77,8 +77,13 @@ class Pool:
             task = asyncio.get_running_loop().create_task(self._open(key))
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
-        # Shielded: others may wait for the same connection when this caller gives up.
-        return await asyncio.shield(task)
+        try:
+            # Shielded: others may wait for the same connection when this caller gives up.
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # which only `close` does
+                raise Closed("the client is closed") from None
+            raise
 
     async def _open(self, key: _Key) -> Connection:
         address, proxy_to_broker = key

@@ -7,6 +7,7 @@ Pulsar from before PIP-344 answers that a topic which does not exist has 0 parti
 
 from __future__ import annotations
 
+import ssl
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -15,6 +16,7 @@ import msgspec
 
 from magnetar.client.address import ServiceUrl
 from magnetar.client.catalogue import Schema, SchemaAnswer, schema_of_rest, version_number
+from magnetar.client.claims import with_hint
 from magnetar.client.errors import (
     ConnectionLost,
     InvalidArgument,
@@ -60,16 +62,37 @@ class HttpFinder:
         self._security = security
         self._timeout_s = timeout_s
         self._preferred = 0
-        # The environment's proxies are not asked: brokers are mostly on the same network.
-        self._http = httpx.AsyncClient(
-            timeout=timeout_s,
+        self._context = self._new_context()
+        self._http = self._new_http()
+        self._http_before: httpx.AsyncClient | None = None
+
+    def _new_context(self) -> ssl.SSLContext | bool:
+        """Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below."""
+        return context_of(self._security, for_http=True) if self._service.is_tls else False
+
+    def _new_http(self) -> httpx.AsyncClient:
+        """The environment's proxies are not asked: brokers are mostly on the same network."""
+        return httpx.AsyncClient(
+            timeout=self._timeout_s,
             follow_redirects=True,
             max_redirects=REDIRECTS_MAX,
             trust_env=False,
-            # Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below.
-            verify=context_of(security, for_http=True) if service.is_tls else False,
+            verify=self._context,
             event_hooks={"request": [self._authorize]},
         )
+
+    async def _refresh(self) -> None:
+        """Certificates may have been replaced. Who waits for an answer gets it, from the client there was before."""
+        try:
+            context = self._new_context()
+        except InvalidArgument as error:  # it was fine when the client was made
+            raise ConnectionLost(f"cannot ask {self._service}: {error.text}") from error
+        if context is not self._context:
+            outdated, self._http_before = self._http_before, self._http
+            self._context = context
+            self._http = self._new_http()
+            if outdated is not None:
+                await outdated.aclose()
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         what = f"partitions of {topic.full}"
@@ -146,6 +169,8 @@ class HttpFinder:
         return _decode(await self._ask(method, f"/admin/v2/{path}", {}, what, content), kind, what)
 
     async def close(self) -> None:
+        if self._http_before is not None:
+            await self._http_before.aclose()
         await self._http.aclose()
 
     async def _authorize(self, request: httpx.Request) -> None:
@@ -172,6 +197,7 @@ class HttpFinder:
         headers = {} if content is None else {"Content-Type": "application/json"}
         addresses = self._service.addresses
         failures: list[str] = []
+        await self._refresh()
         for offset in range(len(addresses)):
             index = (self._preferred + offset) % len(addresses)
             try:
@@ -189,7 +215,11 @@ class HttpFinder:
                     reason += "; if it is a port for TLS, write https://"
                 raise ConnectionLost(f"{what} at {addresses[index]}: {reason}") from error
             self._preferred = index
-            return _body(response, what)
+            try:
+                return _body(response, what)
+            except NotAuthenticated as error:
+                sent = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
+                raise NotAuthenticated(with_hint(error.text, sent), status=error.status) from None
         raise ConnectionLost("; ".join(failures))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from magnetar.client.errors import Closed
@@ -36,6 +37,8 @@ class LoopThread:
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
+        except CancelledError:  # somebody closed the client meanwhile, and the loop with it
+            raise Closed("the client is closed") from None
         except BaseException:
             future.cancel()
             raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Iterator
+from enum import Enum, auto
 from functools import lru_cache
 
 import msgspec
@@ -37,6 +38,16 @@ _CERTIFICATE_WANTED = (
 )
 CERTIFICATE_HINT = "it may want a certificate of the client, given as certificate_file and key_file"
 _PLAIN_PORT = "it may be a port without TLS: the one for TLS is mostly 6651, or 8443 for https://"
+
+
+class Fault(Enum):
+    """What is wrong with TLS."""
+
+    UNTRUSTED = auto()
+    OTHER_HOST = auto()
+    NOT_TLS = auto()
+    CERTIFICATE_WANTED = auto()  # of the client
+    OTHER = auto()
 
 
 def context_of(security: Security, *, for_http: bool = False) -> ssl.SSLContext:
@@ -93,6 +104,22 @@ def explain(error: BaseException) -> str:
         if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
             return f"the other side ended it before the TLS handshake was done; {_PLAIN_PORT}"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
+
+
+def fault_of(error: BaseException) -> Fault | None:
+    """What is wrong with TLS, of an error or one of those that caused it; None if it is something else."""
+    for cause in _causes(error):
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            if cause.verify_code in _OTHER_HOST:
+                return Fault.OTHER_HOST
+            return Fault.UNTRUSTED if cause.verify_code in _UNTRUSTED else Fault.OTHER
+        if isinstance(cause, ssl.SSLError):
+            reason = str(cause.reason or cause)
+            if "EOF" in reason or any(word in reason for word in _NOT_TLS):
+                return Fault.NOT_TLS
+            is_wanted = any(word in reason for word in _CERTIFICATE_WANTED)
+            return Fault.CERTIFICATE_WANTED if is_wanted else Fault.OTHER
+    return None
 
 
 def explain_loss(error: BaseException) -> str:
