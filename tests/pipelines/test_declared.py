@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 import magnetar.testing
-from magnetar.client.errors import ClientError
+from magnetar.client import Security
+from magnetar.client.errors import ClientError, InvalidArgument
 from magnetar.errors import InvalidName
 from magnetar.pipelines import declared
 from magnetar.pipelines.assignment import Side
-from magnetar.pipelines.declared import DeclaringSource, ListedSource, Selection, SourceFailed, side_of, sides_of
-from magnetar.replication import ClusterAddress, Declaration, Report, Reports, State
+from magnetar.pipelines.declared import (
+    DeclaringSource,
+    ListedSource,
+    Selection,
+    SourceFailed,
+    http_client,
+    side_of,
+    sides_of,
+)
+from magnetar.replication import ClusterAddress, Declaration, Mismatch, Report, Reports, State
+from tests.client.fake_web import fake_web
 
 WAIT_S = 15.0
 
@@ -114,6 +126,40 @@ def test_gr7_a_list_has_topics_and_namespaces_and_sees_them_grow(
         assert found["grown"] == (2, 0)
     assert source.report(Reports("p", True, []))
     source.stop()
+
+
+def test_gr7_a_list_that_can_never_be_asked_for_is_an_error_at_once() -> None:
+    side = Side("a", "pulsar://127.0.0.1:9", "nonsense")
+    source = ListedSource(side, Selection(words=("public/default",), remotes={}))
+    with pytest.raises(InvalidArgument, match="nonsense"):
+        source.follow(lambda _: None)
+
+
+def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("first")
+    with fake_web({}) as web, http_client(web.url, Security(token_file=file), 5) as http:
+        http.get("/")
+        file.write_text("second")
+        http.get("/")
+        file.unlink()
+        with pytest.raises(httpx.HTTPError, match="cannot be read"):
+            http.get("/")
+        assert [authorization for _, authorization in web.heard] == ["Bearer first", "Bearer second"]
+
+
+def test_nothing_that_is_declared_shows_a_token() -> None:
+    address = ClusterAddress(broker_service_url="pulsar://b:1", authentication_plugin="token")
+    secret = msgspec.structs.replace(address, authentication_parameters="token:s3cret")
+    declaration = Declaration("1", "a", True, Mismatch.PIP370, {"b": secret}, [])
+    for shown in (
+        repr(secret),
+        str(declaration),
+        f"{Selection(words=(), remotes={'b': secret})}",
+        repr(side_of("b", secret)),
+    ):
+        assert "pulsar://b:1" in shown and "s3cret" not in shown
+    assert "file:///run/token" in repr(msgspec.structs.replace(address, authentication_parameters="file:///run/token"))
 
 
 @pytest.mark.parametrize("word", ["bad domain://x", "public/", "a/b/c/d"])

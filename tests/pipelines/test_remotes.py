@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from magnetar.client.errors import ClientError, Conflict, ConnectionLost, NamespaceNotFound, NotAuthorized
+from magnetar.client.errors import (
+    ClientError,
+    Closed,
+    Conflict,
+    ConnectionLost,
+    InvalidArgument,
+    NamespaceNotFound,
+    NotAuthorized,
+)
 from magnetar.pipelines import remotes as remotes_module
 from magnetar.pipelines.assignment import Side
-from magnetar.pipelines.remotes import Remotes, Route
+from magnetar.pipelines.remotes import RemoteCluster, Remotes, Route
 from magnetar.replication import ClusterAddress, Declaration, Declared, Mismatch, State, Way
 from magnetar.shapes import Decision
 
@@ -148,13 +157,17 @@ def test_a_renamed_topic_is_asked_for_by_its_other_name(asker: Asker, cluster: F
     assert cluster.shapes == {f"{TOPIC}-copy": 0}
 
 
-@pytest.mark.parametrize("error", [NamespaceNotFound("namespace x does not exist"), NotAuthorized("not you")])
+@pytest.mark.parametrize(
+    "error",
+    [NamespaceNotFound("namespace x does not exist"), NotAuthorized("not you"), InvalidArgument("token_file is gone")],
+)
 def test_what_the_remote_refuses_is_said_in_its_words(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
     cluster.failure = error
     asker.remotes.declare(declaration(Declared(TOPIC, 0, "b")), SIDES, {})
     decision = asker.next()
     assert decision.state is State.REFUSED
     assert error.text in decision.reason
+    assert ("refuses" in decision.reason) == isinstance(error, NotAuthorized)
     cluster.failure = None
     asker.until(lambda decision: decision.state is State.RUNNING)
 
@@ -220,3 +233,59 @@ def test_a_cluster_without_address_and_then_with_one(asker: Asker, cluster: Fake
     assert asker.next() == Decision(State.UNREACHABLE, "cluster b has no address")
     asker.remotes.declare(wanted, SIDES, {})
     asker.until(lambda decision: decision.state is State.RUNNING)
+
+
+class SlowCluster(FakeCluster):
+    """Answers nobody, until it is closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_asked = threading.Event()
+        self._is_closed = threading.Event()
+
+    def partition_count(self, topic: str) -> int | None:
+        self.is_asked.set()
+        self._is_closed.wait(WAIT_S)
+        raise Closed("the client is closed")
+
+    def close(self) -> None:
+        self._is_closed.set()
+
+
+def test_gr5_a_question_that_is_open_when_the_address_is_corrected_is_asked_there(cluster: FakeCluster) -> None:
+    slow, told = SlowCluster(), queue.SimpleQueue[Decision]()
+    corrected = Side("b", "pulsar://b:6651", "http://b:8080")
+    remotes = Remotes(
+        lambda _, decision: told.put(decision), open_cluster=lambda side: cluster if side == corrected else slow
+    )
+    try:
+        wanted = declaration(Declared(TOPIC, 0, "b"))
+        remotes.declare(wanted, SIDES, {})
+        assert slow.is_asked.wait(WAIT_S)
+        remotes.declare(wanted, {"b": corrected}, {})
+        assert told.get(timeout=WAIT_S).state is State.RUNNING
+    finally:
+        slow.close()
+        remotes.stop()
+
+
+def test_a_cluster_that_is_closed_ends_open_questions_and_takes_no_more() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        remote = RemoteCluster(Side("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
+        failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                remote.partition_count(TOPIC)
+            except BaseException as error:
+                failures.put(error)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        connection, _ = silent.accept()
+        with connection:  # which never says anything
+            remote.close()
+            asking.join(WAIT_S)
+        assert isinstance(failures.get(timeout=WAIT_S), Closed)
+        with pytest.raises(Closed):
+            remote.partition_count(TOPIC)

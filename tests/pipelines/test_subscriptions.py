@@ -7,11 +7,13 @@ import itertools
 import pickle
 from collections.abc import Iterator, Sequence
 
+import msgspec
 import pytest
 
 from magnetar import testing
-from magnetar.client import EARLIEST, LATEST, Client, Consumer, Message
+from magnetar.client import EARLIEST, LATEST, Client, Consumer, Message, Security
 from magnetar.client.errors import Timeout
+from magnetar.pipelines import subscriptions
 from magnetar.pipelines.assignment import Assignment, Side
 from magnetar.pipelines.following import Followed, FollowWork, Memory
 from magnetar.pipelines.subscriptions import close, follow
@@ -433,6 +435,17 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
     assert results[2].error == "cluster nowhere has no HTTP address, and subscriptions are followed by REST"
     assert "not found" in results[3].error.lower()
     assert two.backlog("b") == 0
+
+
+def test_gr9_a_cluster_that_is_reached_otherwise_leaves_no_connection_behind(two: Mesh) -> None:
+    """As after every new token."""
+    two.subscribe("a")
+    source, remote = side("a", two.brokers["a"]), side("b", two.brokers["b"])
+    close()
+    for token in ("first", "second"):
+        known = msgspec.structs.replace(remote, security=Security(token=token))
+        assert follow([FollowWork(source, known, two.topic, two.topic, ("s",), {})])[0].error == ""
+        assert set(subscriptions._connections()._clusters) == {source, known}
 
 
 def test_gr9_partitions_are_followed_one_by_one(running: tuple[dict[str, TestBroker], dict[str, Client]]) -> None:

@@ -30,13 +30,28 @@ class Clusters:
         self._clients: dict[Side, AsyncClient] = {}
         self._is_ours: dict[Side, bool] = {}
         self._deduplicates: dict[tuple[Side, str], bool | None] = {}
+        self._retired: list[AsyncClient] = []
 
     def client(self, side: Side) -> AsyncClient:
         client = self._clients.get(side)
         if client is None:
+            self._retire(side.name)
             # By the binary protocol alone: what is asked by REST is asked for Apache Pulsar's sake, see below.
             client = self._clients[side] = AsyncClient(side.service_url, **_options(side))
         return client
+
+    def _retire(self, name: str) -> None:
+        """How a cluster was reached before is over: there was another address, or another token."""
+        for side in [side for side in self._clients if side.name == name]:
+            self._retired.append(self._clients.pop(side))
+            self._is_ours.pop(side, None)
+            self._deduplicates = {key: known for key, known in self._deduplicates.items() if key[0] != side}
+
+    def close_retired(self) -> None:
+        """Between tasks, when nobody uses them any more."""
+        retired, self._retired = self._retired, []
+        for client in retired:
+            self.loop.run(client.close())
 
     async def is_ours(self, side: Side, topic: str) -> bool:
         """Whether its brokers are of this project, which know copies by the command that sends them."""
@@ -78,9 +93,10 @@ _clusters: dict[int, Clusters] = {}
 
 
 def clusters() -> Clusters:
-    """Those of this process."""
+    """Those of this process, for the next task."""
     pid = os.getpid()
     found = _clusters.get(pid)
     if found is None:
         found = _clusters[pid] = Clusters()
+    found.close_retired()
     return found

@@ -193,13 +193,15 @@ class ListedSource:
         self._stopped = threading.Event()
 
     def follow(self, on_declared: OnDeclared) -> None:
-        threading.Thread(target=self._follow, args=(on_declared,), name="topics", daemon=True).start()
+        """Raises `ClientError` if the source could never be asked."""
+        client = Client(self.side.service_url, admin_url=self.side.admin_url, security=self.side.security)
+        threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True).start()
 
-    def _follow(self, on_declared: OnDeclared) -> None:
+    def _follow(self, client: Client, on_declared: OnDeclared) -> None:
         known: dict[str, int] = {}
         grown_from: dict[str, int] = {}
         told = ""
-        with Client(self.side.service_url, admin_url=self.side.admin_url, security=self.side.security) as client:
+        with client:
             while not self._stopped.is_set():
                 try:
                     found = self._found(client)
@@ -250,15 +252,23 @@ class ListedSource:
 
 
 def http_client(url: str, security: Security | None, timeout_s: float) -> httpx.Client:
-    """For the REST interface of a cluster."""
+    """For the REST interface of a cluster. A token is read for every request, so that it may be replaced."""
     is_tls = url.startswith("https:")
-    token = None if security is None else security.read_token()
+
+    def authorize(request: httpx.Request) -> None:
+        try:
+            token = None if security is None else security.read_token()
+        except InvalidArgument as error:
+            raise httpx.ConnectError(error.text, request=request) from error
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+
     return httpx.Client(
         base_url=url,
         timeout=timeout_s,
         trust_env=False,  # brokers are mostly on the same network, and behind no proxy
         verify=context_of(security or Security(), for_http=True) if is_tls else False,
-        headers={} if token is None else {"Authorization": f"Bearer {token}"},
+        event_hooks={"request": [authorize]},
     )
 
 

@@ -53,16 +53,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--until-stdin-ends", action="store_true", help="end with whoever holds the other end of stdin")
     given = parser.parse_args(arguments)
     return run(
-        lambda: DeclaringSource(given.url, service_url=given.service_url, security=_security()),
+        lambda: DeclaringSource(given.url, service_url=given.service_url, security=_security(given.url)),
         master=given.master,
         retry_max_s=given.retry_max,
         until_stdin_ends=given.until_stdin_ends,
     )
 
 
-def _security() -> Security | None:
-    """Of the environment, which no list of processes shows."""
+def _security(url: str) -> Security | None:
+    """Of the environment, which no list of processes shows. It may be meant for other clusters, which are encrypted."""
     token, trust = os.environ.get(TOKEN_VARIABLE), os.environ.get(TRUST_VARIABLE)
+    if not url.startswith("https:"):
+        trust = None
     if not token and not trust:
         return None
     settings: dict[str, Any] = dict(token_settings(token)) if token else {}

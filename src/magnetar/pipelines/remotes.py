@@ -17,7 +17,15 @@ from typing import Protocol
 
 from magnetar.client import Client
 from magnetar.client.backoff import Backoff
-from magnetar.client.errors import ClientError, Closed, Conflict, NamespaceNotFound, NotSupported, Timeout
+from magnetar.client.errors import (
+    ClientError,
+    Closed,
+    Conflict,
+    InvalidArgument,
+    NamespaceNotFound,
+    NotSupported,
+    Timeout,
+)
 from magnetar.names import TopicName
 from magnetar.pipelines.assignment import Side
 from magnetar.renaming import remote_topic
@@ -63,9 +71,12 @@ class RemoteCluster:
         self._side = side
         self._lock = threading.Lock()
         self._clients: dict[bool, Client] = {}
+        self._is_closed = False
 
     def _client(self, *, by_rest: bool) -> Client:
         with self._lock:
+            if self._is_closed:
+                raise Closed(f"the connections to cluster {self._side.name} are closed")
             client = self._clients.get(by_rest)
             if client is None:
                 client = self._clients[by_rest] = Client(
@@ -96,6 +107,7 @@ class RemoteCluster:
 
     def close(self) -> None:
         with self._lock:
+            self._is_closed = True
             clients, self._clients = list(self._clients.values()), {}
         for client in clients:
             client.close()
@@ -247,6 +259,7 @@ class Remotes:
         try:
             decision = self._decision(route, asked)
         except Closed:
+            self._ask_again(route, asked)
             return
         except Exception as error:  # a mistake of ours must not leave a topic without a state
             log.exception("asking %s for %s failed", route[1], route[0])
@@ -265,6 +278,14 @@ class Remotes:
                 self._plan(route, asked.backoff.next_s())
             self._changed.notify()
         self._on_decision(route, decision)
+
+    def _ask_again(self, route: Route, asked: _Asked) -> None:
+        """The cluster is reached otherwise by now, or not at all any more."""
+        with self._changed:
+            asked.is_asked = asked.is_again = False
+            if not self._is_stopped and self._routes.get(route) is asked:
+                self._plan(route, 0)
+                self._changed.notify()
 
     def _decision(self, route: Route, asked: _Asked) -> Decision:
         remote = self._remote(route[1])
@@ -387,4 +408,6 @@ def _shape_of(declared: Declared) -> tuple[int, int, str]:
 def _refused(error: ClientError, target: str, remote: str) -> Decision:
     if isinstance(error, NamespaceNotFound):
         return Decision(State.REFUSED, f"in cluster {remote} {error.text}")
+    if isinstance(error, InvalidArgument):  # a file of a token or certificate: nobody was asked
+        return Decision(State.REFUSED, f"cluster {remote} cannot be asked: {error.text}")
     return Decision(State.REFUSED, f"cluster {remote} refuses {target}: {error.text}")

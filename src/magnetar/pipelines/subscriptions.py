@@ -56,8 +56,10 @@ class _Connections:
 
     def follow(self, works: Sequence[FollowWork], deadline_s: float) -> list[Followed]:
         results = self._loop.run(self._follow_all(works, deadline_s))
+        used = {side.name: side for work in works for side in (work.source, work.remote)}
         for side, cluster in list(self._clusters.items()):
-            if cluster.trouble:  # the next round begins anew
+            # After trouble the next round begins anew; a cluster with another address or token has another client.
+            if cluster.trouble or used.get(side.name, side) != side:
                 del self._clusters[side]
                 self._loop.run(cluster.close())
         return results
