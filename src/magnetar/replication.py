@@ -105,6 +105,9 @@ def way_mark(remote: str, way: Way) -> str:
     return f"{remote}/{sha256(msgspec.json.encode(way)).hexdigest()[:16]}"
 
 
+_PATHS = ("file:", "tlsCertFile:", "tlsKeyFile:")
+
+
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Where a cluster is reached, and how: the words are those of Pulsar's cluster data."""
 
@@ -119,6 +122,16 @@ class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     broker_client_trust_certs_file_path: str = ""
     broker_client_certificate_file_path: str = ""
     broker_client_key_file_path: str = ""
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["authentication_parameters"] = without_secrets(self.authentication_parameters)
+        return f"ClusterAddress({', '.join(f'{name}={value!r}' for name, value in shown.items() if value)})"
+
+
+def without_secrets(parameters: str) -> str:
+    """Parameters of authentication as they may be shown: the paths of files, and nothing that is a token."""
+    return parameters if not parameters or parameters.startswith(_PATHS) else "(hidden)"
 
 
 class Declared(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

@@ -61,6 +61,21 @@ def test_clusters(cli: CommandLine) -> None:
     assert "http://there:8080" in cli.ok("clusters", "get", "there")
     cli.ok("clusters", "delete", "there")
     assert "there" not in cli.json("clusters", "list")
+    cli.ok(
+        "clusters",
+        "create",
+        "there",
+        "--broker-url",
+        "pulsar://there:6650",
+        "--auth-plugin",
+        "token",
+        "--auth-parameters",
+        "token:s3cret",
+    )
+    assert "s3cret" not in cli.ok("clusters", "get", "there")
+    cli.ok("clusters", "update", "there", "--auth-parameters", "file:///run/token")
+    assert "file:///run/token" in cli.ok("clusters", "get", "there")
+    cli.ok("clusters", "delete", "there")
     assert "give at least --service-url" in cli.fails("clusters", "create", "x", code=2)
 
 

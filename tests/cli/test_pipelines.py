@@ -72,6 +72,12 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, An
     [
         ("--to b=pulsar://b:6650", "--to is given without --from"),
         ("--topics orders", "--topics is given without --from"),
+        ("--remote-trust-certs ca.pem", "--remote-trust-certs is given without --from"),
+        ("--where x --mask a", "--where is given without --from"),
+        (
+            "--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --remote-trust-certs ca.pem",
+            "--remote-trust-certs is given, but no --to is encrypted",
+        ),
         ("--from pulsar://a:6650", "--from needs at least one --to and one --topics"),
         ("--from pulsar://a:6650 --topics t --to b", "--to b is not of the form NAME=pulsar://host:port"),
         ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --mask a=upside", "is not of the form field"),

@@ -9,6 +9,7 @@ import pytest
 
 from magnetar.cli.replication_causes import Case, Kind, causes_of
 from magnetar.cli.replication_facts import RemoteFacts, SourceFacts, TopicFacts, Trouble, Waiting
+from magnetar.client.tls import Fault
 from magnetar.replication import Declared, Mismatch, State, Status, Way
 from magnetar.shapes import decide
 
@@ -59,6 +60,9 @@ REFUSED = status(State.REFUSED, "no")
         (case(remote=remote(http_error="refused")), Kind.UNREACHABLE),
         (case(remote=remote(binary_error="refused")), Kind.UNREACHABLE),
         (case(remote=remote(authentication_error="401")), Kind.AUTHENTICATION),
+        (case(REFUSED, remote=remote(security_error="token_file '/t' cannot be read")), Kind.AUTHENTICATION),
+        (case(REFUSED, remote=remote(security_error="trust_certs_file '/t' cannot be read")), Kind.TLS),
+        (case(remote=remote(tls_error="not trusted", tls_fault=Fault.UNTRUSTED)), Kind.TLS),
         (case(missing_tenant="acme", missing_namespace="acme/shop"), Kind.TENANT_MISSING),
         (case(missing_namespace="acme/shop"), Kind.NAMESPACE_MISSING),
         (case(status(State.WAITING), decision=WAITING), Kind.TOPIC_MISSING),
@@ -116,3 +120,21 @@ def test_partitions_are_added_where_there_are_fewer() -> None:
         one.facts.declared = Declared(ORDERS, local, "b")
         repair = causes_of(one)[0].repair
         assert repair == f"magnetar topics update-partitioned-topic {ORDERS} -p 3 --url {url}"
+
+
+def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> None:
+    secured = remote(http_url="https://b:8443", trust_certs="/etc/ca.pem", token="file:///run/token")
+    repair = causes_of(case(remote=secured, deduplicates=False))[0].repair
+    words = "namespaces set-deduplication acme/shop -e --url https://b:8443 --trust-certs /etc/ca.pem"
+    assert repair == f"magnetar {words} --token file:///run/token"
+    refused = causes_of(case(remote=secured, troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}))[0].repair
+    stuck = status(State.REFUSED, "Unauthorized to validateNamespaceOperation for operation [CREATE_TOPIC]")
+    missing = decide(0, None, creates=True, mismatch=Mismatch.PIP370)
+    made = causes_of(case(stuck, remote=secured, decision=missing))[0].repair
+    assert made.startswith(f"magnetar topics create {ORDERS} ") and made.endswith("/PATH-OF-ADMINISTRATORS-TOKEN")
+    assert "--role ROLE" in refused and refused.endswith("--token file:///PATH-OF-ADMINISTRATORS-TOKEN")
+
+
+def test_a_cluster_with_tls_that_does_not_answer_has_addresses_with_tls() -> None:
+    one = case(remote=remote(service_url="pulsar+ssl://b:6651", binary_error="refused"))
+    assert "--service-url-tls https://HOST:PORT --broker-url-tls pulsar+ssl://HOST:PORT" in causes_of(one)[0].repair

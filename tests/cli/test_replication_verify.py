@@ -148,6 +148,17 @@ def test_gr6_a_topic_that_is_not_declared_is_compared_if_it_is_named(two: Two) -
     assert "has no subscription for b" in found["remarks"][0]
 
 
+def test_gr6_a_cluster_that_calls_itself_otherwise_than_we_do(two: Two) -> None:
+    """It is declared under a name of our own, and knows its address under its own."""
+    two.ask(two.a, "PUT", "clusters/west", {"serviceUrl": two.b.http_url, "brokerServiceUrl": two.b.service_url})
+    two.ask(two.a, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "west"]})
+    two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
+    two.ask(two.a, "POST", f"namespaces/{GEO}/replication", ["a", "west"])
+    two.publish(f"{GEO}/orders", b"1")
+    (one,) = two.found("--to-cluster", "west")["topics"]
+    assert (one["error"], one["not_yet"]) == ("", 1)
+
+
 def test_gr6_what_cannot_be_told_is_an_error(two: Two, recorder: Recorder) -> None:
     code, _, err = two.run(b="http://127.0.0.1:1")
     assert (code, "cannot be reached" in err) == (2, True)

@@ -11,6 +11,7 @@ from tests.cli.conftest import CommandLine
 from tests.client.certificates import Certificates
 from tests.client.fake_broker import fake_broker
 from tests.client.fake_web import FakeWeb, fake_web
+from tests.client.tokens import token_with
 
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
 
@@ -35,6 +36,15 @@ def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         cli.ok("tenants", "list")
         assert TOKEN not in cli.ok("tenants", "list", "--help")
         assert heard(web) == [None, *[f"Bearer {TOKEN}"] * 3]
+
+
+def test_a_token_that_has_expired_is_said_to_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_web({"reason": "go away"}, status=401) as web:
+        cli = CommandLine(web.url, capsys)
+        token = token_with({"exp": 1_700_000_000})
+        message = cli.fails("tenants", "list", "--token", token)
+        assert message == "go away (HTTP 401); the token expired at 2023-11-14T22:13:20Z"
+        assert cli.fails("tenants", "list", "--token", TOKEN) == "go away (HTTP 401)"
 
 
 def test_a_redirect_takes_the_token_along(capsys: pytest.CaptureFixture[str]) -> None:

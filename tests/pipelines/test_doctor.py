@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,9 +21,14 @@ import pytest
 from magnetar import testing
 from magnetar.cli.main import main
 from magnetar.client import AsyncClient, Client
+from magnetar.client.errors import NotAuthorized
 from magnetar.replication import State
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame
+from tests.client.certificates import Certificates
+from tests.client.fake_broker import fake_broker
+from tests.client.fake_web import fake_web
+from tests.client.tokens import token_with
 
 NAMESPACE = "public/geo"
 ORDERS = f"persistent://{NAMESPACE}/orders"
@@ -203,6 +209,90 @@ def test_fault_authentication(sick: Sick) -> None:
     assert cause["kind"] == "authentication"
     assert "Unknown token" in str(cause["evidence"])
     assert cause["repair"].startswith("magnetar clusters update b --auth-plugin ")
+
+
+def test_fault_authentication_by_a_token_that_expired(sick: Sick, tmp_path: Path) -> None:
+    sick.create(sick.a)
+    file = tmp_path / "token"
+    file.write_text(token_with({"sub": "copier", "exp": 1_700_000_000}))
+    with contextlib.closing(Doorkeeper()) as keeper:
+        sick.address_of_b(
+            serviceUrl=f"http://127.0.0.1:{keeper.http.server_port}",
+            brokerServiceUrl=f"pulsar://127.0.0.1:{keeper.listener.getsockname()[1]}",
+            authenticationPlugin="token",
+            authenticationParameters=f"file://{file}",
+        )
+        sick.tell(State.REFUSED, "Unknown token")
+        cause = sick.first()
+    assert cause["kind"] == "authentication"
+    assert "the token expired at 2023-11-14" in str(cause["evidence"])
+    assert f"a new token in {file}" in cause["what"]
+    assert file.read_text() not in json.dumps(cause)
+
+
+def test_fault_a_token_file_that_is_missing(sick: Sick) -> None:
+    sick.create(sick.a)
+    sick.create(sick.b)
+    addresses = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
+    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters="file:///missing/token")
+    sick.tell(State.REFUSED, "token_file '/missing/token' cannot be read")
+    cause = sick.first()
+    assert cause["kind"] == "authentication"
+    assert "'/missing/token' cannot be read" in str(cause["evidence"])
+    sick.tell()
+    assert sick.causes() == [], "the pipeline runs where the file is"
+
+
+@pytest.mark.parametrize("where", ["http", "binary", "both"])
+def test_fault_tls_an_authority_that_is_not_known(sick: Sick, tmp_path: Path, where: str) -> None:
+    for name in ("theirs", "ours"):
+        (tmp_path / name).mkdir()
+    theirs, ours = Certificates(tmp_path / "theirs"), Certificates(tmp_path / "ours")
+    sick.create(sick.a)
+    tls = {place: (theirs if where in (place, "both") else ours).server() for place in ("http", "binary")}
+    with fake_web({}, status=404, tls=tls["http"]) as web, fake_broker(tls=tls["binary"]) as fake:
+        addresses = {"serviceUrlTls": web.url, "brokerServiceUrlTls": fake.url, "brokerClientTlsEnabled": True}
+        sick.ask(sick.a, "POST", "clusters/b", {**addresses, "brokerClientTrustCertsFilePath": str(ours.file)})
+        sick.tell(State.UNREACHABLE, "the certificate is not trusted")
+        cause = sick.first()
+        assert cause["kind"] == "tls"
+        assert "the certificate is not trusted" in str(cause["evidence"])
+        words = "clusters update b --tls-trust-certs-filepath PATH-OF-AUTHORITIES --url"
+        assert cause["repair"] == f"magnetar {words} {sick.a.http_url}"
+
+
+def test_fault_tls_a_certificate_of_another_host_and_a_port_without(sick: Sick, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    sick.create(sick.a)
+    with fake_broker(tls=certificates.server("broker.example")) as fake, fake_broker() as plain:
+        for url, kind in ((fake.url, "tls"), (plain.url.replace("pulsar:", "pulsar+ssl:"), "remote-unreachable")):
+            trusted = {"brokerClientTlsEnabled": True, "brokerClientTrustCertsFilePath": str(certificates.file)}
+            sick.ask(sick.a, "POST", "clusters/b", {"brokerServiceUrlTls": url, **trusted})
+            sick.tell(State.UNREACHABLE, "no")
+            cause = sick.first()
+            assert cause["kind"] == kind
+            assert cause["repair"].startswith("magnetar clusters update b --service-url-tls https://HOST:PORT")
+
+
+def test_fault_not_authorized(sick: Sick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The role may not even ask for the topic."""
+    sick.create(sick.a)
+    sick.create(sick.b)
+    token = token_with({"sub": "copier"})
+    addresses = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
+    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters=f"token:{token}")
+    sick.tell(State.REFUSED, "not authorized")
+
+    async def refuse(client: AsyncClient, topic: str) -> int | None:
+        raise NotAuthorized("Client is not authorized to Get Partition Metadata")
+
+    monkeypatch.setattr(AsyncClient, "partition_count", refuse)
+    cause = sick.first()
+    assert cause["kind"] == "not-authorized"
+    assert "not authorized to Get Partition Metadata" in str(cause["evidence"])
+    words = f"namespaces grant-permission {NAMESPACE} --role copier --actions produce --url {sick.b.http_url}"
+    assert cause["repair"] == f"magnetar {words} --token file:///PATH-OF-ADMINISTRATORS-TOKEN"
+    assert token not in json.dumps(cause)
 
 
 def test_fault_remote_tenant_missing(sick: Sick) -> None:

@@ -10,7 +10,9 @@ from magnetar.cli.answer import Done, Names, Record
 from magnetar.cli.argument import Cluster
 from magnetar.cli.noun import Noun
 from magnetar.cli.rest import Rest
+from magnetar.replication import without_secrets
 
+_PARAMETERS = "authenticationParameters"
 noun = Noun("clusters", "Clusters: this one, and those that messages are replicated to.")
 
 ServiceUrl = Annotated[
@@ -59,7 +61,10 @@ def list_clusters(rest: Rest) -> Names:
 def get(rest: Rest, cluster: Cluster) -> Record:
     """Show the addresses of a cluster."""
     value = rest.get("clusters", cluster)
-    return Record(value, fields={name: item for name, item in value.items() if item not in (None, "", [])})
+    fields = {name: item for name, item in value.items() if item not in (None, "", [])}
+    if _PARAMETERS in fields:
+        fields[_PARAMETERS] = without_secrets(fields[_PARAMETERS])
+    return Record(value, fields=fields)
 
 
 @noun.command("create")
@@ -135,7 +140,7 @@ def _security(
 ) -> dict[str, object]:
     given = {
         "authenticationPlugin": plugin,
-        "authenticationParameters": parameters,
+        _PARAMETERS: parameters,
         "brokerClientTlsEnabled": tls,
         "tlsAllowInsecureConnection": insecure,
         "brokerClientTrustCertsFilePath": trusted,

@@ -30,7 +30,10 @@ B = Annotated[str, typer.Argument(metavar="B", help="The same of the second.")]
 OtherToken = Annotated[
     str | None,
     typer.Option(
-        "--token-b", metavar="TOKEN", help="The token to show to B, or file:///path of it.", show_default="that of A"
+        "--token-b",
+        metavar="TOKEN",
+        help="The token to show to B, or file:///path of it.",
+        show_default="that of A, unless only A is encrypted",
     ),
 ]
 
@@ -74,9 +77,12 @@ def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
         as_json, trust_certs = options.pop("json"), options.pop("trust_certs")
         token, other_token = options.pop("token"), options.pop("token_b")
         (url_a, service_a), (url_b, service_b) = split_addresses(options.pop("a")), split_addresses(options.pop("b"))
+        if _is_encrypted(url_b) or not _is_encrypted(url_a):
+            other_token = other_token or token  # else it would leave in plain text
+        trusted_by_a, trusted_by_b = _trusted(url_a, url_b, trust_certs)
         with (
-            Rest(url_a, security_of(token, trust_certs)) as rest_a,
-            Rest(url_b, security_of(other_token or token, trust_certs)) as rest_b,
+            Rest(url_a, security_of(token, trusted_by_a)) as rest_a,
+            Rest(url_b, security_of(other_token, trusted_by_b)) as rest_b,
         ):
             return _answered(
                 lambda: function(Cluster("A", rest_a, service_a), Cluster("B", rest_b, service_b), **options), as_json
@@ -98,6 +104,17 @@ def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
     run.__doc__ = help_text = inspect.getdoc(function) or ""
     noun.app.command(name)(run)
     noun.entries.append(Entry(name, help_text, (*sides, *own, shared[1])))
+
+
+def _is_encrypted(url: str) -> bool:
+    return url.startswith("https:")
+
+
+def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | None, str | None]:
+    """For those that are encrypted. For neither of them it is a mistake, which is told by who is asked first."""
+    if _is_encrypted(url_a) == _is_encrypted(url_b):
+        return trust_certs, trust_certs
+    return (trust_certs, None) if _is_encrypted(url_a) else (None, trust_certs)
 
 
 def _answered(ask: Callable[[], Answer], as_json: bool) -> int:

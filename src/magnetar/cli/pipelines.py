@@ -100,7 +100,17 @@ def pipelines(
     """
     security = security_of(token, trust_certs)
     if from_ is None:
-        for option, value in (("--to", to), ("--topics", topics), ("--admin-from", admin_from)):
+        needing = {
+            "--to": to,
+            "--topics": topics,
+            "--admin-from": admin_from,
+            "--where": where,
+            "--mask": mask,
+            "--rename": rename,
+            "--letters": letters,
+            "--remote-trust-certs": remote_trust_certs,
+        }
+        for option, value in needing.items():
             if value:
                 raise InvalidSetting(f"{option} is given without --from")
     way = Way(where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, letters=letters)
@@ -120,6 +130,10 @@ def pipelines(
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
     remotes = dict(_remote(word, remote_token, remote_trust_certs) for word in to)
+    if remote_trust_certs and not any(remote.broker_client_tls_enabled for remote in remotes.values()):
+        raise InvalidSetting(
+            "--remote-trust-certs is given, but no --to is encrypted: write pulsar+ssl:// and https://"
+        )
     selection = Selection(
         words=tuple(topics), remotes=remotes, way=way, creates_topics=create_topics, mismatch=partition_mismatch
     )

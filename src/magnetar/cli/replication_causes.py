@@ -7,13 +7,16 @@ each is called, how it is recognised and the command that repairs it. Asks nobod
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from magnetar.cli.replication_facts import RemoteFacts, SourceFacts, TopicFacts, Trouble
 from magnetar.names import TopicName
 from magnetar.replication import State, subscription_of
+
+_CERTIFICATE_WORDS = ("trust_certs_file", "certificate_file", "key_file")
+_ADMINISTRATOR = "file:///PATH-OF-ADMINISTRATORS-TOKEN"
 
 
 class Kind(StrEnum):
@@ -28,6 +31,7 @@ class Kind(StrEnum):
     SUBSCRIPTION_MISSING = "subscription-missing"
     PARTITION_MISSING = "partition-missing"
     UNREACHABLE = "remote-unreachable"
+    TLS = "tls"
     AUTHENTICATION = "authentication"
     TENANT_MISSING = "remote-tenant-missing"
     NAMESPACE_MISSING = "remote-namespace-missing"
@@ -69,12 +73,24 @@ class Case:
     def here(self, *words: str) -> str:
         return command(*words, url=self.source.url)
 
-    def there(self, *words: str) -> str:
-        return command(*words, url=self.remote.http_url or f"URL-OF-{self.remote.name}")
+    def there(self, *words: str, token: str | None = None) -> str:
+        """With what the cluster is told that is declared, or another token."""
+        remote = self.remote
+        options = ["--trust-certs", remote.trust_certs] if remote.trust_certs else []
+        token = remote.token if token is None else token
+        options += ["--token", token] if token else []
+        return command(*words, url=remote.http_url or f"URL-OF-{remote.name}", options=options)
+
+    def readdressed(self) -> str:
+        """The command that gives the cluster another address."""
+        words = ["--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"]
+        if (self.remote.service_url or "").startswith(("pulsar+ssl:", "https:")):
+            words = ["--service-url-tls", "https://HOST:PORT", "--broker-url-tls", "pulsar+ssl://HOST:PORT"]
+        return self.here("clusters", "update", self.remote.name, *words)
 
 
-def command(*words: str, url: str) -> str:
-    return shlex.join(["magnetar", *words, "--url", url])
+def command(*words: str, url: str, options: Sequence[str] = ()) -> str:
+    return shlex.join(["magnetar", *words, "--url", url, *options])
 
 
 # -- the causes
@@ -118,9 +134,7 @@ def _told(facts: TopicFacts) -> Iterator[str]:
 
 def _loops(case: Case) -> Iterator[Cause]:
     remote, source = case.remote, case.source
-    update = case.here(
-        "clusters", "update", remote.name, "--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"
-    )
+    update = case.readdressed()
     if remote.is_source:
         what = f"the address of cluster {remote.name} leads back to this cluster: it would replicate into itself"
         yield Cause(Kind.LOOP, what, (f"the broker at {remote.address} is the one at {source.url}",), update)
@@ -142,15 +156,8 @@ def _loops(case: Case) -> Iterator[Cause]:
 def _address(case: Case) -> Iterator[Cause]:
     remote = case.remote
     if remote.address_error:
-        repair = case.here(
-            "clusters", "update", remote.name, "--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"
-        )
-        yield Cause(
-            Kind.NO_ADDRESS,
-            f"cluster {remote.name} cannot be reached by what is declared of it",
-            (remote.address_error,),
-            repair,
-        )
+        what = f"cluster {remote.name} cannot be reached by what is declared of it"
+        yield Cause(Kind.NO_ADDRESS, what, (remote.address_error,), case.readdressed())
 
 
 def _paused(case: Case) -> Iterator[Cause]:
@@ -189,20 +196,54 @@ def _positions(case: Case) -> Iterator[Cause]:
         yield Cause(Kind.SUBSCRIPTION_MISSING, what, evidence, case.here("topics", "unload", case.topic))
 
 
+def _security(case: Case) -> Iterator[Cause]:
+    """Files that cannot be read here may be there where the pipeline runs: then it has no trouble with them."""
+    remote = case.remote
+    if not remote.security_error or not case.facts.is_stuck:
+        return
+    if any(word in remote.security_error for word in _CERTIFICATE_WORDS):
+        what = f"certificates that are declared for cluster {remote.name} cannot be used"
+        yield Cause(Kind.TLS, what, (remote.security_error,), _trusting(case))
+    else:
+        what = f"the credentials that are declared for cluster {remote.name} cannot be used"
+        yield Cause(Kind.AUTHENTICATION, what, (remote.security_error,), _with_token(case))
+
+
 def _reaching(case: Case) -> Iterator[Cause]:
     remote = case.remote
+    if remote.tls_error:
+        what = f"cluster {remote.name} and we do not agree on TLS"
+        yield Cause(Kind.TLS, what, (remote.tls_error,), _encrypted(case))
     errors = tuple(error for error in (remote.binary_error, remote.http_error) if error)
     if errors:
-        repair = case.here(
-            "clusters", "update", remote.name, "--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"
-        )
         what = f"cluster {remote.name} does not answer: start it, or correct its address"
-        yield Cause(Kind.UNREACHABLE, what, errors, repair)
+        yield Cause(Kind.UNREACHABLE, what, errors, case.readdressed())
     if remote.authentication_error:
         what = f"cluster {remote.name} does not accept who we say we are"
-        words = ("--auth-plugin", "AuthenticationToken", "--auth-parameters", "file:///PATH-OF-TOKEN")
-        repair = case.here("clusters", "update", remote.name, *words)
-        yield Cause(Kind.AUTHENTICATION, what, (remote.authentication_error,), repair)
+        if remote.token_file:
+            what += f"; a new token in {remote.token_file} is read by itself"
+        yield Cause(Kind.AUTHENTICATION, what, (remote.authentication_error,), _with_token(case))
+
+
+def _encrypted(case: Case) -> str:
+    from magnetar.client.tls import Fault  # which takes a while to load, and most commands do without
+
+    match case.remote.tls_fault:
+        case Fault.OTHER_HOST | Fault.NOT_TLS:
+            return case.readdressed()
+        case Fault.CERTIFICATE_WANTED:
+            words = ("--auth-plugin", "AuthenticationTls", "--auth-parameters", "tlsCertFile:PATH,tlsKeyFile:PATH")
+            return case.here("clusters", "update", case.remote.name, *words)
+    return _trusting(case)
+
+
+def _trusting(case: Case) -> str:
+    return case.here("clusters", "update", case.remote.name, "--tls-trust-certs-filepath", "PATH-OF-AUTHORITIES")
+
+
+def _with_token(case: Case) -> str:
+    words = ("--auth-plugin", "AuthenticationToken", "--auth-parameters", "file:///PATH-OF-TOKEN")
+    return case.here("clusters", "update", case.remote.name, *words)
 
 
 def _places(case: Case) -> Iterator[Cause]:
@@ -223,13 +264,19 @@ def _shapes(case: Case) -> Iterator[Cause]:
     if facts.remote_partitions is None:
         if decision.state is State.RUNNING and not facts.is_stuck:
             return  # it is being made
-        words = ("topics", "create-partitioned-topic", facts.target, "-p", str(local))
-        repair = case.there(*words) if local else case.there("topics", "create", facts.target)
+        words = ("create-partitioned-topic", facts.target, "-p", str(local)) if local else ("create", facts.target)
+        repair = case.there("topics", *words, token=_ADMINISTRATOR if _lacks_permission(case) else None)
         reason = decision.reason or "it has not been made, although createTopicToRemoteClusterForReplication is true"
         yield Cause(Kind.TOPIC_MISSING, f"{facts.target} is missing in {case.remote.name}", (reason,), repair)
     elif decision.state is State.MISMATCH:
         what = f"{facts.target} has another shape in {case.remote.name}"
         yield Cause(Kind.SHAPES_DIFFER, what, (decision.reason,), _reshaped(case, local, facts.remote_partitions))
+
+
+def _lacks_permission(case: Case) -> bool:
+    """Whether the declared token is not enough, as the pipeline found out."""
+    status = case.facts.worst
+    return bool(case.remote.token) and status is not None and "authorized" in status.reason.lower()
 
 
 def _reshaped(case: Case, local: int, remote: int) -> str:
@@ -272,8 +319,10 @@ def _of_trouble(case: Case, kind: Trouble, topic: str, evidence: tuple[str, ...]
         return Cause(Kind.QUOTA, what, evidence, case.there("namespaces", "remove-backlog-quota", name.namespace_full))
     if kind is Trouble.AUTHORIZATION:
         what = f"we may not publish to {topic} in {case.remote.name}"
-        words = ("namespaces", "grant-permission", name.namespace_full, "--role", "ROLE", "--actions", "produce")
-        return Cause(Kind.NOT_AUTHORIZED, what, evidence, case.there(*words))
+        role = case.remote.role or "ROLE"
+        words = ("namespaces", "grant-permission", name.namespace_full, "--role", role, "--actions", "produce")
+        token = _ADMINISTRATOR if case.remote.token else None  # the declared one may not do it
+        return Cause(Kind.NOT_AUTHORIZED, what, evidence, case.there(*words, token=token))
     if kind is Trouble.SCHEMA:
         return _schema_cause(case, evidence)
     return Cause(Kind.REFUSED, f"{case.remote.name} takes no producer for {topic}", evidence, _status(case))
@@ -349,6 +398,7 @@ _RULES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _paused,
     _pipeline,
     _positions,
+    _security,
     _reaching,
     _places,
     _shapes,

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from magnetar.replication import Declared, Status
 from magnetar.shapes import Decision
+
+if TYPE_CHECKING:
+    from magnetar.client.tls import Fault
 
 
 class Trouble(StrEnum):
@@ -36,7 +40,14 @@ class RemoteFacts:
     name: str
     http_url: str | None = None
     service_url: str | None = None
+    trust_certs: str = ""  # for commands that ask the cluster itself
+    token: str = ""  # the same: where it is, never the token
+    token_file: str = ""  # as it is declared
+    role: str = ""  # whose the declared token is, as far as it says so
     address_error: str = ""  # what is declared cannot be used
+    security_error: str = ""  # the same of tokens and certificates; files may be there for the pipeline, and not here
+    tls_error: str = ""
+    tls_fault: Fault | None = None
     http_error: str = ""
     binary_error: str = ""
     authentication_error: str = ""
@@ -51,7 +62,14 @@ class RemoteFacts:
 
     @property
     def is_reached(self) -> bool:
-        return not (self.address_error or self.http_error or self.binary_error or self.authentication_error)
+        return not (
+            self.address_error
+            or self.security_error
+            or self.tls_error
+            or self.http_error
+            or self.binary_error
+            or self.authentication_error
+        )
 
 
 @dataclass(frozen=True, slots=True)

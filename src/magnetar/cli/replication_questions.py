@@ -6,7 +6,8 @@ does not run. Nothing is created or changed by asking. Draws no conclusions; `re
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, NamedTuple
 
 from magnetar.cli.pair import own_name
 from magnetar.cli.path import topic_path
@@ -15,7 +16,9 @@ from magnetar.cli.replication_source import Source, identity_of, parts_of, quiet
 from magnetar.cli.replication_verify import position_of
 from magnetar.cli.rest import Refused, Rest, RestError
 from magnetar.cli.verified_topics import declaration_of
-from magnetar.client import InlineClient, MessageId
+from magnetar.client import InlineClient, MessageId, Security
+from magnetar.client.address import parse_service_url
+from magnetar.client.claims import subject_of
 from magnetar.client.errors import (
     ClientError,
     IncompatibleSchema,
@@ -29,6 +32,7 @@ from magnetar.client.errors import (
     TopicTerminated,
 )
 from magnetar.client.remote_cluster import Reached, reached
+from magnetar.client.tls import Fault, fault_of
 from magnetar.names import TopicName
 from magnetar.renaming import remote_topic
 from magnetar.replication import ClusterAddress, Declaration, Declared, Status
@@ -38,6 +42,7 @@ _NOT_FOUND, _NOT_AUTHENTICATED = 404, 401
 _OURS = "Magnetar"
 _ANY_TOPIC = "persistent://public/default/magnetar-doctor"
 _OPEN_S = 1.0
+_PATH_OF_TOKEN = "file:///PATH-OF-TOKEN"
 
 _TROUBLES: tuple[tuple[type[ClientError], Trouble], ...] = (
     (TopicTerminated, Trouble.TERMINATED),
@@ -45,6 +50,15 @@ _TROUBLES: tuple[tuple[type[ClientError], Trouble], ...] = (
     (NotAuthorized, Trouble.AUTHORIZATION),
     (ClientError, Trouble.OTHER),
 )
+
+
+class _Answer(NamedTuple):
+    """Why a cluster cannot be reached, or why we are turned away; nothing of both is well."""
+
+    error: str = ""
+    refusal: str = ""
+    tls_error: str = ""
+    tls_fault: Fault | None = None
 
 
 class Remote:
@@ -66,15 +80,17 @@ class Remote:
     def _ask(self, address: ClusterAddress | None) -> RemoteFacts:
         try:
             found = None if address is None else reached(address)
+            if found is not None:
+                _check(found)
         except (InvalidArgument, NotSupported) as error:
-            return RemoteFacts(self.name, address_error=error.text)
+            return RemoteFacts(self.name, security_error=error.text)
         if found is None:
             return RemoteFacts(self.name, address_error=f"no address of {self.name} is declared")
-        http_error, http_refusal = self._ask_http(found)
-        binary_error, binary_refusal, version = self._ask_binary(found)
+        by_http = self._ask_http(found)
+        by_binary, version = self._ask_binary(found)
         name = None
         rest = self._rest
-        if rest is not None and not (http_error or http_refusal):
+        if rest is not None and by_http == _Answer():
             name = quietly(lambda: own_name(rest))
             self.declaration = quietly(lambda: declaration_of(rest))
             self.identity = "" if self.declaration is None else identity_of(self.declaration)
@@ -82,38 +98,40 @@ class Remote:
             self.name,
             found.admin_url,
             found.service_url,
-            http_error=http_error,
-            binary_error=binary_error,
-            authentication_error=binary_refusal or http_refusal,
+            **_said_of(found.security),
+            tls_error=by_binary.tls_error or by_http.tls_error,
+            tls_fault=by_binary.tls_fault or by_http.tls_fault,
+            http_error=by_http.error,
+            binary_error=by_binary.error,
+            authentication_error=by_binary.refusal or by_http.refusal,
             own_name=name,
             is_source=bool(self.identity) and self.identity == identity_of(self._source.declaration),
             is_ours=None if version is None else version.startswith(_OURS),
         )
 
-    def _ask_http(self, found: Reached) -> tuple[str, str]:
-        """Why it cannot be reached, and why we are turned away."""
+    def _ask_http(self, found: Reached) -> _Answer:
         if found.admin_url is None:
-            return "", ""
+            return _Answer()
         self._rest = Rest(found.admin_url, found.security)
         try:
             self._rest.get("clusters")
         except Refused as error:
-            return "", f"{found.admin_url}: {error}" if error.status == _NOT_AUTHENTICATED else ""
+            return _Answer(refusal=f"{found.admin_url}: {error}" if error.status == _NOT_AUTHENTICATED else "")
         except RestError as error:
-            return str(error), ""
-        return "", ""
+            return _unreached(error, str(error))
+        return _Answer()
 
-    def _ask_binary(self, found: Reached) -> tuple[str, str, str | None]:
-        """The same two, and what the broker calls itself."""
+    def _ask_binary(self, found: Reached) -> tuple[_Answer, str | None]:
+        """Also what the broker calls itself."""
         self._client = short_client(found.service_url, found.security)
         try:
-            return "", "", self._client.run(self._client.client.server_version(_ANY_TOPIC))
+            return _Answer(), self._client.run(self._client.client.server_version(_ANY_TOPIC))
         except NotAuthenticated as error:
-            return "", f"{found.service_url}: {error.text}", None
+            return _Answer(refusal=f"{found.service_url}: {error.text}"), None
         except (NotFound, NotAuthorized):
-            return "", "", None
+            return _Answer(), None
         except ClientError as error:
-            return f"{found.service_url}: {error.text}", "", None
+            return _unreached(error, f"{found.service_url}: {error.text}"), None
 
     # -- one topic
 
@@ -171,18 +189,17 @@ class Remote:
         return self._places[key]
 
     def _ask_shape(self, facts: TopicFacts) -> None:
-        assert self._client is not None
-        client, declaration, declared = self._client, self._source.declaration, facts.declared
+        declaration, declared = self._source.declaration, facts.declared
         try:
-            facts.remote_partitions = client.run(client.client.partition_count(facts.target))
+            facts.remote_partitions = self._partition_count(facts.target)
         except NamespaceNotFound:
             facts.missing_namespace = TopicName.parse(facts.target).namespace_full
             return
-        except NotSupported:  # brokers before PIP-344 can tell it without creating by REST alone
-            by_rest = self._by_rest_client
-            if by_rest is None:
-                return
-            facts.remote_partitions = by_rest.run(by_rest.client.partition_count(facts.target))
+        except NotSupported:  # there is nobody else to ask
+            return
+        except ClientError as error:
+            facts.troubles[facts.target] = _trouble(error)
+            return
         facts.decision = decide(
             declared.partitions,
             facts.remote_partitions,
@@ -190,6 +207,16 @@ class Remote:
             mismatch=declaration.mismatch,
             grown_from=declared.grown_from,
         )
+
+    def _partition_count(self, topic: str) -> int | None:
+        assert self._client is not None
+        try:
+            return self._client.run(self._client.client.partition_count(topic))
+        except NotSupported:  # brokers before PIP-344 can tell it without creating by REST alone
+            by_rest = self._by_rest_client
+            if by_rest is None:
+                raise
+            return by_rest.run(by_rest.client.partition_count(topic))
 
     def _ask_producers(self, facts: TopicFacts) -> None:
         """Opening a producer says what publishing would be answered; nothing is published."""
@@ -210,7 +237,7 @@ class Remote:
                 if self._source_schema(facts.declared.topic) is None:
                     facts.troubles[part] = (Trouble.SCHEMA, error.text)
             except ClientError as error:
-                facts.troubles[part] = (next(kind for type_, kind in _TROUBLES if isinstance(error, type_)), error.text)
+                facts.troubles[part] = _trouble(error)
         self._ask_size(facts, name)
         by_rest = self._by_rest_client
         if self.facts.is_ours is False and by_rest is not None:
@@ -294,3 +321,33 @@ class Remote:
                 client.close()
         if self._rest is not None:
             self._rest.close()
+
+
+def _trouble(error: ClientError) -> tuple[Trouble, str]:
+    return next(kind for type_, kind in _TROUBLES if isinstance(error, type_)), error.text
+
+
+def _check(found: Reached) -> None:
+    """Raises `InvalidArgument` for files that cannot be used, of tokens and certificates."""
+    if found.security is not None:
+        urls = [url for url in (found.service_url, found.admin_url) if url]
+        found.security.check_for(*map(parse_service_url, urls))
+
+
+def _unreached(error: Exception, text: str) -> _Answer:
+    fault = fault_of(error)
+    return _Answer(error=text) if fault is None else _Answer(tls_error=text, tls_fault=fault)
+
+
+def _said_of(security: Security | None) -> dict[str, Any]:
+    """How commands are told of it, and what they may show."""
+    if security is None:
+        return {}
+    file = "" if security.token_file is None else os.fspath(security.token_file)
+    token = f"file://{file}" if file else _PATH_OF_TOKEN if security.token else ""
+    return {
+        "trust_certs": "" if security.trust_certs_file is None else os.fspath(security.trust_certs_file),
+        "token": token,
+        "token_file": file,
+        "role": subject_of(security.read_token()) or "",
+    }

@@ -112,9 +112,12 @@ def _side(cluster: pair.Cluster, given: str | None, option: str) -> Side:
     if name is None:
         raise InvalidSetting(f"{cluster.letter} ({cluster.url}) does not say what it is called: give {option}")
     service_url = cluster.service_url or _service_url(cluster.rest, name)
+    if service_url is None and given:  # our name for it, perhaps, and not its own
+        service_url = _service_url(cluster.rest, pair.own_name(cluster.rest) or name)
     if service_url is None:
+        scheme = "pulsar+ssl" if cluster.url.startswith("https:") else "pulsar"
         raise InvalidSetting(
-            f"{cluster.letter} ({cluster.url}) does not say its binary address: write pulsar://host:port,{cluster.url}"
+            f"{cluster.letter} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
         )
     return Side(name, service_url, cluster.url, cluster.rest.security)
 
@@ -125,7 +128,9 @@ def _service_url(rest: Rest, name: str) -> str | None:
         addresses: dict[str, Any] = rest.get("clusters", name) or {}
     except Refused:
         return None
-    fields = ("brokerServiceUrlTls", "brokerServiceUrl")
+    fields = ("brokerServiceUrl", "brokerServiceUrlTls")
+    if rest.url.startswith("https:"):
+        fields = ("brokerServiceUrlTls", "brokerServiceUrl")
     return next((str(addresses[one]) for one in fields if addresses.get(one)), None)
 
 

@@ -26,6 +26,7 @@ CONNECT_TIMEOUT_S = 5
 ANSWER_TIMEOUT_S = 60
 REASON_LENGTH_MAX = 2000
 JSON = "application/json"
+_NOT_AUTHENTICATED = 401
 
 Query = Mapping[str, object]
 
@@ -129,7 +130,7 @@ class Rest:
         except httpx.TooManyRedirects as error:
             raise RestError(f"{self.url} redirects for ever") from error
         if not answer.is_success:
-            raise Refused(answer.status_code, _reason(answer))
+            raise Refused(answer.status_code, _reason(answer), self._hint(answer))
         return answer
 
     def _trusted(self) -> ssl.SSLContext | bool:
@@ -152,6 +153,13 @@ class Rest:
         token = self.security.read_token()
         if token is not None:
             request.headers["Authorization"] = f"Bearer {token}"
+
+    def _hint(self, answer: httpx.Response) -> str:
+        if self.security is None or answer.status_code != _NOT_AUTHENTICATED:
+            return ""
+        from magnetar.client.claims import expiry_hint
+
+        return expiry_hint(answer.request.headers.get("Authorization", "").removeprefix("Bearer "))
 
     def _check_scheme(self, request: httpx.Request) -> None:
         if request.url.scheme != urlsplit(self.url).scheme:
