@@ -237,8 +237,8 @@ class Ours(Cluster):
             "--cluster": self.name,
         }
         words = [str(word) for option in options.items() for word in option]
-        for key, value in self._settings.items():
-            words += ["--set", f"{key}={str(value).lower()}"]
+        for key, value in _texts(self._settings).items():
+            words += ["--set", f"{key}={value}"]
         return [str(Path(sys.executable).parent / "magnetar"), "standalone", *words]
 
     def status(self, topic: str, remote: Cluster) -> list[dict[str, Any]]:

@@ -11,12 +11,15 @@ import hashlib
 import hmac
 import json
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import trustme
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -37,6 +40,9 @@ from process import running, tail
 SUPER_USER = "admin"
 REFRESH_S = 1  # how often the broker looks whether the token of a connection has expired
 _AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+
+ISSUED: list[str] = []
+"""Every token that a test was given: none of them may be shown to anybody."""
 
 
 @dataclass(frozen=True)
@@ -73,12 +79,23 @@ class Secured:
         settings = {"trust_certs_file": self.authority_file, "token": self.token(), **changes}
         return Security(**settings)  # type: ignore[arg-type]
 
+    def ask(self, method: str, path: str, body: object = None) -> Any:
+        """As an administrator."""
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token()}"}
+        url = f"{self.https_url}/admin/v2/{path}"
+        trusted = ssl.create_default_context(cafile=self.authority_file)
+        answer = httpx.request(method, url, json=body, headers=headers, verify=trusted, timeout=30, trust_env=False)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+        return answer.json() if answer.content else None
+
 
 def signed(claims: dict[str, object], secret: bytes) -> str:
     """A JSON web token, with HS256."""
     parts = [_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, claims)]
     signature = hmac.new(secret, b".".join(parts), hashlib.sha256).digest()
-    return b".".join([*parts, _base64url(signature)]).decode()
+    token = b".".join([*parts, _base64url(signature)]).decode()
+    ISSUED.append(token)
+    return token
 
 
 def _base64url(data: bytes) -> bytes:
@@ -143,6 +160,7 @@ def _settings(secured: Secured) -> dict[str, object]:
         "authenticationRefreshCheckSeconds": REFRESH_S,
         "brokerClientAuthenticationPlugin": plugin,
         "brokerClientAuthenticationParameters": f"token:{secured.token()}",
+        "brokerDeleteInactiveTopicsEnabled": "false",
     }
 
 

@@ -1,4 +1,4 @@
-"""One Apache Pulsar with TLS and tokens for all tests of this folder."""
+"""One Apache Pulsar with TLS and tokens for all tests of this folder, and one broker of ours that replicates to it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.append(str(Path(__file__).parents[1] / "geo"))
 
 import apache
 import java
+from clusters import Ours
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,28 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apache.Secured
         pytest.skip(str(missing))
     with apache.of(tmp_path_factory.mktemp("secure"), runtime).serving() as secured:
         yield secured
+
+
+@pytest.fixture(scope="session")
+def ours(secured: apache.Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
+    """Starts its pipelines process when a test declares something; its log has what both say. By its settings it gets
+    into clusters of which nothing else is declared.
+    """
+    folder = tmp_path_factory.mktemp("ours")
+    token = folder / "token"
+    token.write_text(secured.token())
+    cluster = Ours(
+        "ours",
+        folder,
+        pipelinesEnabled=True,
+        pipelinesMaster="local[2,3]",
+        replicationRetryMaxSeconds=2,
+        brokerClientAuthenticationPlugin="token",
+        brokerClientAuthenticationParameters=f"file://{token}",
+        brokerClientTrustCertsFilePath=secured.authority_file,
+    )
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
