@@ -112,6 +112,13 @@ def test_advance_fires_what_became_due_at_its_own_time() -> None:
         assert fired == [("early", 1), ("late", 9)]
 
 
+def test_a_broker_that_ended_by_itself_is_closed_like_any_other() -> None:
+    with broker() as running:
+        running.run(running.server.stop)
+        running._thread.join(10)
+        assert not running._thread.is_alive()
+
+
 def test_advance_delivers_delayed_messages() -> None:
     with broker() as running:
         client = pulsar.Client(running.service_url, logger=QUIET)

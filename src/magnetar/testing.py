@@ -106,7 +106,8 @@ class TestBroker:
 
     def close(self) -> None:
         if self._server is not None:
-            self._server.loop.call_soon_threadsafe(self._server.stop)
+            with contextlib.suppress(RuntimeError):  # its loop is closed: it ended by itself
+                self._server.loop.call_soon_threadsafe(self._server.stop)
         self._thread.join(_START_TIMEOUT_S)
         if self._failure is not None:
             raise self._failure

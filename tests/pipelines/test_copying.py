@@ -388,7 +388,18 @@ def test_deduplication_that_is_off_is_said(a: TestBroker, b: TestBroker) -> None
     outcome = copy_one(assignment(a, b, topic))
     assert outcome.state is State.REFUSED and "does not deduplicate" in outcome.reason
     ask(b, "POST", f"{path_of(topic)}/deduplicationEnabled", True)
-    assert copy_one(assignment(a, b, topic)).entries == 1
+    outcome = copy_one(assignment(a, b, topic))
+    assert (outcome.entries, outcome.reason) == (1, "")
+
+
+def test_deduplication_that_nobody_can_tell_is_said_and_the_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
+    topic = create(b, new_topic())
+    store(a, topic, [message(0)])
+    remote = Side("b", b.service_url)
+    connecting.clusters()._is_ours[remote] = False
+    outcome = copy_one(Assignment(side("a", a), remote, topic, topic, SUBSCRIPTION))
+    assert (outcome.state, outcome.entries) == (State.RUNNING, 1)
+    assert "in the remote cluster b is not known, as no HTTP address of it is declared" in outcome.reason
 
 
 @pytest.mark.parametrize(

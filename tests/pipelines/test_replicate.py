@@ -161,6 +161,14 @@ def test_a_topic_that_was_never_silent_goes_on_without_waiting_for_news(driver: 
     assert driver.news.expected == {}
 
 
+def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
+    driver.start("t")
+    for said in ("deduplication is not known", ""):
+        driver.done(reached(full("t"), 1, reason=said), is_full=True)
+        (row,) = driver.board.take().rows
+        assert (row.state, row.reason) == (State.RUNNING, said)
+
+
 def test_gr4_partitions_that_fit_are_copied_and_the_others_say_why(driver: Driver) -> None:
     driver.declare(Declared(full("t"), 2, "b"))
     driver.decide("t", Decision(State.MISMATCH, "2 here, 1 there", copied=1))

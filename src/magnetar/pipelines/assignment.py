@@ -47,7 +47,8 @@ class Outcome(msgspec.Struct):
 
     `acked` is the last position of the source that is done with; None if nothing is known of it. `state` is running, or
     catching-up if `is_behind`: then the time was over before all of the topic was copied. Any other state has a
-    `reason`. `error` is the text of an error that happened, also of one that passed.
+    `reason`; these two have one if there is something to know. `error` is the text of an error that happened, also of
+    one that passed.
     """
 
     topic: str

@@ -179,13 +179,25 @@ class Copier:
                 State.MISMATCH, f"{target.base.full} {shape} in the remote cluster {side.name}: no {target.full} there"
             )
         self._is_ours = await of_remote(self._own.is_ours(side, target.full))
-        if not self._is_ours and await of_remote(self._own.deduplicates(side, target.full)) is False:
+        if not self._is_ours:
+            await self._check_deduplication(target.full)
+        return -1, -1
+
+    async def _check_deduplication(self, topic: str) -> None:
+        side = self.assignment.remote
+        deduplicates = await of_remote(self._own.deduplicates(side, topic))
+        if deduplicates is False:
             raise Trouble(
                 State.REFUSED,
-                f"{target.full} does not deduplicate in the remote cluster {side.name}, so entries cannot be copied"
-                " exactly once: switch deduplication on for the topic, its namespace or the brokers there",
+                f"{topic} does not deduplicate in the remote cluster {side.name}, so entries cannot be copied exactly"
+                " once: switch deduplication on for the topic, its namespace or the brokers there",
             )
-        return -1, -1
+        if deduplicates is None:
+            why = "we may not ask" if side.admin_url else "no HTTP address of it is declared"
+            self.outcome.reason = (
+                f"whether {topic} deduplicates in the remote cluster {side.name} is not known, as {why}:"
+                " if it does not, entries may be there twice after a crash"
+            )
 
     async def _open_cursor(self) -> Position:
         with at_source():

@@ -308,7 +308,7 @@ class Replication:
         was_running = self._board.state_of(row.key) is State.RUNNING
         is_behind = outcome.is_behind and (row.behind >= _BEHIND_MAX or not was_running)
         state = State.CATCHING_UP if is_behind else State.RUNNING
-        self._board.set(row.key, state, row.reason, error=outcome.error)
+        self._board.set(row.key, state, outcome.reason or row.reason, error=outcome.error)
         is_moving = bool(outcome.entries or outcome.skipped or outcome.parked)
         row.in_vain = 0 if is_moving else row.in_vain + 1
         if row.after is None or row.in_vain > _IN_VAIN_MAX:
