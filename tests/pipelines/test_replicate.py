@@ -15,7 +15,7 @@ from magnetar.clock import ManualClock
 from magnetar.pipelines.assignment import Outcome, Side
 from magnetar.pipelines.board import Board
 from magnetar.pipelines.remotes import Route
-from magnetar.pipelines.replicate import SLICE_S, SLICE_SHORT_S, Replication
+from magnetar.pipelines.replicate import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Replication
 from magnetar.pipelines.row import Job, Place
 from magnetar.replication import ClusterAddress, Declaration, Declared, Mismatch, Refusal, State, Way
 from magnetar.shapes import Decision
@@ -321,8 +321,16 @@ def test_lanes_share_what_is_ready_and_a_full_house_works_in_short_turns() -> No
     driver.lanes.free = 2
     driver.done()
     assert [len(job.assignments) for job in driver.lanes.running] == [4, 3, 3]
-    assert [job.slice_s for job in driver.lanes.running[:2]] == [SLICE_S, SLICE_S]
+    assert [job.slice_s for job in driver.lanes.running[:2]] == [SLICE_FIRST_S, SLICE_FIRST_S]
     assert SLICE_SHORT_S < driver.lanes.running[2].slice_s < 2 * SLICE_SHORT_S
+
+
+def test_what_keeps_up_is_copied_longer(driver: Driver) -> None:
+    driver.start("t")
+    for is_behind, slice_s in ((True, SLICE_FIRST_S), (False, SLICE_FIRST_S), (True, SLICE_S), (False, SLICE_FIRST_S)):
+        assert driver.lanes.running[0].slice_s == slice_s
+        driver.done(reached(full("t"), 1, is_behind=is_behind), is_full=True)
+    assert driver.lanes.running[0].slice_s == SLICE_S
 
 
 def test_a_group_is_of_one_remote_and_filters_are_apart() -> None:

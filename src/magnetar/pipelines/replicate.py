@@ -38,8 +38,11 @@ log = logging.getLogger(__name__)
 GROUP_MAX = 128
 """Topics that one job copies at most."""
 
-SLICE_S = 3.0
-"""How long a job copies a topic that is never silent; also how long such a topic goes on after it was paused."""
+SLICE_S = 10.0
+"""How long a job copies topics that are never silent and keep up. Between two jobs their messages wait a little."""
+
+SLICE_FIRST_S = 3.0
+"""The same if it is not known that they keep up: a job tells how they stand when it ends."""
 
 SLICE_SHORT_S = 0.3
 SLICE_SHORT_PER_TOPIC_S = 0.02
@@ -370,11 +373,15 @@ class Replication:
             job = Job(
                 assignments=[row.assignment for row in rows],
                 starts={row.key: row.after for row in rows},
-                slice_s=_short_slice_s(len(rows)) if is_last else SLICE_S,
+                slice_s=_short_slice_s(len(rows)) if is_last else self._slice_s(rows),
                 linger_s=LINGER_S,
                 rows=rows,
             )
             self._lanes.run(job)
+
+    def _slice_s(self, rows: list[Row]) -> float:
+        keep_up = all(self._board.state_of(row.key) is State.RUNNING and not row.behind for row in rows)
+        return SLICE_S if keep_up else SLICE_FIRST_S
 
     def _next_group(self) -> list[Row]:
         total = sum(map(len, self._ready.values()))
@@ -393,7 +400,7 @@ def _is_wanted(declared: Declared) -> bool:
 
 
 def _short_slice_s(topics: int) -> float:
-    return min(SLICE_S, SLICE_SHORT_S + SLICE_SHORT_PER_TOPIC_S * (topics - 1))
+    return min(SLICE_FIRST_S, SLICE_SHORT_S + SLICE_SHORT_PER_TOPIC_S * (topics - 1))
 
 
 def _shape_of(declared: Declared) -> tuple[int, int, str]:
