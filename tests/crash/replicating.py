@@ -226,5 +226,4 @@ class Site:
         return sorted(each for each in processes_of(session) if each.pid != self.broker.process_id)
 
     def _busy_workers(self) -> list[Process]:
-        forked = {each.pid: each for each in self._driver() if "magnetar.spark.daemon" in each.command}
-        return [each for each in forked.values() if each.parent in forked and each.is_busy]
+        return [each for each in self._driver() if each.is_busy and each.is_worker]

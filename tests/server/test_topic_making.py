@@ -146,7 +146,7 @@ def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog:
         assert remote.asked.index("good") == 40, "each was tried once until then"
         await until(lambda: len(caplog.records) == 40)
 
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="magnetar"):
         run(act)
     assert remote.asked.count("bad/namespace/t0") == 6
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "one for the namespace"

@@ -34,9 +34,13 @@ def environment_without_spark() -> dict[str, str]:
 
 class Process(NamedTuple):
     pid: int
-    parent: int
     is_busy: bool
-    command: str
+    command: str  # a NUL after each word
+
+    @property
+    def is_worker(self) -> bool:
+        """Of Spark, or the parent of those, without which they go on. The JVM has the name too, in a longer word."""
+        return "\0magnetar.spark.daemon\0" in self.command
 
 
 def processes_of(session: int) -> Iterator[Process]:
@@ -44,9 +48,9 @@ def processes_of(session: int) -> Iterator[Process]:
     for folder in Path("/proc").iterdir():
         with suppress(ValueError, OSError):
             pid = int(folder.name)
-            state, parent, _, session_id, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
+            state, _, _, session_id, *_ = (folder / "stat").read_text().rpartition(")")[2].split()
             if int(session_id) == session and state not in "ZX":
-                yield Process(pid, int(parent), state == "R", (folder / "cmdline").read_text())
+                yield Process(pid, state == "R", (folder / "cmdline").read_text())
 
 
 class Driver:
@@ -109,8 +113,7 @@ class Driver:
         wait_until("a process to kill is there", is_killed)
 
     def _busy_workers(self) -> list[int]:
-        forked = {each.pid: each for each in self._processes() if "magnetar.spark.daemon" in each.command}
-        return [each.pid for each in forked.values() if each.parent in forked and each.is_busy]
+        return [each.pid for each in self._processes() if each.is_busy and each.is_worker]
 
     def _planners(self) -> list[int]:
         return [each.pid for each in self._processes() if "python_streaming_source_runner" in each.command]
