@@ -72,6 +72,11 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, An
     [
         ("--to b=pulsar://b:6650", "--to is given without --from"),
         ("--topics orders", "--topics is given without --from"),
+        ("--refused park", "--refused is given without --from"),
+        ("--no-create-topics", "--no-create-topics is given without --from"),
+        ("--partition-mismatch stop", "--partition-mismatch is given without --from"),
+        ("--cluster a", "--cluster is given without --from"),
+        ("--from pulsar://a:6650 --service-url pulsar://a:6650", "--service-url is given with --from"),
         ("--remote-trust-certs ca.pem", "--remote-trust-certs is given without --from"),
         ("--where x --mask a", "--where is given without --from"),
         (

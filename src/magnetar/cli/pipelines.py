@@ -16,6 +16,8 @@ from magnetar.cli.rest import DEFAULT_URL, checked_url
 from magnetar.errors import InvalidSetting
 from magnetar.replication import ClusterAddress, Mismatch, Refusal, Way
 
+_CLUSTER = "standalone"
+
 
 def pipelines(
     url: Annotated[
@@ -42,7 +44,7 @@ def pipelines(
     admin_from: Annotated[
         str | None, typer.Option("--admin-from", metavar="URL", help="Its HTTP address, with --from.")
     ] = None,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Its name, with --from.")] = "standalone",
+    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Its name, with --from.")] = _CLUSTER,
     to: Annotated[
         list[str] | None,
         typer.Option("--to", metavar="NAME=URL,HTTP_URL", help="With --from: a cluster to copy to; may be repeated."),
@@ -108,11 +110,17 @@ def pipelines(
             "--mask": mask,
             "--rename": rename,
             "--letters": letters,
+            "--refused": refused is not Refusal.STOP,
+            "--no-create-topics": not create_topics,
+            "--partition-mismatch": partition_mismatch is not Mismatch.PIP370,
+            "--cluster": cluster != _CLUSTER,
             "--remote-trust-certs": remote_trust_certs,
         }
         for option, value in needing.items():
             if value:
                 raise InvalidSetting(f"{option} is given without --from")
+    elif service_url:
+        raise InvalidSetting("--service-url is given with --from, which is such an address itself")
     way = Way(where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, letters=letters)
     ways.check(way)
     try:
