@@ -51,11 +51,11 @@ check: $(VENV)/.installed-dev
 	$(VENV)/bin/mypy
 
 docs: $(VENV)/.installed-dev
-	$(PYTHON) -m magnetar.settings_reference > docs/settings.md
-	$(PYTHON) -m magnetar.session.reference > docs/protocol.md
-	$(PYTHON) -m magnetar.admin.reference > docs/admin.md
-	$(PYTHON) -m magnetar.cli.reference > docs/cli.md
-	$(PYTHON) -m magnetar.spark.reference docs/spark.md
+	$(PYTHON) -m tools.settings_reference > docs/settings.md
+	$(PYTHON) -m tools.protocol_reference > docs/protocol.md
+	$(PYTHON) -m tools.admin_reference > docs/admin.md
+	$(PYTHON) -m tools.cli_reference > docs/cli.md
+	$(PYTHON) -m tools.spark_reference docs/spark.md
 
 compat: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" compat/run $(ARGS)

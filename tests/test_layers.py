@@ -15,23 +15,17 @@ import pytest
 SOURCE = Path(__file__).parent.parent / "src" / "magnetar"
 DISCOVERED = SOURCE.parent / "pyspark_pulsar"  # Spark looks for packages of this name
 
-# Each leaf may import the ones before it.
+# Each leaf may import the ones before it. One module of the client is among them: its errors, which `security` raises.
 LEAVES = (
     "errors",
-    "setting",
-    "config",
-    "settings_reference",
-    "properties",
     "version",
-    "names",
-    "position",
-    "letters",
-    "epitaph",
     "clock",
+    "names",
+    "settings",
+    "deadletter",
+    "client.errors",
+    "security",
     "replication",
-    "shapes",
-    "renaming",
-    "ways",
 )
 
 # What each component may import besides the leaves and itself.
@@ -82,8 +76,13 @@ TIME_READERS = {
 def component_of(path: Path) -> str:
     if DISCOVERED in path.parents:
         return DISCOVERED.name
-    first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    return "" if first == "__init__" else first
+    return component_named(".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix("__init__"))
+
+
+def component_named(dotted: str) -> str:
+    """The component of a module, by its name below `magnetar`."""
+    whole = ".".join(dotted.split(".")[:2])
+    return whole if whole in LEAVES else dotted.partition(".")[0]
 
 
 def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -124,7 +123,7 @@ def violations(component: str, source: str) -> list[str]:
         first, _, rest = name.partition(".")
         if first == "":
             found.append(f"{line}: relative import of {rest}")
-        elif first == "magnetar" and not may_import(component, rest.partition(".")[0]):
+        elif first == "magnetar" and not may_import(component, component_named(rest)):
             found.append(f"{line}: {component or 'magnetar'} imports {name}")
         elif component not in RESERVED.get(first, {component}):
             found.append(f"{line}: {component or 'magnetar'} imports {first}")
@@ -156,16 +155,16 @@ def test_imports_point_down_only(path: Path) -> None:
         ("broker", "from magnetar.session.session import Session"),
         ("broker", "def f():\n    import asyncio.events"),
         ("session", "from socket import socket"),
-        ("client", "from magnetar.broker.topic import Topic"),
+        ("client", "from magnetar.broker.topic.topic import Topic"),
         ("cli", "from magnetar.storage.rocks import RocksStorage"),
-        ("config", "from magnetar.names import TopicName"),
+        ("settings", "from magnetar.replication.model import State"),
         ("errors", "import magnetar.names"),
         ("broker", "if TYPE_CHECKING:\n    from magnetar.server.tcp import Connection"),
         ("broker", "from . import topic"),
         ("broker", "from ..server import tcp"),
         ("server", "import pyspark.sql"),
         ("client", "from pyspark.sql import Row"),
-        ("spark", "from magnetar.server.lifecycle import Server"),
+        ("spark", "from magnetar.server.server import Server"),
         ("pyspark_pulsar", "from magnetar.client import Client"),
         ("broker", "import time\ntime.time()"),
         ("broker", "import time\nread = time.time_ns"),
@@ -188,7 +187,7 @@ def test_what_breaks_a_rule_is_found(component: str, source: str) -> None:
         ("server", "import asyncio\nimport time\ntime.time()\nfrom magnetar.session import session"),
         ("names", "from magnetar.errors import InvalidName\nimport re"),
         ("spark", "import pyspark\nfrom magnetar.client import reader"),
-        ("pyspark_pulsar", "from magnetar.spark.source import PulsarSource as DefaultSource"),
+        ("pyspark_pulsar", "from magnetar.spark.source.source import PulsarSource as DefaultSource"),
         ("storage", "import time\ntime.monotonic()"),
     ],
 )

@@ -9,7 +9,7 @@ import pulsar
 from clusters import Cluster, path_of
 from pulsar.schema import Integer, Record, String
 
-from magnetar.replication import SOURCE_POSITION
+from magnetar.replication.model import SOURCE_POSITION
 
 MESSAGES = 202
 _LARGE = bytes(range(256)) * 45_000  # 11.5 MB: three entries of the default size

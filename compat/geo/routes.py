@@ -7,10 +7,10 @@ import contextlib
 from clusters import Cluster, Ours
 from pyspark.sql import SparkSession
 
-from magnetar.pipelines.assignment import Side
-from magnetar.pipelines.declared import DeclaringSource, ListedSource, Selection, Source
-from magnetar.pipelines.pipeline import Pipeline
-from magnetar.replication import ClusterAddress
+from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
+from magnetar.pipelines.replicate.assignment import Side
+from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.replication.model import ClusterAddress
 
 RETRY_MAX_S = 2.0
 

@@ -12,7 +12,7 @@ from kinds import MESSAGES, Order, check_copies, check_orders, publish_all_kinds
 from pulsar.schema import AvroSchema, Integer, JsonSchema, Record
 from routes import Routes
 
-from magnetar.replication import ROUTE
+from magnetar.replication.model import ROUTE
 
 
 def test_gr7_messages_of_all_kinds_arrive_as_they_were(

@@ -73,7 +73,7 @@ def test_sp1_rows_are_messages(spark: SparkSession, broker: Pulsar, client: puls
 def test_sp1_typed_columns_are_written_with_a_schema(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
-    from magnetar.spark.frame_schema import schema_of
+    from magnetar.spark.codec.frame_schema import schema_of
 
     people = spark.createDataFrame([(f"p{number}", number) for number in range(100)], "name string, age int")
     for kind in ("avro", "json"):

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TypeVar, Unpack
 
 from magnetar.clock import Duration, ShiftedClock, milliseconds
-from magnetar.config import Settings
-from magnetar.server.lifecycle import Server
+from magnetar.server.server import Server
+from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage
 from magnetar.storage.memory import MemoryStorage
 

@@ -17,9 +17,9 @@ from urllib.parse import unquote
 import msgspec
 from pytest import MonkeyPatch
 
-from magnetar.admin.call import Call
-from magnetar.admin.routes import ROUTES, Route
-from magnetar.broker.record import ClusterRecord
+from magnetar.admin.http.request import Call
+from magnetar.admin.http.routes import ROUTES, Route
+from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.storage.api import Space
 from tests.admin.driver import Admin
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import httpx
 
-from magnetar.admin.app import create_app
+from magnetar.admin.http.app import create_app
 from magnetar.broker.broker import Broker
-from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.peer import Delivery, Receipt
-from magnetar.broker.producer import Producer
-from magnetar.broker.topic import SubscribeRequest
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.topic.producer import Producer
+from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.clock import ManualClock
-from magnetar.config import Settings
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 from magnetar.server.http import Alarm
+from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire.schema_pb2 import MessageMetadata
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch

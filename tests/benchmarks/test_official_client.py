@@ -13,7 +13,7 @@ import pulsar  # type: ignore[import-untyped]
 import pytest
 from official_client import LoadFailed, main, payloads, table_of, time_arrivals
 
-from magnetar.spark.columns import METADATA, RAW_VALUE
+from magnetar.spark.codec.columns import METADATA, RAW_VALUE
 from magnetar.testing import TestBroker, broker
 
 TOPIC = "persistent://public/default/measured"

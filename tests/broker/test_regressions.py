@@ -7,11 +7,11 @@ import pytest
 
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.broker.failures import ALONE_PATIENCE_MS, FEW
-from magnetar.broker.letter import Reason
-from magnetar.broker.topic import SubscribeRequest
-from magnetar.session.handle import Address
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS, FEW
+from magnetar.broker.subscription.letter import Reason
+from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.storage.api import Batch, Space
 from magnetar.storage.memory import MemoryStorage
@@ -326,7 +326,7 @@ def test_what_rests_and_is_delayed_comes_when_both_are_over(rest_ms: int) -> Non
 
 def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two turns, each of which moves some: letters came from a subscription that was gone."""
-    monkeypatch.setattr("magnetar.broker.failures._BURIED_PER_TURN", 2)
+    monkeypatch.setattr("magnetar.broker.subscription.failures._BURIED_PER_TURN", 2)
     world = World()
     world.publish(5)
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.broker.broker import Broker
-from magnetar.broker.consumer import Consumer, SubscriptionType
 from magnetar.broker.peer import Delivery, Receipt
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.producer import AccessMode, Producer
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import SubscribeRequest
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.producer import AccessMode, Producer
+from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.clock import ManualClock
-from magnetar.config import Settings
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
+from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire.metadata import build_blob
 from magnetar.wire.schema_pb2 import MessageMetadata

@@ -12,11 +12,11 @@ from types import ModuleType
 import pytest
 from typer.main import get_command
 
-from magnetar.cli import standalone
 from magnetar.cli.app import app
 from magnetar.cli.main import main
-from magnetar.config import Settings
+from magnetar.cli.nouns import standalone
 from magnetar.errors import ServiceNotReady
+from magnetar.settings.settings import Settings
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
 
@@ -41,9 +41,9 @@ class Started:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     started = Started()
-    lifecycle = ModuleType("magnetar.server.lifecycle")
+    lifecycle = ModuleType("magnetar.server.server")
     lifecycle.run_standalone = started.run_standalone  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "magnetar.server.lifecycle", lifecycle)
+    monkeypatch.setitem(sys.modules, "magnetar.server.server", lifecycle)
     return started
 
 

@@ -11,7 +11,7 @@ from magnetar.client import EARLIEST, LATEST, AsyncClient, Client
 from magnetar.client.errors import Closed, ConnectionLost, NotFound
 from magnetar.client.inline import InlineClient, InlineLoop, together
 from magnetar.testing import TestBroker
-from tests.client.test_recovery import drop_connections
+from tests.client.connection.test_recovery import drop_connections
 
 
 def test_coroutines_of_the_client_run_without_a_thread(running: TestBroker, topic: str) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.address import Address, parse_service_url
-from magnetar.client.backoff import Backoff
+from magnetar.client.connection.address import Address, parse_service_url
+from magnetar.client.connection.backoff import Backoff
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import EARLIEST, LATEST, MessageId
-from magnetar.client.routing import Router, java_string_hash, murmur3_hash
+from magnetar.client.produce.routing import Router, java_string_hash, murmur3_hash
 
 
 @pytest.mark.parametrize(

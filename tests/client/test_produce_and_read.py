@@ -25,7 +25,7 @@ from magnetar.client.errors import (
     TopicTerminated,
     UnreadableMessage,
 )
-from magnetar.client.routing import HASHES
+from magnetar.client.produce.routing import HASHES
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame_with_blob

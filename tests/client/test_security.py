@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.client import AsyncClient, Client, Security
-from magnetar.client.address import parse_service_url
-from magnetar.client.claims import expiry_hint
+from magnetar.client.connection.address import parse_service_url
 from magnetar.client.errors import ClientError, InvalidArgument, NotSupported
-from magnetar.client.security import PULSAR_PARAMETERS, Credentials
 from magnetar.clock import ManualClock
+from magnetar.security.credentials import PULSAR_PARAMETERS, Credentials
+from magnetar.security.token import expiry_hint
 from tests.client.tokens import token_with
 
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"

@@ -21,7 +21,7 @@ from magnetar.client.errors import (
     NotSupported,
     ProtocolBroken,
 )
-from magnetar.client.tls import context_of
+from magnetar.security.tls import context_of
 from magnetar.testing import TestBroker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame

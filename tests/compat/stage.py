@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pulsar
 
-from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.testing import TestBroker, broker
 

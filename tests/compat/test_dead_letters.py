@@ -14,8 +14,8 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from magnetar.broker.subscription import Subscription
-from magnetar.broker.topic import SubscribeRequest
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.testing import TestBroker, broker
 from tests.compat import poison
 from tests.compat.stage import (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.letters import possible_primaries
+from magnetar.deadletter.topics import possible_primaries
 from magnetar.names import TopicName
 
 from .ways import BINARY_WAYS, NOT_ALLOWED, REST_WAYS, TOPIC_NOT_FOUND, WAYS, Answer, Ways

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.names import TopicName
-from magnetar.session.handle import Address
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame

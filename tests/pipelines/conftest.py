@@ -19,7 +19,7 @@ from magnetar.names import TopicName
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from magnetar.pipelines.pipeline import Pipeline
+    from magnetar.pipelines.replicate.driver import Pipeline
 
 NAMESPACE = "public/geo"
 WAIT_S = 30.0
@@ -169,8 +169,8 @@ class World:
             one.replicate(*others)
 
     def pipeline(self, cluster: Cluster) -> Pipeline:
-        from magnetar.pipelines.declared import DeclaringSource
-        from magnetar.pipelines.pipeline import Pipeline
+        from magnetar.pipelines.declared_sources import DeclaringSource
+        from magnetar.pipelines.replicate.driver import Pipeline
 
         source = DeclaringSource(cluster.broker.http_url, service_url=cluster.broker.service_url)
         cluster.pipeline = Pipeline(self.spark, source, lanes=1, retry_max_s=RETRY_MAX_S)

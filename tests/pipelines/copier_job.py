@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 
-from magnetar.pipelines.assignment import Assignment, Side
-from magnetar.pipelines.copying import copy
-from magnetar.replication import State
+from magnetar.pipelines.copy.copier import copy
+from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.replication.model import State
 
 
 def main(source_url: str, remote_url: str, topic: str) -> None:

@@ -22,7 +22,7 @@ from magnetar import testing
 from magnetar.cli.main import main
 from magnetar.client import AsyncClient, Client
 from magnetar.client.errors import NotAuthorized
-from magnetar.replication import State
+from magnetar.replication.model import State
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame
 from tests.client.certificates import Certificates
@@ -531,7 +531,7 @@ def test_several_faults_the_one_to_repair_first_is_first(sick: Sick) -> None:
 
 
 def test_not_every_topic_is_examined(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("magnetar.cli.replication_doctor.EXAMINED_MAX", 2)
+    monkeypatch.setattr("magnetar.cli.doctor.replication.EXAMINED_MAX", 2)
     for index in range(4):
         sick.create(sick.a, topic=f"t{index}")
     code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url, "--json")

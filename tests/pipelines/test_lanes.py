@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from magnetar.pipelines.assignment import Assignment, Outcome, Side
 from magnetar.pipelines.lanes import WARM_UP_JOBS, Jobs, SparkLanes
-from magnetar.pipelines.row import Job
-from magnetar.replication import State
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.replicate.row import Job
+from magnetar.replication.model import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

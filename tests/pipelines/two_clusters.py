@@ -10,9 +10,9 @@ import httpx
 
 from magnetar.client import EARLIEST, LATEST, AsyncClient, Entry, MessageId
 from magnetar.client.inline import InlineClient
-from magnetar.pipelines.assignment import Assignment, Outcome, Side
-from magnetar.pipelines.copying import copy
-from magnetar.replication import SOURCE_POSITION
+from magnetar.pipelines.copy.copier import copy
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.replication.model import SOURCE_POSITION
 from magnetar.testing import TestBroker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch

@@ -10,7 +10,7 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from magnetar.config import Settings
+from magnetar.settings.settings import Settings
 from magnetar.storage.api import StorageError
 from magnetar.storage.memory import MemoryStorage
 from magnetar.testing import TestBroker

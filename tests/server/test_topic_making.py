@@ -10,7 +10,7 @@ from typing import Any, Self
 import pytest
 
 from magnetar.client.errors import ClientError, Conflict, ConnectionLost, NamespaceNotFound, NotSupported
-from magnetar.replication import ClusterAddress, Mismatch
+from magnetar.replication.model import ClusterAddress, Mismatch
 from magnetar.server import topic_making
 from magnetar.server.remote_topics import Errand
 from magnetar.server.topic_making import TopicMaking

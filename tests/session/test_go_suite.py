@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.session.handle import Address
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame

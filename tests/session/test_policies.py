@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from magnetar.broker.policies import Overrides
+from magnetar.broker.catalog.policies import Overrides
 from magnetar.names import TopicName
-from magnetar.session.handle import Address
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob

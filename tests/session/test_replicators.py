@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.policies import Overrides
-from magnetar.broker.record import ClusterRecord, NamespaceRecord
-from magnetar.replication import AS_IT_IS, SOURCE_POSITION, WAY, WAY_CHANGED, Mask, Way, way_mark
-from magnetar.session.handle import Address
+from magnetar.broker.catalog.policies import Overrides
+from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
+from magnetar.replication.model import AS_IT_IS, SOURCE_POSITION, WAY, WAY_CHANGED, Mask, Way, way_mark
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob

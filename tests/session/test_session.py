@@ -7,13 +7,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.session.handle import Address, State, bits_of, words_of
-from magnetar.session.reference import protocol_page
+from magnetar.session.handles import Address, State, bits_of, words_of
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
 from magnetar.wire.metadata import build_blob
 from tests.broker.world import World
+from tools.protocol_reference import protocol_page
 
 Command = pb.BaseCommand
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.topic import SubscribeRequest
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
-from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.topic.persistent import PersistentTopic
 
 from .client import KEYS, Received, SimClient, SimConsumer, SimProducer
 

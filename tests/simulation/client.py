@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from random import Random
 
-from magnetar.session.handle import bits_of, request_id_of, words_of
+from magnetar.session.handles import bits_of, request_id_of, words_of
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 
 from .client import Received, SimClient, SimProducer

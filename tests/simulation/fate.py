@@ -9,11 +9,11 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from magnetar.broker.consumer import Consumer, SubscriptionType
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.broker.failures import ALONE_PATIENCE_MS
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 

@@ -11,7 +11,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from magnetar.broker import keys, position, run
+from magnetar.broker import keys
+from magnetar.broker.subscription import entry_state as position
+from magnetar.broker.topic import run
 from magnetar.storage.api import Space
 from magnetar.storage.memory import _DELETE, _DELETE_RANGE, _PUT, Operation
 from magnetar.wire import schema_pb2 as pb

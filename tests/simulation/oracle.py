@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from magnetar.broker.consumer import Consumer, SubscriptionType
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.policies import QuotaPolicy
-from magnetar.broker.producer import Producer
-from magnetar.broker.subscription import Subscription
-from magnetar.letters import is_letter_topic
-from magnetar.session.consuming import signed
-from magnetar.session.handle import ConsumerHandle, State, bits_of, request_id_of
+from magnetar.broker.catalog.policies import QuotaPolicy
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.producer import Producer
+from magnetar.deadletter.topics import is_letter_topic
+from magnetar.session.consumer import signed
+from magnetar.session.handles import ConsumerHandle, State, bits_of, request_id_of
 from magnetar.wire import schema_pb2 as pb
 
 from .failure import expect

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from magnetar.broker import keys, run
+from magnetar.broker import keys
 from magnetar.broker.broker import Broker
-from magnetar.broker.persistent import PersistentTopic
+from magnetar.broker.topic import run
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
-from magnetar.config import Settings
 from magnetar.names import TopicName
+from magnetar.settings.settings import Settings
 from magnetar.storage.api import Space
 from magnetar.storage.memory import MemoryStorage
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from random import Random
 
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.config import INT_MAX, Settings
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.names import TopicName
+from magnetar.settings.settings import INT_MAX, Settings
 
 
 def settings_for(rng: Random) -> Settings:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from magnetar.broker.broker import Broker
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
 
 _NONE: dict[int, int] = {}
 

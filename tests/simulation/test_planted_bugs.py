@@ -8,20 +8,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from magnetar.broker import failures, position
+from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.commit import Commits, Group
-from magnetar.broker.consumer import Consumer
-from magnetar.broker.cursor import Cursor
-from magnetar.broker.dead_letters import DeadLetterPolicy
-from magnetar.broker.deduplication import Deduplication
-from magnetar.broker.delayed import DelayedIndex
-from magnetar.broker.dispatch import StickyKey
-from magnetar.broker.failures import FailedMessages
-from magnetar.broker.log import Log
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.position import Position
-from magnetar.broker.record import SubscriptionRecord
-from magnetar.broker.subscription import Subscription
+from magnetar.broker.subscription import entry_state as position
+from magnetar.broker.subscription import failures
+from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.subscription.cursor import Cursor
+from magnetar.broker.subscription.dispatch import StickyKey
+from magnetar.broker.subscription.entry_state import Position
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.subscription.failures import FailedMessages
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.deduplication import Deduplication
+from magnetar.broker.topic.delayed import DelayedIndex
+from magnetar.broker.topic.log import Log
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.session.session import Session
 
 from .commit_steps import CommitSteps

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from magnetar.broker import keys, run
+from magnetar.broker import keys
+from magnetar.broker.topic import run
 from magnetar.storage.api import Space
 from magnetar.storage.memory import _DELETE_RANGE, _PUT, Operation
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_key

@@ -15,14 +15,16 @@ from random import Random
 import msgspec
 
 from magnetar.broker import broker as broker_module
-from magnetar.broker import commit, cursor, delayed, failures
+from magnetar.broker import commit
 from magnetar.broker.broker import Broker
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.policies import Overrides
-from magnetar.broker.record import ClusterRecord, NamespaceRecord
+from magnetar.broker.catalog.policies import Overrides
+from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
+from magnetar.broker.subscription import cursor, failures
+from magnetar.broker.topic import delayed
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
 from magnetar.names import TopicName
-from magnetar.session.handle import Address, State
+from magnetar.session.handles import Address, State
 from magnetar.session.session import Session
 from magnetar.storage.api import StorageError
 from magnetar.storage.memory import MemoryStorage

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from magnetar.client.catalogue import Schema
+from magnetar.client.admin.schemas import Schema
+from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
-from magnetar.client.tap import Bounds
 from magnetar.names import TopicName
-from magnetar.spark.offsets import place
+from magnetar.spark.source.offsets import place
 
 PUBLIC = "persistent://public/default/"
 

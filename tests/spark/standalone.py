@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.spark import gateway, java
+from magnetar.spark.runtime import gateway, java
 
 INSTALLED_ON_THE_CLUSTER = ("numpy", "py4j", "pyarrow", "pyspark")
 START_TIMEOUT_S = 60

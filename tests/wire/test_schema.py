@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import magnetar.wire
-from magnetar.wire.regenerate import regenerate
 from magnetar.wire.schema_pb2 import BaseCommand, CommandSubscribe, MessageIdData, MessageMetadata
+from tools.wire_schema import regenerate
 
 PACKAGE = Path(magnetar.wire.__file__).parent
 

@@ -12,23 +12,24 @@ from typing import Protocol
 
 import msgspec
 
-from magnetar.broker import creation, keys
-from magnetar.broker.catalog import Catalog
+from magnetar.broker import keys
+from magnetar.broker.catalog import creation
+from magnetar.broker.catalog.catalog import Catalog
+from magnetar.broker.catalog.policies import Policies
+from magnetar.broker.catalog.record import TopicRecord
 from magnetar.broker.commit import Commits, raise_it
-from magnetar.broker.log import TailCache
-from magnetar.broker.nonpersistent import NonPersistentTopic
-from magnetar.broker.persistent import PersistentTopic
-from magnetar.broker.policies import Policies
 from magnetar.broker.rates import RATES_EVERY_MS
-from magnetar.broker.record import TopicRecord
-from magnetar.broker.replication import Replication
-from magnetar.broker.schemas import SchemaRegistry, schema_id
+from magnetar.broker.replication.declaration import Replication
+from magnetar.broker.schema.registry import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
-from magnetar.broker.topic import Topic
+from magnetar.broker.topic.log import TailCache
+from magnetar.broker.topic.nonpersistent import NonPersistentTopic
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import Topic
 from magnetar.clock import Clock
-from magnetar.config import DYNAMIC, Settings
 from magnetar.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound, TopicTerminated
 from magnetar.names import TopicName
+from magnetar.settings.settings import DYNAMIC, Settings
 from magnetar.storage.api import Batch, Space, Storage
 
 _MB = 1 << 20

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from magnetar.broker.consumer import Consumer
-    from magnetar.broker.producer import Producer
+    from magnetar.broker.subscription.consumer import Consumer
+    from magnetar.broker.topic.producer import Producer
     from magnetar.errors import MagnetarError
 
 # sequence id, highest sequence id, entry id (-1 for a duplicate that was dropped)

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from magnetar.cli import standalone as _standalone
-from magnetar.cli.noun import Noun
-from magnetar.cli.pipelines import pipelines
+from magnetar.cli.command import Noun
+from magnetar.cli.nouns import standalone as _standalone
+from magnetar.cli.nouns.pipelines import pipelines
 
 app = typer.Typer(
     name="magnetar",
@@ -95,23 +95,23 @@ def standalone(
 app.command()(pipelines)
 
 
-NOUNS = (
-    "tenants",
-    "clusters",
-    "namespaces",
-    "topics",
-    "subscriptions",
-    "schemas",
-    "messages",
-    "deadletters",
-    "replication",
-    "doctor",
-)
+NOUNS = {
+    "tenants": "nouns.tenants",
+    "clusters": "nouns.clusters",
+    "namespaces": "nouns.namespaces",
+    "topics": "nouns.topics",
+    "subscriptions": "nouns.subscriptions",
+    "schemas": "nouns.schemas",
+    "messages": "nouns.messages",
+    "deadletters": "nouns.deadletters",
+    "replication": "replication.replication",
+    "doctor": "doctor.doctor",
+}
 _added: set[str] = set()
 
 
 def noun_of(name: str) -> Noun:
-    noun = importlib.import_module(f"magnetar.cli.{name}").noun
+    noun = importlib.import_module(f"magnetar.cli.{NOUNS[name]}").noun
     assert isinstance(noun, Noun)
     return noun
 

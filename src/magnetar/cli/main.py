@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from magnetar.cli import standalone
+from magnetar.cli.nouns import standalone
 from magnetar.errors import InvalidSetting, MagnetarError
 
 FAILED = 1

@@ -116,7 +116,7 @@ class Rest:
             answer = self._client.request(method, self.url + path, content=content, params=parameters, headers=headers)
         except httpx.ConnectError as error:
             if self.url.startswith("https:"):
-                from magnetar.client.tls import explain
+                from magnetar.security.tls import explain
 
                 raise Unreachable(f"{self.url} cannot be reached: {explain(error)}") from error
             raise Unreachable(f"{self.url} cannot be reached: {error}; {START_HINT}") from error
@@ -137,7 +137,7 @@ class Rest:
         if self.security is None or not self.url.startswith("https:"):
             return self.url.startswith("https:")
         from magnetar.client.errors import InvalidArgument
-        from magnetar.client.tls import context_of
+        from magnetar.security.tls import context_of
 
         try:
             return context_of(self.security, for_http=True)
@@ -157,7 +157,7 @@ class Rest:
     def _hint(self, answer: httpx.Response) -> str:
         if self.security is None or answer.status_code != _NOT_AUTHENTICATED:
             return ""
-        from magnetar.client.claims import expiry_hint
+        from magnetar.security.token import expiry_hint
 
         return expiry_hint(answer.request.headers.get("Authorization", "").removeprefix("Bearer "))
 

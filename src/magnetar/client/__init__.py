@@ -4,24 +4,32 @@
         client.producer("hello").send(b"world")
 
 `errors` has every error; `protocol` is the conversation itself, without input or output.
+
+Nothing is imported before it is used: the errors alone are cheap.
 """
 
-from magnetar.client.aio import AsyncClient
-from magnetar.client.blocking import Client
-from magnetar.client.blocking_producer import Producer
-from magnetar.client.blocking_reading import Consumer, Cursor, Reader, TopicWatch
-from magnetar.client.catalogue import Schema
-from magnetar.client.consumer import AsyncConsumer
-from magnetar.client.cursor import AsyncCursor
-from magnetar.client.entries import AsyncEntryReader
-from magnetar.client.entry import Entry
-from magnetar.client.inline import InlineClient
-from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
-from magnetar.client.producer import AsyncProducer
-from magnetar.client.reader import AsyncReader
-from magnetar.client.security import Security
-from magnetar.client.tap import Bounds
-from magnetar.client.watch import AsyncTopicWatch
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from magnetar.client.admin.schemas import Schema
+    from magnetar.client.async_client import AsyncClient
+    from magnetar.client.blocking.client import Client
+    from magnetar.client.blocking.producer import Producer
+    from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicWatch
+    from magnetar.client.consume.consumer import AsyncConsumer
+    from magnetar.client.consume.cursor import AsyncCursor
+    from magnetar.client.consume.entry import Entry
+    from magnetar.client.consume.entry_reader import AsyncEntryReader
+    from magnetar.client.consume.raw_consumer import Bounds
+    from magnetar.client.consume.reader import AsyncReader
+    from magnetar.client.consume.watch import AsyncTopicWatch
+    from magnetar.client.inline import InlineClient
+    from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
+    from magnetar.client.produce.producer import AsyncProducer
+    from magnetar.security.credentials import Security
 
 __all__ = [
     "EARLIEST",
@@ -47,3 +55,36 @@ __all__ = [
     "Security",
     "TopicWatch",
 ]
+
+_MODULES = {
+    "AsyncClient": "magnetar.client.async_client",
+    "AsyncConsumer": "magnetar.client.consume.consumer",
+    "AsyncCursor": "magnetar.client.consume.cursor",
+    "AsyncEntryReader": "magnetar.client.consume.entry_reader",
+    "AsyncProducer": "magnetar.client.produce.producer",
+    "AsyncReader": "magnetar.client.consume.reader",
+    "AsyncTopicWatch": "magnetar.client.consume.watch",
+    "Bounds": "magnetar.client.consume.raw_consumer",
+    "Client": "magnetar.client.blocking.client",
+    "Consumer": "magnetar.client.blocking.readers",
+    "Cursor": "magnetar.client.blocking.readers",
+    "EARLIEST": "magnetar.client.message",
+    "Entry": "magnetar.client.consume.entry",
+    "InlineClient": "magnetar.client.inline",
+    "LATEST": "magnetar.client.message",
+    "Message": "magnetar.client.message",
+    "MessageId": "magnetar.client.message",
+    "Producer": "magnetar.client.blocking.producer",
+    "Reader": "magnetar.client.blocking.readers",
+    "Schema": "magnetar.client.admin.schemas",
+    "Security": "magnetar.security.credentials",
+    "TopicWatch": "magnetar.client.blocking.readers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value

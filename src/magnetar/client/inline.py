@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import Any, Self, TypeVar, Unpack
 
-from magnetar.client.aio import AsyncClient
+from magnetar.client.async_client import AsyncClient
 from magnetar.client.errors import Closed
 from magnetar.client.options import ClientOptions
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, TypeVar
 
 from magnetar.client.errors import InvalidArgument
-from magnetar.client.security import Security
+from magnetar.security.credentials import Security
 from magnetar.wire import schema_pb2 as pb
 
 Compression = Literal["none", "lz4", "zlib", "zstd", "snappy"]

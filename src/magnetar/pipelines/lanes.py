@@ -18,9 +18,9 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
-from magnetar.pipelines import task
-from magnetar.pipelines.assignment import Assignment, Outcome
-from magnetar.pipelines.row import Job
+from magnetar.pipelines.replicate import task
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
+from magnetar.pipelines.replicate.row import Job
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,10 @@ from pyspark.sql import SparkSession
 
 import magnetar.spark
 from magnetar.client import Security
-from magnetar.client.security import token_settings
 from magnetar.errors import MagnetarError
-from magnetar.pipelines.declared import DeclaringSource, Source
-from magnetar.pipelines.pipeline import Pipeline, PipelineFailed
+from magnetar.pipelines.declared_sources import DeclaringSource, Source
+from magnetar.pipelines.replicate.driver import Pipeline, PipelineFailed
+from magnetar.security.credentials import token_settings
 
 log = logging.getLogger("magnetar.pipelines")
 spark_log = logging.getLogger("magnetar.pipelines.spark")

@@ -11,10 +11,10 @@ from weakref import WeakSet
 
 import uvicorn
 
-from magnetar.admin.app import create_app
+from magnetar.admin.http.app import create_app
 
 if TYPE_CHECKING:
-    from magnetar.server.lifecycle import Server
+    from magnetar.server.server import Server
 
 
 class _Uvicorn(uvicorn.Server):
@@ -44,7 +44,7 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Alarm:
-    """What a handler waits for; see `magnetar.admin.call`."""
+    """What a handler waits for; see `magnetar.admin.http.request`."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()

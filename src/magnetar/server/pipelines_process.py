@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Protocol
 
-from magnetar.broker.replication import Replication
-from magnetar.client.backoff import Backoff
+from magnetar.broker.replication.declaration import Replication
+from magnetar.client.connection.backoff import Backoff
 
 log = logging.getLogger(__name__)
 

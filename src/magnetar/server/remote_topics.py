@@ -17,8 +17,8 @@ import msgspec
 
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.renaming import remote_topic
-from magnetar.replication import Declaration, Declared
+from magnetar.replication.model import Declaration, Declared
+from magnetar.replication.topic_template import remote_topic
 
 if TYPE_CHECKING:
     from magnetar.server.topic_making import TopicMaking

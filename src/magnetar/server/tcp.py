@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from magnetar.session.handle import Address
+from magnetar.session.handles import Address
 from magnetar.session.session import Session
 
 if TYPE_CHECKING:
-    from magnetar.server.lifecycle import Server
+    from magnetar.server.server import Server
 
 # Above the first the consumers of this connection get nothing more, below the second they do again.
 _WRITE_BUFFER_HIGH = 2 << 20

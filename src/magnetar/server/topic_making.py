@@ -13,12 +13,12 @@ import logging
 from enum import Enum, auto
 from itertools import islice
 
-from magnetar import shapes
 from magnetar.client import AsyncClient
 from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NotSupported
-from magnetar.client.remote_cluster import Reached, reached
 from magnetar.names import TopicName
-from magnetar.replication import ClusterAddress, Mismatch
+from magnetar.replication import partitions as shapes
+from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.model import ClusterAddress, Mismatch
 from magnetar.server.remote_topics import Errand
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class TopicMaking:
         self._run_if_needed()  # for what came while it ended
 
     async def _run(self) -> None:
-        await asyncio.to_thread(importlib.import_module, "magnetar.client.rest")
+        await asyncio.to_thread(importlib.import_module, "magnetar.client.connection.http")
         try:
             way_there = reached(self.address)
             client = None if way_there is None else _client(way_there)

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from magnetar.broker.broker import Broker
-from magnetar.broker.consumer import Consumer
 from magnetar.broker.peer import Delivery, Receipt
-from magnetar.broker.producer import Producer
-from magnetar.broker.topic import Publish
+from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.topic.producer import Producer
+from magnetar.broker.topic.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
-from magnetar.session.handle import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
-from magnetar.session.letters import may_be_letter, publish_letters
+from magnetar.session.handles import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
+from magnetar.session.repeated_letters import may_be_letter, publish_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame, encode_send_receipt

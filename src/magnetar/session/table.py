@@ -8,8 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.session import connecting, consuming, finding, producing, schemas
-from magnetar.session.handle import Command, State
+from magnetar.session import (
+    connect as connecting,
+)
+from magnetar.session import (
+    consumer as consuming,
+)
+from magnetar.session import (
+    lookup as finding,
+)
+from magnetar.session import (
+    producer as producing,
+)
+from magnetar.session import (
+    schema as schemas,
+)
+from magnetar.session.handles import Command, State
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session

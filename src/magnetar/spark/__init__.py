@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from magnetar.spark.start import register, session
+    from magnetar.spark.runtime.start import register, session
 
 __all__ = ["register", "session"]
 
@@ -23,6 +23,6 @@ if find_spec("pyspark") is None:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from magnetar.spark import start
+    from magnetar.spark.runtime import start
 
     return getattr(start, name)

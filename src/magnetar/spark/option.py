@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any
 
-from magnetar.setting import Kind
+from magnetar.settings.kinds import Kind
 from magnetar.spark.errors import InvalidOption
 
 

@@ -1,0 +1,1 @@
+"""The web application: requests, the route table, errors."""

@@ -1,0 +1,162 @@
+"""The web application: one request in, one handler of the route table, one answer out.
+
+Owns reading requests, writing answers and turning errors into a status and a reason. What the paths mean is in the
+route table and its handlers. They are synchronous, as the broker is; waiting for the disk happens here alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import cache
+from typing import TypeAlias
+from urllib.parse import quote, unquote_to_bytes
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from magnetar.admin.http.errors import BadRequest, BodyTooLarge
+from magnetar.admin.http.request import Alarm, Call
+from magnetar.admin.http.router import Tree, tree_of
+from magnetar.admin.http.routes import ROUTES
+from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
+from magnetar.broker.broker import Broker
+from magnetar.errors import MagnetarError
+
+log = logging.getLogger(__name__)
+
+_JSON = "application/json"
+
+ServiceUrl: TypeAlias = Callable[[str], str]
+Committed: TypeAlias = Callable[[], Awaitable[None]]
+NewAlarm: TypeAlias = Callable[[], Alarm]
+
+
+class Refusal(msgspec.Struct):
+    """The one shape of every error."""
+
+    reason: str
+
+
+class AdminApp:
+    """An ASGI application; `service_url(host)` is the binary address for a client that reached `host`."""
+
+    def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> None:
+        self._broker = broker
+        self._service_url = service_url
+        self._committed = committed
+        self._alarm = alarm
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http", scope["type"]
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(request)
+        except ClientDisconnect:
+            response = _refused(400, "the client went away before its request was complete")
+        except Exception as error:
+            log.exception("%s %s failed", request.method, request.url.path)
+            response = _refused(500, f"unexpected {type(error).__name__}: see the log of the broker")
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        path = _path_of(request)
+        segments = path.split("/")
+        method = "GET" if request.method == "HEAD" else request.method
+        found = _tree().find(method, segments)
+        if found is None:
+            return _on_no_route(request.method, path, has_others=bool(_tree().methods(segments)))
+        leaf, values = found
+        try:
+            path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
+            call = await self._read(request, path_values, leaf.route.body_size_max)
+            outcome = leaf.route.handler(call)
+            if isinstance(outcome, Awaitable):
+                outcome = await outcome
+            response = _response(outcome)
+        except MagnetarError as error:
+            response = _refused(error.http_status, str(error))
+        if leaf.route.changes:
+            # Refusals wait too: "exists already" must stay true after a crash.
+            await self._committed()
+        return response
+
+    async def _read(self, request: Request, path: dict[str, str], body_size_max: int) -> Call:
+        host, port = _host_of(request)
+        return Call(
+            broker=self._broker,
+            path=path,
+            query=request.query_params,
+            body=await _body(request, body_size_max),
+            host=host,
+            http_port=port,
+            service_url=self._service_url,
+            alarm=self._alarm,
+        )
+
+
+def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> AdminApp:
+    """`committed()` waits for the disk, `alarm()` is something else to wait for."""
+    return AdminApp(broker, service_url, committed, alarm)
+
+
+@cache
+def _tree() -> Tree:
+    return tree_of(ROUTES)
+
+
+def _path_of(request: Request) -> str:
+    """The path as it was sent: a %2F belongs to a name and must not split it."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    path = raw.partition(b"?")[0].decode("latin-1")
+    return path.rstrip("/") if path.startswith("/admin/") else path
+
+
+def _decoded(part: str) -> str:
+    # As in a form, a blank is a plus: that is how Pulsar's Java tools write names.
+    try:
+        return unquote_to_bytes(part.replace("+", " ").encode("latin-1")).decode()
+    except UnicodeDecodeError as error:
+        raise BadRequest(f"path part {part[:100]!r} is not percent-encoded UTF-8") from error
+
+
+def _host_of(request: Request) -> tuple[str, int]:
+    """Host and port as the client wrote them; a header that cannot be read is as good as none."""
+    server: tuple[str, int | None] = request.scope.get("server") or ("localhost", 80)
+    try:
+        return request.url.hostname or server[0], request.url.port or 80
+    except ValueError:
+        return server[0], server[1] or 80
+
+
+async def _body(request: Request, size_max: int) -> bytes:
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > size_max:
+            raise BodyTooLarge(f"request body exceeds the limit of {size_max} bytes")
+    return bytes(body)
+
+
+def _response(outcome: object) -> Response:
+    if outcome is None:
+        return Response(status_code=204)
+    if isinstance(outcome, Response):
+        return outcome
+    return Response(msgspec.json.encode(outcome), media_type=_JSON)
+
+
+def _refused(status: int, reason: str) -> Response:
+    return Response(msgspec.json.encode(Refusal(reason)), status_code=status, media_type=_JSON)
+
+
+def _on_no_route(method: str, path: str, *, has_others: bool) -> Response:
+    """No row of the route table fits: it is a gap of ours, or a wrong address."""
+    reason = why_not(method, path)
+    if reason is not None:
+        return _refused(501, reason)
+    if has_others:
+        return _refused(405, f"{method} is not allowed on {path[:PATH_SHOWN_MAX]}")
+    return _refused(404, f"path {path[:PATH_SHOWN_MAX]} not found")

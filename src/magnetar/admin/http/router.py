@@ -1,0 +1,77 @@
+"""The route table as a tree of path segments: finding the row of a request takes as long as its path, not the table.
+
+Knows methods and paths only. A segment in braces takes any text; where a segment of that very name exists too, it goes
+first, so `/brokers/health` is not the cluster "health".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from magnetar.admin.http.routes import Route
+from magnetar.names import DOMAINS
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """A route, the names of its segments in braces, and what the path itself says beyond those."""
+
+    route: Route
+    names: tuple[str, ...]
+    fixed: dict[str, str]
+
+
+@dataclass(slots=True)
+class Tree:
+    """All that begins with the same segments; `leaves` are the routes that end here, by method."""
+
+    named: dict[str, Tree] = field(default_factory=dict)
+    any: Tree | None = None
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+
+    def add(self, route: Route) -> None:
+        """A path with {domain} stands for one path per kind of topic."""
+        if "{domain}" not in route.path:
+            self._add(route, route.path, {})
+            return
+        for domain in DOMAINS:
+            self._add(route, route.path.replace("{domain}", domain), {"domain": domain})
+
+    def _add(self, route: Route, path: str, fixed: dict[str, str]) -> None:
+        here, names = self, []
+        for segment in path.split("/"):
+            if segment.startswith("{"):
+                names.append(segment[1:-1])
+                here.any = here = here.any or Tree()
+            else:
+                here = here.named.setdefault(segment, Tree())
+        here.leaves.setdefault(route.method, Leaf(route, tuple(names), fixed))
+
+    def find(self, method: str, segments: Sequence[str]) -> tuple[Leaf, list[str]] | None:
+        """The route of a request, with what stands in its places."""
+        if not segments:
+            leaf = self.leaves.get(method)
+            return None if leaf is None else (leaf, [])
+        first, rest = segments[0], segments[1:]
+        if first in self.named and (found := self.named[first].find(method, rest)) is not None:
+            return found
+        if self.any is None or not first or (found := self.any.find(method, rest)) is None:
+            return None
+        leaf, values = found
+        return leaf, [first, *values]
+
+    def methods(self, segments: Sequence[str]) -> set[str]:
+        """With which methods there is something at this path."""
+        if not segments:
+            return {*self.leaves}
+        first, rest = segments[0], segments[1:]
+        found = self.named[first].methods(rest) if first in self.named else set()
+        return found | self.any.methods(rest) if self.any is not None and first else found
+
+
+def tree_of(routes: Iterable[Route]) -> Tree:
+    tree = Tree()
+    for route in routes:
+        tree.add(route)
+    return tree

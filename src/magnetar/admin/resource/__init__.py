@@ -1,0 +1,1 @@
+"""REST handlers, one module per noun of the API."""

@@ -1,0 +1,323 @@
+"""The backlog of a subscription: skip it, go back in it, let it expire, and what is in it.
+
+Whole entries are counted, as Pulsar does: a batch is one. Where a topic is partitioned, everything is checked on all
+partitions before anything is changed on one; what takes a message id is for a single partition only.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.request import Call
+from magnetar.admin.http.turn import Turn
+from magnetar.admin.resource.subscriptions import (
+    LONG_MAX,
+    Id,
+    Index,
+    Position,
+    persistent_in_all_partitions,
+    position_of_text,
+    subscription_of,
+)
+from magnetar.admin.resource.topics import opened_partitions, plain_persistent
+from magnetar.admin.stats.topic import storage_size
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.run import Entry
+from magnetar.errors import NotAllowed
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+INT_MAX = (1 << 31) - 1
+
+# A smaller backlog that consumers are working on is left to them, unless its oldest message has expired.
+_BACKLOG_LEFT_TO_CONSUMERS = 1000
+
+
+class Target(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A message id that has to be there. Java calls it `excluded`, other clients `isExcluded`."""
+
+    ledger_id: Id
+    entry_id: Id
+    partition_index: Index = -1
+    batch_index: Index = -1
+    is_excluded: bool = False
+    excluded: bool = False
+    properties: Annotated[dict[str, str], msgspec.Meta(max_length=0)] | None = None
+
+    @property
+    def is_past(self) -> bool:
+        """What is meant begins after the message itself."""
+        return self.is_excluded or self.excluded
+
+
+class MessageIdBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """Java's message id; what is in a batch or in chunks does not matter to what it is used for here."""
+
+    ledger_id: Id
+    entry_id: Id
+    partition_index: Index = -1
+    batch_index: Index = -1
+    batch_size: int = 0
+    ack_set: Any = None
+    first_chunk_message_id: Any = None
+
+
+_target: msgspec.json.Decoder[Target | str] = msgspec.json.Decoder(Target | str)
+_message_id = msgspec.json.Decoder(MessageIdBody)
+
+
+def _target_of(call: Call) -> Target | None:
+    body = call.body_as(_target)
+    if isinstance(body, str):
+        position: Position = position_of_text(body)
+        return Target(position.ledger_id, position.entry_id)
+    return body
+
+
+def _required_target(call: Call) -> Target:
+    target = _target_of(call)
+    if target is None:
+        raise BadRequest("the request body is empty: a message id with ledgerId and entryId is expected")
+    return target
+
+
+def _must_be_durable(call: Call) -> None:
+    """An ack alone may be lost, and only means one more delivery; what an administrator does may not."""
+    call.broker.commits.batch()
+
+
+# -- skip
+
+
+def skip(call: Call) -> None:
+    """Acknowledges the first entries of the backlog."""
+    count = call.number("numMessages", 0, INT_MAX)
+    topic = plain_persistent(
+        call,
+        partitioned="Skip messages on a partitioned topic is not allowed",
+        non_persistent="Skip messages on a non-persistent topic is not allowed",
+    )
+    subscription_of(topic, call.subscription).skip(count)
+    _must_be_durable(call)
+
+
+def skip_all(call: Call) -> None:
+    """Acknowledges the whole backlog."""
+    for topic, subscription in persistent_in_all_partitions(
+        call, "Skip messages on a non-persistent topic is not allowed"
+    ):
+        subscription.advance(topic.log.confirmed)
+    _must_be_durable(call)
+
+
+# -- reset
+
+
+def reset_to_time(call: Call) -> None:
+    """Goes back, or ahead, to the first message published then or later; consumers are sent away and come back."""
+    time_ms = call.number("timestamp", 0, LONG_MAX)
+    for topic, subscription in persistent_in_all_partitions(
+        call, "Reset-cursor on a non-persistent topic is not allowed"
+    ):
+        subscription.seek(topic.log.first_published_from(time_ms))
+    _must_be_durable(call)
+
+
+def reset_to_position(call: Call) -> None:
+    """The same to a message id in the body, and with `isExcluded` to the message after it."""
+    target = _required_target(call)
+    topic = plain_persistent(
+        call,
+        partitioned="Reset-cursor at position is not allowed for partitioned-topic",
+        non_persistent="Reset-cursor on a non-persistent topic is not allowed",
+    )
+    subscription_of(topic, call.subscription).seek(*_seek_of(topic, target))
+    _must_be_durable(call)
+
+
+def _seek_of(topic: PersistentTopic, target: Target) -> tuple[int, int | None]:
+    """The entry to go on with, and the bits of what is open in it if it is a batch that is read in part."""
+    entry_id = topic.entry_after(target.ledger_id, target.entry_id - 1)
+    if not _holds(topic, target):
+        return entry_id, None  # trimmed, or not there yet: the nearest one after it
+    if target.batch_index < 0:
+        return entry_id + target.is_past, None
+    return _in_batch(topic, entry_id, target.batch_index + target.is_past)
+
+
+def _in_batch(topic: PersistentTopic, entry_id: int, first_open: int) -> tuple[int, int | None]:
+    """From the message at index `first_open` of the batch on; after its last one comes the next entry."""
+    messages = (topic.log.header(entry_id) or (1,))[0]
+    if first_open >= messages:
+        return entry_id + 1, None
+    return entry_id, (1 << messages) - (1 << first_open) if first_open else None
+
+
+def _holds(topic: PersistentTopic, target: Target) -> bool:
+    log = topic.log
+    return target.ledger_id == topic.ledger_id and log.first <= target.entry_id <= log.confirmed
+
+
+# -- expire
+
+
+def expire_by_time(call: Call) -> None:
+    """Acknowledges what is older; a backlog that its consumers are about to finish is left to them, and a conflict."""
+    seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
+    refusal = "Expire messages on a non-persistent topic is not allowed"
+    _expire_all(call, persistent_in_all_partitions(call, refusal), seconds)
+
+
+def expire_all_by_time(call: Call) -> None:
+    """The same for all subscriptions of a topic."""
+    seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("Expire messages for all subscriptions on a non-persistent topic is not allowed")
+    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    _expire_all(call, [(topic, subscription) for topic in topics for subscription in topic.cursors], seconds)
+
+
+def _expire_all(call: Call, found: list[tuple[PersistentTopic, Subscription]], seconds: int) -> None:
+    """A conflict where it can be tried on none. Apache Pulsar says so too if it has done some and not others."""
+    tried = [_expire(topic, subscription, seconds) for topic, subscription in found]
+    if found and not any(tried):
+        topic, subscription = found[0]
+        raise Conflict(
+            f"Expire message by timestamp not issued on topic {topic.name.full} for subscription {subscription.name}:"
+            f" its backlog of {subscription.backlog} entries is left to its {len(subscription.consumers)} consumers"
+        )
+    _must_be_durable(call)
+
+
+def _expire(topic: PersistentTopic, subscription: Subscription, seconds: int) -> bool:
+    """False where it is not even tried."""
+    first_alive = topic.log.first_received_after(topic.broker.now_ms() - seconds * 1000)
+    is_old = first_alive > subscription.cursor.mark_delete + 1
+    is_worked_on = subscription.consumers and subscription.backlog < _BACKLOG_LEFT_TO_CONSUMERS
+    if not subscription.backlog or (is_worked_on and not is_old):
+        return False
+    subscription.expire(first_alive - 1)
+    return True
+
+
+def expire_to_position(call: Call) -> None:
+    """Acknowledges everything up to the message id in the body, and with `isExcluded` without that message."""
+    target = _required_target(call)
+    if target.partition_index != call.topic.partition:
+        raise NotAllowed(
+            "Invalid parameter for expire message by position, partition index of passed in message position"
+            f" doesn't match partition index for the topic: partitionIndex is {target.partition_index},"
+            f" the topic's is {call.topic.partition}"
+        )
+    topic = plain_persistent(
+        call,
+        partitioned="Expire message at position is not supported for partitioned-topic",
+        non_persistent="Expire messages on a non-persistent topic is not allowed",
+    )
+    subscription = subscription_of(topic, call.subscription)
+    if (target.ledger_id, target.entry_id) > (topic.ledger_id, topic.log.confirmed):
+        raise Conflict(
+            f"Expire message by position not issued on topic {topic.name.full} for subscription {subscription.name}:"
+            f" {target.ledger_id}:{target.entry_id} is after its last message {topic.ledger_id}:{topic.log.confirmed}"
+        )
+    if _holds(topic, target):
+        _expire_to(topic, subscription, target)
+        _must_be_durable(call)
+
+
+def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Target) -> None:
+    """Everything before the message, and the message itself unless it is excluded."""
+    if target.batch_index < 0:
+        subscription.expire(target.entry_id - target.is_past)
+        return
+    next_id, open_bits = _in_batch(topic, target.entry_id, target.batch_index + (not target.is_past))
+    subscription.expire(next_id - 1)
+    if open_bits is not None:
+        subscription.expire_part(next_id, open_bits)
+
+
+# -- what is in it
+
+
+class Analysis(msgspec.Struct, rename="camel"):
+    """What is not filtered is accepted, and nothing is filtered here. `aborted` where a limit came before the end."""
+
+    entries: int = 0
+    messages: int = 0
+    marker_messages: int = 0
+    filter_rejected_entries: int = 0
+    filter_accepted_entries: int = 0
+    filter_rescheduled_entries: int = 0
+    filter_rejected_messages: int = 0
+    filter_accepted_messages: int = 0
+    filter_rescheduled_messages: int = 0
+    aborted: bool = False
+    first_message_id: str | msgspec.UnsetType = msgspec.UNSET
+    last_message_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+async def analyze(call: Call) -> Analysis:
+    """Counts what is in the backlog, from a message id in the body on; `aborted` says that it stopped early."""
+    target = _target_of(call)
+    topic = plain_persistent(
+        call,
+        partitioned="Analyze backlog on a partitioned topic is not allowed,"
+        " please try do it on specific topic partition",
+        non_persistent="Analyze backlog on a non-persistent topic is not allowed",
+    )
+    subscription = subscription_of(topic, call.subscription)
+    settings, analysis = call.broker.settings, Analysis()
+    end_ms = call.broker.now_ms() + settings.subscriptionBacklogScanMaxTimeMs
+    left, last = settings.subscriptionBacklogScanMaxEntries, topic.log.confirmed
+    next_id = 0 if target is None else topic.entry_after(target.ledger_id, target.entry_id - 1)
+    while True:
+        start = max(subscription.cursor.next_open(next_id), topic.log.first)
+        entries = topic.log.read(start, settings.dispatcherMaxReadBatchSize, settings.dispatcherMaxReadSizeBytes)
+        if not entries or start > last:
+            return analysis
+        for entry in entries:
+            if entry[0] > last or subscription.cursor.is_acked(entry[0]):
+                continue
+            if left == 0 or call.broker.now_ms() > end_ms:
+                analysis.aborted = True
+                return analysis
+            left -= 1
+            _count(analysis, topic, entry)
+        next_id = entries[-1][0] + 1
+        await Turn()
+
+
+def _count(analysis: Analysis, topic: PersistentTopic, entry: Entry) -> None:
+    entry_id, messages, _, blob = entry
+    analysis.last_message_id = f"{topic.ledger_id}:{entry_id}"
+    if analysis.first_message_id is msgspec.UNSET:
+        analysis.first_message_id = analysis.last_message_id
+    try:
+        is_marker = metadata_of(blob).HasField("marker_type")
+    except MetadataError:
+        is_marker = False
+    if is_marker:
+        analysis.marker_messages += 1
+        return
+    analysis.entries += 1
+    analysis.messages += messages
+    analysis.filter_accepted_entries += 1
+    analysis.filter_accepted_messages += messages
+
+
+def size_after(call: Call) -> int:
+    """Bytes of everything after the message id in the body; of the whole topic after the id -1."""
+    target = call.body_as(_message_id)
+    if target is None:
+        raise BadRequest("the request body is empty: a message id with ledgerId and entryId is expected")
+    topic = plain_persistent(
+        call,
+        partitioned="calculate backlog size is not allowed for partitioned-topic",
+        non_persistent="calculate backlog size is not allowed for a non-persistent topic",
+    )
+    if target.ledger_id < 0:
+        return storage_size(topic)
+    return topic.log.size_from(topic.entry_after(target.ledger_id, target.entry_id))

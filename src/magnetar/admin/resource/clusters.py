@@ -1,0 +1,233 @@
+"""Clusters: this one, which is always there, and others that are known by their addresses and how we come in there."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from starlette.responses import Response
+
+from magnetar.admin.http.errors import BadRequest, ClusterNotFound
+from magnetar.admin.http.request import Call
+from magnetar.admin.resource.lookup import http_address
+from magnetar.broker.catalog.catalog import Catalog
+from magnetar.broker.catalog.record import ClusterRecord
+from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
+from magnetar.names import check_entity
+
+URL_SIZE_MAX = 1024
+TEXT_SIZE_MAX = 16_384  # of a token, or the path of a file
+
+
+class KeptData(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """What is kept of a cluster: `ClusterRecord`, with none where nothing is set."""
+
+    service_url: str | None = None
+    service_url_tls: str | None = None
+    broker_service_url: str | None = None
+    broker_service_url_tls: str | None = None
+    authentication_plugin: str | None = None
+    authentication_parameters: str | None = None
+    broker_client_tls_enabled: bool = False
+    tls_allow_insecure_connection: bool = False
+    broker_client_trust_certs_file_path: str | None = None
+    broker_client_certificate_file_path: str | None = None
+    broker_client_key_file_path: str | None = None
+
+
+class ClusterData(KeptData, rename="camel", kw_only=True, omit_defaults=False):
+    """Pulsar's object. Whatever is not kept has to be as Pulsar's own clients send it when nobody set it."""
+
+    proxy_service_url: str | None = None
+    proxy_protocol: str | None = None
+    peer_cluster_names: list[str] | None = None
+    broker_client_tls_enabled_with_key_store: bool = False
+    broker_client_tls_trust_store_type: str | None = None
+    broker_client_tls_trust_store: str | None = None
+    broker_client_tls_trust_store_password: str | None = None
+    broker_client_tls_key_store_type: str | None = None
+    broker_client_tls_key_store: str | None = None
+    broker_client_tls_key_store_password: str | None = None
+    broker_client_ssl_factory_plugin: str | None = None
+    broker_client_ssl_factory_plugin_params: str | None = None
+    listener_name: str | None = None
+    migrated: bool = False
+    migrated_cluster_url: dict[str, str | None] | None = None
+
+
+KEPT = KeptData.__struct_fields__
+
+_cluster_data = msgspec.json.Decoder(ClusterData)
+
+_SCHEMES = {
+    "service_url": ("http", 8080),
+    "service_url_tls": ("https", 8443),
+    "broker_service_url": ("pulsar", 6650),
+    "broker_service_url_tls": ("pulsar+ssl", 6651),
+}
+_HOST = re.compile(r"(?:[-.\w]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?", re.ASCII)
+
+
+def list_clusters(call: Call) -> list[str]:
+    """The names of all clusters."""
+    return known_clusters(call)
+
+
+def known_clusters(call: Call) -> list[str]:
+    """This cluster and the others, by name."""
+    return sorted({call.broker.settings.clusterName, *call.broker.catalog.clusters})
+
+
+def get(call: Call) -> dict[str, object]:
+    """The addresses of a cluster; of this one, those that the caller reaches it by."""
+    cluster = _existing(call)
+    record = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
+    data = ClusterData(**{field: value for field, value in _kept(record).items() if value})
+    return {
+        field: value for field, value in msgspec.to_builtins(data).items() if value is not None and _is_shown(field)
+    }
+
+
+def create(call: Call) -> Response:
+    """Makes another cluster known."""
+    cluster, record = check_entity("cluster", call.path["cluster"]), _record_of(call)
+    if cluster in known_clusters(call):
+        raise AlreadyExists("Cluster already exists")
+    call.broker.catalog.save_cluster(cluster, record)
+    return Response()
+
+
+def update(call: Call) -> Response:
+    """Sets the addresses of another cluster, and who we are there."""
+    cluster, record = _existing(call), _record_of(call)
+    if not _is_own(call, cluster):
+        call.broker.catalog.save_cluster(cluster, record)
+        return Response()
+    own = _own_urls(call)
+    for field in KEPT:
+        given, actual = getattr(record, field), getattr(own, field)
+        if given not in ("", False, actual):
+            raise NotAllowed(
+                f"{_camel(field)} cannot be {given}: cluster {cluster} is this broker, which has {actual or 'none'}"
+            )
+    return Response()
+
+
+def delete(call: Call) -> None:
+    """Forgets another cluster that no tenant, namespace or topic uses."""
+    cluster = _existing(call)
+    if _is_own(call, cluster):
+        raise NotAllowed(f"Cluster not empty: {cluster} is the cluster of this broker")
+    user = _user_of(call.broker.catalog, cluster)
+    if user is not None:
+        raise NotAllowed(f"Cluster not empty: {user}")
+    call.broker.catalog.delete_cluster(cluster)
+
+
+def _existing(call: Call) -> str:
+    cluster = check_entity("cluster", call.path["cluster"])
+    if cluster not in known_clusters(call):
+        raise ClusterNotFound("Cluster does not exist")
+    return cluster
+
+
+def _is_own(call: Call, cluster: str) -> bool:
+    return cluster == call.broker.settings.clusterName
+
+
+def _own_urls(call: Call) -> ClusterRecord:
+    return ClusterRecord(service_url=f"http://{http_address(call)}", broker_service_url=call.service_url(call.host))
+
+
+def _is_shown(field: str) -> bool:
+    """Migration is a matter of its own since Pulsar 4: older clients send the two fields, nobody is sent them."""
+    return field not in ("migrated", "migratedClusterUrl")
+
+
+def _record_of(call: Call) -> ClusterRecord:
+    """The body, if all of it can be obeyed."""
+    data = call.body_as(_cluster_data)
+    if data is None:
+        raise BadRequest("cluster data is required: serviceUrl and brokerServiceUrl are expected in the request body")
+    for field in ClusterData.__struct_fields__:
+        if field not in KEPT and not _is_unset(field, getattr(data, field)):
+            raise NotSupported(
+                f"{_camel(field)} of a cluster is not supported: only {', '.join(map(_camel, KEPT))} are"
+            )
+    given = {field: value for field, value in _kept(data).items() if value}
+    for field, value in given.items():
+        if field in _SCHEMES:
+            _check_url(field, value)
+        elif isinstance(value, str) and (len(value) > TEXT_SIZE_MAX or not value.isprintable()):
+            raise BadRequest(f"{_camel(field)} is not one line of at most {TEXT_SIZE_MAX} characters")
+    if given.get("authentication_parameters") and not given.get("authentication_plugin"):
+        raise BadRequest("authenticationParameters are given without authenticationPlugin")
+    return ClusterRecord(**given)
+
+
+def _kept(data: ClusterData | ClusterRecord) -> dict[str, Any]:
+    return {field: getattr(data, field) for field in KEPT}
+
+
+_SENT_UNASKED = {
+    "broker_client_tls_trust_store_type": "JKS",
+    "broker_client_tls_key_store_type": "JKS",
+    "broker_client_ssl_factory_plugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+
+
+def _is_unset(field: str, value: object) -> bool:
+    if field == "migrated_cluster_url" and isinstance(value, dict):
+        return not any(value.values())
+    return value in (None, "", [], False) or value == _SENT_UNASKED.get(field)
+
+
+def _check_url(field: str, url: str) -> None:
+    """Addresses may list several hosts behind one scheme, as Pulsar's clients take them."""
+    if not url:
+        return
+    scheme, port = _SCHEMES[field]
+    refusal = BadRequest(
+        f"{_camel(field)} {url[:100]!r} is not an address such as {scheme}://pulsar.example.com:{port}"
+        f" of at most {URL_SIZE_MAX} bytes"
+    )
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise refusal from error
+    hosts = [_HOST.fullmatch(host) for host in parts.netloc.split(",")]
+    if (
+        len(url) > URL_SIZE_MAX
+        or not url.startswith(f"{scheme}://")
+        or parts.path not in ("", "/")
+        or parts.query
+        or parts.fragment
+        or not all(host is not None and 0 < int(host["port"] or port) <= 65535 for host in hosts)
+        or re.search(r"\s", url)
+    ):
+        raise refusal
+
+
+def _camel(field: str) -> str:
+    first, *others = field.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+def _user_of(catalog: Catalog, cluster: str) -> str | None:
+    """Who needs a cluster, as a sentence; None when nobody does."""
+    for tenant, tenant_record in catalog.tenants.items():
+        if cluster in tenant_record.allowed_clusters:
+            return f"tenant {tenant} is allowed to use it"
+    for kind, records in (
+        ("namespace", catalog.namespaces),
+        ("topic", catalog.partitioned),
+        ("topic", catalog.topics),
+    ):
+        for name, record in records.items():
+            if cluster in (record.overrides.replication_clusters or ()):
+                return f"{kind} {name} is replicated to it"
+            if cluster in (record.overrides.allowed_clusters or ()):
+                return f"{kind} {name} may be replicated to it"
+    return None

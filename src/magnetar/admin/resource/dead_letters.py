@@ -1,0 +1,400 @@
+"""The letters in a dead letter topic: page through them, count them, look at one.
+
+Owns how an entry becomes letters on a screen; nothing is taken or changed. What a letter says of itself is read by
+`epitaph`. Partitions of a topic are gone through one after the other. Positions are ids of messages as clients write
+them: `ledger:entry`, then also `:partition` and `:batch index`.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from magnetar.admin.http.errors import BadRequest, MessageNotFound, OperationNotAllowed
+from magnetar.admin.http.request import Call
+from magnetar.admin.http.turn import Turns
+from magnetar.admin.resource.messages import shown_time
+from magnetar.admin.resource.topics import opened_partitions
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.deadletter.properties import Death, Epitaph, Tallied, Tally, history_of, read_epitaph
+from magnetar.errors import NotAllowed
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import split_batch
+from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.metadata import MetadataError, split_blob
+
+LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+
+_POSITION = re.compile(r"(\d{1,19}):(\d{1,19})(?::(?:-1|\d{1,10}))?(?::(-1|\d{1,10}))?", re.ASCII)
+_SIZE_MAX = 128 << 20  # of a batch, uncompressed
+
+
+# -- where
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    ledger_id: int
+    entry_id: int
+    batch_index: int = -1
+
+    @classmethod
+    def parse(cls, name: str, text: str) -> _Place:
+        match = _POSITION.fullmatch(text)
+        if match is None:
+            raise BadRequest(f"{name} {text[:100]!r} is not of the form ledger:entry[:partition[:batch index]]")
+        return cls(int(match[1]), int(match[2]), -1 if match[3] is None else int(match[3]))
+
+
+def _topics(call: Call) -> list[PersistentTopic]:
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("dead letters are in persistent topics only")
+    return [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+
+
+def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _Place | None]:
+    """The partitions that are left, and what was the last letter in the first of them."""
+    text = call.query.get("after")
+    if not text:
+        return topics, None
+    place = _Place.parse("parameter after", text)
+    for index, topic in enumerate(topics):
+        if topic.ledger_id == place.ledger_id:
+            return topics[index:], place
+    raise MessageNotFound(f"parameter after {text!r}: ledger {place.ledger_id} is not one of {call.topic.full}")
+
+
+# -- letters of an entry
+
+
+def _text(value: str | bytes) -> str:
+    """Protobuf gives a text that is not UTF-8 as bytes."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+@dataclass(frozen=True, slots=True)
+class _Letter:
+    """One message of a dead letter topic. `content` is None where it cannot be read, and `fault` says why."""
+
+    topic: PersistentTopic
+    entry_id: int
+    batch_index: int
+    batch_size: int
+    metadata: pb.MessageMetadata
+    single: pb.SingleMessageMetadata | None
+    content: bytes | None
+    fault: str = ""
+
+    @property
+    def id(self) -> str:
+        batch = f":{self.batch_index}" if self.batch_index >= 0 else ""
+        return f"{self.topic.ledger_id}:{self.entry_id}:{self.topic.name.partition}{batch}"
+
+    @property
+    def own(self) -> pb.MessageMetadata | pb.SingleMessageMetadata:
+        """What was said of this message alone."""
+        return self.metadata if self.single is None else self.single
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return {_text(pair.key): _text(pair.value) for pair in self.own.properties}
+
+    @property
+    def time_ms(self) -> int:
+        return self.metadata.publish_time
+
+    def epitaph(self) -> Epitaph:
+        return read_epitaph(self.properties, self.topic.name)
+
+
+def _letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_Letter]:
+    """One per message; one for an entry that cannot be taken apart. Markers are nobody's message."""
+    try:
+        metadata, payload = split_blob(blob)
+    except MetadataError as error:
+        yield _Letter(topic, entry_id, -1, 0, pb.MessageMetadata(), None, None, str(error))
+        return
+    if metadata.HasField("marker_type"):
+        return
+    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        what = "encrypted" if metadata.encryption_keys else "a chunk"
+        yield _Letter(topic, entry_id, -1, 0, metadata, None, payload, f"it is {what}: the payload is as it was sent")
+        return
+    try:
+        content = decompress(metadata.compression, payload, metadata.uncompressed_size, _SIZE_MAX)
+        if not metadata.HasField("num_messages_in_batch"):
+            yield _Letter(topic, entry_id, -1, 0, metadata, None, content)
+            return
+        messages = split_batch(metadata, content)
+    except (MetadataError, CompressionError) as error:
+        yield _Letter(topic, entry_id, -1, 0, metadata, None, payload, str(error))
+        return
+    for index, (single, part) in enumerate(messages):
+        if not single.compacted_out:
+            yield _Letter(topic, entry_id, index, len(messages), metadata, single, part)
+
+
+async def _scan(call: Call, topics: list[PersistentTopic], after: _Place | None) -> AsyncIterator[list[_Letter]]:
+    """The letters of entry after entry, those after a place; others get their turns meanwhile."""
+    settings, turns = call.broker.settings, Turns()
+    for topic in topics:
+        next_id, last = topic.log.first, topic.log.confirmed
+        if after is not None:
+            next_id = max(next_id, after.entry_id + (after.batch_index < 0))
+        while next_id <= last:
+            entries = topic.log.read(next_id, settings.dispatcherMaxReadBatchSize, settings.dispatcherMaxReadSizeBytes)
+            if not entries:
+                break
+            for entry in entries:
+                letters = list(_letters_of(topic, entry[0], entry[3]))
+                if after is not None and entry[0] == after.entry_id:
+                    letters = [letter for letter in letters if letter.batch_index > after.batch_index]
+                yield letters
+                await turns.maybe()
+            next_id = entries[-1][0] + 1
+        after = None
+
+
+# -- page through them
+
+
+class Listed(msgspec.Struct, rename="camel", kw_only=True):
+    """`size` is that of the payload."""
+
+    id: str
+    time: str | None
+    reason: str
+    description: str | None
+    origin_topic: str | None
+    origin_subscription: str | None
+    origin_message_id: str | None
+    count: int | None
+    key: str | UnsetType = UNSET
+    size: int
+    fault: str | UnsetType = UNSET
+
+
+class PageOfLetters(msgspec.Struct):
+    """`next` is what to give as `after` for the letters that come then; null at the end."""
+
+    letters: list[Listed]
+    next: str | None = None
+
+
+async def list_letters(call: Call) -> PageOfLetters:
+    """The letters in a dead letter topic: `limit` of them (1 to 1000, default 100), those `after` an id."""
+    limit = call.number("limit", 1, LIMIT_MAX, default=LIMIT_DEFAULT)
+    topics, after = _after(call, _topics(call))
+    page = PageOfLetters([])
+    async for letters in _scan(call, topics, after):
+        for letter in letters:
+            if len(page.letters) == limit:
+                page.next = page.letters[-1].id
+                return page
+            page.letters.append(_listed(letter))
+    return page
+
+
+def _listed(letter: _Letter) -> Listed:
+    epitaph = letter.epitaph()
+    return Listed(
+        id=letter.id,
+        time=_time(letter.time_ms),
+        reason=epitaph.reason,
+        description=epitaph.description,
+        origin_topic=epitaph.origin_topic,
+        origin_subscription=epitaph.origin_subscription,
+        origin_message_id=epitaph.origin_message_id,
+        count=epitaph.count,
+        key=_text(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
+        size=len(letter.content or b""),
+        fault=letter.fault or UNSET,
+    )
+
+
+def _time(time_ms: int | None) -> str | None:
+    return shown_time(time_ms) if time_ms else None
+
+
+# -- count them
+
+
+class Origins(msgspec.Struct, rename="camel", kw_only=True):
+    topic: str | None
+    subscription: str | None
+    letters: int
+    reasons: dict[str, int]
+    first: str | None
+    last: str | None
+
+
+class LetterStats(msgspec.Struct, rename="camel", kw_only=True):
+    """`origins_left_out` are letters of origins beyond the first thousand.
+
+    `aborted` says that a limit came before the end; the rest is counted when asked for with `after=` what is `next`.
+    """
+
+    letters: int
+    reasons: dict[str, int]
+    first: str | None
+    last: str | None
+    origins: list[Origins]
+    origins_left_out: int
+    aborted: bool
+    next: str | None
+
+
+async def get_stats(call: Call) -> LetterStats:
+    """Counts letters by reason, origin and time by reading them; `aborted` and `next` say where it stopped early."""
+    settings, tally = call.broker.settings, Tally()
+    topics, after = _after(call, _topics(call))
+    left, end_ms = (
+        settings.subscriptionBacklogScanMaxEntries,
+        call.broker.now_ms() + (settings.subscriptionBacklogScanMaxTimeMs),
+    )
+    last: str | None = None
+    async for letters in _scan(call, topics, after):
+        if left == 0 or call.broker.now_ms() > end_ms:
+            return _stats(tally, next_=last)
+        left -= 1
+        for letter in letters:
+            tally.add(letter.epitaph(), letter.time_ms)
+            last = letter.id
+    return _stats(tally, next_=None)
+
+
+def _stats(tally: Tally, next_: str | None) -> LetterStats:
+    return LetterStats(
+        letters=tally.all.letters,
+        reasons=tally.all.reasons,
+        first=_time(tally.all.first_ms),
+        last=_time(tally.all.last_ms),
+        origins=[_origin(*origin, tallied) for origin, tallied in tally.by_origin.items()],
+        origins_left_out=tally.elsewhere,
+        aborted=next_ is not None,
+        next=next_,
+    )
+
+
+def _origin(topic: str | None, subscription: str | None, tallied: Tallied) -> Origins:
+    return Origins(
+        topic=topic,
+        subscription=subscription,
+        letters=tallied.letters,
+        reasons=tallied.reasons,
+        first=_time(tallied.first_ms),
+        last=_time(tallied.last_ms),
+    )
+
+
+# -- look at one
+
+
+class ShownDeath(msgspec.Struct, rename="camel"):
+    topic: str
+    subscription: str
+    reason: str
+    count: int
+    first: str | None
+    last: str | None
+
+
+class ShownLetter(Listed, rename="camel", kw_only=True):
+    """`payload` is JSON, text, or base64, as `payload_encoding` says; null for a message without a value."""
+
+    deaths: list[ShownDeath]
+    properties: dict[str, str]
+    producer_name: str
+    sequence_id: int
+    event_time: str | UnsetType = UNSET
+    key_is_base64: bool | UnsetType = UNSET
+    ordering_key_base64: str | UnsetType = UNSET
+    schema_version_base64: str | UnsetType = UNSET
+    compression: str
+    batch_size: int | UnsetType = UNSET
+    is_encrypted: bool
+    payload_encoding: str | None
+    payload: msgspec.Raw | str | None
+
+
+def get(call: Call) -> ShownLetter:
+    """One letter: its headers, its deaths, and its payload as JSON or text where it is one, else in base64."""
+    place = _Place.parse("message id", call.path["messageId"])
+    for topic in _topics(call):
+        entry = topic.log.read_one(place.entry_id) if topic.ledger_id == place.ledger_id else None
+        if entry is not None:
+            return _shown(_one_of(list(_letters_of(topic, entry[0], entry[3])), place))
+    raise _missing(place)
+
+
+def _one_of(letters: list[_Letter], place: _Place) -> _Letter:
+    if place.batch_index < 0 and len(letters) > 1:
+        raise NotAllowed(
+            f"entry {place.ledger_id}:{place.entry_id} is a batch of {letters[0].batch_size} messages:"
+            f" name one, as in {letters[0].id}"
+        )
+    for letter in letters:
+        if place.batch_index in (-1, letter.batch_index):
+            return letter
+    raise _missing(place)
+
+
+def _missing(place: _Place) -> MessageNotFound:
+    batch = f", batch index {place.batch_index}" if place.batch_index >= 0 else ""
+    return MessageNotFound(f"Message id not found: {place.ledger_id}:{place.entry_id}{batch}")
+
+
+def _shown(letter: _Letter) -> ShownLetter:
+    own, metadata = letter.own, letter.metadata
+    encoding, payload = _payload(letter)
+    return ShownLetter(
+        **msgspec.structs.asdict(_listed(letter)),
+        deaths=[_death(death) for death in history_of(letter.properties)],
+        properties=letter.properties,
+        producer_name=_text(metadata.producer_name),
+        sequence_id=_signed(own.sequence_id),
+        event_time=_time(own.event_time) or UNSET,
+        key_is_base64=True if own.partition_key_b64_encoded else UNSET,
+        ordering_key_base64=_base64(own.ordering_key) if own.HasField("ordering_key") else UNSET,
+        schema_version_base64=_base64(metadata.schema_version) if metadata.HasField("schema_version") else UNSET,
+        compression=pb.CompressionType.Name(metadata.compression),
+        batch_size=letter.batch_size or UNSET,
+        is_encrypted=bool(metadata.encryption_keys),
+        payload_encoding=encoding,
+        payload=payload,
+    )
+
+
+def _payload(letter: _Letter) -> tuple[str | None, msgspec.Raw | str | None]:
+    content = letter.content
+    if content is None or letter.own.null_value:
+        return None, None
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return "base64", _base64(content)
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            msgspec.json.decode(content)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            return "text", text
+        return "json", msgspec.Raw(content)  # as it was written, numbers and all
+    return "text", text
+
+
+def _death(death: Death) -> ShownDeath:
+    return ShownDeath(death.topic, death.subscription, death.reason, death.count, _time(death.first), _time(death.last))
+
+
+def _signed(value: int) -> int:
+    """Unsigned on the wire, but every client keeps it signed."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

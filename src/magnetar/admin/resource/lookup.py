@@ -1,0 +1,36 @@
+"""Where a topic is: always here. For clients whose service address is http://."""
+
+from __future__ import annotations
+
+import msgspec
+
+from magnetar.admin.http.request import Call
+from magnetar.errors import TopicNotFound
+
+
+class LookupData(msgspec.Struct, rename="camel", kw_only=True):
+    """Clients insist on the TLS fields being there."""
+
+    broker_url: str
+    broker_url_tls: str = ""
+    broker_url_ssl: str = ""
+    http_url: str
+    http_url_tls: str = ""
+    native_url: str
+
+
+def lookup(call: Call) -> LookupData:
+    """Nothing is created by asking, but a persistent topic that cannot come to be is not found."""
+    name, catalog = call.topic, call.broker.catalog
+    catalog.check_namespace(name)
+    known = catalog.exists(name) or name.base.full in catalog.partitioned
+    if name.is_persistent and not known and not catalog.policies_of(name.namespace_full).auto_topic_creation.allowed:
+        raise TopicNotFound(f"Topic not found {name.full}")
+    url = call.service_url(call.host)
+    return LookupData(broker_url=url, native_url=url, http_url=f"http://{http_address(call)}")
+
+
+def http_address(call: Call) -> str:
+    """Host and port of HTTP, as the client that calls can reach it."""
+    host = call.broker.settings.advertisedAddress or call.host
+    return f"[{host}]:{call.http_port}" if ":" in host else f"{host}:{call.http_port}"

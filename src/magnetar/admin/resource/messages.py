@@ -1,0 +1,216 @@
+"""Single messages over HTTP: by id, by their place in a backlog or in the topic, and which id a time has.
+
+Owns how a stored entry becomes an answer: the payload as it was before compression, a batch as a whole, and what its
+metadata says as `X-Pulsar-*` headers. Every question reads one entry.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from magnetar.admin.http.errors import Conflict, MessageNotFound
+from magnetar.admin.http.request import Call
+from magnetar.admin.resource.subscriptions import LONG_MAX, subscription_of
+from magnetar.admin.resource.topics import MessageId, plain_persistent
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.run import Entry
+from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.errors import NotAllowed
+from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.metadata import MetadataError, split_blob
+from magnetar.wire.schema_pb2 import CompressionType, MessageMetadata
+
+INT_MAX = (1 << 31) - 1
+
+
+# -- questions
+
+
+def get(call: Call) -> Response:
+    """One entry by its id: payload, and its metadata as `X-Pulsar-*` headers."""
+    ledger_id, entry_id = call.number("ledgerId", 0, LONG_MAX), call.number("entryId", 0, LONG_MAX)
+    topic = plain_persistent(
+        call,
+        partitioned="GetMessageById is not allowed on partitioned-topic",
+        non_persistent="GetMessageById is not allowed on a non-persistent topic",
+    )
+    entry = topic.log.read_one(entry_id) if ledger_id == topic.ledger_id else None
+    if entry is None:
+        raise MessageNotFound("Message id not found")
+    return _response(topic, entry)
+
+
+def peek(call: Call) -> Response:
+    """One entry of the backlog; a missing subscription is created where consumers may, as in Apache Pulsar."""
+    number = call.number("messagePosition", 1, INT_MAX)
+    topic = plain_persistent(
+        call,
+        partitioned="Peek messages on a partitioned topic is not allowed",
+        non_persistent="Peek messages on a non-persistent topic is not allowed",
+    )
+    entry = _found_or_created(call, topic, number).peek(number)
+    if entry is None:
+        raise MessageNotFound("Message not found")
+    return _response(topic, entry)
+
+
+def _found_or_created(call: Call, topic: PersistentTopic, number: int) -> Subscription:
+    """It is created only to be looked at: not where the answer will be that there is no such entry."""
+    name = call.subscription
+    if name in topic.subscriptions:
+        return subscription_of(topic, name)
+    if not topic.policies.auto_subscription_creation:
+        raise NotAllowed(
+            f"Subscription {name} does not exist for topic {topic.name.full}"
+            " and automatic subscription creation is disabled"
+        )
+    if topic.log.first + number - 1 > topic.log.confirmed:
+        raise MessageNotFound("Message not found")
+    return topic.create_subscription(SubscribeRequest(name, from_earliest=True))
+
+
+def examine(call: Call) -> Response:
+    """One entry, counted from the start or the end of the topic."""
+    from_start = call.choice("initialPosition", ("LATEST", "EARLIEST")) == "EARLIEST"
+    number = max(call.number("messagePosition", 0, LONG_MAX, default=1), 1)
+    topic = plain_persistent(
+        call,
+        partitioned="Examine messages on a partitioned topic is not allowed,"
+        " please try examine message on specific topic partition",
+        non_persistent="Examine messages on a non-persistent topic is not allowed",
+    )
+    log = topic.log
+    if log.first > log.confirmed:
+        raise NotAllowed("Could not examine messages due to the total message is zero")
+    entry_id = log.first + number - 1 if from_start else log.confirmed - number + 1
+    entry = log.read_one(min(max(entry_id, log.first), log.confirmed))
+    if entry is None:
+        raise MessageNotFound("Message not found")
+    return _response(topic, entry)
+
+
+def id_by_time(call: Call) -> MessageId:
+    """The id of the first message published then or later; where there is none, of the one to come."""
+    time_ms = call.number("timestamp", 0, LONG_MAX)
+    topic = plain_persistent(
+        call,
+        partitioned="Get message ID by timestamp on a partitioned topic is not allowed,"
+        " please try do it on specific topic partition",
+        non_persistent="Get message ID by timestamp on a non-persistent topic is not allowed",
+    )
+    return MessageId(topic.ledger_id, topic.log.first_published_from(time_ms), topic.name.partition)
+
+
+# -- an entry as an answer
+
+
+def _response(topic: PersistentTopic, entry: Entry) -> Response:
+    entry_id, _, _, blob = entry
+    try:
+        metadata, payload = split_blob(blob)
+        payload = _uncompressed(metadata, payload, topic.broker.settings.maxMessageSize)
+    except (MetadataError, CompressionError) as error:
+        raise Conflict(f"message {topic.ledger_id}:{entry_id} cannot be read: {error}") from error
+    response = Response(payload, media_type="application/octet-stream")
+    position = [("X-Pulsar-Message-ID", f"{topic.ledger_id}:{entry_id}")]
+    # Not through Response.headers, which makes the names lower case: Java's client looks for them as they are here.
+    response.raw_headers += [
+        (name.encode(), _header_value(value)) for name, value in (*position, *_headers(metadata, len(blob)))
+    ]
+    return response
+
+
+def _uncompressed(metadata: MessageMetadata, payload: bytes, size_max: int) -> bytes:
+    """What is encrypted stays as it is, and so does a chunk, which is only a part of what was compressed."""
+    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        return payload
+    return decompress(metadata.compression, payload, metadata.uncompressed_size, size_max)
+
+
+def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:
+    properties = {pair.key: pair.value for pair in metadata.properties}
+    yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
+    for field, header, shown in _FIELDS:
+        if metadata.HasField(field) and (text := shown(getattr(metadata, field))) is not None:  # type: ignore[arg-type]
+            yield header, text
+    if metadata.HasField("num_messages_in_batch"):
+        yield "X-Pulsar-batch-size", str(size - metadata.ByteSize())
+    if metadata.HasField("num_chunks_from_msg"):
+        yield "X-Pulsar-PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)
+        yield "X-Pulsar-PROPERTY-CHUNK-ID", str(metadata.chunk_id)
+    yield "X-Pulsar-Is-Encrypted", _flag(bool(metadata.encryption_keys))
+    for cluster in metadata.replicate_to:
+        yield "X-Pulsar-replicated-to", cluster
+    for key in metadata.encryption_keys:
+        yield "X-Pulsar-Base64-encryption-keys", _base64(key.SerializePartialToString())
+    # Without transactions nothing waits for one. Older and newer clients look for one of these each.
+    yield "X-Pulsar-txn-uncommitted", "false"
+    yield "X-Pulsar-txn-consumable", "true"
+
+
+def _header_value(text: str) -> bytes:
+    """Names and keys are any text, and a line end in one of them must not become one of the answer."""
+    return _CONTROL.sub("?", text).encode(errors="replace")
+
+
+_CONTROL = re.compile("[\x00-\x1f\x7f]")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def shown_time(time_ms: int) -> str | None:
+    try:
+        time = _EPOCH + timedelta(milliseconds=time_ms)
+    except OverflowError:
+        return None  # a producer may stamp any number, and there is no year for most of them
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _signed(value: int) -> str:
+    """Unsigned on the wire, but every client keeps it signed."""
+    return str(value - (1 << 64) if value >> 63 else value)
+
+
+# Field of the metadata, header, how the value is shown.
+_FIELDS: tuple[tuple[str, str, Callable[[Any], str | None]], ...] = (
+    ("publish_time", "X-Pulsar-publish-time", shown_time),
+    ("event_time", "X-Pulsar-event-time", shown_time),
+    ("deliver_at_time", "X-Pulsar-deliver-at-time", shown_time),
+    ("num_messages_in_batch", "X-Pulsar-num-batch-message", str),
+    ("null_value", "X-Pulsar-null-value", _flag),
+    ("producer_name", "X-Pulsar-producer-name", str),
+    ("sequence_id", "X-Pulsar-sequence-id", _signed),
+    ("replicated_from", "X-Pulsar-replicated-from", str),
+    ("partition_key", "X-Pulsar-partition-key", str),
+    ("compression", "X-Pulsar-compression", CompressionType.Name),
+    ("uncompressed_size", "X-Pulsar-uncompressed-size", str),
+    ("encryption_algo", "X-Pulsar-encryption-algo", str),
+    ("encryption_param", "X-Pulsar-Base64-encryption-param", _base64),
+    ("schema_version", "X-Pulsar-Base64-schema-version", _base64),
+    ("partition_key_b64_encoded", "X-Pulsar-partition-key-b64-encoded", _flag),
+    ("ordering_key", "X-Pulsar-Base64-ordering-key", _base64),
+    ("marker_type", "X-Pulsar-marker-type", str),
+    ("txnid_least_bits", "X-Pulsar-txnid-least-bits", _signed),
+    ("txnid_most_bits", "X-Pulsar-txnid-most-bits", _signed),
+    ("highest_sequence_id", "X-Pulsar-highest-sequence-id", _signed),
+    ("uuid", "X-Pulsar-uuid", str),
+    ("num_chunks_from_msg", "X-Pulsar-num-chunks-from-msg", str),
+    ("total_chunk_msg_size", "X-Pulsar-total-chunk-msg-size", str),
+    ("chunk_id", "X-Pulsar-chunk-id", str),
+    ("null_partition_key", "X-Pulsar-null-partition-key", _flag),
+)

@@ -1,0 +1,348 @@
+"""Namespaces: create, list, delete, the object that shows all their policies, and what is done to all their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.request import Call
+from magnetar.admin.http.turn import Turns
+from magnetar.admin.policy import json as pj
+from magnetar.admin.policy import table as policies
+from magnetar.admin.policy.table import Place, namespace_place
+from magnetar.admin.resource.permissions import Action
+from magnetar.broker.broker import Broker
+from magnetar.broker.catalog.policies import NOTHING_SET
+from magnetar.broker.catalog.record import NamespaceRecord
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import Topic
+from magnetar.errors import (
+    AlreadyExists,
+    NamespaceNotFound,
+    NotAllowed,
+    NotSupported,
+    SubscriptionNotFound,
+    TenantNotFound,
+)
+from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, check_entity
+
+BUNDLE = "0x00000000_0xffffffff"
+"""The only one: bundles spread the topics of a namespace over brokers, and there is one broker."""
+
+NOT_OBEYED: dict[str, tuple[object, ...]] = {
+    "allowed_topic_property_keys_for_metrics": (),
+    "antiAffinityGroup": ("",),
+    "clusterDispatchRate": ({},),
+    "clusterSubscribeRate": ({},),
+    "compaction_threshold": (),
+    "deduplicationSnapshotIntervalSeconds": (),
+    "deleted": (False,),
+    "dispatcherPauseOnAckStatePersistentEnabled": (),
+    "encryption_required": (False,),
+    "entryFilters": (),
+    "inactive_topic_policies": (),
+    "is_allow_auto_update_schema_with_replicator": (),
+    "latency_stats_sample_rate": ({},),
+    "migrated": (False,),
+    "offload_deletion_lag_ms": (),
+    "offload_policies": (),
+    "offload_threshold": (-1,),
+    "offload_threshold_in_seconds": (-1,),
+    "persistence": (),
+    "publishMaxMessageRate": ({},),
+    "replicatorDispatchRate": ({},),
+    "resource_group_name": (),
+    "scalableTopicAutoScalePolicy": (),
+    "subscriptionDispatchRate": ({},),
+    "subscription_auth_mode": ("None",),
+    "subscription_expiration_time_minutes": (),
+    "topicDispatchRate": ({},),
+}
+"""Fields of Pulsar's object that this broker does not obey, with what clients send for them when nobody set anything.
+
+The first of those is also what is shown; a field without one is not.
+"""
+_NOT_SHOWN = frozenset({"antiAffinityGroup"})  # an older client's, and no longer Pulsar's
+
+
+class Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    boundaries: list[str] | None = msgspec.field(default_factory=lambda: BUNDLE.split("_"))
+    num_bundles: pj.Int32 = 1
+
+
+class AuthPolicies(msgspec.Struct, forbid_unknown_fields=True):
+    namespace_auth: dict[str, list[Action]] = {}
+    destination_auth: dict[str, Any] = {}
+    subscription_auth_roles: dict[str, list[str]] = {}
+
+
+class Beside(msgspec.Struct):
+    """What is in the object besides policies."""
+
+    auth_policies: AuthPolicies | None = None
+    bundles: Bundles | None = None
+    properties: dict[str, str] | None = None
+
+
+_object = msgspec.json.Decoder(dict[str, Any])
+_properties = msgspec.json.Decoder(dict[str, str])
+_KNOWN = {
+    *NOT_OBEYED,
+    *Beside.__struct_fields__,
+    *(policy.in_object for policy in policies.POLICIES if policy.in_object),
+}
+
+
+# -- list, get, create, delete
+
+
+def list_namespaces(call: Call) -> list[str]:
+    """The namespaces of a tenant"""
+    tenant, catalog = check_entity("tenant", call.path["tenant"]), call.broker.catalog
+    if tenant not in catalog.tenants:
+        raise TenantNotFound("Tenant not found")
+    return sorted(namespace for namespace in catalog.namespaces if namespace.startswith(tenant + "/"))
+
+
+def get(call: Call) -> dict[str, object]:
+    """All policies of a namespace"""
+    place, record = namespace_place(call), _record(call)
+    in_force = call.broker.catalog.policies_of(call.namespace)
+    shown: dict[str, object] = {
+        "auth_policies": {
+            "namespace_auth": record.permissions,
+            "destination_auth": {},
+            "subscription_auth_roles": record.subscription_permissions,
+        },
+        "bundles": Bundles(),
+        "properties": record.properties,
+    }
+    for field, unset in NOT_OBEYED.items():
+        if unset and field not in _NOT_SHOWN:
+            shown[field] = unset[0]
+    for policy in policies.POLICIES:
+        value = policy.value_in_object(place, in_force)
+        if value is not None:
+            shown[policy.in_object] = value
+    return shown
+
+
+def create(call: Call) -> None:
+    """Makes a namespace, with the policies in the body"""
+    namespace, catalog = call.namespace, call.broker.catalog
+    fields = call.body_as(_object) or {}
+    if call.path["tenant"] not in catalog.tenants:
+        raise TenantNotFound("Tenant does not exist")
+    if namespace in catalog.namespaces:
+        raise AlreadyExists("Namespace already exists")
+    catalog.create_namespace(namespace, _record_of(call, fields))
+
+
+def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
+    """What a namespace with such policies keeps. Raises where it would not do what they say."""
+    for field, value in fields.items():
+        if field not in _KNOWN:
+            raise BadRequest(f"{field[:100]} is no policy of a namespace")
+        if field in NOT_OBEYED and not _says_nothing(call, field, value):
+            raise NotSupported(f"namespace policy {field} is not supported: it can only be left unset")
+    try:
+        beside = msgspec.convert(fields, Beside)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"the request body is not what is expected here: {error}") from error
+    auth = beside.auth_policies or AuthPolicies()
+    if auth.destination_auth:
+        raise NotSupported("auth_policies.destination_auth is not supported: permissions are those of namespaces")
+    place = Place("namespace", call.broker, call.namespace, NOTHING_SET)
+    return NamespaceRecord(
+        properties=beside.properties or {},
+        overrides=policies.from_object(place, fields),
+        permissions={role: list(actions) for role, actions in auth.namespace_auth.items()},
+        subscription_permissions=auth.subscription_auth_roles,
+    )
+
+
+def _says_nothing(call: Call, field: str, value: object) -> bool:
+    if field == "is_allow_auto_update_schema_with_replicator":
+        return value in (None, True)
+    if field in ("compaction_threshold", "offload_deletion_lag_ms") and value == 0:
+        return True
+    # Clients in Go send what is empty for what nobody set.
+    return value in (None, "", {}, []) or value in NOT_OBEYED[field]
+
+
+async def delete(call: Call) -> None:
+    """Deletes an empty namespace; with `force`, where forceDeleteNamespaceAllowed is set, with its topics"""
+    namespace, catalog, force = call.namespace, call.broker.catalog, call.flag("force")
+    if force and not call.broker.settings.forceDeleteNamespaceAllowed:
+        raise OperationNotAllowed("Broker doesn't allow forced deletion of namespaces")
+    if namespace not in catalog.namespaces:
+        raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
+    if len(catalog.policies_of(namespace).replication_clusters) > 1:
+        raise NotAllowed(
+            f"Cannot delete the global namespace {namespace}. There are still more than one replication clusters"
+            " configured or replication clusters is empty."
+        )
+    if not force and _topics_to_delete(call.broker, namespace):
+        raise Conflict("Cannot delete non empty namespace")
+    await delete_with_topics(call.broker, namespace)
+
+
+async def delete_with_topics(broker: Broker, namespace: str) -> None:
+    """Sends all clients away and leaves nothing of a namespace."""
+    catalog, turns = broker.catalog, Turns()
+    # Until none is left, for clients that were sent away may have made one again meanwhile.
+    while namespace in catalog.namespaces and (names := _topics_to_delete(broker, namespace)):
+        for name in names:
+            if name.full in catalog.partitioned:
+                broker.delete_partitioned(name, force=True)
+            elif catalog.exists(name):
+                broker.delete_topic(name, force=True)
+            await turns.maybe()
+    if namespace in catalog.namespaces:
+        catalog.delete_namespace(namespace)
+
+
+def _topics_to_delete(broker: Broker, namespace: str) -> list[TopicName]:
+    """Partitioned topics first, with their partitions: what is left then is plain."""
+    catalog, within = broker.catalog, f"://{namespace}/"
+    partitioned = [full for full in catalog.partitioned if within in full]
+    return [TopicName.parse(full) for full in (*partitioned, *catalog.topics_of[namespace])]
+
+
+def _record(call: Call) -> NamespaceRecord:
+    namespace_place(call)
+    return call.broker.catalog.namespaces[call.namespace]
+
+
+def _save(call: Call, **changes: Any) -> None:
+    record = msgspec.structs.replace(_record(call), **changes)
+    call.broker.catalog.save_namespace(call.namespace, record)
+
+
+# -- properties
+
+
+def get_properties(call: Call) -> dict[str, str]:
+    """The properties of a namespace"""
+    return _record(call).properties
+
+
+def set_properties(call: Call) -> None:
+    """Sets properties of a namespace; others stay"""
+    record, properties = _record(call), call.body_as(_properties)
+    if properties is None:
+        raise BadRequest("the request body is empty: properties of the namespace are expected")
+    _save(call, properties={**record.properties, **properties})
+
+
+def clear_properties(call: Call) -> None:
+    """Forgets all properties of a namespace"""
+    _save(call, properties={})
+
+
+def get_property(call: Call) -> Response:
+    """One property of a namespace, as plain text"""
+    return _plain(_record(call).properties.get(call.path["key"]))
+
+
+def set_property(call: Call) -> None:
+    """Sets one property of a namespace"""
+    _save(call, properties={**_record(call).properties, call.path["key"]: call.path["value"]})
+
+
+def remove_property(call: Call) -> Response:
+    """Forgets one property of a namespace, and answers what it was"""
+    properties = dict(_record(call).properties)
+    value = properties.pop(call.path["key"], None)
+    _save(call, properties=properties)
+    return _plain(value)
+
+
+def _plain(value: str | None) -> Response:
+    """Pulsar calls it JSON, but sends the text as it is."""
+    return policies.EMPTY if value is None else Response(value, media_type="application/json")
+
+
+# -- topics
+
+
+def list_topics(call: Call) -> list[str]:
+    """The topics of a namespace"""
+    mode = call.choice("mode", ("PERSISTENT", "NON_PERSISTENT", "ALL"))
+    domains = {"PERSISTENT": (PERSISTENT,), "NON_PERSISTENT": (NON_PERSISTENT,)}.get(mode, (PERSISTENT, NON_PERSISTENT))
+    return topics_of(call, domains)
+
+
+def topics_of(call: Call, domains: tuple[str, ...]) -> list[str]:
+    """Full names of all topics of the called namespace, each partition by itself."""
+    topics = call.broker.catalog.topics_of.get(call.namespace)
+    if topics is None:
+        raise NamespaceNotFound("Namespace does not exist")
+    return sorted(full for full in topics if full.partition("://")[0] in domains)
+
+
+def get_bundles(call: Call) -> Bundles:
+    """The bundles of a namespace: one"""
+    namespace_place(call)
+    return Bundles()
+
+
+async def unload(call: Call) -> None:
+    """Closes all topics of a namespace; their clients come back"""
+    _check_bundle(call)
+    turns = Turns()
+    for full in list(call.broker.catalog.topics_of[call.namespace]):
+        call.broker.unload(TopicName.parse(full))
+        await turns.maybe()
+
+
+async def clear_backlog(call: Call) -> None:
+    """Acknowledges everything, on all topics of a namespace; for all subscriptions, or the one that is named"""
+    _check_bundle(call)
+    wanted = call.subscription if "subscription" in call.path else None
+    turns, is_there = Turns(), wanted is None or not call.broker.catalog.topics_of[call.namespace]
+    for topic in _opened(call):
+        if isinstance(topic, PersistentTopic):
+            for subscription in topic.cursors:
+                if wanted in (None, subscription.name):
+                    is_there = True
+                    subscription.advance(topic.log.confirmed)
+        await turns.maybe()
+    if not is_there:
+        raise SubscriptionNotFound(f"Subscription {wanted} not found in namespace {call.namespace}")
+    call.broker.commits.batch()  # an acknowledgement alone would not wait for the disk
+
+
+async def unsubscribe(call: Call) -> None:
+    """Deletes a subscription from all topics of a namespace that have it; no consumer may be connected to it"""
+    _check_bundle(call)
+    wanted, turns = call.subscription, Turns()
+    # All or none: a topic with consumers must not be found after others have lost theirs.
+    for topic in _opened(call):
+        subscription = topic.subscriptions.get(wanted)
+        if subscription is not None and subscription.consumers:
+            raise NotAllowed("Subscription has active connected consumers")
+        await turns.maybe()
+    for topic in _opened(call):
+        if wanted in topic.subscriptions:
+            topic.delete_subscription(wanted)
+        await turns.maybe()
+
+
+def _opened(call: Call) -> Iterator[Topic]:
+    """All topics of a namespace, one after the other; those that go meanwhile are left out."""
+    catalog = call.broker.catalog
+    for full in list(catalog.topics_of[call.namespace]):
+        if catalog.exists_full(call.namespace, full):
+            yield call.broker.topic(TopicName.parse(full))
+
+
+def _check_bundle(call: Call) -> None:
+    namespace_place(call)
+    bundle = call.path.get("bundle", BUNDLE)
+    if bundle != BUNDLE:
+        raise NotAllowed(f"Invalid bundle range {bundle[:100]!r}: the only bundle of a namespace is {BUNDLE}")

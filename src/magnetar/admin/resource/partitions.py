@@ -1,0 +1,168 @@
+"""Partitioned topics: create, grow, terminate, delete, and the numbers of all partitions together."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
+from magnetar.admin.http.request import Call
+from magnetar.admin.policy.table import PARTITIONS_MAX
+from magnetar.admin.resource.lookup import http_address
+from magnetar.admin.resource.topics import MessageId, only_persistent, opened_partitions, stats_options, terminated
+from magnetar.admin.stats import internal as ledger
+from magnetar.admin.stats import topic as stats
+from magnetar.broker.catalog import creation
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.errors import NotAllowed, PartitionCountInvalid, TopicNotFound
+from magnetar.names import TopicName
+
+
+class PartitionedMetadata(msgspec.Struct):
+    partitions: int
+    deleted: bool = False
+
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
+
+
+class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: Int32
+    properties: dict[str, str] | None = None
+    deleted: bool = False
+
+
+_partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(Int32 | PartitionsBody)
+
+
+def count(call: Call) -> PartitionedMetadata:
+    """How many partitions a topic has; with `checkAllowAutoCreation` a missing one is created where clients may."""
+    create_it = call.flag("checkAllowAutoCreation")
+    return PartitionedMetadata(creation.partitions(call.broker.catalog, call.topic, create=create_it))
+
+
+def create(call: Call) -> None:
+    """Creates a partitioned topic with all its partitions; the body is their number."""
+    name, body = call.topic, _partitions_body(call)
+    call.broker.catalog.check_namespace(name)
+    limit = _partitions_max(call)
+    if body.partitions > limit:
+        raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
+    call.broker.catalog.create_partitioned(name, body.partitions, body.properties or {})
+
+
+def grow(call: Call) -> None:
+    """Adds partitions; the body is the number to reach."""
+    name, catalog, wanted = call.topic, call.broker.catalog, _partitions_body(call).partitions
+    catalog.check_namespace(name)
+    if name.is_partition:
+        raise NotAllowed("Partitioned Topic Name should not contain '-partition-'")
+    if name.full not in catalog.partitioned:
+        raise Conflict(f"Topic {name.full} is not the partitioned topic.")
+    current, limit = catalog.partitioned[name.full].partitions, _partitions_max(call)
+    if wanted < current:
+        raise PartitionCountRefused(f"Desired partitions {wanted} can't be less than the current partitions {current}.")
+    if wanted > limit:
+        raise PartitionCountRefused(
+            f"Desired partitions {wanted} can't be greater than the maximum partitions per topic {limit}."
+        )
+    catalog.grow_partitioned(name, wanted)
+    _copy_subscriptions(call, name, wanted)
+
+
+def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
+    """New partitions start with the durable subscriptions of the first: consumers find them late and miss nothing."""
+    if not name.is_persistent:
+        return
+    first, *others = (call.broker.topic(name.with_partition(index)) for index in range(count))
+    assert isinstance(first, PersistentTopic)
+    durable = [subscription for subscription in first.cursors if subscription.durable]
+    for topic in others:
+        assert isinstance(topic, PersistentTopic)
+        for subscription in durable:
+            if subscription.name not in topic.subscriptions:
+                record = subscription.record
+                created = topic.create_subscription(
+                    SubscribeRequest(
+                        subscription.name,
+                        from_earliest=True,
+                        properties=dict(record.properties),
+                        replicated=record.replicated,
+                    )
+                )
+                kept = {"id": created.record.id, "properties": created.record.properties}
+                topic.save_subscription(created, msgspec.structs.replace(record, **kept))
+
+
+def create_missed(call: Call) -> None:
+    """Creates the partitions that are missing."""
+    name, catalog = call.topic, call.broker.catalog
+    catalog.check_namespace(name)
+    partitioned = catalog.partitioned.get(name.full)
+    if partitioned is None:
+        raise TopicNotFound(f"Topic {name.full} does not exist")
+    catalog.grow_partitioned(name, partitioned.partitions)
+
+
+def delete(call: Call) -> None:
+    """Deletes a partitioned topic with all its partitions; one in use with `force` only."""
+    name, catalog, force = call.topic, call.broker.catalog, call.flag("force")
+    catalog.check_namespace(name)
+    if name.full not in catalog.partitioned and catalog.exists(name):
+        raise Conflict(
+            f"{name.full} is a non-partitioned topic. Instead of calling delete-partitioned-topic please call delete."
+        )
+    call.broker.delete_partitioned(name, force=force)
+
+
+def _partitions_body(call: Call) -> PartitionsBody:
+    body = call.body_as(_partitions)
+    if body is None:
+        raise BadRequest("the request body is empty: the number of partitions is expected")
+    return PartitionsBody(body) if isinstance(body, int) else body
+
+
+def _partitions_max(call: Call) -> int:
+    return call.broker.settings.maxNumPartitionsPerPartitionedTopic or PARTITIONS_MAX
+
+
+def terminate(call: Call) -> dict[int, MessageId]:
+    """Ends all partitions, and answers the last message id of each."""
+    only_persistent(call)
+    call.broker.catalog.check_namespace(call.topic)
+    if call.topic.full not in call.broker.catalog.partitioned:
+        raise OperationNotAllowed(
+            "Termination of a non-partitioned topic is not allowed using partitioned-terminate,"
+            " please use terminate commands"
+        )
+    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    return {topic.name.partition: terminated(topic) for topic in topics}
+
+
+# -- numbers
+
+
+def _partition_count(call: Call) -> int:
+    """Of a topic that is partitioned."""
+    name, catalog = call.topic, call.broker.catalog
+    catalog.check_namespace(name)
+    if name.full not in catalog.partitioned:
+        raise TopicNotFound(f"Partitioned Topic {name.full} not found")
+    return catalog.partitioned[name.full].partitions
+
+
+def get_stats(call: Call) -> stats.PartitionedStats:
+    """The same as the sum over all partitions, and with `perPartition` of each."""
+    per_partition, options = call.flag("perPartition", default=True), stats_options(call)
+    count, owner = _partition_count(call), http_address(call)
+    topics = {topic.name.full: stats.topic_stats(topic, options, owner=owner) for topic in opened_partitions(call)}
+    return stats.partitioned_stats(count, topics, per_partition=per_partition)
+
+
+def get_internal_stats(call: Call) -> ledger.PartitionedInternalStats:
+    """Positions of all partitions."""
+    metadata = stats.PartitionedMetadataStats(_partition_count(call))
+    topics = {topic.name.full: ledger.internal_stats(topic) for topic in opened_partitions(call)}
+    return ledger.PartitionedInternalStats(metadata=metadata, partitions=topics)

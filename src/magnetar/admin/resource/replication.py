@@ -1,0 +1,179 @@
+"""Geo-replication: what is declared, how it stands, and the ways that messages take. These paths are ours.
+
+Pipelines follow the declaration by waiting for another version of it, and report; everybody else asks for the status.
+What is replicated where is set with Pulsar's own policies, see `policies`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from magnetar.admin.http.errors import BadRequest, ClusterNotFound
+from magnetar.admin.http.request import Call
+from magnetar.admin.http.turn import Turns
+from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, TopicNotFound
+from magnetar.names import TopicName, parse_namespace
+from magnetar.replication import route as ways
+from magnetar.replication import topic_template as renaming
+from magnetar.replication.model import AS_IT_IS, Declaration, Reports, Status, Way
+
+WAIT_MS_MAX = 60_000
+COALESCED_S = 0.02
+"""A change seldom comes alone: who waits is told of all that follow at once."""
+
+_reports = msgspec.json.Decoder(Reports)
+_way = msgspec.json.Decoder(Way)
+
+
+class SetWay(msgspec.Struct, rename="camel"):
+    """A way with the place it was set for; without a topic, for the namespace."""
+
+    remote: str
+    namespace: str
+    topic: str | None
+    way: Way
+
+
+# -- pipelines
+
+
+async def declaration(call: Call) -> Declaration:
+    """All that is to be replicated. With `after`, a version, it waits up to `timeoutMs` for another one."""
+    replication, after = call.broker.replication, call.query.get("after", "")
+    timeout_ms = call.number("timeoutMs", 0, WAIT_MS_MAX, default=30_000)
+    if after == replication.version and timeout_ms:
+        alarm = call.alarm()
+        replication.watch(alarm.ring)
+        try:
+            await alarm.wait(timeout_ms / 1000)
+            if after != replication.version:
+                await call.alarm().wait(COALESCED_S)
+        finally:
+            replication.unwatch(alarm.ring)
+    return replication.declaration()
+
+
+def report(call: Call) -> None:
+    """Takes what a pipelines process tells of topics; it has to come every few seconds, be it empty"""
+    reports = call.body_as(_reports)
+    if reports is None:
+        raise BadRequest("the request body is empty: pipeline, isAll and rows are expected")
+    replication = call.broker.replication
+    for row in reports.rows:
+        _check_topic("rows", row.topic)
+    replication.reports.take(reports, call.broker.now_ms(), replication.is_declared)
+
+
+# -- everybody
+
+
+async def status(call: Call) -> list[Status]:
+    """How it stands with each topic or partition and remote cluster; `topic`, `namespace` and `remote` choose"""
+    topic, namespace = call.query.get("topic"), call.query.get("namespace")
+    name = None if topic is None else _check_topic("topic", topic)
+    if namespace is not None:
+        _check_namespace(namespace)
+    broker, turns = call.broker, Turns()
+    found: list[Status] = []
+    for one in broker.replication.statuses(
+        broker.now_ms(), topic=name, namespace=namespace, remote=call.query.get("remote")
+    ):
+        found.append(one)
+        await turns.maybe()
+    return found
+
+
+def list_ways(call: Call) -> list[SetWay]:
+    """All ways that were set"""
+    ways_set = call.broker.replication.ways
+    return [_shown(remote, place, ways_set[remote, place]) for remote, place in sorted(ways_set)]
+
+
+def get_way(call: Call) -> Way | None:
+    """What happens to messages on their way; with `applied` also if that is set for the namespace, or not at all"""
+    remote, place = _place(call)
+    replication = call.broker.replication
+    if not call.flag("applied"):
+        return replication.way_at(remote, place)
+    if "topic" in call.path:
+        return replication.way_of(_topic(call), remote)
+    return replication.way_at(remote, place) or AS_IT_IS
+
+
+def set_way(call: Call) -> None:
+    """Sets what happens to messages on their way to a cluster; of a topic it counts instead of the namespace's"""
+    remote, place = _place(call)
+    way = call.body_as(_way)
+    if way is None:
+        raise BadRequest('the request body is empty: a way is expected, for example {} or {"paused": true}')
+    ways_set = call.broker.replication.ways
+    try:
+        ways.check(way, of_namespace="topic" not in call.path)
+        renaming.check_distinct(_renamed(call.broker.replication.declaration(), remote, place, way, ways_set))
+    except (InvalidSetting, InvalidName) as error:
+        raise BadRequest(str(error)) from error
+    call.broker.replication.set_way(remote, place, way)
+
+
+def remove_way(call: Call) -> None:
+    """Takes a way back: messages go as they are, or as the namespace says"""
+    call.broker.replication.remove_way(*_place(call))
+
+
+# -- reading
+
+
+def _place(call: Call) -> tuple[str, str]:
+    """The remote cluster and the namespace or topic of the path, which have to exist."""
+    remote, catalog, namespace = call.path["remote"], call.broker.catalog, call.namespace
+    name = _topic(call) if "topic" in call.path else None
+    if remote == call.broker.settings.clusterName:
+        raise NotAllowed(f"cluster {remote} is this one: a way leads to another")
+    if remote not in catalog.clusters:
+        raise ClusterNotFound(f"cluster {remote[:100]} does not exist")
+    if namespace not in catalog.namespaces:
+        raise NamespaceNotFound("Namespace does not exist")
+    if name is None:
+        return remote, namespace
+    if name.full not in catalog.partitioned and name.full not in catalog.topics:
+        raise TopicNotFound(f"Topic {name.full} not found")
+    if name.is_partition and name.base.full in catalog.partitioned:
+        raise BadRequest(f"{name.full} is a partition: a way is of all partitions of {name.base.full}")
+    return remote, f"{namespace}/{name.local}"
+
+
+def _renamed(
+    declared: Declaration, remote: str, place: str, way: Way, ways_set: Mapping[tuple[str, str], Way]
+) -> Iterator[tuple[str, str]]:
+    """The topics that go to a cluster, and what renames each once the way is set."""
+    for one in declared.topics:
+        if one.remote == remote:
+            name = TopicName.parse(one.topic)
+            own = f"{name.namespace_full}/{name.local}"
+            is_set = place == own or (place == name.namespace_full and (remote, own) not in ways_set)
+            yield one.topic, way.rename if is_set else one.way.rename
+
+
+def _topic(call: Call) -> TopicName:
+    return TopicName.parse(f"{call.namespace}/{call.path['topic']}")
+
+
+def _check_topic(what: str, text: str) -> TopicName:
+    try:
+        return TopicName.parse(text)
+    except InvalidName as error:
+        raise BadRequest(f"{what}: {error}") from error
+
+
+def _check_namespace(text: str) -> None:
+    try:
+        parse_namespace(text)
+    except InvalidName as error:
+        raise BadRequest(f"namespace: {error}") from error
+
+
+def _shown(remote: str, place: str, way: Way) -> SetWay:
+    tenant, namespace, *topic = place.split("/", 2)
+    return SetWay(remote, f"{tenant}/{namespace}", topic[0] if topic else None, way)

@@ -1,0 +1,178 @@
+"""Schemas: upload, read, delete, and whether one would be accepted. Bodies and statuses are Pulsar's.
+
+A schema may be uploaded before its topic exists: that is how an administrator says what it will hold.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from magnetar.admin.http.errors import BadRequest
+from magnetar.admin.http.request import Call
+from magnetar.broker.schema.registry import Version, schema_id
+from magnetar.broker.schema.schema import PRIMITIVE, Schema, SchemaType, key_and_value, key_value_data
+from magnetar.errors import IncompatibleSchema, NamespaceNotFound, SchemaNotFound, TenantNotFound
+from magnetar.names import PERSISTENT, TopicName
+
+_VERSION = re.compile(r"-?[0-9]{1,19}")
+_VERSION_MAX = 2**63 - 1
+
+
+class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`schema` is the definition as text; of a KEY_VALUE schema a JSON object with `key` and `value`."""
+
+    type: str
+    schema: str | None = ""
+    properties: dict[str, str] | None = None
+
+
+class SchemaAnswer(msgspec.Struct):
+    version: int
+    type: str
+    timestamp: int
+    data: str
+    properties: dict[str, str]
+
+
+class SchemasAnswer(msgspec.Struct, rename={"schemas": "getSchemaResponses"}):
+    schemas: list[SchemaAnswer]
+
+
+class VersionAnswer(msgspec.Struct):
+    version: int
+
+
+class UploadAnswer(msgspec.Struct):
+    version: VersionAnswer
+
+
+class CompatibilityAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`reason` says what is incompatible, and is this broker's own."""
+
+    compatibility: bool
+    schema_compatibility_strategy: str
+    reason: str = ""
+
+
+_body = msgspec.json.Decoder(SchemaBody)
+
+
+# -- reading
+
+
+def get(call: Call) -> SchemaAnswer:
+    return _answer(_found(call.broker.schemas.latest(schema_id(_topic(call)))))
+
+
+def get_version(call: Call) -> SchemaAnswer:
+    text = call.path["version"]
+    if not _VERSION.fullmatch(text) or not -_VERSION_MAX <= int(text) <= _VERSION_MAX:
+        raise BadRequest(f"version {text[:100]!r} is not a whole number of 64 bits")
+    return _answer(_found(call.broker.schemas.at(schema_id(_topic(call)), int(text))))
+
+
+def list_versions(call: Call) -> SchemasAnswer:
+    return SchemasAnswer([_answer(version) for version in call.broker.schemas.versions(_schema_id(call))])
+
+
+def find_version(call: Call) -> VersionAnswer:
+    """The version that is the schema in the body, or -1."""
+    found = call.broker.schemas.find(_schema_id(call), _schema_in(call))
+    return VersionAnswer(-1 if found is None else found.number)
+
+
+def check_compatibility(call: Call) -> Response:
+    """202 with the verdict, of an incompatible schema too."""
+    name, schema = _schema_id(call), _schema_in(call)
+    strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
+    answer = CompatibilityAnswer(True, strategy)
+    try:
+        call.broker.schemas.check_compatible(name, schema, strategy)
+    except IncompatibleSchema as error:
+        answer = CompatibilityAnswer(False, strategy, str(error))
+    return Response(msgspec.json.encode(answer), status_code=202, media_type="application/json")
+
+
+# -- changing
+
+
+def upload(call: Call) -> UploadAnswer:
+    name, schema = _schema_id(call), _schema_in(call)
+    strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
+    return UploadAnswer(VersionAnswer(call.broker.schemas.put(name, schema, strategy)))
+
+
+def delete(call: Call) -> VersionAnswer:
+    """Answers the version of the mark that is left; with force nothing is left, and the answer is -1."""
+    force, name, registry = call.flag("force"), _schema_id(call), call.broker.schemas
+    if force:
+        registry.forget(name, call.broker.commits.batch())
+        return VersionAnswer(-1)
+    return VersionAnswer(registry.delete(name))
+
+
+# -- bodies
+
+
+def _topic(call: Call) -> TopicName:
+    """Partitions, and topics that are not persistent, have the schema of the persistent topic of their name."""
+    path = call.path
+    return TopicName.parse(f"{PERSISTENT}://{path['tenant']}/{path['namespace']}/{path['topic']}").base
+
+
+def _schema_id(call: Call) -> str:
+    name, catalog = _topic(call), call.broker.catalog
+    if name.tenant not in catalog.tenants:
+        raise TenantNotFound("Tenant does not exist")
+    if name.namespace_full not in catalog.namespaces:
+        raise NamespaceNotFound("Namespace does not exist")
+    return schema_id(name)
+
+
+def _found(version: Version | None) -> Version:
+    if version is None:
+        raise SchemaNotFound("Schema not found")
+    return version
+
+
+def _answer(version: Version) -> SchemaAnswer:
+    schema = version.schema
+    is_pair = schema.type is SchemaType.KEY_VALUE
+    text = _pair_as_text(schema) if is_pair else schema.data.decode(errors="replace")
+    return SchemaAnswer(version.number, schema.type.name, version.created_ms, text, schema.properties)
+
+
+def _schema_in(call: Call) -> Schema:
+    body = call.body_as(_body)
+    if body is None:
+        raise BadRequest("the request body is empty: a schema with type, schema and properties is expected")
+    if body.type not in SchemaType.__members__:
+        raise BadRequest(f"type {body.type[:100]!r} is not one of {', '.join(SchemaType.__members__)}")
+    type, text = SchemaType[body.type], body.schema or ""
+    if type is SchemaType.BYTES:
+        type = SchemaType.NONE
+    data = _pair_from_text(text) if type is SchemaType.KEY_VALUE else text.encode()
+    return Schema(type, data, body.properties or {})
+
+
+def _pair_as_text(schema: Schema) -> str:
+    parts = [
+        "" if part.type in PRIMITIVE or not part.data else msgspec.Raw(part.data) for part in key_and_value(schema)
+    ]
+    return msgspec.json.encode({"key": parts[0], "value": parts[1]}).decode()
+
+
+def _pair_from_text(text: str) -> bytes:
+    try:
+        pair = msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BadRequest(f"schema of type KEY_VALUE is not a JSON object with key and value: {error}") from error
+    for part in ("key", "value"):
+        if part not in pair:
+            raise BadRequest(f"schema of type KEY_VALUE has no {part}")
+    definitions = [b"" if pair[part] == "" else msgspec.json.encode(pair[part]) for part in ("key", "value")]
+    return key_value_data(*definitions)

@@ -1,0 +1,188 @@
+"""Subscriptions of a topic: list, create at a position, delete, and what they carry. What is in their backlog and how
+it is got rid of is in `backlog`. On a partitioned topic, all that is asked for is done on every partition.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.request import Call
+from magnetar.admin.resource.topics import opened_partitions
+from magnetar.broker.catalog import creation
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import SubscribeRequest, Topic, TopicSubscription
+from magnetar.errors import NotAllowed, SubscriptionNotFound
+from magnetar.replication.model import SUBSCRIPTION_PREFIX
+
+LONG_MAX = (1 << 63) - 1
+
+Id = Annotated[int, msgspec.Meta(ge=-1, le=LONG_MAX)]
+Index = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
+
+
+class Position(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """A message id, and what the subscription should carry. The defaults are Pulsar's "latest"."""
+
+    ledger_id: Id = LONG_MAX
+    entry_id: Id = LONG_MAX
+    partition_index: Index = -1
+    batch_index: Index = -1
+    batch_size: Index = 0  # sent by pulsar-admin, and tells nothing that the log does not
+    partitioned_index: Index = -1  # how pulsarctl spells partition_index
+    is_excluded: bool = False
+    excluded: bool = False
+    properties: dict[str, str] | None = None
+
+
+_LATEST, _EARLIEST = Position(), Position(ledger_id=-1, entry_id=-1)
+_position: msgspec.json.Decoder[Position | str] = msgspec.json.Decoder(Position | str)
+_properties = msgspec.json.Decoder(dict[str, str])
+_flag = msgspec.json.Decoder(bool)
+
+
+# -- finding
+
+
+def subscription_of(topic: PersistentTopic, name: str) -> Subscription:
+    subscription = topic.subscriptions.get(name)
+    if subscription is None:
+        raise _not_found(topic.name.full, name)
+    assert isinstance(subscription, Subscription)
+    return subscription
+
+
+def in_all_partitions(call: Call) -> list[tuple[Topic, TopicSubscription]]:
+    """The called subscription, with its topic, of every partition; all of them have to have it."""
+    name = call.subscription
+    found = [(topic, topic.subscriptions.get(name)) for topic in opened_partitions(call)]
+    if not found or any(subscription is None for _, subscription in found):
+        raise _not_found(call.topic.full, name)
+    return [(topic, subscription) for topic, subscription in found if subscription is not None]
+
+
+def persistent_in_all_partitions(call: Call, refusal: str) -> list[tuple[PersistentTopic, Subscription]]:
+    """The same where only a persistent topic will do; `refusal` is said of one that is not."""
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed(refusal)
+    return [
+        (topic, subscription)
+        for topic, subscription in in_all_partitions(call)
+        if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription)
+    ]
+
+
+def _not_found(topic: str, name: str) -> SubscriptionNotFound:
+    return SubscriptionNotFound(f"Subscription {name} not found for topic {topic}")
+
+
+# -- create and delete
+
+
+def list_subscriptions(call: Call) -> list[str]:
+    """All subscriptions of a topic, or of all its partitions, without those that replicate."""
+    found = {name for topic in opened_partitions(call) for name in topic.subscriptions}
+    return sorted(name for name in found if not name.startswith(SUBSCRIPTION_PREFIX))
+
+
+def create(call: Call) -> None:
+    """Creates a subscription; the body is `earliest`, `latest` (the default) or a message id."""
+    name, broker = call.topic, call.broker
+    if not name.is_persistent:
+        raise BadRequest("Create subscription on non-persistent topic can only be done through client")
+    if call.subscription.startswith(SUBSCRIPTION_PREFIX):
+        raise NotAllowed(f"subscription name {call.subscription!r} is reserved for replication")
+    position = _position_of(call)
+    request = SubscribeRequest(
+        call.subscription,
+        from_earliest=position.ledger_id < 0,
+        properties=position.properties or {},
+        replicated=call.flag("replicated"),
+    )
+    partitions = creation.partitions(broker.catalog, name, create=True)
+    names = [name.with_partition(index) for index in range(partitions)] or [name]
+    topics = [broker.topic(one, create=True) for one in names]
+    missing = [topic for topic in topics if request.name not in topic.subscriptions]
+    if not missing:
+        raise Conflict("Subscription already exists for topic")
+    for topic in missing:
+        topic.check_subscription_limit()
+    for topic in missing:
+        _create(topic, request, position)
+
+
+def _position_of(call: Call) -> Position:
+    position = call.body_as(_position)
+    if isinstance(position, Position):
+        return position
+    return _LATEST if position is None else position_of_text(position)
+
+
+def position_of_text(text: str) -> Position:
+    if text in ("", "latest"):
+        return _LATEST
+    if text == "earliest":
+        return _EARLIEST
+    ledger_id, separator, entry_id = text.partition(":")
+    if not separator or not ledger_id.isdecimal() or not entry_id.isdecimal():
+        raise BadRequest(f"position {text[:100]!r} is not earliest, latest or ledgerId:entryId")
+    return Position(min(int(ledger_id[:20]), LONG_MAX), min(int(entry_id[:20]), LONG_MAX))
+
+
+def _create(topic: Topic, request: SubscribeRequest, position: Position) -> None:
+    assert isinstance(topic, PersistentTopic)
+    subscription = topic.create_subscription(request)
+    if 0 <= position.ledger_id < LONG_MAX:
+        # The id is of the first message to come, as with a seek.
+        subscription.seek(topic.entry_after(position.ledger_id, position.entry_id - 1))
+
+
+def delete(call: Call) -> None:
+    """Deletes a subscription; one in use with `force` only."""
+    name, force = call.subscription, call.flag("force")
+    topics = [topic for topic in opened_partitions(call) if name in topic.subscriptions]
+    if not topics:
+        raise _not_found(call.topic.full, name)
+    topics[0].check_not_replication(name)
+    # All or none: a partition with consumers must not be found after others are gone.
+    if not force and any(topic.subscriptions[name].consumers for topic in topics):
+        raise NotAllowed("Subscription has active connected consumers")
+    for topic in topics:
+        topic.delete_subscription(name, force=force)
+
+
+# -- what they carry
+
+
+def get_properties(call: Call) -> dict[str, str]:
+    """The properties of a subscription."""
+    properties: dict[str, str] = {}
+    for _, subscription in in_all_partitions(call):
+        properties |= subscription.properties
+    return properties
+
+
+def set_properties(call: Call) -> None:
+    """Replaces the properties of a subscription."""
+    properties = call.body_as(_properties) or {}
+    for _, subscription in in_all_partitions(call):
+        subscription.set_properties(dict(properties))
+
+
+def get_replicated(call: Call) -> dict[str, bool]:
+    """Whether other clusters follow the position of the subscription, by partition."""
+    found = persistent_in_all_partitions(call, "Cannot get replicated subscriptions on non-persistent topics")
+    return {topic.name.full: subscription.record.replicated for topic, subscription in found}
+
+
+def set_replicated(call: Call) -> None:
+    """Sets whether other clusters follow the position of the subscription; the body is `true` or `false`."""
+    replicated = call.body_as(_flag)
+    if replicated is None:
+        raise BadRequest("the request body is empty: true or false is expected")
+    refusal = "Cannot enable/disable replicated subscriptions on non-persistent topics"
+    for _, subscription in persistent_in_all_partitions(call, refusal):
+        subscription.set_replicated(replicated)

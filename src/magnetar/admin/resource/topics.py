@@ -1,0 +1,300 @@
+"""Topics: list, create, unload, truncate, terminate, delete, and what is known of one.
+
+The rules of creation are the catalog's. What is done to a partitioned topic is checked on all its partitions first.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.responses import Response
+
+from magnetar.admin.http.errors import BadRequest, Conflict, DomainNotAcceptable, OperationNotAllowed
+from magnetar.admin.http.request import Call
+from magnetar.admin.resource.lookup import http_address
+from magnetar.admin.resource.namespaces import BUNDLE, topics_of
+from magnetar.admin.stats import internal as ledger
+from magnetar.admin.stats import topic as stats
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import Topic
+from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
+from magnetar.names import TopicName, is_system_topic
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+
+class MessageId(msgspec.Struct, rename="camel"):
+    """`batch_index` and `batch_size` say something of a batch only."""
+
+    ledger_id: int
+    entry_id: int
+    partition_index: int
+    batch_index: int = -1
+    batch_size: int = 0
+
+
+_properties = msgspec.json.Decoder(dict[str, str])
+
+
+# -- finding
+
+
+def opened(call: Call) -> Topic:
+    """The called topic or partition itself; it has to exist, and asking never creates it."""
+    return _opened(call, call.topic)
+
+
+def _opened(call: Call, name: TopicName) -> Topic:
+    catalog = call.broker.catalog
+    catalog.check_namespace(name)
+    if name.full in catalog.partitioned:
+        raise TopicNotFound(f"Topic {name.full} not found")  # only its partitions are topics of their own
+    if not catalog.exists(name):
+        raise TopicNotFound(_why_missing(call, name))
+    return call.broker.topic(name)
+
+
+def _why_missing(call: Call, name: TopicName) -> str:
+    if not name.is_partition:
+        return f"Topic {name.full} not found"
+    if name.base.full not in call.broker.catalog.partitioned:
+        return f"Partitioned Topic not found: {name.full} has zero partitions"
+    return f"Topic partitions were not yet created: {name.full} not found"
+
+
+def opened_partitions(call: Call) -> list[Topic]:
+    """All partitions of the called topic that exist, or the topic itself when it is not partitioned."""
+    name, catalog = call.topic, call.broker.catalog
+    partitioned = catalog.partitioned.get(name.full)
+    if partitioned is None:
+        return [opened(call)]
+    names = (name.with_partition(index) for index in range(partitioned.partitions))
+    return [call.broker.topic(one) for one in names if catalog.exists(one)]
+
+
+def plain_persistent(call: Call, *, partitioned: str, non_persistent: str) -> PersistentTopic:
+    """The called topic or partition where nothing else will do; the texts are what is said of anything else."""
+    if call.topic.full in call.broker.catalog.partitioned:
+        raise OperationNotAllowed(partitioned)
+    topic = opened(call)
+    if not isinstance(topic, PersistentTopic):
+        raise OperationNotAllowed(non_persistent)
+    return topic
+
+
+def only_persistent(call: Call) -> None:
+    if not call.topic.is_persistent:
+        raise DomainNotAcceptable("Need to provide a persistent topic name")
+
+
+# -- lists
+
+
+def list_topics(call: Call) -> list[str]:
+    """All topics, each partition by itself; `bundle`, `includeSystemTopic` and `properties` choose among them."""
+    bundle, with_system_topics = call.query.get("bundle", ""), call.flag("includeSystemTopic")
+    wanted, catalog = _wanted_properties(call).items(), call.broker.catalog
+    topics = topics_of(call, (call.path["domain"],)) if bundle in ("", BUNDLE) else []
+    if not with_system_topics:
+        topics = [full for full in topics if "/__" not in full or not is_system_topic(TopicName.parse(full))]
+    if wanted:
+        topics = [full for full in topics if wanted <= catalog.properties_of(TopicName.parse(full)).items()]
+    return topics
+
+
+def _wanted_properties(call: Call) -> dict[str, str]:
+    """Of `properties=key=value,key=value`."""
+    pairs = [pair.partition("=") for pair in call.query.get("properties", "").split(",")]
+    return {key.strip(): value.strip() for key, separator, value in pairs if separator and key.strip()}
+
+
+def list_partitioned(call: Call) -> list[str]:
+    """All partitioned topics."""
+    namespace, catalog = call.namespace, call.broker.catalog
+    if namespace not in catalog.namespaces:
+        raise NamespaceNotFound("Namespace does not exist")
+    prefix = f"{call.path['domain']}://{namespace}/"
+    return sorted(full for full in catalog.partitioned if full.startswith(prefix))
+
+
+# -- plain topics
+
+
+def create(call: Call) -> None:
+    """Creates a plain topic, or a partition that is missing; the body is its properties."""
+    name, catalog = call.topic, call.broker.catalog
+    properties = call.body_as(_properties) or {}
+    catalog.check_namespace(name)
+    if name.is_partition:
+        _check_partition(call)
+    catalog.create(name, properties)
+
+
+def _check_partition(call: Call) -> None:
+    """AC6: a partition belongs to its partitioned topic, and has a number below the number of them."""
+    name = call.topic
+    base = call.broker.catalog.partitioned.get(name.base.full)
+    refusal = f'Can\'t create topic {name.local} with "-partition-" followed by'
+    if base is None:
+        raise NotAllowed(f"{refusal} numeric value if there isn't a partitioned topic {name.base.local} created.")
+    if name.partition >= base.partitions:
+        raise NotAllowed(
+            f"{refusal} a number that is not smaller than the number of partitions of partitioned topic"
+            f" {name.base.local}, which is {base.partitions}"
+        )
+
+
+def delete(call: Call) -> None:
+    """Deletes a plain topic or one partition; one in use with `force` only."""
+    name, force = call.topic, call.flag("force")
+    if name.full in call.broker.catalog.partitioned:
+        raise Conflict(
+            f"{name.full} is a partitioned topic, instead of calling delete topic,"
+            " please call delete-partitioned-topic."
+        )
+    opened(call)
+    call.broker.delete_topic(name, force=force)
+
+
+def unload(call: Call) -> None:
+    """Closes a topic: its clients are sent away, and come back to one that is read from disk again."""
+    for name in _existing(call):
+        call.broker.unload(name)
+
+
+def _existing(call: Call) -> list[TopicName]:
+    """The called topic, or the partitions of it that exist, without opening them."""
+    name, catalog = call.topic, call.broker.catalog
+    catalog.check_namespace(name)
+    partitioned = catalog.partitioned.get(name.full)
+    if partitioned is not None:
+        return [one for index in range(partitioned.partitions) if catalog.exists(one := name.with_partition(index))]
+    if not catalog.exists(name):
+        raise TopicNotFound(_why_missing(call, name))
+    return [name]
+
+
+def truncate(call: Call) -> None:
+    """Deletes all messages, whatever retention or a subscription would keep."""
+    if not call.topic.is_persistent:
+        raise NotAllowed("unsupport truncate")
+    for topic in opened_partitions(call):
+        assert isinstance(topic, PersistentTopic)
+        topic.truncate()
+
+
+def trim(call: Call) -> Response:
+    """Deletes what retention does not keep, now and not at its next round."""
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("Trim on a non-persistent topic is not allowed")
+    for topic in opened_partitions(call):
+        assert isinstance(topic, PersistentTopic)
+        if topic.trim(call.broker.now_ms()):
+            call.broker.trimmed(topic)
+            call.broker.commits.batch()  # a round of its own is not waited for, and this one is
+    return Response()  # as in Apache Pulsar, and not 204
+
+
+def terminate(call: Call) -> MessageId:
+    """Ends a topic: no more messages, and consumers are told when they have read all. Answers its last message id."""
+    only_persistent(call)
+    topic = plain_persistent(
+        call,
+        partitioned="Termination of a partitioned topic is not allowed",
+        non_persistent="Termination of a non-persistent topic is not allowed",
+    )
+    return terminated(topic)
+
+
+def terminated(topic: PersistentTopic) -> MessageId:
+    return MessageId(topic.ledger_id, topic.terminate(), topic.name.partition)
+
+
+def last_message_id(call: Call) -> MessageId:
+    """The id of the last message."""
+    topic = opened(call)
+    if not isinstance(topic, PersistentTopic):
+        raise OperationNotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
+    message_id = MessageId(topic.ledger_id, topic.log.confirmed, topic.name.partition)
+    entry = topic.log.read_one(topic.log.confirmed)
+    if entry is not None:
+        try:
+            metadata = metadata_of(entry[3])
+        except MetadataError:
+            return message_id
+        if metadata.HasField("num_messages_in_batch"):
+            message_id.batch_size = metadata.num_messages_in_batch
+            message_id.batch_index = message_id.batch_size - 1
+    return message_id
+
+
+def properties(call: Call) -> dict[str, str]:
+    """The properties of a topic."""
+    name, catalog = call.topic, call.broker.catalog
+    check_exists(call)
+    return catalog.properties_of(name)
+
+
+def check_exists(call: Call) -> None:
+    if call.topic.full not in call.broker.catalog.partitioned:
+        opened(call)
+
+
+def update_properties(call: Call) -> None:
+    """Adds properties to those that are there."""
+    name, catalog, more = call.topic, call.broker.catalog, call.body_as(_properties) or {}
+    check_exists(call)
+    if more:
+        catalog.set_properties(name, {**catalog.properties_of(name), **more})
+
+
+def remove_property(call: Call) -> None:
+    """Removes the property `key`."""
+    name, catalog, key = call.topic, call.broker.catalog, call.query.get("key")
+    if key is None:
+        raise BadRequest("parameter key is missing: the name of the property to remove")
+    check_exists(call)
+    kept = catalog.properties_of(name)
+    if key in kept:
+        catalog.set_properties(name, {other: value for other, value in kept.items() if other != key})
+
+
+# -- numbers
+
+
+def stats_options(call: Call) -> stats.Options:
+    call.flag("getPreciseBacklog")  # it is never anything but precise
+    return stats.Options(
+        backlog_size=call.flag("subscriptionBacklogSize", default=True),
+        earliest_time=call.flag("getEarliestTimeInBacklog"),
+        publishers=not call.flag("excludePublishers"),
+        consumers=not call.flag("excludeConsumers"),
+    )
+
+
+def get_stats(call: Call) -> stats.TopicStats:
+    """Counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
+    return stats.topic_stats(opened(call), stats_options(call), owner=http_address(call))
+
+
+def get_internal_stats(call: Call) -> ledger.InternalStats:
+    """Positions of a topic and of its subscriptions."""
+    return ledger.internal_stats(opened(call))
+
+
+def get_internal_info(call: Call) -> ledger.LedgerRecord | ledger.PartitionedLedgerRecord:
+    """How a topic and its subscriptions are stored."""
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: nothing of it is stored")
+    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    if call.topic.full in call.broker.catalog.partitioned:
+        return ledger.PartitionedLedgerRecord({topic.name.full: ledger.ledger_record(topic) for topic in topics})
+    return ledger.ledger_record(topics[0])
+
+
+def get_backlog(call: Call) -> ledger.StoredBacklog:
+    """The size of a topic, and the backlog of each subscription."""
+    topic = plain_persistent(
+        call,
+        partitioned="Get backlog of a partitioned topic is not allowed, ask for its partitions",
+        non_persistent="Get backlog of a non-persistent topic is not allowed",
+    )
+    return ledger.stored_backlog(topic, owner=call.broker.settings.advertisedAddress or call.host)

@@ -1,0 +1,1 @@
+"""Statistics of topics and the metrics for Prometheus."""

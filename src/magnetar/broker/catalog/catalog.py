@@ -1,0 +1,308 @@
+"""What exists: clusters, tenants, namespaces and topics by name, with their records, in memory and on disk.
+
+Who may make a topic come to be without an administrator is decided in `creation`; a topic itself is opened on first
+use by the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from magnetar.broker import keys
+from magnetar.broker.catalog import record
+from magnetar.broker.catalog.policies import NOTHING_SET, Overrides, Policies
+from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord, PartitionedRecord, TenantRecord, TopicRecord
+from magnetar.errors import (
+    AlreadyExists,
+    NamespaceNotFound,
+    NotAllowed,
+    PartitionCountInvalid,
+    TenantNotFound,
+    TopicNotFound,
+)
+from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, parse_namespace
+from magnetar.storage.api import Space
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+R = TypeVar("R")
+
+
+class Catalog:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.clusters: dict[str, ClusterRecord] = {}  # others than this one
+        self.tenants: dict[str, TenantRecord] = {}
+        self.namespaces: dict[str, NamespaceRecord] = {}
+        self.partitioned: dict[str, PartitionedRecord] = {}
+        self.topics: dict[str, TopicRecord] = {}
+        self.volatile: dict[str, dict[str, str]] = {}  # non-persistent topics with their properties
+        self.topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names, persistent or not
+        self._policies: dict[str, Policies] = {}  # of namespaces, as long as nothing changes
+
+    def load(self) -> None:
+        self.clusters = self._read(keys.CLUSTER, record.decode_cluster)
+        self.tenants = self._read(keys.TENANT, record.decode_tenant)
+        self.namespaces = self._read(keys.NAMESPACE, record.decode_namespace)
+        self.partitioned = self._read(keys.PARTITIONED, record.decode_partitioned)
+        self.topics = self._read(keys.TOPIC, record.decode_topic)
+        self.topics_of = {namespace: {} for namespace in self.namespaces}
+        for full in self.topics:
+            self._list(full)
+        if self._broker.is_new:
+            self.create_tenant("public", TenantRecord(allowed_clusters=[self._broker.settings.clusterName]))
+            self.create_namespace("public/default")
+
+    def _read(self, kind: bytes, decode: Callable[[bytes], R]) -> dict[str, R]:
+        rows = self._broker.storage.scan(Space.STATE, kind, keys.after(kind))
+        return {key[1:].decode(): decode(value) for key, value in rows}
+
+    # -- clusters and tenants
+
+    def save_cluster(self, cluster: str, cluster_record: ClusterRecord) -> None:
+        self.clusters[cluster] = cluster_record
+        self._save(keys.CLUSTER, cluster, cluster_record)
+        self._broker.replication.clusters_changed()
+
+    def delete_cluster(self, cluster: str) -> None:
+        del self.clusters[cluster]
+        self._broker.commits.batch().delete(keys.named(keys.CLUSTER, cluster))
+        self._broker.replication.forget_ways(remote=cluster)
+        self._broker.replication.clusters_changed()
+
+    def create_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
+        parse_namespace(f"{tenant}/default")
+        if tenant in self.tenants:
+            raise AlreadyExists("Tenant already exists")
+        self.save_tenant(tenant, tenant_record)
+
+    def save_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
+        self.tenants[tenant] = tenant_record
+        self._save(keys.TENANT, tenant, tenant_record)
+
+    def delete_tenant(self, tenant: str) -> None:
+        """Forgets a tenant that has no namespaces."""
+        assert not any(namespace.startswith(tenant + "/") for namespace in self.namespaces), "tenant has namespaces"
+        del self.tenants[tenant]
+        self._broker.commits.batch().delete(keys.named(keys.TENANT, tenant))
+
+    # -- namespaces
+
+    def create_namespace(self, namespace: str, namespace_record: NamespaceRecord | None = None) -> None:
+        tenant, _ = parse_namespace(namespace)
+        if tenant not in self.tenants:
+            raise TenantNotFound("Tenant does not exist")
+        if namespace in self.namespaces:
+            raise AlreadyExists("Namespace already exists")
+        self.topics_of[namespace] = {}
+        self.save_namespace(namespace, namespace_record or NamespaceRecord())
+
+    def check_namespace(self, name: TopicName) -> None:
+        """Raises unless topics of this kind may live in this namespace."""
+        settings = self._broker.settings
+        if name.is_persistent and not settings.enablePersistentTopics:
+            raise NotAllowed("enablePersistentTopics is false on this broker")
+        if not name.is_persistent and not settings.enableNonPersistentTopics:
+            raise NotAllowed("enableNonPersistentTopics is false on this broker")
+        if name.namespace_full not in self.namespaces:
+            raise NamespaceNotFound("Namespace not found")
+
+    def delete_namespace(self, namespace: str) -> None:
+        """Forgets a namespace that has no topics."""
+        assert not self.topics_of[namespace], "namespace has topics"
+        del self.namespaces[namespace]
+        del self.topics_of[namespace]
+        self._policies.pop(namespace, None)
+        batch = self._broker.commits.batch()
+        batch.delete(keys.named(keys.NAMESPACE, namespace))
+        self._broker.schemas.forget_namespace(namespace, batch)
+        self._broker.replication.forget_ways(place=namespace)
+
+    def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
+        """A new namespace, or one that changed: its open topics obey at once."""
+        before = self.namespaces.get(namespace)
+        self.namespaces[namespace] = namespace_record
+        self._save(keys.NAMESPACE, namespace, namespace_record)
+        if before is None or before.overrides != namespace_record.overrides:
+            self._policies.pop(namespace, None)
+            self._broker.apply_policies(self.topics_of[namespace])
+            if before is not None and _is_retargeted(before.overrides, namespace_record.overrides):
+                self._broker.replication.retargeted(self.topics_of[namespace])
+
+    # -- policies
+
+    def policies_of(self, namespace: str) -> Policies:
+        """What is in force in a namespace."""
+        policies = self._policies.get(namespace)
+        if policies is None:
+            policies = self._broker.policies.with_overrides(self.namespaces[namespace].overrides)
+            self._policies[namespace] = policies
+        return policies
+
+    def policies_of_topic(self, name: TopicName) -> Policies:
+        return self.policies_of(name.namespace_full).with_overrides(self.overrides_of(name))
+
+    def overrides_of(self, name: TopicName) -> Overrides:
+        """What is set on a topic itself; partitions have what their partitioned topic has."""
+        kept = self.partitioned.get(name.base.full) or self.topics.get(name.full)
+        return NOTHING_SET if kept is None else kept.overrides
+
+    def set_overrides(self, name: TopicName, overrides: Overrides) -> None:
+        """Of a persistent topic that exists, or of all partitions of one."""
+        partitioned, before = self.partitioned.get(name.base.full), self.overrides_of(name)
+        if partitioned is None:
+            self.save_topic(name, msgspec.structs.replace(self.topics[name.full], overrides=overrides))
+            topics = [name.full]
+        else:
+            self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
+            topics = [name.base.with_partition(index).full for index in range(partitioned.partitions)]
+        self._broker.apply_policies(topics)
+        if _is_retargeted(before, overrides):
+            self._broker.replication.retargeted(topics)
+
+    def settings_changed(self) -> None:
+        self._policies.clear()
+        for topics in self.topics_of.values():
+            self._broker.apply_policies(topics)
+
+    # -- topics
+
+    def exists(self, name: TopicName) -> bool:
+        return self.exists_full(name.namespace_full, name.full)
+
+    def exists_full(self, namespace: str, full: str) -> bool:
+        return full in self.topics_of.get(namespace, ())
+
+    def has_relatives(self, name: TopicName) -> bool:
+        """Whether something exists that has its schema in common with this topic: its own name, persistent or not,
+        partitioned or not, or a partition of that name.
+        """
+        own = f"{name.namespace_full}/{name.base.local}"
+        for full in (f"{PERSISTENT}://{own}", f"{NON_PERSISTENT}://{own}"):
+            if full in self.partitioned or self.exists_full(name.namespace_full, full):
+                return True
+        if not name.is_partition:
+            return False
+        # Only of a partition that was left behind without its partitioned topic.
+        others = self.topics_of.get(name.namespace_full, ())
+        return any(TopicName.parse(full).base.local == name.base.local for full in others)
+
+    def properties_of(self, name: TopicName) -> dict[str, str]:
+        """Of a topic, a partition or a partitioned topic that exists."""
+        kept = self.partitioned.get(name.full) or self.topics.get(name.full)
+        return self.volatile.get(name.full, {}) if kept is None else kept.properties
+
+    def set_properties(self, name: TopicName, properties: dict[str, str]) -> None:
+        """Of a topic or a partitioned topic that exists."""
+        if name.full in self.partitioned:
+            partitioned = self.partitioned[name.full]
+            self._save_partitioned(name, msgspec.structs.replace(partitioned, properties=properties))
+        elif name.full in self.topics:
+            self.save_topic(name, msgspec.structs.replace(self.topics[name.full], properties=properties))
+        else:
+            self.volatile[name.full] = properties
+
+    def save_topic(self, name: TopicName, topic_record: TopicRecord) -> None:
+        self.topics[name.full] = topic_record
+        self._save(keys.TOPIC, name.full, topic_record)
+        self._broker.recorded(name, topic_record)
+
+    def create(self, name: TopicName, properties: dict[str, str]) -> None:
+        """Makes a plain topic or one partition."""
+        self.check_namespace(name)
+        if self.exists(name) or name.full in self.partitioned:
+            raise AlreadyExists("This topic already exists")
+        self._check_limit(name, 1)
+        self._add(name, properties)
+
+    def create_partitioned(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
+        """Makes a partitioned topic and all its partitions in one transaction."""
+        self.check_namespace(name)
+        self._check_partition_count(partitions)
+        if name.is_partition:
+            raise NotAllowed(f"{name.full} is the name of a partition and cannot be partitioned itself")
+        if self.exists(name) or name.full in self.partitioned:
+            raise AlreadyExists("This topic already exists")
+        self._check_limit(name, partitions)
+        self._save_partitioned(name, PartitionedRecord(partitions, properties))
+        for index in range(partitions):
+            if not self.exists(name.with_partition(index)):
+                self._add(name.with_partition(index), dict(properties))
+        self._broker.replication.topic_changed(name)
+
+    def grow_partitioned(self, name: TopicName, partitions: int) -> None:
+        partitioned = self.partitioned.get(name.full)
+        if partitioned is None:
+            raise TopicNotFound(f"Topic {name.full} not found")
+        self._check_partition_count(partitions)
+        if partitions < partitioned.partitions:
+            raise PartitionCountInvalid(
+                f"Desired partitions {partitions} can't be less than the current partitions {partitioned.partitions}."
+            )
+        self._check_limit(name, partitions - partitioned.partitions)
+        grown_from = partitioned.grown_from or (partitioned.partitions if partitions > partitioned.partitions else 0)
+        grown = msgspec.structs.replace(partitioned, partitions=partitions, grown_from=grown_from)
+        self._save_partitioned(name, grown)
+        for index in range(partitions):
+            if not self.exists(name.with_partition(index)):
+                self._add(name.with_partition(index), dict(partitioned.properties))
+        self._broker.replication.topic_changed(name)
+
+    def forget_partitioned(self, name: TopicName) -> None:
+        del self.partitioned[name.full]
+        self._broker.commits.batch().delete(keys.named(keys.PARTITIONED, name.full))
+        self._broker.replication.topic_gone(name)
+
+    def forget(self, name: TopicName) -> None:
+        """The topic itself has been deleted."""
+        self.topics.pop(name.full, None)
+        self.volatile.pop(name.full, None)
+        self.topics_of[name.namespace_full].pop(name.full, None)
+        self._broker.replication.topic_gone(name)
+
+    def _add(self, name: TopicName, properties: dict[str, str]) -> None:
+        self._list(name.full)
+        if not name.is_persistent:
+            self.volatile[name.full] = properties
+            return
+        batch = self._broker.commits.batch()
+        topic_record = TopicRecord(
+            id=self._broker.next_id(batch), properties=properties, created_ms=self._broker.now_ms()
+        )
+        self.topics[name.full] = topic_record
+        batch.put(keys.named(keys.TOPIC, name.full), record.encode(topic_record))
+        self._broker.created(name, topic_record)
+        self._broker.replication.topic_changed(name)
+
+    def _save_partitioned(self, name: TopicName, partitioned: PartitionedRecord) -> None:
+        self.partitioned[name.full] = partitioned
+        self._save(keys.PARTITIONED, name.full, partitioned)
+
+    def _save(self, kind: bytes, name: str, kept: record.Record) -> None:
+        self._broker.commits.batch().put(keys.named(kind, name), record.encode(kept))
+
+    def _list(self, full: str) -> None:
+        self.topics_of.setdefault(TopicName.parse(full).namespace_full, {})[full] = None
+
+    def _check_limit(self, name: TopicName, more: int) -> None:
+        limit = self.policies_of(name.namespace_full).max_topics
+        if 0 < limit < len(self.topics_of[name.namespace_full]) + more:
+            raise NotAllowed(
+                f"namespace {name.namespace_full} has {len(self.topics_of[name.namespace_full])} topics,"
+                f" {more} more would exceed maxTopicsPerNamespace {limit}"
+            )
+
+    def _check_partition_count(self, partitions: int) -> None:
+        if partitions <= 0:
+            raise PartitionCountInvalid("Number of partitions should be more than 0")
+        limit = self._broker.settings.maxNumPartitionsPerPartitionedTopic
+        if 0 < limit < partitions:
+            raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
+
+
+def _is_retargeted(before: Overrides, after: Overrides) -> bool:
+    return before.replication_clusters != after.replication_clusters

@@ -1,0 +1,84 @@
+"""What the catalog keeps on disk about tenants, namespaces, topics and subscriptions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from magnetar.broker.catalog.policies import Overrides
+from magnetar.broker.subscription.failure_policy import Breaker, DeadLetterPolicy
+
+
+class TenantRecord(msgspec.Struct, omit_defaults=True):
+    admin_roles: list[str] = []
+    allowed_clusters: list[str] = []
+
+
+class ClusterRecord(msgspec.Struct, omit_defaults=True):
+    """Where another cluster is reached, and who we are there; what is empty is as the settings say."""
+
+    service_url: str = ""
+    service_url_tls: str = ""
+    broker_service_url: str = ""
+    broker_service_url_tls: str = ""
+    authentication_plugin: str = ""
+    authentication_parameters: str = ""
+    broker_client_tls_enabled: bool = False
+    tls_allow_insecure_connection: bool = False
+    broker_client_trust_certs_file_path: str = ""
+    broker_client_certificate_file_path: str = ""
+    broker_client_key_file_path: str = ""
+
+
+class NamespaceRecord(msgspec.Struct, omit_defaults=True):
+    """`permissions` is what each role may do, `subscription_permissions` which roles may use a subscription.
+
+    Nobody asks for them as long as the broker has no authorization.
+    """
+
+    properties: dict[str, str] = {}
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
+    permissions: dict[str, list[str]] = {}
+    subscription_permissions: dict[str, list[str]] = {}
+
+
+class PartitionedRecord(msgspec.Struct, omit_defaults=True):
+    """Its overrides hold for every partition. `grown_from` is what it had before it first was given more, or 0."""
+
+    partitions: int
+    properties: dict[str, str] = {}
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
+    grown_from: int = 0
+
+
+class TopicRecord(msgspec.Struct, omit_defaults=True):
+    id: int
+    properties: dict[str, str] = {}
+    epoch: int = -1
+    terminated: bool = False
+    holds_letters: bool = False  # dead letters came here by a policy of the broker
+    created_ms: int = 0  # 0: before this was kept
+    overrides: Overrides = msgspec.field(default_factory=Overrides)
+
+
+class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
+    """`dead_letters_from` says who set that policy; `paused` says why nothing is delivered, empty if it is."""
+
+    id: int
+    properties: dict[str, str] = {}
+    replicated: bool = False
+    dead_letters: DeadLetterPolicy | None = None
+    dead_letters_from: str = ""
+    backoff_ms: list[int] = []
+    breaker: Breaker | None = None
+    paused: str = ""
+
+
+Record = ClusterRecord | TenantRecord | NamespaceRecord | PartitionedRecord | TopicRecord | SubscriptionRecord
+
+encode = msgspec.msgpack.encode
+decode_tenant = msgspec.msgpack.Decoder(TenantRecord).decode
+decode_cluster = msgspec.msgpack.Decoder(ClusterRecord).decode
+decode_namespace = msgspec.msgpack.Decoder(NamespaceRecord).decode
+decode_partitioned = msgspec.msgpack.Decoder(PartitionedRecord).decode
+decode_topic = msgspec.msgpack.Decoder(TopicRecord).decode
+decode_subscription = msgspec.msgpack.Decoder(SubscriptionRecord).decode

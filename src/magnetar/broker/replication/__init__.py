@@ -1,0 +1,1 @@
+"""Geo-replication as the broker sees it: what is declared, and what pipelines report."""

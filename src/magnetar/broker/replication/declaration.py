@@ -1,0 +1,397 @@
+"""Which topics are replicated to which clusters, on which ways, and the subscription that keeps the position of each.
+
+Owns the declaration: a row for every persistent topic and remote cluster, brought up to date when it is asked for and
+something has changed, and a version that is another one after every change. Owns the ways, on disk, and that
+`pulsar.repl.{remote}` exists on a topic from the moment it is replicated until it no longer is. Copies nothing and asks
+no other cluster: whoever does tells how it stands, see `replication_reports`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from magnetar.broker import keys
+from magnetar.broker.catalog.policies import Policies
+from magnetar.broker.catalog.record import ClusterRecord
+from magnetar.broker.replication.reports import ReplicationReports
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.deadletter.topics import is_letter_topic
+from magnetar.errors import ServiceNotReady
+from magnetar.names import TopicName, is_system_topic
+from magnetar.replication.model import (
+    AS_IT_IS,
+    SUBSCRIPTION_PREFIX,
+    WAY,
+    ClusterAddress,
+    Declaration,
+    Declared,
+    Mismatch,
+    State,
+    Status,
+    Way,
+    subscription_of,
+    way_mark,
+)
+from magnetar.storage.api import Space
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+_TOPICS_PER_TURN = 200
+_SEPARATOR = "\0"  # between a cluster and a namespace or topic, in a key
+
+_encode_way = msgspec.msgpack.encode
+_decode_way = msgspec.msgpack.Decoder(Way).decode
+
+Place = tuple[str, str]
+"""A remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
+
+
+class Replication:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._ways: dict[Place, Way] = {}
+        self._rows: dict[str, tuple[Declared, ...]] = {}  # by topic, a partitioned one as a whole
+        self._changed: set[str] = set()  # topics whose rows are to be made again
+        self._started_ms = broker.now_ms()
+        self._count = 0
+        self._declaration: Declaration | None = None
+        self._watchers: dict[Callable[[], None], None] = {}
+        self.reports = ReplicationReports(self._started_ms)
+
+    def load(self) -> None:
+        """Reads the ways; the catalog is there already. Topics that are replicated are opened soon, some per turn."""
+        for key, value in self._broker.storage.scan(Space.STATE, keys.WAY, keys.after(keys.WAY)):
+            remote, _, place = key[1:].decode().partition(_SEPARATOR)
+            self._ways[remote, place] = _decode_way(value)
+        catalog = self._broker.catalog
+        of_namespaces = {namespace for namespace in catalog.namespaces if self._is_replicated(namespace)}
+        replicated = [full for full in catalog.topics if self._may_be_replicated(full, of_namespaces)]
+        self.retargeted(replicated)
+
+    def _is_replicated(self, namespace: str) -> bool:
+        return len(self._broker.catalog.policies_of(namespace).replication_clusters) > 1
+
+    def _may_be_replicated(self, full: str, of_namespaces: set[str]) -> bool:
+        name = TopicName.parse(full)
+        if name.namespace_full in of_namespaces:
+            return True
+        return self._broker.catalog.overrides_of(name).replication_clusters is not None
+
+    # -- what is declared
+
+    @property
+    def version(self) -> str:
+        return f"{self._broker.life}-{self._started_ms:x}-{self._count}"
+
+    def declaration(self) -> Declaration:
+        self._refresh()
+        if self._declaration is None:
+            settings = self._broker.settings
+            self._declaration = Declaration(
+                version=self.version,
+                cluster=settings.clusterName,
+                creates_topics=settings.createTopicToRemoteClusterForReplication,
+                mismatch=Mismatch(settings.partitionMismatch),
+                clusters={name: self._address(record) for name, record in self._broker.catalog.clusters.items()},
+                topics=[row for full in sorted(self._rows) for row in self._rows[full]],
+            )
+        return self._declaration
+
+    def rows_of(self, name: TopicName) -> tuple[Declared, ...]:
+        """Of a topic, a partitioned topic or one of its partitions."""
+        self._refresh()
+        return self._rows.get(name.base.full) or self._rows.get(name.full, ())
+
+    def remotes_of(self, name: TopicName, policies: Policies | None = None) -> list[str]:
+        """The clusters that a topic, or a partition, is copied to; `policies` are those in force for it, if known."""
+        own, catalog = self._broker.settings.clusterName, self._broker.catalog
+        if not name.is_persistent or is_system_topic(name):
+            return []
+        clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
+        remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
+        if remotes and is_letter_topic(name):
+            return [remote for remote in remotes if self.way_of(name, remote).letters]
+        return remotes
+
+    def _clusters_of(self, name: TopicName) -> Sequence[str]:
+        own = self._broker.catalog.overrides_of(name).replication_clusters
+        return self._broker.catalog.policies_of(name.namespace_full).replication_clusters if own is None else own
+
+    def _refresh(self) -> None:
+        changed, self._changed = self._changed, set()
+        for full in changed:
+            rows = self._rows_for(TopicName.parse(full))
+            if rows:
+                self._rows[full] = rows
+            else:
+                self._rows.pop(full, None)
+
+    def _rows_for(self, name: TopicName) -> tuple[Declared, ...]:
+        catalog = self._broker.catalog
+        partitioned = catalog.partitioned.get(name.full)
+        if partitioned is None and not catalog.exists(name):
+            return ()
+        remotes = self.remotes_of(name)
+        if not remotes:
+            return ()
+        partitions = 0 if partitioned is None else partitioned.partitions
+        return tuple(
+            Declared(
+                topic=name.full,
+                partitions=partitions,
+                remote=remote,
+                way=self.way_of(name, remote),
+                grown_from=0 if partitioned is None else partitioned.grown_from,
+                subscriptions=self._following(name, partitions),
+            )
+            for remote in remotes
+        )
+
+    def _following(self, name: TopicName, partitions: int) -> tuple[str, ...]:
+        """Subscriptions whose positions go along. A topic that is not open yet says so when it is opened."""
+        topics = (self._broker.topics.get(full) for full in _parts(name, partitions))
+        open_ones = (topic for topic in topics if isinstance(topic, PersistentTopic))
+        return tuple(sorted({one.name for topic in open_ones for one in topic.cursors if one.record.replicated}))
+
+    def _address(self, record: ClusterRecord) -> ClusterAddress:
+        """What it takes to reach a cluster; who we are is what its record says, or else the settings."""
+        settings = self._broker.settings
+        plugin, parameters = record.authentication_plugin, record.authentication_parameters
+        if not plugin:
+            plugin = settings.brokerClientAuthenticationPlugin
+            parameters = settings.brokerClientAuthenticationParameters
+        trusted = record.broker_client_trust_certs_file_path or settings.brokerClientTrustCertsFilePath
+        return ClusterAddress(
+            service_url=record.service_url or None,
+            service_url_tls=record.service_url_tls or None,
+            broker_service_url=record.broker_service_url or None,
+            broker_service_url_tls=record.broker_service_url_tls or None,
+            authentication_plugin=plugin,
+            authentication_parameters=parameters,
+            broker_client_tls_enabled=record.broker_client_tls_enabled,
+            tls_allow_insecure_connection=record.tls_allow_insecure_connection,
+            broker_client_trust_certs_file_path=trusted,
+            broker_client_certificate_file_path=record.broker_client_certificate_file_path,
+            broker_client_key_file_path=record.broker_client_key_file_path,
+        )
+
+    # -- what changes
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Calls it after every change, until `unwatch`. It may not change anything itself."""
+        self._watchers[watcher] = None
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        self._watchers.pop(watcher, None)
+
+    def clusters_changed(self) -> None:
+        self._say_changed()
+
+    def topic_changed(self, name: TopicName) -> None:
+        """It was made, grown or deleted, or lives under something else."""
+        full = self._as_a_whole(name)
+        if full in self._rows or self.remotes_of(name):
+            self._changed.add(full)
+            self._say_changed()
+
+    def topic_gone(self, name: TopicName) -> None:
+        self.topic_changed(name)
+        if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
+            self.forget_ways(place=_place_of(name))
+
+    def retargeted(self, topics: Iterable[str]) -> None:
+        """What these persistent or other topics are replicated to may have changed. The open ones obey at once, the
+        others before anything is published to them: when they are opened, which is soon."""
+        waiting: list[str] = []
+        is_any = False
+        for full in list(topics):
+            name = TopicName.parse(full)
+            if not name.is_persistent:
+                continue
+            is_any = True
+            self._changed.add(self._as_a_whole(name))
+            topic = self._broker.topics.get(full)
+            if isinstance(topic, PersistentTopic):
+                self.settle(topic)
+            else:
+                waiting.append(full)
+        if is_any:
+            self._say_changed()
+        if waiting:
+            self._broker.wake_at(self._broker.now_ms(), lambda: self._open(waiting))
+
+    def _open(self, topics: list[str]) -> None:
+        for full in topics[:_TOPICS_PER_TURN]:
+            self._opened(TopicName.parse(full))
+        rest = topics[_TOPICS_PER_TURN:]
+        if rest:
+            self._broker.wake_at(self._broker.now_ms(), lambda: self._open(rest))
+
+    def _opened(self, name: TopicName) -> PersistentTopic | None:
+        if name.full not in self._broker.catalog.topics:
+            return None
+        try:
+            topic = self._broker.topic(name)
+        except ServiceNotReady:
+            return None  # being unloaded: it is settled when somebody opens it again
+        return topic if isinstance(topic, PersistentTopic) else None
+
+    def _say_changed(self) -> None:
+        self._count += 1
+        self._declaration = None
+        for watcher in list(self._watchers):
+            watcher()
+
+    def _as_a_whole(self, name: TopicName) -> str:
+        """The name that a row has: of the partitioned topic, unless this is a partition that lost it."""
+        return name.base.full if name.base.full in self._broker.catalog.partitioned else name.full
+
+    # -- the subscriptions
+
+    def opened(self, topic: PersistentTopic) -> None:
+        """A topic was opened just now: nobody has published to it since."""
+        self.settle(topic)
+        if any(one.record.replicated for one in topic.cursors):
+            self.topic_changed(topic.name)
+
+    def settle(self, topic: PersistentTopic) -> None:
+        """Makes what is missing and ends what is no longer wanted.
+
+        A topic that has just been made is empty: wherever its subscription starts, that is before everything.
+        """
+        wanted = {subscription_of(remote): None for remote in self.remotes_of(topic.name, topic.policies)}
+        for name in [name for name in topic.subscriptions if name.startswith(SUBSCRIPTION_PREFIX)]:
+            if name not in wanted:
+                topic.end_replication(name)
+        from_earliest = self._broker.settings.replicationStartAt == "earliest"
+        for name in wanted:
+            if name not in topic.subscriptions:
+                topic.begin_replication(name, from_earliest=from_earliest)
+        self._send_away(topic)
+
+    def _send_away(self, topic: PersistentTopic) -> None:
+        """Consumers that copy on a way which is not that any more: what is published from now on goes the new one."""
+        consumers = [consumer for subscription in topic.cursors for consumer in subscription.consumers]
+        for consumer in consumers:
+            if not self.may_copy(topic.name, consumer.metadata):
+                consumer.peer.close_consumer(consumer)
+                topic.remove_consumer(consumer)
+
+    def may_copy(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
+        """Whether a consumer that says on which way it copies still may; everybody else may read anything."""
+        mark = metadata.get(WAY)
+        if mark is None:
+            return True
+        return mark in {way_mark(remote, self.way_of(name, remote)) for remote in self.remotes_of(name)}
+
+    # -- ways
+
+    def way_of(self, name: TopicName, remote: str) -> Way:
+        """The topic's own, or that of its namespace."""
+        own = self._ways.get((remote, _place_of(name)))
+        return self._ways.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
+
+    def way_at(self, remote: str, place: str) -> Way | None:
+        """What was set there and nowhere else."""
+        return self._ways.get((remote, place))
+
+    @property
+    def ways(self) -> dict[Place, Way]:
+        return dict(self._ways)
+
+    def set_way(self, remote: str, place: str, way: Way) -> None:
+        before = self._ways.get((remote, place))
+        if before == way:
+            return
+        self._ways[remote, place] = way
+        self._broker.commits.batch().put(_way_key(remote, place), _encode_way(way))
+        if way.paused and not (before or AS_IT_IS).paused:
+            self.reports.paused(remote, place, self._broker.now_ms())
+        self.retargeted(self._topics_at(place))
+
+    def remove_way(self, remote: str, place: str) -> None:
+        if self._ways.pop((remote, place), None) is not None:
+            self._broker.commits.batch().delete(_way_key(remote, place))
+            self.reports.resumed(remote, place)
+            self.retargeted(self._topics_at(place))
+
+    def forget_ways(self, *, remote: str | None = None, place: str | None = None) -> None:
+        """Those to a cluster, or of a namespace or a topic, that is no more."""
+        for one in [one for one in self._ways if remote in (None, one[0]) and place in (None, one[1])]:
+            del self._ways[one]
+            self._broker.commits.batch().delete(_way_key(*one))
+            self.reports.resumed(*one)
+
+    def _topics_at(self, place: str) -> list[str]:
+        catalog = self._broker.catalog
+        if place in catalog.namespaces:
+            return list(catalog.topics_of[place])
+        name = TopicName.parse(place)
+        partitioned = catalog.partitioned.get(name.full)
+        found = _parts(name, 0 if partitioned is None else partitioned.partitions)
+        return [full for full in found if full in catalog.topics]
+
+    # -- how it stands
+
+    def statuses(
+        self, now_ms: int, *, topic: TopicName | None = None, namespace: str | None = None, remote: str | None = None
+    ) -> Iterator[Status]:
+        """One for every topic that is not partitioned, or partition, and remote cluster; all, or those asked for."""
+        self._refresh()
+        rows = [self.rows_of(topic)] if topic is not None else [self._rows[full] for full in sorted(self._rows)]
+        for row in (row for several in rows for row in several if remote in (None, row.remote)):
+            name = TopicName.parse(row.topic)
+            if namespace not in (None, name.namespace_full):
+                continue
+            for full in _parts(name, row.partitions):
+                if topic is None or not topic.is_partition or full == topic.full:
+                    yield self._status(TopicName.parse(full), row, now_ms)
+
+    def _status(self, name: TopicName, row: Declared, now_ms: int) -> Status:
+        status = self.reports.status(name.full, row.remote, row.way, self._paused_at(name, row.remote), now_ms)
+        topic = self._opened(name)
+        subscription = None if topic is None else topic.replicator(row.remote)
+        if topic is None or subscription is None:
+            status.state, status.reason = State.STOPPED, f"partition {name.partition} does not exist yet"
+            return status
+        status.backlog = subscription.backlog
+        if status.backlog:
+            status.backlog_bytes = subscription.backlog_size()
+            oldest_ms = topic.log.published_ms(subscription.cursor.next_open(subscription.cursor.mark_delete + 1))
+            status.delay_s = max(0, now_ms - self._broker.clock.from_client_ms(oldest_ms)) / 1000
+        return status
+
+    def update_rates(self, seconds: float) -> None:
+        self.reports.retain(self.is_declared)
+        self.reports.update_rates(seconds)
+
+    def _paused_at(self, name: TopicName, remote: str) -> str:
+        """The namespace or topic whose way pauses this one, if it does."""
+        own = _place_of(name)
+        return own if (remote, own) in self._ways else name.namespace_full
+
+    def is_declared(self, full: str, remote: str) -> bool:
+        """Whether something can be said of this topic or partition."""
+        name = TopicName.parse(full)
+        return any(
+            row.remote == remote
+            and (0 <= name.partition < row.partitions if row.partitions else name.full == row.topic)
+            for row in self.rows_of(name)
+        )
+
+
+def _parts(name: TopicName, partitions: int) -> list[str]:
+    """The partitions of a topic, or itself where it has none."""
+    return [name.with_partition(index).full for index in range(partitions)] or [name.full]
+
+
+def _place_of(name: TopicName) -> str:
+    return f"{name.namespace_full}/{name.base.local}"
+
+
+def _way_key(remote: str, place: str) -> bytes:
+    return keys.named(keys.WAY, f"{remote}{_SEPARATOR}{place}")

@@ -1,0 +1,1 @@
+"""Schemas of topics: the registry and its compatibility rules."""

@@ -1,0 +1,280 @@
+"""The schema registry: the versions of every schema, and which schema a producer or a consumer may come with.
+
+A schema belongs to tenant/namespace/topic: the partitions of a topic share it. Versions count from 0 and are never
+changed. A deleted schema leaves a mark, so that the next version gets a number of its own; what is deleted by force
+or with its topic leaves nothing. Whether two schemas go together is decided in `compatibility`.
+
+Versions are read from disk when they are first asked for. What is not durable yet stays in memory until it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from magnetar.broker import keys
+from magnetar.broker.commit import Commits
+from magnetar.broker.schema import compatibility
+from magnetar.broker.schema.schema import Schema, SchemaType, are_same, check
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.errors import IncompatibleSchema, InvalidSchema
+from magnetar.names import TopicName
+from magnetar.storage.api import Batch, Space, Storage
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic.topic import Topic
+
+HISTORY_SIZE_MAX = 16 << 20
+"""Bytes of all versions of one schema together: a new one is compared with all, in memory."""
+
+CACHE_SIZE_MAX = 64 << 20
+"""Bytes of the schemas that are kept in memory because they were used last."""
+
+_OVERHEAD = 300  # what Python spends around a version, and around the list of them
+
+
+class VersionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is on disk. `is_deleted` marks that everything before it, and this, is gone."""
+
+    schema: Schema
+    created_ms: int
+    is_deleted: bool = False
+
+
+_encode = msgspec.msgpack.encode
+_decode = msgspec.msgpack.Decoder(VersionRecord).decode
+
+
+class Version(msgspec.Struct, frozen=True):
+    number: int
+    schema: Schema
+    created_ms: int
+
+
+class _History:
+    """The versions of one schema, oldest first."""
+
+    __slots__ = ("next_number", "versions")
+
+    def __init__(self) -> None:
+        self.versions: list[Version] = []
+        self.next_number = 0
+
+    @property
+    def size(self) -> int:
+        return _OVERHEAD + sum(version.schema.size + _OVERHEAD for version in self.versions)
+
+    def add(self, number: int, record: VersionRecord) -> None:
+        self.next_number = number + 1
+        if record.is_deleted:
+            self.versions = []
+        else:
+            self.versions.append(Version(number, record.schema, record.created_ms))
+
+
+class SchemaRegistry:
+    def __init__(self, storage: Storage, commits: Commits, now_ms: Callable[[], int]) -> None:
+        self._storage = storage
+        self._commits = commits
+        self._now_ms = now_ms
+        self._histories: dict[str, _History] = {}  # the one used last is the last
+        self._unwritten: Counter[str] = Counter()
+        self.cached_bytes = 0
+
+    # -- asking
+
+    def versions(self, schema_id: str) -> list[Version]:
+        """Oldest first; none when there is no schema or it was deleted."""
+        return self._history(schema_id).versions
+
+    def latest(self, schema_id: str) -> Version | None:
+        versions = self.versions(schema_id)
+        return versions[-1] if versions else None
+
+    def at(self, schema_id: str, number: int) -> Version | None:
+        return next((version for version in self.versions(schema_id) if version.number == number), None)
+
+    def find(self, schema_id: str, schema: Schema) -> Version | None:
+        """The version that is this schema; raises InvalidSchema."""
+        versions = self.versions(schema_id)
+        for version in versions:
+            if _is_literally(version.schema, schema):
+                return version
+        check(schema)
+        return next((version for version in versions if are_same(version.schema, schema)), None)
+
+    def check_compatible(self, schema_id: str, schema: Schema, strategy: str) -> None:
+        """Raises unless the schema could be the next version."""
+        check(schema)
+        compatibility.check(schema, self._numbered(schema_id), strategy)
+
+    def check_reader(self, schema_id: str, schema: Schema, strategy: str) -> None:
+        """Raises unless a consumer with this schema can read the topic."""
+        latest = self.latest(schema_id)
+        if latest is not None and _is_literally(latest.schema, schema) and "TRANSITIVE" not in strategy:
+            return
+        if strategy == compatibility.ALWAYS_INCOMPATIBLE and self.find(schema_id, schema):
+            return
+        check(schema)
+        compatibility.check_reader(schema, self._numbered(schema_id), strategy)
+
+    def _numbered(self, schema_id: str) -> list[tuple[int, Schema]]:
+        return [(version.number, version.schema) for version in self.versions(schema_id)]
+
+    # -- changing
+
+    def put(self, schema_id: str, schema: Schema, strategy: str) -> int:
+        """The number of the version that is this schema; it is a new one if it may be."""
+        found = self.find(schema_id, schema)
+        if found is not None:
+            return found.number
+        compatibility.check(schema, self._numbered(schema_id), strategy)
+        size = self._history(schema_id).size + schema.size
+        if size > HISTORY_SIZE_MAX:
+            raise InvalidSchema(
+                f"all versions of schema {schema_id} would have {size} bytes, the limit is {HISTORY_SIZE_MAX}"
+            )
+        return self._add(schema_id, VersionRecord(schema, self._now_ms()))
+
+    def copy(self, source: str, target: str) -> None:
+        """Gives `target` the versions of `source` after its own, numbered alike: messages moved there can be read."""
+        for version in self.versions(source):
+            if version.number >= self._history(target).next_number:
+                self._add(target, VersionRecord(version.schema, version.created_ms), version.number)
+
+    def delete(self, schema_id: str) -> int:
+        """Returns the number of the mark that is left."""
+        self._commits.batch().delete_range(Space.STATE, *_range(schema_id))
+        return self._add(schema_id, VersionRecord(Schema(SchemaType.NONE), self._now_ms(), is_deleted=True))
+
+    def forget(self, schema_id: str, batch: Batch) -> None:
+        """Deletes everything, in the transaction of `batch`: versions start from 0 again."""
+        if not self._history(schema_id).next_number:
+            return
+        batch.delete_range(Space.STATE, *_range(schema_id))
+        self._replace(schema_id, _History())
+        self._keep_until_durable(schema_id)
+
+    def forget_namespace(self, namespace: str, batch: Batch) -> None:
+        start = keys.named(keys.SCHEMA, f"{namespace}/")
+        batch.delete_range(Space.STATE, start, keys.after(start))
+        for schema_id in [schema_id for schema_id in self._histories if schema_id.startswith(f"{namespace}/")]:
+            self._replace(schema_id, _History())
+            self._keep_until_durable(schema_id)
+
+    def _add(self, schema_id: str, record: VersionRecord, number: int | None = None) -> int:
+        history = self._history(schema_id)
+        number, before = history.next_number if number is None else number, history.size
+        group, value = self._commits.open(), _encode(record)
+        group.durable = True
+        group.batch.put(_range(schema_id)[0] + keys.ID.pack(number), value)
+        group.grow(len(value))
+        history.add(number, record)
+        self.cached_bytes += history.size - before
+        self._keep_until_durable(schema_id)
+        return number
+
+    # -- memory
+
+    def _history(self, schema_id: str) -> _History:
+        history = self._histories.pop(schema_id, None)
+        if history is not None:
+            self._histories[schema_id] = history  # as the last
+            return history
+        history = _History()
+        prefix, end = _range(schema_id)
+        for key, value in self._storage.scan(Space.STATE, prefix, end):
+            history.add(keys.ID.unpack_from(key, len(prefix))[0], _decode(value))
+        self._replace(schema_id, history)
+        return history
+
+    def _replace(self, schema_id: str, history: _History) -> None:
+        old = self._histories.pop(schema_id, None)
+        self._histories[schema_id] = history
+        self.cached_bytes += history.size - (0 if old is None else old.size)
+        self._shrink(schema_id)
+
+    def _shrink(self, used: str) -> None:
+        """Forgets what was used longest ago, but neither `used` nor what the disk does not have."""
+        if self.cached_bytes <= CACHE_SIZE_MAX:
+            return
+        for schema_id in list(self._histories):
+            if schema_id != used and not self._unwritten[schema_id]:
+                self.cached_bytes -= self._histories.pop(schema_id).size
+                if self.cached_bytes <= CACHE_SIZE_MAX:
+                    return
+
+    def _keep_until_durable(self, schema_id: str) -> None:
+        """Until then the disk does not have what was decided, so it must not be read from there."""
+        self._unwritten[schema_id] += 1
+        self._commits.after(lambda: self._written(schema_id))
+
+    def _written(self, schema_id: str) -> None:
+        self._unwritten[schema_id] -= 1
+        if not self._unwritten[schema_id]:
+            del self._unwritten[schema_id]
+        self._shrink(schema_id)
+
+
+def schema_id(name: TopicName) -> str:
+    return f"{name.namespace_full}/{name.base.local}"
+
+
+def _range(schema_id: str) -> tuple[bytes, bytes]:
+    prefix = keys.named(keys.SCHEMA, schema_id) + b"\0"
+    return prefix, keys.after(prefix)
+
+
+def _is_literally(one: Schema, other: Schema) -> bool:
+    if one.type is not other.type or one.data != other.data:
+        return False
+    return one.type is not SchemaType.KEY_VALUE or one.properties == other.properties
+
+
+# -- who comes in
+
+
+def admit_producer(topic: Topic, schema: Schema | None) -> int | None:
+    """The version of the schema that a producer comes with; None for one without, where that is allowed."""
+    registry, policies, name = topic.broker.schemas, topic.policies, schema_id(topic.name)
+    if schema is None:
+        if policies.schema_validation_enforced and registry.latest(name) is not None:
+            raise IncompatibleSchema(
+                f"topic {topic.name.full} has a schema, the producer has none, and isSchemaValidationEnforced is on"
+            )
+        return None
+    if policies.allow_auto_update_schema:
+        return registry.put(name, schema, policies.schema_compatibility)
+    found = registry.find(name, schema)
+    if found is None:
+        raise IncompatibleSchema(
+            f"topic {topic.name.full} does not have this {schema.type.name} schema, and auto-update of schemas is off"
+        )
+    return found.number
+
+
+def admit_consumer(topic: Topic, schema: Schema | None) -> None:
+    """A consumer's schema becomes the first of a topic that is not in use; else it has to read what is there."""
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    registry, name = topic.broker.schemas, schema_id(topic.name)
+    if registry.latest(name) is not None:
+        registry.check_reader(name, schema, topic.policies.schema_compatibility)
+    elif not _is_in_use(topic):
+        admit_producer(topic, schema)
+    elif topic.policies.schema_compatibility != compatibility.ALWAYS_COMPATIBLE and schema.type is not SchemaType.NONE:
+        raise IncompatibleSchema(
+            f"topic {topic.name.full} has no schema and is in use: a consumer cannot bring one ({schema.type.name})"
+        )
+
+
+def _is_in_use(topic: Topic) -> bool:
+    consumers = (consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers)
+    if len(topic.producers) or any(not consumer.takes_any_schema for consumer in consumers):
+        return True
+    if isinstance(topic, PersistentTopic):
+        return topic.log.last >= topic.log.first
+    return topic.messages_in > 0

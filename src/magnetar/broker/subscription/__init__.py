@@ -1,0 +1,1 @@
+"""Subscriptions: cursors, dispatch, redelivery and dead letters."""

@@ -1,0 +1,109 @@
+"""One consumer of a subscription: its permits, what it holds unacknowledged, and how it wants to be served."""
+
+from __future__ import annotations
+
+import enum
+from typing import TYPE_CHECKING
+
+from magnetar.broker.peer import Peer
+from magnetar.broker.rates import Rates
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic.topic import TopicSubscription
+
+
+class SubscriptionType(enum.IntEnum):
+    """Values of the protocol's CommandSubscribe.SubType."""
+
+    Exclusive = 0
+    Shared = 1
+    Failover = 2
+    Key_Shared = 3
+
+
+class Consumer:
+    """`pending` holds the entries it was given and has not acknowledged, with the messages still open in each."""
+
+    __slots__ = (
+        "allow_out_of_order",
+        "connected_at_ms",
+        "consumer_id",
+        "delivered_bytes",
+        "delivered_messages",
+        "end_of_topic_said",
+        "entries_max",
+        "epoch",
+        "hash_ranges",
+        "last_flow_ms",
+        "metadata",
+        "name",
+        "peer",
+        "pending",
+        "permits",
+        "priority",
+        "rates",
+        "redelivered_messages",
+        "subscription",
+        "takes_any_schema",
+        "type",
+        "unacked",
+        "unacked_max",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        consumer_id: int,
+        name: str,
+        type: SubscriptionType,
+        *,
+        priority: int = 0,
+        metadata: dict[str, str] | None = None,
+        epoch: int | None = None,
+        hash_ranges: list[tuple[int, int]] | None = None,
+        allow_out_of_order: bool = False,
+        connected_at_ms: int = 0,
+        unacked_max: int = 0,
+        takes_any_schema: bool = False,
+    ) -> None:
+        self.peer = peer
+        self.consumer_id = consumer_id
+        self.name = name
+        self.type = type
+        self.priority = priority
+        self.metadata = metadata or {}
+        self.epoch = epoch
+        self.hash_ranges = hash_ranges or []
+        self.allow_out_of_order = allow_out_of_order
+        self.connected_at_ms = connected_at_ms
+        self.takes_any_schema = takes_any_schema
+        self.limit_unacked(unacked_max)
+        self.permits = 0
+        self.entries_max = 0  # that it may hold while one of them is suspected to kill its consumers; 0 for any number
+        self.last_flow_ms = 0  # when it last asked for messages
+        self.unacked = 0
+        self.pending: dict[int, int] = {}
+        self.delivered_messages = 0
+        self.delivered_bytes = 0
+        self.redelivered_messages = 0
+        self.rates = Rates(3)  # messages, bytes, redelivered messages
+        self.end_of_topic_said = False
+        self.subscription: TopicSubscription | None = None
+
+    def limit_unacked(self, unacked_max: int) -> None:
+        """Only types that spread messages over consumers are limited, as in Apache Pulsar."""
+        several = self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
+        self.unacked_max = unacked_max if several else 0
+
+    @property
+    def is_blocked(self) -> bool:
+        """It holds as many unacknowledged messages as it may."""
+        return 0 < self.unacked_max <= self.unacked
+
+    def update_rates(self, seconds: float) -> None:
+        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes, self.redelivered_messages)
+
+    @property
+    def can_receive(self) -> bool:
+        is_full = 0 < self.entries_max <= len(self.pending)
+        return self.permits > 0 and not is_full and self.peer.writable and not self.is_blocked

@@ -1,0 +1,71 @@
+"""What a subscription does with messages that fail: the policy of dead letters, the back-off, and the circuit breaker.
+
+Owns the three as data, with their bounds, and how consumers declare the first in their metadata. What comes of them is
+in `failures`; they are stored in the record of the subscription, and of the namespace for a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
+from magnetar.errors import NotAllowed
+from magnetar.names import TopicName
+
+COUNT_MAX = 2**31 - 1
+BACKOFF_MS_MAX = 30 * 24 * 3_600_000
+BACKOFF_STEPS_MAX = 100
+
+_PREFIX = "deadLetterPolicy."
+_COUNT, _TOPIC, _SUBSCRIPTION = (
+    _PREFIX + "maxRedeliverCount",
+    _PREFIX + "deadLetterTopic",
+    _PREFIX + "initialSubscriptionName",
+)
+
+
+class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """After more than `max_redeliver_count` redeliveries a message goes to the dead letter topic.
+
+    An empty topic is the default, `{topic}-{subscription}-DLQ`; an empty subscription creates none there.
+    """
+
+    max_redeliver_count: int
+    topic: str = ""
+    initial_subscription: str = ""
+
+    def topic_for(self, name: TopicName, subscription: str) -> TopicName:
+        """Where the dead letters of a subscription go: one topic for all partitions."""
+        return TopicName.parse(self.topic or f"{name.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
+
+
+class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Pauses the subscription when more than `percent` of the messages finished within `window_s` are dead.
+
+    Nothing is concluded from fewer than `minimum` messages.
+    """
+
+    percent: int
+    window_s: int = 60
+    minimum: int = 10
+
+
+def policy_from(metadata: Mapping[str, str]) -> DeadLetterPolicy | None:
+    """The policy that a consumer declares in its metadata, if it does (DL3). Raises NotAllowed."""
+    declared = {key: value for key, value in metadata.items() if key.startswith(_PREFIX)}
+    if not declared:
+        return None
+    unknown = sorted(declared.keys() - {_COUNT, _TOPIC, _SUBSCRIPTION})
+    if unknown:
+        raise NotAllowed(f"consumer property {unknown[0][:100]} is unknown: {_COUNT}, {_TOPIC}, {_SUBSCRIPTION}")
+    text = declared.get(_COUNT)
+    if text is None:
+        raise NotAllowed(f"consumer property {_COUNT} is missing beside {', '.join(sorted(declared))}")
+    if not text.isascii() or not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= COUNT_MAX:
+        raise NotAllowed(f"consumer property {_COUNT}={text[:100]!r} is not a number from 1 to {COUNT_MAX}")
+    topic = declared.get(_TOPIC, "")
+    if topic:
+        TopicName.parse(topic)
+    return DeadLetterPolicy(int(text), topic, declared.get(_SUBSCRIPTION, ""))

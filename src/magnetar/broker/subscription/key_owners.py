@@ -1,0 +1,127 @@
+"""Which consumer of a Key_Shared subscription owns which hash of a key. Three ways to divide the 65,536 hashes."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Protocol
+
+import mmh3
+
+from magnetar.broker.subscription.consumer import Consumer
+from magnetar.errors import ConsumerAssignFailed
+from magnetar.settings.settings import Settings
+
+HASH_SPACE = 1 << 16
+
+
+class KeyOwners(Protocol):
+    def add(self, consumer: Consumer) -> None: ...
+
+    def remove(self, consumer: Consumer) -> None: ...
+
+    def owner(self, key_hash: int) -> Consumer | None: ...
+
+
+class ConsistentHashing:
+    """A ring with several points per consumer: when one comes or goes, only its neighbours' keys move."""
+
+    def __init__(self, points: int) -> None:
+        self._points_per_consumer = points
+        self._points: list[int] = []
+        self._owners: dict[int, list[Consumer]] = {}
+
+    def add(self, consumer: Consumer) -> None:
+        for point in self._points_of(consumer):
+            if point not in self._owners:
+                self._owners[point] = []
+                insort(self._points, point)
+            self._owners[point].append(consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        for point in self._points_of(consumer):
+            self._owners[point].remove(consumer)
+            if not self._owners[point]:
+                del self._owners[point]
+                self._points.remove(point)
+
+    def owner(self, key_hash: int) -> Consumer | None:
+        if not self._points:
+            return None
+        index = bisect_left(self._points, key_hash)
+        return self._owners[self._points[index % len(self._points)]][0]
+
+    def _points_of(self, consumer: Consumer) -> list[int]:
+        return [
+            mmh3.hash(f"{consumer.name}\x00{index}".encode(), signed=False) % HASH_SPACE
+            for index in range(self._points_per_consumer)
+        ]
+
+
+class AutoSplit:
+    """Contiguous ranges: a newcomer takes half of the largest one, a leaver's goes to its neighbour."""
+
+    def __init__(self) -> None:
+        self._ends: list[int] = []  # sorted; range i is (end of i - 1, end of i]
+        self._consumers: list[Consumer] = []
+
+    def add(self, consumer: Consumer) -> None:
+        if not self._consumers:
+            self._ends.append(HASH_SPACE - 1)
+            self._consumers.append(consumer)
+            return
+        starts = [-1, *self._ends[:-1]]
+        index = max(range(len(self._ends)), key=lambda i: self._ends[i] - starts[i])
+        if self._ends[index] - starts[index] < 2:
+            raise ConsumerAssignFailed(f"no hash range is left to split between {len(self._ends) + 1} consumers")
+        self._ends.insert(index, (starts[index] + self._ends[index]) // 2)
+        self._consumers.insert(index, consumer)
+
+    def remove(self, consumer: Consumer) -> None:
+        index = self._consumers.index(consumer)
+        del self._consumers[index]
+        # The last range has to end at the end of the space: a leaver at the end hands its end to the one before.
+        del self._ends[index if index < len(self._consumers) else max(index - 1, 0)]
+
+    def owner(self, key_hash: int) -> Consumer | None:
+        return self._consumers[bisect_left(self._ends, key_hash)] if self._consumers else None
+
+
+class StickyRanges:
+    """Ranges that the consumers chose themselves; a hash nobody chose has no owner and its messages wait."""
+
+    def __init__(self) -> None:
+        self._ranges: list[tuple[int, int, Consumer]] = []
+
+    def add(self, consumer: Consumer) -> None:
+        if not consumer.hash_ranges:
+            raise ConsumerAssignFailed(f"consumer {consumer.name!r} in sticky mode names no hash range")
+        taken = [(start, end, owner.name) for start, end, owner in self._ranges]
+        for start, end in consumer.hash_ranges:
+            if not 0 <= start <= end < HASH_SPACE:
+                raise ConsumerAssignFailed(f"hash range [{start}, {end}] is not within [0, {HASH_SPACE - 1}]")
+            for other_start, other_end, name in taken:
+                if start <= other_end and other_start <= end:
+                    raise ConsumerAssignFailed(
+                        f"hash range [{start}, {end}] overlaps [{other_start}, {other_end}] of consumer {name!r}"
+                    )
+            taken.append((start, end, consumer.name))
+        self._ranges += [(start, end, consumer) for start, end in consumer.hash_ranges]
+        self._ranges.sort(key=lambda row: row[0])
+
+    def remove(self, consumer: Consumer) -> None:
+        self._ranges = [row for row in self._ranges if row[2] is not consumer]
+
+    def owner(self, key_hash: int) -> Consumer | None:
+        for start, end, consumer in self._ranges:
+            if start <= key_hash <= end:
+                return consumer
+        return None
+
+
+def key_owners(settings: Settings, *, sticky: bool) -> KeyOwners:
+    """The way that the consumers, or else the settings, ask for."""
+    if sticky:
+        return StickyRanges()
+    if settings.subscriptionKeySharedUseConsistentHashing:
+        return ConsistentHashing(settings.subscriptionKeySharedConsistentHashingReplicaPoints)
+    return AutoSplit()

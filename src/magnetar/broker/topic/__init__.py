@@ -1,0 +1,1 @@
+"""Topics: publishing, the log, producers, deduplication, delayed messages."""

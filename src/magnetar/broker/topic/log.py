@@ -1,0 +1,187 @@
+"""The entries of one persistent topic: append, read, find by time, trim. Positions and bytes; no subscriptions.
+
+Entry ids are 0, 1, 2 … without gaps from `first` to `last`. `confirmed` is the last durable one: nothing above it is
+ever read. Entries are stored in runs, which know how many bytes were published before them, so the size of any backlog
+is one look-up. A run that holds `first` may hold entries before it: they are out of reach, and go with their run.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from magnetar.broker import keys
+from magnetar.broker.topic import run
+from magnetar.broker.topic.run import Entry, NewEntry
+from magnetar.storage.api import Batch, Space, Storage
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+
+class TailCache:
+    """Young entries of all topics that somebody is reading, under one limit for the whole broker."""
+
+    __slots__ = ("_order", "size", "size_max")
+
+    def __init__(self, size_max: int) -> None:
+        self.size_max = size_max
+        self.size = 0
+        self._order: deque[tuple[dict[int, Entry], int, int]] = deque()
+
+    def add(self, tail: dict[int, Entry], entry: Entry) -> None:
+        size = len(entry[3]) + 200  # what Python spends around the bytes
+        tail[entry[0]] = entry
+        self._order.append((tail, entry[0], size))
+        self.size += size
+        while self.size > self.size_max:
+            old_tail, entry_id, old_size = self._order.popleft()
+            old_tail.pop(entry_id, None)
+            self.size -= old_size
+
+
+class Log:
+    """One topic's entries. `topic_id` is the ledger id that clients see."""
+
+    __slots__ = ("_cache", "_prefix", "_storage", "_tail", "confirmed", "first", "last", "size", "topic_id")
+
+    def __init__(self, storage: Storage, cache: TailCache, topic_id: int) -> None:
+        self._storage = storage
+        self._cache = cache
+        self._tail: dict[int, Entry] = {}
+        self._prefix = keys.ID.pack(topic_id)
+        self.topic_id = topic_id
+        self.first = 0
+        self.last = -1
+        self.confirmed = -1
+        self.size = 0  # bytes ever published; never falls
+
+    def load(self) -> None:
+        """Reads the bounds from disk."""
+        kept = self._storage.get(Space.STATE, keys.under(keys.FIRST, self.topic_id))
+        if kept is not None:
+            self.first, self.size = keys.PAIR.unpack(kept)
+        rows = self._storage.scan(Space.ENTRIES, self._key(self.first), keys.after(self._prefix), limit=1, reverse=True)
+        if rows:
+            key, value = rows[0]
+            self.last = _last_of(key)
+            self.size = run.bytes_after(value)
+        else:
+            self.last = self.first - 1
+        self.confirmed = self.last
+
+    def append(self, batch: Batch, now_ms: int, new: Sequence[NewEntry], *, keep: bool) -> None:
+        """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for those at the tail."""
+        for entries in run.cut(new):
+            value = run.encode(entries, now_ms, self.size)
+            if keep:
+                for entry_id, entry in enumerate(entries, self.last + 1):
+                    self._cache.add(self._tail, (entry_id, *entry))
+            self.last += len(entries)
+            self.size = run.bytes_after(value)
+            batch.put_entry(self._key(self.last), value)
+
+    def read(self, start: int, limit: int, size_max: int) -> list[Entry]:
+        """Up to `limit` confirmed entries from `start` on, about `size_max` bytes, at least one if there is one."""
+        end = min(start + limit, self.confirmed + 1)
+        start = max(start, self.first)
+        if start >= end:
+            return []
+        tail = self._tail
+        if start not in tail:
+            return self._read_stored(start, end, size_max)
+        entries: list[Entry] = []
+        size = 0
+        for entry_id in range(start, end):
+            entry = tail.get(entry_id)
+            if entry is None or size >= size_max:
+                break
+            entries.append(entry)
+            size += len(entry[3])
+        return entries
+
+    def _read_stored(self, start: int, end: int, size_max: int) -> list[Entry]:
+        # The run of the last wanted entry may end after it, by less than a run is long.
+        rows = self._storage.scan(
+            Space.ENTRIES, self._key(start), self._key(end + run.COUNT_MAX), limit=end - start, size_max=size_max
+        )
+        entries: list[Entry] = []
+        for key, value in rows:
+            entries += run.decode(_last_of(key), value)
+        if entries and (entries[0][0] < start or entries[-1][0] >= end):
+            return [entry for entry in entries if start <= entry[0] < end]
+        return entries
+
+    def read_one(self, entry_id: int) -> Entry | None:
+        entries = self.read(entry_id, 1, 1) if entry_id >= self.first else []
+        return entries[0] if entries else None
+
+    def header(self, entry_id: int) -> tuple[int, int, int, int] | None:
+        """messages, broker time ms, bytes before it, deliver at ms."""
+        if not self.first <= entry_id <= self.confirmed:
+            return None
+        rows = self._storage.scan(Space.ENTRIES, self._key(entry_id), keys.after(self._prefix), limit=1)
+        return run.header(_last_of(rows[0][0]), rows[0][1], entry_id) if rows else None
+
+    def size_from(self, entry_id: int) -> int:
+        """Bytes of all entries from `entry_id` on."""
+        if entry_id > self.confirmed:
+            return 0
+        header = self.header(max(entry_id, self.first))
+        return self.size - header[2] if header else 0
+
+    def first_received_after(self, time_ms: int) -> int:
+        """The first entry that reached the broker after `time_ms`; one past the last if none did."""
+        return self._bisect(lambda entry_id: self._received_ms(entry_id) > time_ms)
+
+    def first_published_from(self, time_ms: int) -> int:
+        """The first entry whose producer stamped it `time_ms` or later: what seek by time means."""
+        return self._bisect(lambda entry_id: self.published_ms(entry_id) >= time_ms)
+
+    def first_within(self, size: int) -> int:
+        """The first of the youngest entries that together have at most `size` bytes."""
+        return self._bisect(lambda entry_id: self.size_from(entry_id) <= size)
+
+    def trim(self, batch: Batch, first: int) -> None:
+        """Forgets every entry before `first`; the storage forgets those whose run ends before it."""
+        bytes_before = self.size - self.size_from(first)
+        batch.delete_range(Space.ENTRIES, self._key(self.first), self._key(first))
+        batch.put(keys.under(keys.FIRST, self.topic_id), keys.PAIR.pack(first, bytes_before))
+        for entry_id in [entry_id for entry_id in self._tail if entry_id < first]:
+            del self._tail[entry_id]
+        self.first = first
+
+    def delete(self, batch: Batch) -> None:
+        self._tail.clear()
+        batch.delete(keys.under(keys.FIRST, self.topic_id))
+        batch.delete_range(Space.ENTRIES, self._prefix, keys.after(self._prefix))
+
+    def _bisect(self, holds: Callable[[int], bool]) -> int:
+        """The first entry for which `holds`; it holds for none before and for all after."""
+        low, high = self.first, self.confirmed + 1
+        while low < high:
+            middle = (low + high) // 2
+            if holds(middle):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _received_ms(self, entry_id: int) -> int:
+        header = self.header(entry_id)
+        return header[1] if header else 0
+
+    def published_ms(self, entry_id: int) -> int:
+        """When the producer stamped an entry; 0 where there is none."""
+        entry = self.read_one(entry_id)
+        try:
+            return metadata_of(entry[3]).publish_time if entry else 0
+        except MetadataError:
+            return self._received_ms(entry_id)  # nobody can tell what its producer stamped
+
+    def _key(self, entry_id: int) -> bytes:
+        return self._prefix + keys.ID.pack(entry_id)
+
+
+def _last_of(key: bytes) -> int:
+    """The id of the last entry of the run under `key`."""
+    entry_id: int = keys.ID.unpack_from(key, 8)[0]
+    return entry_id

@@ -1,0 +1,462 @@
+"""A persistent topic: publish through deduplication into the log, wake subscriptions, keep the log in its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from magnetar.broker import keys
+from magnetar.broker.catalog import record
+from magnetar.broker.catalog.policies import Policies, QuotaPolicy
+from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
+from magnetar.broker.commit import Group
+from magnetar.broker.peer import Receipt
+from magnetar.broker.subscription.cursor import Cursor
+from magnetar.broker.subscription.letter import Reason
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.admission import admit
+from magnetar.broker.topic.deduplication import Deduplication, delete_all
+from magnetar.broker.topic.delayed import DelayedIndex
+from magnetar.broker.topic.inbound import source_of
+from magnetar.broker.topic.log import Log
+from magnetar.broker.topic.producer import Producer
+from magnetar.broker.topic.replicated import Copies, ForeignCopies
+from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
+from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
+from magnetar.names import TopicName
+from magnetar.replication.model import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX, SUBSCRIPTION_PREFIX, subscription_of
+from magnetar.storage.api import Batch, Space
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+_EARLIEST, _LATEST = -1, (1 << 63) - 1
+
+
+class PersistentTopic(Topic):
+    """`ledger_id` is given at the topic's creation and never again, so old message ids never match a new topic."""
+
+    def __init__(self, broker: Broker, name: TopicName, topic_record: TopicRecord, *, is_new: bool) -> None:
+        super().__init__(broker, name)
+        self.record = topic_record
+        self.ledger_id = topic_record.id
+        self.epoch = topic_record.epoch
+        self.log = Log(broker.storage, broker.cache, topic_record.id)
+        self.is_ended = topic_record.terminated  # and durably so: consumers may be told
+        self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
+        self.deduplication: Deduplication | None = None
+        self._copies: Copies | None = None
+        self._foreign_copies: ForeignCopies | None = None
+        self._subscriptions: dict[str, Subscription] = {}
+        if not is_new:
+            self.log.load()
+            self.delayed.load()
+            self._load_subscriptions()
+        if self.policies.deduplication:
+            self.deduplication = Deduplication(broker.storage, topic_record.id)
+
+    @property
+    def subscriptions(self) -> dict[str, TopicSubscription]:
+        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: nobody outside adds to it
+
+    @property
+    def cursors(self) -> list[Subscription]:
+        return list(self._subscriptions.values())
+
+    def replicator(self, remote: str) -> Subscription | None:
+        """The subscription that says how far a remote cluster has this topic."""
+        return self._subscriptions.get(subscription_of(remote))
+
+    @property
+    def holds_letters(self) -> bool:
+        """Whether this is a dead letter topic, by its name or because the broker put dead letters here."""
+        return self.record.holds_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
+
+    @property
+    def is_terminated(self) -> bool:  # type: ignore[override]
+        return self.record.terminated
+
+    # -- publish
+
+    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
+        """Appends in order; receipts and dispatch follow when the group is durable."""
+        if self.record.terminated:
+            error = TopicTerminated(f"topic {self.name.full} was terminated")
+            for publish in publishes:
+                producer.peer.send_error(producer, publish[0], error)
+            return
+        log, now_ms = self.log, self.broker.now_ms()
+        group = self.broker.commits.open()
+        group.durable = True
+        first, size_before = log.last + 1, log.size
+        delayed: list[tuple[int, int]] = []
+        is_plain = self.deduplication is None and producer.copies is None
+        if is_plain and True not in [publish[4] for publish in publishes]:
+            new = [(publish[2], 0, publish[3]) for publish in publishes]
+            receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
+        else:
+            new, receipts = admit(self, group.batch, producer, publishes, now_ms)
+            delayed = [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
+        log.append(group.batch, now_ms, new, keep=self._is_read())
+        for deliver_at_ms, entry_id in delayed:
+            self.delayed.add(group.batch, deliver_at_ms, entry_id)
+        group.grow(log.size - size_before)
+        self._count_in(producer, sum([entry[0] for entry in new]), log.size - size_before)
+        group.completions.append(partial(self._published, producer, receipts, log.last, delayed))
+
+    def _is_read(self) -> bool:
+        return any(subscription.consumers for subscription in self._subscriptions.values())
+
+    def _count_in(self, producer: Producer, messages: int, size: int) -> None:
+        self.messages_in += messages
+        self.bytes_in += size
+        producer.messages_in += messages
+        producer.bytes_in += size
+        if producer.is_replicator and (cluster := source_of(producer)):
+            self.inbound[cluster].count(messages, size)
+
+    def _published(
+        self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
+    ) -> None:
+        for deliver_at_ms, entry_id in delayed:
+            self.delayed.confirmed(deliver_at_ms, entry_id, self.broker.now_ms())
+        self._stored(last)
+        producer.peer.receipts(producer, receipts)
+        if delayed:
+            self._schedule_delayed()
+
+    def append_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
+        """Dead letters, in the group that also acknowledges where they come from."""
+        log, size_before = self.log, self.log.size
+        log.append(group.batch, self.broker.now_ms(), [(1, 0, blob) for blob in blobs], keep=self._is_read())
+        group.grow(log.size - size_before)
+        self.messages_in += len(blobs)
+        self.bytes_in += log.size - size_before
+        group.completions.append(partial(self._stored, log.last))
+
+    def _stored(self, last: int) -> None:
+        """Everything up to this entry is durable: those who wait for it may have it."""
+        self.log.confirmed = max(self.log.confirmed, last)
+        for subscription in self._subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.again()
+
+    def add_producer(self, producer: Producer) -> bool:
+        if producer.name.startswith(PRODUCER_PREFIX):
+            producer.copies = self._known_copies()
+        elif producer.name.startswith(FOREIGN_PRODUCER_PREFIX):
+            if self._foreign_copies is None:
+                self._foreign_copies = ForeignCopies(self.broker.storage, self.ledger_id)
+            producer.copies = self._foreign_copies
+        return super().add_producer(producer)
+
+    def _known_copies(self) -> Copies:
+        # Read when it is first needed: most topics get no copies. Until then nothing of it can change.
+        if self._copies is None:
+            self._copies = Copies(self.broker.storage, self.ledger_id)
+        return self._copies
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        if producer_name.startswith(PRODUCER_PREFIX):
+            return self._known_copies().last_sequence(producer_name)
+        return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
+
+    def apply_policies(self, policies: Policies) -> None:
+        super().apply_policies(policies)
+        for subscription in self._subscriptions.values():
+            subscription.limits_changed()
+        if policies.deduplication == (self.deduplication is not None):
+            return
+        # What was remembered when it was last on is wrong by the time it is on again.
+        delete_all(self.broker.commits.batch(), keys.DEDUPLICATION, self.ledger_id)
+        self.deduplication = Deduplication(None, self.ledger_id) if policies.deduplication else None
+
+    # -- delayed messages
+
+    @property
+    def has_delayed(self) -> bool:
+        return self.delayed.next_ms is not None
+
+    def wake_delayed(self) -> None:
+        if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms() or self.is_unloaded:
+            return
+        for entry_id in self.delayed.take_due(self.broker.now_ms()):
+            for subscription in self._subscriptions.values():
+                subscription.wake(entry_id)
+        for subscription in self._subscriptions.values():
+            if subscription.dispatcher is not None:
+                subscription.again()
+        self._schedule_delayed()
+
+    def _schedule_delayed(self) -> None:
+        if self.delayed.next_ms is not None:
+            self.broker.wake_at(self.delayed.next_ms, self.wake_delayed)
+
+    # -- subscriptions
+
+    def _load_subscriptions(self) -> None:
+        start = keys.under(keys.SUBSCRIPTION, self.ledger_id)
+        for key, value in self.broker.storage.scan(Space.STATE, start, keys.after(start)):
+            name = key[9:].decode()
+            subscription_record = record.decode_subscription(value)
+            cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
+            self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
+        self._schedule_delayed()  # also without one: who subscribes later finds the time kept
+
+    def _find_or_create(self, request: SubscribeRequest) -> Subscription:
+        existing = self._subscriptions.get(request.name)
+        if existing is not None:
+            if existing.durable != request.durable:
+                kind = "durable" if existing.durable else "non-durable"
+                raise NotAllowed(f"a {kind} subscription {request.name!r} exists on topic {self.name.full} already")
+            return existing
+        if request.durable and not self.policies.auto_subscription_creation:
+            raise SubscriptionNotFound(
+                f"subscription {request.name!r} does not exist on topic {self.name.full}"
+                " and auto-creation of subscriptions is off"
+            )
+        return self.create_subscription(request)
+
+    def create_subscription(self, request: SubscribeRequest) -> Subscription:
+        if request.name.startswith(SUBSCRIPTION_PREFIX):
+            raise NotAllowed(
+                f"subscription name {request.name!r} is reserved: the broker itself makes those of replication"
+            )
+        self.check_subscription_limit()
+        return self._create(request)
+
+    def _create(self, request: SubscribeRequest) -> Subscription:
+        mark_delete = self._start_of(request) - 1
+        if not request.durable:
+            cursor = Cursor(None, 0, mark_delete)
+            subscription = Subscription(self, request.name, SubscriptionRecord(id=0), cursor, durable=False)
+        else:
+            batch = self.broker.commits.batch()
+            subscription_record = SubscriptionRecord(
+                id=self.broker.next_id(batch), properties=request.properties, replicated=request.replicated
+            )
+            cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete, self.broker.storage)
+            cursor.create(batch)
+            batch.put(self._subscription_key(request.name), record.encode(subscription_record))
+            subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
+        self._subscriptions[request.name] = subscription
+        if subscription.record.replicated:
+            self.broker.replication.topic_changed(self.name)
+        return subscription
+
+    def begin_replication(self, name: str, *, from_earliest: bool) -> None:
+        """The topic is replicated from now on, and this subscription says how far."""
+        self._create(SubscribeRequest(name, from_earliest=from_earliest))
+
+    def end_replication(self, name: str) -> None:
+        """The topic is no longer replicated by this subscription."""
+        subscription = self._subscriptions[name]
+        subscription.disconnect_consumers()
+        self._drop(subscription)
+
+    def _start_of(self, request: SubscribeRequest) -> int:
+        """The first entry a new subscription gets."""
+        log = self.log
+        if request.rollback_ms > 0:
+            return log.first_published_from(self.broker.now_ms() - request.rollback_ms)
+        if request.start is not None and not request.durable:
+            return self.entry_after(*request.start)
+        return log.first if request.from_earliest else log.confirmed + 1
+
+    def entry_after(self, ledger_id: int, entry_id: int) -> int:
+        """The first entry after a message id of a client; ids of other ledgers are before or after all of ours."""
+        if ledger_id == _LATEST or ledger_id > self.ledger_id:
+            return self.log.confirmed + 1
+        if ledger_id < self.ledger_id:
+            return self.log.first
+        return min(max(entry_id + 1, self.log.first), self.log.confirmed + 1)
+
+    def _drop(self, subscription: TopicSubscription) -> None:
+        assert isinstance(subscription, Subscription)
+        del self._subscriptions[subscription.name]
+        if subscription.durable:
+            self._erase(subscription, self.broker.commits.batch())
+        if subscription.record.replicated:
+            self.broker.replication.topic_changed(self.name)
+
+    def drop_if_deserted(self, subscription: Subscription) -> None:
+        """A non-durable subscription whose consumer did not come back has no use."""
+        if not subscription.consumers and self._subscriptions.get(subscription.name) is subscription:
+            self._drop(subscription)
+
+    def _erase(self, subscription: Subscription, batch: Batch) -> None:
+        batch.delete(self._subscription_key(subscription.name))
+        subscription.cursor.delete(batch)
+
+    def save_subscription(self, subscription: Subscription, subscription_record: SubscriptionRecord) -> None:
+        is_retold = subscription.record.replicated != subscription_record.replicated
+        subscription.record = subscription_record
+        if is_retold:
+            self.broker.replication.topic_changed(self.name)
+        if subscription.durable:
+            batch = self.broker.commits.batch()
+            batch.put(self._subscription_key(subscription.name), record.encode(subscription_record))
+
+    def _subscription_key(self, name: str) -> bytes:
+        return keys.under(keys.SUBSCRIPTION, self.ledger_id, name.encode())
+
+    # -- the life of the topic
+
+    def terminate(self) -> int:
+        """No more messages; consumers that have read everything are told. Returns the last entry."""
+        if not self.record.terminated:
+            self.record.terminated = True
+            self._save_record()
+            for producer in list(self.producers.by_name.values()):
+                producer.peer.close_producer(producer)
+                self.producers.remove(producer)
+            self.broker.commits.after(self._ended)
+        return self.log.last
+
+    def _ended(self) -> None:
+        self.is_ended = True
+        for subscription in self._subscriptions.values():
+            subscription.again()
+
+    def check_copied(self) -> None:
+        for subscription in self._subscriptions.values():
+            if subscription.is_replicator and subscription.backlog:
+                raise TopicBusy(
+                    f"Topic {self.name.full} has {subscription.backlog} messages that cluster"
+                    f" {subscription.name.removeprefix(SUBSCRIPTION_PREFIX)} has not got yet:"
+                    " with force they are lost to it"
+                )
+
+    def delete(self, batch: Batch) -> None:
+        """Removes everything of this topic from disk, in the transaction of `batch`."""
+        self.disconnect_all()
+        for subscription in self._subscriptions.values():
+            self._erase(subscription, batch)
+        self._subscriptions.clear()
+        batch.delete(keys.named(keys.TOPIC, self.name.full))
+        self.log.delete(batch)
+        self.delayed.delete(batch)
+        for kind in (keys.DEDUPLICATION, keys.COPIES, keys.FOREIGN_COPIES):
+            delete_all(batch, kind, self.ledger_id)
+
+    def _save_epoch(self) -> None:
+        self.record.epoch = self.epoch
+        self._save_record()
+
+    def _save_record(self) -> None:
+        self.broker.commits.batch().put(keys.named(keys.TOPIC, self.name.full), record.encode(self.record))
+
+    # -- limits over time
+
+    def expire(self, now_ms: int) -> None:
+        """Acknowledges for every subscription what is older than the time to live."""
+        ttl_ms = self.policies.ttl_ms
+        if ttl_ms <= 0:
+            return
+        behind = [s for s in self._subscriptions.values() if s.durable and s.backlog]
+        if behind:
+            first_alive = self.log.first_received_after(now_ms - ttl_ms)
+            for subscription in behind:
+                if self.policies.letters_for_expired and not subscription.is_replicator:
+                    subscription.failed.bury_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
+                else:
+                    subscription.expire(first_alive - 1)
+
+    def trim(self, now_ms: int) -> bool:
+        """Forgets entries that every durable subscription has acknowledged and retention does not keep."""
+        policies, log = self.policies, self.log
+        if policies.retention_ms < 0 and policies.retention_bytes < 0:
+            return False
+        if self.holds_letters and not any(s.durable and not s.is_replicator for s in self._subscriptions.values()):
+            return False  # nobody has seen them (DL10)
+        keep_from = min(
+            (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
+        )
+        if keep_from <= log.first:
+            return False
+        # The youngest data stays for readers and late subscribers, as Apache Pulsar's open ledger does.
+        open_from = log.first_received_after(now_ms - policies.open_ms)
+        if log.size_from(log.first) > policies.open_bytes:
+            open_from = max(open_from, log.first_within(policies.open_bytes))
+        keep_from = min(keep_from, open_from, self._retained_from(now_ms))
+        if keep_from <= log.first:
+            return False
+        log.trim(self.broker.commits.open().batch, keep_from)
+        return True
+
+    def truncate(self) -> None:
+        """Forgets every entry, whatever retention or a subscription would keep."""
+        log = self.log
+        for subscription in self._subscriptions.values():
+            subscription.advance(log.confirmed)
+        if log.first <= log.confirmed:
+            log.trim(self.broker.commits.batch(), log.confirmed + 1)
+            self.broker.trimmed(self)
+
+    def _retained_from(self, now_ms: int) -> int:
+        """The first entry that retention keeps: time and size must both be used up before one is dropped by either."""
+        policies, log = self.policies, self.log
+        nothing = log.confirmed + 1
+        if policies.retention_ms == 0 or policies.retention_bytes == 0:
+            return nothing
+        by_time = log.first if policies.retention_ms < 0 else log.first_received_after(now_ms - policies.retention_ms)
+        by_size = log.first if policies.retention_bytes < 0 else log.first_within(policies.retention_bytes)
+        return max(by_time, by_size)
+
+    def forget_idle_producers(self, now_ms: int) -> None:
+        settings, connected = self.broker.settings, set(self.producers.by_name)
+        patience_ms = settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000
+        producers_max = settings.brokerDeduplicationMaxNumberOfProducers
+        for known in (self.deduplication, self._copies, self._foreign_copies):
+            if known is not None:
+                known.forget_idle(self.broker.commits.open().batch, now_ms, patience_ms, connected, producers_max)
+
+    # -- backlog quota
+
+    def check_quota(self) -> None:
+        """Raises when a producer may not come in because of the backlog."""
+        if not self.broker.settings.backlogQuotaCheckEnabled:
+            return
+        for limit, policy, first_within in self._quotas(self.broker.now_ms()):
+            if self._is_behind(first_within):
+                text = f"topic {self.name.full} is over its backlog quota ({limit}), policy {policy}"
+                if policy is QuotaPolicy.producer_request_hold:
+                    raise QuotaHold(text)
+                if policy is QuotaPolicy.producer_exception:
+                    raise QuotaExceeded(text)
+
+    def enforce_quota(self, now_ms: int) -> None:
+        for limit, policy, first_within in self._quotas(now_ms):
+            if not self._is_behind(first_within):
+                continue
+            if policy is not QuotaPolicy.consumer_backlog_eviction:
+                self.producers.close_all()  # they come back, and are refused or held until there is room
+                continue
+            for subscription in self._subscriptions.values():
+                if subscription.durable and self.policies.letters_for_evicted and not subscription.is_replicator:
+                    text = f"The backlog was over its quota of {limit}."
+                    subscription.failed.bury_up_to(first_within - 1, Reason.BacklogEvicted, text)
+                elif subscription.durable:
+                    subscription.advance(first_within - 1)
+
+    def _quotas(self, now_ms: int) -> Iterator[tuple[str, QuotaPolicy, int]]:
+        """Every quota in force: the limit in words, its policy, the first entry from which on a backlog is within."""
+        policies, log = self.policies, self.log
+        if policies.quota_bytes:
+            first_within = log.first_within(policies.quota_bytes)
+            yield f"{policies.quota_bytes} bytes", policies.quota_bytes_policy, first_within
+        if policies.quota_ms:
+            first_within = log.first_received_after(now_ms - policies.quota_ms)
+            yield f"{policies.quota_ms // 1000} s", policies.quota_ms_policy, first_within
+
+    def _is_behind(self, first_within: int) -> bool:
+        """Whether a durable subscription has a backlog that begins before this entry."""
+        behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
+        return any(start < first_within for start in behind)
+
+    def invariants(self) -> None:
+        assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1
+        for subscription in self._subscriptions.values():
+            subscription.invariants()

@@ -1,0 +1,184 @@
+"""Producers of one topic: who may write, under which access mode, and who waits for the others to go."""
+
+from __future__ import annotations
+
+import enum
+from collections import deque
+from collections.abc import Callable
+
+from magnetar.broker.peer import Peer
+from magnetar.broker.rates import Rates
+from magnetar.broker.topic.replicated import Copies, ForeignCopies
+from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced
+from magnetar.replication.model import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX
+
+
+class AccessMode(enum.IntEnum):
+    """Values of the protocol's ProducerAccessMode."""
+
+    Shared = 0
+    Exclusive = 1
+    WaitForExclusive = 2
+    ExclusiveWithFencing = 3
+
+
+class Producer:
+    """`topic_epoch` is the epoch a returning producer claims; `on_ready` runs when a waiting one gets its turn.
+
+    One that `knows_positions` is told the position in the source of each copy that is stored, as a replicator of Apache
+    Pulsar may ask for. `is_replicator` is every one that writes copies.
+    """
+
+    __slots__ = (
+        "access_mode",
+        "bytes_in",
+        "connected_at_ms",
+        "copies",
+        "epoch",
+        "is_replicator",
+        "knows_positions",
+        "messages_in",
+        "metadata",
+        "name",
+        "name_is_given",
+        "on_failed",
+        "on_ready",
+        "peer",
+        "producer_id",
+        "rates",
+        "refused",
+        "topic_epoch",
+    )
+
+    def __init__(
+        self,
+        peer: Peer,
+        producer_id: int,
+        name: str,
+        *,
+        name_is_given: bool = True,
+        access_mode: AccessMode = AccessMode.Shared,
+        epoch: int = 0,
+        topic_epoch: int | None = None,
+        metadata: dict[str, str] | None = None,
+        knows_positions: bool = False,
+        connected_at_ms: int = 0,
+        on_ready: Callable[[], None] = lambda: None,
+        on_failed: Callable[[MagnetarError], None] = lambda error: None,
+    ) -> None:
+        self.peer = peer
+        self.producer_id = producer_id
+        self.name = name
+        self.name_is_given = name_is_given
+        self.access_mode = access_mode
+        self.epoch = epoch
+        self.topic_epoch = topic_epoch
+        self.metadata = metadata or {}
+        self.is_replicator = name.startswith((PRODUCER_PREFIX, FOREIGN_PRODUCER_PREFIX))
+        self.knows_positions = knows_positions
+        self.copies: Copies | ForeignCopies | None = None  # what its topic has of it, if it is a replicator
+        self.refused: MagnetarError | None = None  # why the first message that was not taken was not
+        self.connected_at_ms = connected_at_ms
+        self.on_ready = on_ready
+        self.on_failed = on_failed
+        self.rates = Rates(2)  # messages and bytes in
+        self.messages_in = 0
+        self.bytes_in = 0
+
+
+class Producers:
+    """The producers connected to a topic, by name. At most one while `exclusive` is set."""
+
+    __slots__ = ("_claim_epoch", "_name", "by_name", "exclusive", "waiting")
+
+    def __init__(self, topic_name: str, claim_epoch: Callable[[Producer], None]) -> None:
+        self._name = topic_name
+        self._claim_epoch = claim_epoch
+        self.by_name: dict[str, Producer] = {}
+        self.exclusive: Producer | None = None
+        self.waiting: deque[Producer] = deque()
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    @property
+    def replicators(self) -> int:
+        """How many of them write copies."""
+        return sum([producer.is_replicator for producer in self.by_name.values()])
+
+    def add(self, producer: Producer) -> bool:
+        """Lets the producer in; false when it has to wait for its turn."""
+        self._replace_predecessor(producer)
+        mode = producer.access_mode
+        if mode is AccessMode.Shared:
+            if self.exclusive is not None or self.waiting:
+                raise ProducerBusy(f"topic {self._name} has an exclusive producer: {self._exclusive_name()}")
+            self.by_name[producer.name] = producer
+            return True
+        if mode is AccessMode.Exclusive and (self.by_name or self.waiting):
+            raise ProducerFenced(f"topic {self._name} has other producers: {self._exclusive_name()}")
+        if mode is AccessMode.WaitForExclusive and self.by_name:
+            self.waiting.append(producer)
+            return False
+        if mode is AccessMode.ExclusiveWithFencing:
+            self._fence_out_others()
+        self._make_exclusive(producer)
+        return True
+
+    def remove(self, producer: Producer) -> None:
+        """Forgets a producer that left; the next one in the queue gets its turn once nobody else is there."""
+        if producer in self.waiting:
+            self.waiting.remove(producer)
+            return
+        if self.by_name.get(producer.name) is not producer:
+            return
+        del self.by_name[producer.name]
+        if self.exclusive is producer:
+            self.exclusive = None
+        while not self.by_name and self.waiting:
+            successor = self.waiting.popleft()
+            try:
+                self._make_exclusive(successor)
+            except ProducerFenced as error:
+                successor.on_failed(error)
+            else:
+                successor.on_ready()
+
+    def close_all(self) -> None:
+        """Sends every producer away; its client looks the topic up again."""
+        for producer in (*self.waiting, *self.by_name.values()):
+            producer.peer.close_producer(producer)
+        self.waiting.clear()
+        self.by_name.clear()
+        self.exclusive = None
+
+    def _replace_predecessor(self, producer: Producer) -> None:
+        """A producer of the same name must be an earlier life of the same one, or the name is taken."""
+        old = self.by_name.get(producer.name)
+        if old is None:
+            return
+        same_client = old.peer is producer.peer and old.producer_id == producer.producer_id
+        generated = not old.name_is_given and not producer.name_is_given
+        if not (generated or same_client) or producer.epoch <= old.epoch:
+            raise ProducerBusy(f"producer with name {producer.name!r} is already connected to topic {self._name}")
+        old.peer.close_producer(old)
+        del self.by_name[old.name]
+        if self.exclusive is old:
+            self.exclusive = None
+
+    def _fence_out_others(self) -> None:
+        waiting, self.waiting = self.waiting, deque()
+        for producer in waiting:
+            producer.on_failed(ProducerFenced(f"fenced out of topic {self._name} by a newer exclusive producer"))
+        for producer in self.by_name.values():
+            producer.peer.close_producer(producer)
+        self.by_name.clear()
+        self.exclusive = None
+
+    def _make_exclusive(self, producer: Producer) -> None:
+        self._claim_epoch(producer)
+        self.by_name[producer.name] = producer
+        self.exclusive = producer
+
+    def _exclusive_name(self) -> str:
+        return self.exclusive.name if self.exclusive else ", ".join(list(self.by_name)[:3])

@@ -1,0 +1,291 @@
+"""What persistent and non-persistent topics share: producers, subscriptions, and the limits on both."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from magnetar.broker.catalog.policies import Policies
+from magnetar.broker.rates import Rates
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.topic.inbound import Inbound
+from magnetar.broker.topic.producer import Producer, Producers
+from magnetar.errors import (
+    ConsumerBusy,
+    MetadataInvalid,
+    NotAllowed,
+    ProducerBusy,
+    ProducerFenced,
+    SubscriptionNotFound,
+    TopicBusy,
+    TopicTerminated,
+)
+from magnetar.names import TopicName
+from magnetar.replication.model import SUBSCRIPTION_PREFIX
+
+if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
+
+# sequence id, highest sequence id, messages, blob, may be delayed, is a chunk of a larger message
+Publish = tuple[int, int, int, bytes, bool, bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeRequest:
+    """How a consumer wants its subscription, if it does not exist yet."""
+
+    name: str
+    durable: bool = True
+    from_earliest: bool = False
+    start: tuple[int, int] | None = None  # ledger and entry after which a reader starts
+    rollback_ms: int = 0
+    properties: dict[str, str] = field(default_factory=dict)
+    replicated: bool = False
+
+
+class TopicSubscription(Protocol):
+    """What a session needs of a subscription, whatever the topic's kind."""
+
+    name: str
+    durable: bool
+    consumers: list[Consumer]
+    type: SubscriptionType
+
+    @property
+    def properties(self) -> dict[str, str]: ...
+
+    def set_properties(self, properties: dict[str, str]) -> None: ...
+
+    def add_consumer(self, consumer: Consumer) -> None: ...
+
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None: ...
+
+    def disconnect_consumers(self) -> None: ...
+
+    def flow(self, consumer: Consumer, permits: int) -> None: ...
+
+    def ack(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None: ...
+
+    def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None: ...
+
+    def redeliver(
+        self,
+        consumer: Consumer,
+        entry_ids: Sequence[int] | None,
+        epoch: int | None = None,
+        indexes: Mapping[int, int] | None = None,
+    ) -> None: ...
+
+    def update_rates(self, seconds: float) -> None: ...
+
+
+class Topic(ABC):
+    """A topic that is open. `ledger_id` is what clients see as the first part of its message ids."""
+
+    ledger_id = 0
+    is_terminated = False
+
+    def __init__(self, broker: Broker, name: TopicName) -> None:
+        self.broker = broker
+        self.name = name
+        self.policies = broker.catalog.policies_of_topic(name)
+        self.producers = Producers(name.full, self._claim_epoch)
+        self.opened_at_ms = broker.now_ms()
+        self.is_unloaded = False  # another object may stand for this topic: nothing may change through this one
+        self.epoch = -1
+        self.messages_in = 0
+        self.bytes_in = 0
+        self.rates_in = Rates(2)  # messages and bytes
+        self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # of that, what other clusters sent
+
+    # -- to be said by each kind
+
+    @property
+    @abstractmethod
+    def subscriptions(self) -> dict[str, TopicSubscription]: ...
+
+    @abstractmethod
+    def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None: ...
+
+    @abstractmethod
+    def _find_or_create(self, request: SubscribeRequest) -> TopicSubscription: ...
+
+    @abstractmethod
+    def _drop(self, subscription: TopicSubscription) -> None:
+        """Forgets a subscription without consumers, on disk too."""
+
+    def _save_epoch(self) -> None:  # noqa: B027  # only what is stored has an epoch to save
+        pass
+
+    def check_quota(self) -> None:  # noqa: B027  # only what is stored has a backlog
+        """Raises when a producer may not come in because of the backlog."""
+
+    def last_sequence_id(self, producer_name: str) -> int:
+        return -1
+
+    # -- producers
+
+    def add_producer(self, producer: Producer) -> bool:
+        """Lets a producer in; false when it has to wait for exclusive access."""
+        settings = self.broker.settings
+        if self.is_terminated:
+            raise TopicTerminated(f"topic {self.name.full} was terminated")
+        self.check_quota()
+        limit = self.policies.max_producers
+        if 0 < limit <= len(self.producers) and not producer.is_replicator:
+            producers = len(self.producers) - self.producers.replicators
+            if limit <= producers:
+                raise ProducerBusy(f"topic {self.name.full} has {producers} producers, maxProducersPerTopic is {limit}")
+        limit = settings.maxSameAddressProducersPerTopic
+        if limit > 0 and not producer.is_replicator:
+            host = _host(producer.peer.address)
+            same = sum(_host(other.peer.address) == host for other in self.producers.by_name.values())
+            if same >= limit:
+                raise ProducerBusy(
+                    f"topic {self.name.full} has {same} producers from {host},"
+                    f" maxSameAddressProducersPerTopic is {limit}"
+                )
+        return self.producers.add(producer)
+
+    def _claim_epoch(self, producer: Producer) -> None:
+        """An exclusive producer starts a new epoch; one that comes back must not have been overtaken."""
+        claimed = producer.topic_epoch
+        if claimed is not None and claimed < self.epoch:
+            raise ProducerFenced(f"topic {self.name.full} is at epoch {self.epoch}, the producer was at {claimed}")
+        self.epoch = self.epoch + 1 if claimed is None else claimed
+        producer.topic_epoch = self.epoch
+        self._save_epoch()
+
+    # -- consumers
+
+    def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
+        self._check_consumer_limits(consumer, request.name)
+        created = request.name not in self.subscriptions
+        subscription = self._find_or_create(request)
+        try:
+            subscription.add_consumer(consumer)
+        except Exception:
+            if created and not request.durable:
+                self._drop(subscription)
+            raise
+        return subscription
+
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
+        """`vanished`: its connection broke, and it had not said that it would leave."""
+        subscription = consumer.subscription
+        if subscription is None:
+            return
+        subscription.remove_consumer(consumer, vanished=vanished)
+        if not subscription.durable and not subscription.consumers:
+            self._drop(subscription)
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """Deletes the consumer's subscription; only its last consumer may do that."""
+        subscription = consumer.subscription
+        if subscription is None or subscription.consumers != [consumer]:
+            raise MetadataInvalid("a subscription can be deleted only by its one connected consumer")
+        self.check_not_replication(subscription.name)
+        subscription.remove_consumer(consumer)
+        self._drop(subscription)
+
+    def delete_subscription(self, name: str, *, force: bool = False) -> None:
+        subscription = self.subscriptions.get(name)
+        if subscription is None:
+            raise SubscriptionNotFound(f"subscription {name!r} not found on topic {self.name.full}")
+        self.check_not_replication(name)
+        if subscription.consumers and not force:
+            raise NotAllowed(f"subscription {name!r} has {len(subscription.consumers)} connected consumers")
+        subscription.disconnect_consumers()
+        self._drop(subscription)
+
+    def check_not_replication(self, name: str) -> None:
+        """Raises for a subscription that is the broker's own: it goes when its topic is no longer replicated."""
+        if name.startswith(SUBSCRIPTION_PREFIX) and self.name.is_persistent:
+            raise NotAllowed(
+                f"subscription {name!r} of topic {self.name.full} keeps the position of its replication:"
+                " take the cluster out of the replication clusters instead"
+            )
+
+    @property
+    def consumer_count(self) -> int:
+        """Without those that replicate."""
+        return sum(len(subscription.consumers) for subscription in self._of_clients())
+
+    def _of_clients(self) -> list[TopicSubscription]:
+        return [one for one in self.subscriptions.values() if not one.name.startswith(SUBSCRIPTION_PREFIX)]
+
+    def _check_consumer_limits(self, consumer: Consumer, subscription_name: str) -> None:
+        settings = self.broker.settings
+        if subscription_name.startswith(SUBSCRIPTION_PREFIX):
+            return
+        limit = self.policies.max_consumers
+        if 0 < limit <= self.consumer_count:
+            raise ConsumerBusy(
+                f"topic {self.name.full} has {self.consumer_count} consumers, maxConsumersPerTopic is {limit}"
+            )
+        limit = settings.maxSameAddressConsumersPerTopic
+        if limit > 0:
+            host = _host(consumer.peer.address)
+            same = sum(
+                _host(other.peer.address) == host
+                for subscription in self.subscriptions.values()
+                for other in subscription.consumers
+            )
+            if same >= limit:
+                raise ConsumerBusy(
+                    f"topic {self.name.full} has {same} consumers from {host},"
+                    f" maxSameAddressConsumersPerTopic is {limit}"
+                )
+
+    def check_subscription_limit(self) -> None:
+        """Raises when there may not be one more."""
+        limit, subscriptions = self.policies.max_subscriptions, len(self._of_clients())
+        if 0 < limit <= subscriptions:
+            raise NotAllowed(
+                f"topic {self.name.full} has {subscriptions} subscriptions, maxSubscriptionsPerTopic is {limit}"
+            )
+
+    def apply_policies(self, policies: Policies) -> None:
+        """What is in force has changed."""
+        self.policies = policies
+        for subscription in self.subscriptions.values():
+            for consumer in subscription.consumers:
+                consumer.limit_unacked(policies.max_unacked_per_consumer)
+                subscription.flow(consumer, 0)  # a higher limit may let it have more
+
+    def update_rates(self, seconds: float) -> None:
+        self.rates_in.update(seconds, self.messages_in, self.bytes_in)
+        for inbound in self.inbound.values():
+            inbound.update_rates(seconds)
+        for producer in self.producers.by_name.values():
+            producer.rates.update(seconds, producer.messages_in, producer.bytes_in)
+        for subscription in self.subscriptions.values():
+            subscription.update_rates(seconds)
+
+    def check_unused(self) -> None:
+        """Raises when somebody is connected."""
+        clients, consumers = len(self.producers) + self.consumer_count, self.consumer_count
+        replicators = self.producers.replicators
+        if clients:
+            noun = "client" if clients == 1 else "clients"
+            raise TopicBusy(
+                f"Topic has {clients} {noun} connected Including {consumers} consumers,"
+                f" {clients - consumers - replicators} producers, and {replicators} replicators."
+            )
+
+    def check_copied(self) -> None:  # noqa: B027  # only what is stored is replicated
+        """Raises when another cluster has not got everything yet."""
+
+    def disconnect_all(self) -> None:
+        self.producers.close_all()
+        for subscription in list(self.subscriptions.values()):
+            subscription.disconnect_consumers()
+            if not subscription.durable:
+                self._drop(subscription)
+
+
+def _host(address: str) -> str:
+    return address.rsplit(":", 1)[0]

@@ -1,0 +1,159 @@
+"""A noun of the command line (`topics`, `tenants`, …): its commands, each with `--url` and `--json`.
+
+A command is a function that takes a `Rest` and what its options say, and returns an `Answer`. Owns how it is called and
+the hints that follow an error. It knows no resource.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from magnetar.cli.argument import NamespaceName
+from magnetar.cli.rest import DEFAULT_URL, START_HINT, Refused, Rest, RestError
+from magnetar.errors import InvalidSetting, MagnetarError
+from magnetar.names import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.cli.output import Answer
+    from magnetar.client import Security
+
+URL_VARIABLE = "MAGNETAR_URL"
+TOKEN_VARIABLE = "MAGNETAR_TOKEN"
+TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
+HTTP_NOT_FOUND = 404
+
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url", metavar="URL", envvar=URL_VARIABLE, help="The HTTP address of the broker, ours or Apache Pulsar."
+    ),
+]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        envvar=TOKEN_VARIABLE,
+        help="The token to show to the broker, or file:///path of it.",
+    ),
+]
+TrustCerts = Annotated[
+    str | None,
+    typer.Option(
+        "--trust-certs",
+        metavar="FILE",
+        envvar=TRUST_VARIABLE,
+        help="Certificates of the authorities that are trusted, in PEM, for https:// and pulsar+ssl://.",
+        show_default="the system's",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_URL = inspect.Parameter("url", inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_URL, annotation=Url)
+_TOKEN = inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token)
+_TRUST_CERTS = inspect.Parameter("trust_certs", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TrustCerts)
+_JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+
+_NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IGNORECASE)
+_NOBODY_THERE = re.compile(r"cannot connect to", re.IGNORECASE)
+_NO_TENANT = re.compile(r"(tenant|property).*(not found|not exist)", re.IGNORECASE)
+
+Command = Callable[..., "Answer"]
+C = TypeVar("C", bound=Command)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A command as the reference shows it."""
+
+    name: str
+    help: str
+    parameters: tuple[inspect.Parameter, ...]
+
+
+class Noun:
+    def __init__(self, name: str, help: str) -> None:
+        self.name = name
+        self.help = help
+        self.entries: list[Entry] = []
+        self.app = typer.Typer(
+            name=name, help=help, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+        )
+
+    def command(self, name: str) -> Callable[[C], C]:
+        """Adds a function whose first parameter is the `Rest`; its docstring is the help."""
+
+        def add(function: C) -> C:
+            parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+            self.add(name, inspect.getdoc(function) or "", parameters, function)
+            return function
+
+        return add
+
+    def add(self, name: str, help: str, parameters: Iterable[inspect.Parameter], function: Command) -> None:
+        """As `command`, for functions that are made from a table."""
+
+        def run(**options: Any) -> int:
+            from magnetar.cli.output import present
+
+            url, as_json = options.pop("url"), options.pop("json")
+            security = security_of(options.pop("token"), options.pop("trust_certs"))
+            with Rest(url, security) as rest:
+                try:
+                    return present(function(rest, **options), as_json=as_json)
+                except MagnetarError as error:
+                    hint = hint_for(error, options)
+                    if not hint:
+                        raise
+                    raise RestError(f"{error}; {hint}") from error
+
+        shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        run.__signature__ = inspect.Signature([*shown, _URL, _TOKEN, _TRUST_CERTS, _JSON])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        run.__doc__ = help
+        self.app.command(name)(run)
+        self.entries.append(Entry(name, help, tuple(shown)))
+
+
+def security_of(token: str | None, trust_certs: str | None) -> Security | None:
+    """None where nothing is asked for: then the client, which takes a while to load, is not needed."""
+    if not token and not trust_certs:
+        return None
+    from magnetar.client.errors import InvalidArgument
+    from magnetar.security.credentials import Security, token_settings
+
+    try:
+        settings: dict[str, Any] = dict(token_settings(token, "token")) if token else {}
+        security = Security(trust_certs_file=trust_certs or None, **settings)
+        security.read_token()
+    except InvalidArgument as error:
+        raise InvalidSetting(f"--{str(error).replace('token_file', 'token', 1)}") from error
+    return security
+
+
+def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
+    """What to do about a missing broker, namespace or tenant, by REST or by the binary protocol."""
+    if isinstance(error, Refused) and error.status != HTTP_NOT_FOUND:
+        return ""
+    reason = str(error)
+    if _NOBODY_THERE.search(reason):
+        return START_HINT
+    namespace = next((str(found) for found in map(_namespace_of, options.values()) if found), "")
+    if namespace and _NO_NAMESPACE.search(reason):
+        return f"`magnetar namespaces create {namespace}` makes the namespace {namespace}"
+    tenant = namespace.partition("/")[0] or str(options.get("tenant") or "")
+    if tenant and _NO_TENANT.search(reason):
+        return f"`magnetar tenants create {tenant}` makes the tenant {tenant}, `magnetar tenants list` shows all"
+    return ""
+
+
+def _namespace_of(value: object) -> str | None:
+    if isinstance(value, TopicName):
+        return value.namespace_full
+    return str(value) if isinstance(value, NamespaceName) else None

@@ -1,0 +1,1 @@
+"""`magnetar doctor`: diagnosing and repairing."""

@@ -1,0 +1,353 @@
+"""Finding out how it stands with a remote cluster, and with a topic between here and there.
+
+The cluster is asked directly, by REST and by the binary protocol, so that it can be told from a pipeline that
+does not run. Nothing is created or changed by asking. Draws no conclusions; `replication_causes` does.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NamedTuple
+
+from magnetar.cli.doctor.facts import RemoteFacts, TopicFacts, Trouble
+from magnetar.cli.doctor.source import Source, identity_of, parts_of, quietly, short_client, unless_missing
+from magnetar.cli.path import topic_path
+from magnetar.cli.replication.two_clusters import own_name
+from magnetar.cli.replication.verified_topics import declaration_of
+from magnetar.cli.replication.verify import position_of
+from magnetar.cli.rest import Refused, Rest, RestError
+from magnetar.client import InlineClient, MessageId, Security
+from magnetar.client.connection.address import parse_service_url
+from magnetar.client.errors import (
+    ClientError,
+    IncompatibleSchema,
+    InvalidArgument,
+    NamespaceNotFound,
+    NotAuthenticated,
+    NotAuthorized,
+    NotFound,
+    NotSupported,
+    QuotaExceeded,
+    TopicTerminated,
+)
+from magnetar.names import TopicName
+from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.model import ClusterAddress, Declaration, Declared, Status
+from magnetar.replication.partitions import decide
+from magnetar.replication.topic_template import remote_topic
+from magnetar.security.tls import Fault, fault_of
+from magnetar.security.token import subject_of
+
+_NOT_FOUND, _NOT_AUTHENTICATED = 404, 401
+_OURS = "Magnetar"
+_ANY_TOPIC = "persistent://public/default/magnetar-doctor"
+_OPEN_S = 1.0
+_PATH_OF_TOKEN = "file:///PATH-OF-TOKEN"
+
+_TROUBLES: tuple[tuple[type[ClientError], Trouble], ...] = (
+    (TopicTerminated, Trouble.TERMINATED),
+    (QuotaExceeded, Trouble.QUOTA),
+    (NotAuthorized, Trouble.AUTHORIZATION),
+    (ClientError, Trouble.OTHER),
+)
+
+
+class _Answer(NamedTuple):
+    """Why a cluster cannot be reached, or why we are turned away; nothing of both is well."""
+
+    error: str = ""
+    refusal: str = ""
+    tls_error: str = ""
+    tls_fault: Fault | None = None
+
+
+class Remote:
+    """A cluster that is copied to. `facts` is of the cluster itself, and asked for once; a topic is asked for later."""
+
+    def __init__(self, name: str, address: ClusterAddress | None, source: Source) -> None:
+        self.name = name
+        self._source = source
+        self._rest: Rest | None = None
+        self._client: InlineClient | None = None
+        self._by_rest: InlineClient | None = None
+        self.identity = ""
+        self.declaration: Declaration | None = None
+        self._places: dict[str, bool] = {}
+        self.facts = self._ask(address)
+
+    # -- the cluster
+
+    def _ask(self, address: ClusterAddress | None) -> RemoteFacts:
+        try:
+            found = None if address is None else reached(address)
+            if found is not None:
+                _check(found)
+        except (InvalidArgument, NotSupported) as error:
+            return RemoteFacts(self.name, security_error=error.text)
+        if found is None:
+            return RemoteFacts(self.name, address_error=f"no address of {self.name} is declared")
+        by_http = self._ask_http(found)
+        by_binary, version = self._ask_binary(found)
+        name = None
+        rest = self._rest
+        if rest is not None and by_http == _Answer():
+            name = quietly(lambda: own_name(rest))
+            self.declaration = quietly(lambda: declaration_of(rest))
+            self.identity = "" if self.declaration is None else identity_of(self.declaration)
+        return RemoteFacts(
+            self.name,
+            found.admin_url,
+            found.service_url,
+            **_said_of(found.security),
+            tls_error=by_binary.tls_error or by_http.tls_error,
+            tls_fault=by_binary.tls_fault or by_http.tls_fault,
+            http_error=by_http.error,
+            binary_error=by_binary.error,
+            authentication_error=by_binary.refusal or by_http.refusal,
+            own_name=name,
+            is_source=bool(self.identity) and self.identity == identity_of(self._source.declaration),
+            is_ours=None if version is None else version.startswith(_OURS),
+        )
+
+    def _ask_http(self, found: Reached) -> _Answer:
+        if found.admin_url is None:
+            return _Answer()
+        self._rest = Rest(found.admin_url, found.security)
+        try:
+            self._rest.get("clusters")
+        except Refused as error:
+            return _Answer(refusal=f"{found.admin_url}: {error}" if error.status == _NOT_AUTHENTICATED else "")
+        except RestError as error:
+            return _unreached(error, str(error))
+        return _Answer()
+
+    def _ask_binary(self, found: Reached) -> tuple[_Answer, str | None]:
+        """Also what the broker calls itself."""
+        self._client = short_client(found.service_url, found.security)
+        try:
+            return _Answer(), self._client.run(self._client.client.server_version(_ANY_TOPIC))
+        except NotAuthenticated as error:
+            return _Answer(refusal=f"{found.service_url}: {error.text}"), None
+        except (NotFound, NotAuthorized):
+            return _Answer(), None
+        except ClientError as error:
+            return _unreached(error, f"{found.service_url}: {error.text}"), None
+
+    # -- one topic
+
+    def nothing(self) -> TopicFacts:
+        """As of a topic with which everything is fine: what is wrong with the cluster itself is left."""
+        return TopicFacts(Declared("-", 0, self.name), "-", [])
+
+    def topic(self, declared: Declared, statuses: list[Status]) -> TopicFacts:
+        target = remote_topic(declared.topic, declared.way.rename)
+        facts = TopicFacts(declared, target, statuses)
+        marks = self._ask_source(facts)
+        if self.facts.is_reached and not self.facts.is_source:
+            self._ask_places(facts)
+            if not (facts.missing_tenant or facts.missing_namespace):
+                self._ask_shape(facts)
+                self._ask_producers(facts)
+                self._ask_next(facts, marks)
+                self._ask_back(facts)
+        return facts
+
+    def _ask_source(self, facts: TopicFacts) -> dict[str, MessageId]:
+        """How far each part of the topic is copied."""
+        marks: dict[str, MessageId] = {}
+        for part in parts_of(facts.declared.topic, facts.declared.partitions):
+            stats = self._source.internal_stats(part)
+            if stats is None:
+                facts.parts_missing.append(part)
+                continue
+            subscription, mark = position_of(stats, self.name)
+            if subscription is None:
+                facts.cursors_missing.append(part)
+            elif mark is not None:
+                marks[part] = MessageId(*mark)
+        return marks
+
+    def _ask_places(self, facts: TopicFacts) -> None:
+        name = TopicName.parse(facts.target)
+        if self._rest is None:
+            return
+        if not self._exists("namespaces", name.tenant):
+            facts.missing_tenant = name.tenant
+        if not self._exists("namespaces", name.tenant, name.namespace):
+            facts.missing_namespace = name.namespace_full
+
+    def _exists(self, *segments: str) -> bool:
+        """A cluster that may not tell is believed to have it."""
+        key = "/".join(segments)
+        if key not in self._places:
+            assert self._rest is not None
+            try:
+                self._rest.get(*segments)
+                self._places[key] = True
+            except Refused as error:
+                self._places[key] = error.status != _NOT_FOUND
+        return self._places[key]
+
+    def _ask_shape(self, facts: TopicFacts) -> None:
+        declaration, declared = self._source.declaration, facts.declared
+        try:
+            facts.remote_partitions = self._partition_count(facts.target)
+        except NamespaceNotFound:
+            facts.missing_namespace = TopicName.parse(facts.target).namespace_full
+            return
+        except NotSupported:  # there is nobody else to ask
+            return
+        except ClientError as error:
+            facts.troubles[facts.target] = _trouble(error)
+            return
+        facts.decision = decide(
+            declared.partitions,
+            facts.remote_partitions,
+            creates=declaration.creates_topics,
+            mismatch=declaration.mismatch,
+            grown_from=declared.grown_from,
+        )
+
+    def _partition_count(self, topic: str) -> int | None:
+        assert self._client is not None
+        try:
+            return self._client.run(self._client.client.partition_count(topic))
+        except NotSupported:  # brokers before PIP-344 can tell it without creating by REST alone
+            by_rest = self._by_rest_client
+            if by_rest is None:
+                raise
+            return by_rest.run(by_rest.client.partition_count(topic))
+
+    def _ask_producers(self, facts: TopicFacts) -> None:
+        """Opening a producer says what publishing would be answered; nothing is published."""
+        assert self._client is not None
+        if facts.remote_partitions is None:
+            return
+        client, name = self._client, TopicName.parse(facts.target)
+        both = min(facts.remote_partitions, facts.declared.partitions)
+        if bool(facts.remote_partitions) != bool(facts.declared.partitions):
+            return
+        for part in parts_of(name.full, both):
+            try:
+                opening = client.client.entry_producer(part, open_timeout_s=_OPEN_S)
+                producer = client.run(opening)
+                facts.size_max = producer.message_size_max
+                client.run(producer.close())
+            except IncompatibleSchema as error:
+                if self._source_schema(facts.declared.topic) is None:
+                    facts.troubles[part] = (Trouble.SCHEMA, error.text)
+            except ClientError as error:
+                facts.troubles[part] = _trouble(error)
+        self._ask_size(facts, name)
+        by_rest = self._by_rest_client
+        if self.facts.is_ours is False and by_rest is not None:
+            facts.deduplicates = quietly(lambda: by_rest.run(by_rest.client.deduplicates(facts.target)))
+
+    def _ask_size(self, facts: TopicFacts, name: TopicName) -> None:
+        """A limit of the topic may be below that of the broker."""
+        if self._rest is None:
+            return
+        rest = self._rest
+        limit = quietly(lambda: rest.get(*topic_path(name, "maxMessageSize"), query={"applied": True}))
+        if isinstance(limit, int) and 0 < limit < (facts.size_max or limit + 1):
+            facts.size_max, facts.size_limit_is_of_topic = limit, True
+
+    def _ask_next(self, facts: TopicFacts, marks: dict[str, MessageId]) -> None:
+        """The entry that the topic is stuck at: whether it is too large, whether its schema would be taken."""
+        stuck = [one for one in facts.statuses if one.backlog and not one.state.is_copying and one.topic in marks]
+        for status in stuck:
+            found = self._source.next_entry(status.topic, marks[status.topic], self.name)
+            if found is None:
+                continue
+            facts.waiting, version = found
+            if version:
+                self._ask_schema(facts, int.from_bytes(version, "big"))
+            if facts.schema_refusal or (facts.size_max is not None and facts.waiting.size > facts.size_max):
+                return
+
+    def _ask_schema(self, facts: TopicFacts, version: int) -> None:
+        rest, name = self._rest, TopicName.parse(facts.target)
+        schema = self._source_schema(facts.declared.topic, str(version))
+        if rest is None or schema is None:
+            return
+        body = {
+            "type": schema.get("type"),
+            "schema": schema.get("data") or "",
+            "properties": schema.get("properties") or {},
+        }
+        path = ("schemas", name.tenant, name.namespace, name.local)
+        answer = quietly(lambda: rest.post(*path, "version", body=body))
+        if isinstance(answer, dict) and answer.get("version", -1) >= 0:
+            return
+        verdict = quietly(lambda: rest.post(*path, "compatibility", body=body))
+        if not isinstance(verdict, dict):
+            return
+        strategy = verdict.get("schemaCompatibilityStrategy")
+        what = f"version {version} ({schema.get('type')}) of {facts.declared.topic}"
+        if not verdict.get("compatibility", verdict.get("isCompatibility", True)):
+            reason = f": {verdict['reason']}" if verdict.get("reason") else ""
+            facts.schema_refusal = f"{what} is not compatible with what is there, by {strategy}{reason}"
+            return
+        namespace = ("namespaces", name.tenant, name.namespace, "isAllowAutoUpdateSchema")
+        has_schema = quietly(lambda: rest.get(*path, "schema")) is not None
+        if has_schema and quietly(lambda: rest.get(*namespace)) is False:
+            facts.auto_update_is_off = True
+            facts.schema_refusal = f"{what} is not known there, and clients may not bring new versions"
+
+    def _source_schema(self, topic: str, version: str | None = None) -> dict[str, Any] | None:
+        name = TopicName.parse(topic)
+        path = ("schemas", name.tenant, name.namespace, name.local, "schema", *((version,) if version else ()))
+        return unless_missing(lambda: self._source.rest.get(*path))
+
+    def _ask_back(self, facts: TopicFacts) -> None:
+        """Whether a renamed topic is one that comes back from the remote cluster."""
+        if not facts.declared.way.rename or self.declaration is None:
+            return
+        own = self._source.declaration.cluster
+        for other in self.declaration.topics:
+            if other.topic == facts.target and other.remote == own:
+                back = remote_topic(other.topic, other.way.rename)
+                facts.maps_back = f"{facts.declared.topic} becomes {facts.target} there, which becomes {back} here"
+
+    @property
+    def _by_rest_client(self) -> InlineClient | None:
+        if self._by_rest is None and self.facts.service_url and self.facts.http_url and self._rest is not None:
+            self._by_rest = short_client(self.facts.service_url, self._rest.security, self.facts.http_url)
+        return self._by_rest
+
+    def close(self) -> None:
+        for client in (self._client, self._by_rest):
+            if client is not None:
+                client.close()
+        if self._rest is not None:
+            self._rest.close()
+
+
+def _trouble(error: ClientError) -> tuple[Trouble, str]:
+    return next(kind for type_, kind in _TROUBLES if isinstance(error, type_)), error.text
+
+
+def _check(found: Reached) -> None:
+    """Raises `InvalidArgument` for files that cannot be used, of tokens and certificates."""
+    if found.security is not None:
+        urls = [url for url in (found.service_url, found.admin_url) if url]
+        found.security.check_for(*map(parse_service_url, urls))
+
+
+def _unreached(error: Exception, text: str) -> _Answer:
+    fault = fault_of(error)
+    return _Answer(error=text) if fault is None else _Answer(tls_error=text, tls_fault=fault)
+
+
+def _said_of(security: Security | None) -> dict[str, Any]:
+    """How commands are told of it, and what they may show."""
+    if security is None:
+        return {}
+    file = "" if security.token_file is None else os.fspath(security.token_file)
+    token = f"file://{file}" if file else _PATH_OF_TOKEN if security.token else ""
+    return {
+        "trust_certs": "" if security.trust_certs_file is None else os.fspath(security.trust_certs_file),
+        "token": token,
+        "token_file": file,
+        "role": subject_of(security.read_token()) or "",
+    }

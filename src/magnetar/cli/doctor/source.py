@@ -1,0 +1,116 @@
+"""The cluster whose replication is examined: what it declares, how far its topics are copied, what waits.
+
+Also how anybody is asked for a diagnosis: with little patience, and with answers that may be missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, TypeVar
+
+import msgspec
+
+from magnetar.cli.doctor.facts import Waiting
+from magnetar.cli.path import topic_path
+from magnetar.cli.rest import Refused, Rest, RestError
+from magnetar.client import LATEST, InlineClient, MessageId, Security
+from magnetar.client.errors import ClientError
+from magnetar.names import TopicName
+from magnetar.pipelines.copy.copy_encoder import is_for, opened
+from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.replication.model import Declaration, Status
+
+_NOT_FOUND = 404
+_OPERATION_S = 5.0
+_CONNECT_S = 3.0
+_ENTRIES_LOOKED_AT_MAX = 1000
+
+_T = TypeVar("_T")
+
+
+class Source:
+    """The cluster whose replication is examined."""
+
+    def __init__(self, rest: Rest, declaration: Declaration) -> None:
+        self.rest = rest
+        self.declaration = declaration
+        self._client: InlineClient | None = None
+
+    def statuses(self, topic: str | None = None) -> list[Status]:
+        found = self.rest.get("replication", "status", query={"topic": topic})
+        return msgspec.convert(found, list[Status])
+
+    def internal_stats(self, topic: str) -> dict[str, Any] | None:
+        """None if there is no such topic."""
+        return unless_missing(lambda: self.rest.get(*topic_path(TopicName.parse(topic), "internalStats")))
+
+    def next_entry(self, topic: str, after: MessageId, remote: str) -> tuple[Waiting, bytes] | None:
+        """The first entry after a position that is for the remote cluster, and the version of its schema."""
+        for position, blob in islice(self._entries(topic, after), _ENTRIES_LOOKED_AT_MAX):
+            try:
+                entry = opened(blob)
+            except MessageRefused:
+                return None
+            if is_for(entry.metadata, remote):
+                place = f"{position.ledger_id}:{position.entry_id}"
+                return Waiting(topic, place, len(entry.payload)), entry.version
+        return None
+
+    def _entries(self, topic: str, after: MessageId) -> Iterator[tuple[MessageId, bytes]]:
+        if self._client is None:
+            addresses = self.rest.get("clusters", self.declaration.cluster)
+            service_url = addresses.get("brokerServiceUrlTls") or addresses.get("brokerServiceUrl")
+            if not service_url:
+                return
+            self._client = short_client(service_url, self.rest.security)
+        client = self._client
+        reader = client.run(client.client.entries(topic, after, LATEST, bytes_max=1))
+        try:
+            while entries := client.run(reader.next()):
+                for entry in entries:
+                    yield entry.id, entry.blob
+        finally:
+            client.run(reader.close())
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def identity_of(declaration: Declaration) -> str:
+    """The same for every answer of one broker, until it is started again."""
+    return declaration.version.rpartition("-")[0]
+
+
+def parts_of(topic: str, partitions: int) -> list[str]:
+    name = TopicName.parse(topic)
+    return [name.with_partition(index).full for index in range(partitions)] or [name.full]
+
+
+def short_client(service_url: str, security: Security | None, admin_url: str | None = None) -> InlineClient:
+    return InlineClient(
+        service_url,
+        security=security,
+        admin_url=admin_url,
+        operation_timeout_s=_OPERATION_S,
+        connect_timeout_s=_CONNECT_S,
+        reconnect_timeout_s=_CONNECT_S,
+    )
+
+
+def unless_missing(ask: Callable[[], _T]) -> _T | None:
+    try:
+        return ask()
+    except Refused as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return None
+
+
+def quietly(ask: Callable[[], _T]) -> _T | None:
+    """For what may be asked and need not be answered."""
+    try:
+        return ask()
+    except (RestError, ClientError):
+        return None

@@ -1,0 +1,148 @@
+"""`magnetar clusters …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import Cluster
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Record
+from magnetar.cli.rest import Rest
+from magnetar.replication.model import without_secrets
+
+_PARAMETERS = "authenticationParameters"
+noun = Noun("clusters", "Clusters: this one, and those that messages are replicated to.")
+
+ServiceUrl = Annotated[
+    str | None, typer.Option("--service-url", metavar="URL", help="Its HTTP address, http://host:8080.")
+]
+BrokerUrl = Annotated[
+    str | None, typer.Option("--broker-url", metavar="URL", help="Its binary address, pulsar://host:6650.")
+]
+ServiceUrlTls = Annotated[str | None, typer.Option("--service-url-tls", metavar="URL", help="Its HTTPS address.")]
+BrokerUrlTls = Annotated[
+    str | None, typer.Option("--broker-url-tls", metavar="URL", help="Its binary address with TLS, pulsar+ssl://…")
+]
+
+
+AuthPlugin = Annotated[
+    str | None,
+    typer.Option(
+        "--auth-plugin", metavar="NAME", help="How we prove who we are: AuthenticationToken, AuthenticationTls."
+    ),
+]
+AuthParameters = Annotated[
+    str | None,
+    typer.Option(
+        "--auth-parameters", metavar="TEXT", help="For that: token:…, file:///path, tlsCertFile:…,tlsKeyFile:…"
+    ),
+]
+TlsEnable = Annotated[
+    bool | None, typer.Option("--tls-enable/--tls-disable", help="Whether the addresses with TLS are used.")
+]
+TlsAllowInsecure = Annotated[
+    bool | None, typer.Option("--tls-allow-insecure/--tls-verify", help="Whether any certificate will do.")
+]
+TlsTrustCerts = Annotated[
+    str | None,
+    typer.Option("--tls-trust-certs-filepath", metavar="FILE", help="Authorities that are trusted, in PEM."),
+]
+
+
+@noun.command("list")
+def list_clusters(rest: Rest) -> Names:
+    """List all clusters."""
+    return Names(rest.get("clusters"))
+
+
+@noun.command("get")
+def get(rest: Rest, cluster: Cluster) -> Record:
+    """Show the addresses of a cluster."""
+    value = rest.get("clusters", cluster)
+    fields = {name: item for name, item in value.items() if item not in (None, "", [])}
+    if _PARAMETERS in fields:
+        fields[_PARAMETERS] = without_secrets(fields[_PARAMETERS])
+    return Record(value, fields=fields)
+
+
+@noun.command("create")
+def create(
+    rest: Rest,
+    cluster: Cluster,
+    service_url: ServiceUrl = None,
+    broker_url: BrokerUrl = None,
+    service_url_tls: ServiceUrlTls = None,
+    broker_url_tls: BrokerUrlTls = None,
+    auth_plugin: AuthPlugin = None,
+    auth_parameters: AuthParameters = None,
+    tls_enable: TlsEnable = None,
+    tls_allow_insecure: TlsAllowInsecure = None,
+    tls_trust_certs: TlsTrustCerts = None,
+) -> Done:
+    """Make another cluster known to this one."""
+    addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
+    if not addresses:
+        raise typer.BadParameter("give at least --service-url or --broker-url")
+    security = _security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
+    rest.put("clusters", cluster, body={**addresses, **security})
+    return Done(f"created cluster {cluster}")
+
+
+@noun.command("update")
+def update(
+    rest: Rest,
+    cluster: Cluster,
+    service_url: ServiceUrl = None,
+    broker_url: BrokerUrl = None,
+    service_url_tls: ServiceUrlTls = None,
+    broker_url_tls: BrokerUrlTls = None,
+    auth_plugin: AuthPlugin = None,
+    auth_parameters: AuthParameters = None,
+    tls_enable: TlsEnable = None,
+    tls_allow_insecure: TlsAllowInsecure = None,
+    tls_trust_certs: TlsTrustCerts = None,
+) -> Done:
+    """Change what is known of a cluster; what is not given stays as it is."""
+    changes = {
+        **_addresses(service_url, broker_url, service_url_tls, broker_url_tls),
+        **_security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs),
+    }
+    if not changes:
+        raise typer.BadParameter("nothing to change is given")
+    current: dict[str, Any] = rest.get("clusters", cluster)
+    rest.post("clusters", cluster, body={**current, **changes})
+    return Done(f"updated cluster {cluster}")
+
+
+@noun.command("delete")
+def delete(rest: Rest, cluster: Cluster) -> Done:
+    """Forget a cluster."""
+    rest.delete("clusters", cluster)
+    return Done(f"deleted cluster {cluster}")
+
+
+def _addresses(
+    service_url: str | None, broker_url: str | None, service_url_tls: str | None, broker_url_tls: str | None
+) -> dict[str, str]:
+    given = {
+        "serviceUrl": service_url,
+        "serviceUrlTls": service_url_tls,
+        "brokerServiceUrl": broker_url,
+        "brokerServiceUrlTls": broker_url_tls,
+    }
+    return {name: address for name, address in given.items() if address is not None}
+
+
+def _security(
+    plugin: str | None, parameters: str | None, tls: bool | None, insecure: bool | None, trusted: str | None
+) -> dict[str, object]:
+    given = {
+        "authenticationPlugin": plugin,
+        _PARAMETERS: parameters,
+        "brokerClientTlsEnabled": tls,
+        "tlsAllowInsecureConnection": insecure,
+        "brokerClientTrustCertsFilePath": trusted,
+    }
+    return {name: value for name, value in given.items() if value is not None}

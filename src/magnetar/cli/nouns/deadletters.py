@@ -1,0 +1,160 @@
+"""`magnetar deadletters …`"""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import Topic, parse_subscription, parse_topic, whole
+from magnetar.cli.command import Noun
+from magnetar.cli.nouns.messages import ServiceUrl
+from magnetar.cli.output import Done, Page, Record, Table, counted
+from magnetar.cli.path import topic_path
+from magnetar.cli.rest import Refused, Rest
+from magnetar.cli.views.dead_letters import Letters, NoSuchTopic, no_page, no_stats
+from magnetar.cli.views.messages import printable
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
+from magnetar.names import TopicName
+
+noun = Noun("deadletters", "Dead letters: which messages failed, where, why and how often. Nothing is taken.")
+
+LIMIT_DEFAULT, LIMIT_MAX = 20, 1000
+_NO_SUCH_PATH = (404, 405, 501)
+
+SubscriptionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--subscription",
+        "-s",
+        metavar="SUBSCRIPTION",
+        parser=parse_subscription,
+        help="TOPIC is where messages failed, and this is the subscription that they failed on.",
+        show_default="TOPIC is the dead letter topic",
+    ),
+]
+After = Annotated[
+    str | None,
+    typer.Option("--after", "-a", metavar="ID", help="Those after this one.", show_default="from the first"),
+]
+
+
+def _letters(rest: Rest, topic: TopicName, subscription: str | None, service_url: str | None) -> Letters:
+    return Letters(rest, _letter_topic(rest, topic, subscription), service_url)
+
+
+def _letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> TopicName:
+    """The topic itself or, of the topic of a subscription, the one that its policy names."""
+    if subscription is None:
+        return topic
+    try:
+        policy = rest.get(*topic_path(topic, "subscription", subscription, "deadLetterPolicy"))
+    except Refused as error:
+        if error.status not in _NO_SUCH_PATH:
+            raise
+        policy = None
+    if policy:
+        return TopicName.parse(policy["deadLetterTopic"])
+    return parse_topic(f"{topic.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
+
+
+def _none_died(rest: Rest, topic: TopicName, subscription: str | None) -> bool:
+    """Whether a dead letter topic is missing because nothing has died: its first letter creates it."""
+    return subscription is not None and subscription in rest.get(*topic_path(topic, "subscriptions"))
+
+
+@noun.command("list")
+def list_letters(
+    rest: Rest,
+    topic: Topic,
+    subscription: SubscriptionOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", parser=whole(1, LIMIT_MAX), help="How many.")
+    ] = LIMIT_DEFAULT,
+    after: After = None,
+    service_url: ServiceUrl = None,
+) -> Page:
+    """List the letters in a dead letter topic, the oldest first."""
+    try:
+        value = _letters(rest, topic, subscription, service_url).page(limit, after)
+    except NoSuchTopic:
+        if not _none_died(rest, topic, subscription):
+            raise
+        value = no_page()
+    columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE")
+    names = ("id", "time", "reason", "count", "originTopic", "originSubscription", "originMessageId")
+    rows = [tuple(_cell(one.get(name)) for name in names) for one in value["letters"]]
+    parts: list[Done | Table] = [Table(value, columns, rows, none="there are no dead letters")]
+    if value["next"]:
+        parts.append(Done(f"there are more: --after {value['next']}"))
+    return Page(value, parts)
+
+
+@noun.command("stats")
+def stats(
+    rest: Rest,
+    topic: Topic,
+    subscription: SubscriptionOption = None,
+    after: After = None,
+    service_url: ServiceUrl = None,
+) -> Page:
+    """Count the letters in a dead letter topic by reason and by where they come from; it reads them."""
+    try:
+        value = _letters(rest, topic, subscription, service_url).stats(after)
+    except NoSuchTopic:
+        if not _none_died(rest, topic, subscription):
+            raise
+        value = no_stats()
+    reasons = {_cell(reason): count for reason, count in value["reasons"].items()}
+    fields = {"letters": value["letters"], "first": value["first"], "last": value["last"], **reasons}
+    rows = [
+        (_cell(one["topic"]), _cell(one["subscription"]), one["letters"], one["first"], one["last"], one["reasons"])
+        for one in value["origins"]
+    ]
+    columns = ("TOPIC", "SUBSCRIPTION", "LETTERS", "FIRST", "LAST", "REASONS")
+    parts: list[Done | Record | Table] = [Record(value, fields=fields)]
+    if rows:
+        parts.append(Table(value["origins"], columns, rows))
+    if value["originsLeftOut"]:
+        parts.append(Done(f"{counted(value['originsLeftOut'], 'letter')} of other origins, which are too many"))
+    if value["aborted"]:
+        parts.append(Done(f"this is not all of them: --after {value['next']} counts on"))
+    return Page(value, parts)
+
+
+@noun.command("show")
+def show(
+    rest: Rest,
+    topic: Topic,
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="A letter, by the id that list shows.")],
+    subscription: SubscriptionOption = None,
+    service_url: ServiceUrl = None,
+) -> Page:
+    """Show one letter: what it says of itself, every death of it, and its payload."""
+    value = _letters(rest, topic, subscription, service_url).one(message_id)
+    apart = {"deaths", "properties", "payload"}
+    fields = {name: _cell(item) for name, item in value.items() if name not in apart and item is not None}
+    parts: list[Done | Record | Table] = [Record(value, fields=fields)]
+    if value["properties"]:
+        properties = {_cell(name): _cell(text) for name, text in value["properties"].items()}
+        parts.append(Record(value["properties"], title="properties", fields=properties))
+    if value["deaths"]:
+        names = ("topic", "subscription", "reason", "count", "first", "last")
+        rows = [tuple(_cell(death[name]) for name in names) for death in value["deaths"]]
+        parts.append(Table(value["deaths"], [name.upper() for name in names], rows, title="deaths"))
+    parts.append(Done(_payload(value)))
+    return Page(value, parts)
+
+
+def _payload(value: dict[str, Any]) -> str:
+    payload = value["payload"]
+    if payload is None:
+        return "(no value)"
+    text = payload if isinstance(payload, str) else json.dumps(payload, indent=2, ensure_ascii=False)
+    return "\n".join(printable(line) for line in text.splitlines())
+
+
+def _cell(value: object) -> Any:
+    """Anybody may have written it."""
+    return printable(value) if isinstance(value, str) else value

@@ -1,0 +1,178 @@
+"""`magnetar messages …`: publish, look and follow, by the binary protocol."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from magnetar.cli.argument import Properties, Topic, parse_duration, parse_time, properties_of, whole
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Stream
+from magnetar.cli.rest import Rest
+from magnetar.cli.views.messages import described, peeked_messages, shown_message
+from magnetar.names import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.client import Client, Reader
+
+noun = Noun("messages", "Messages: publish some, look at them, follow a topic.")
+
+PEEK_DEFAULT = 10
+
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--service-url",
+        metavar="URL",
+        envvar="MAGNETAR_SERVICE_URL",
+        help="The binary address, pulsar://host:6650.",
+        show_default="what --url says",
+    ),
+]
+
+
+@noun.command("publish")
+def publish(
+    rest: Rest,
+    topic: Topic,
+    values: Annotated[
+        list[str] | None, typer.Argument(metavar="MESSAGE", help="The messages.", show_default="--file or stdin")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="A file whose whole content is one message.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of the messages.")] = None,
+    properties: Properties = None,
+    event_time: Annotated[
+        int | None,
+        typer.Option("--event-time", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+    ] = None,
+    deliver_after: Annotated[
+        int | None,
+        typer.Option("--deliver-after", metavar="TIME", parser=parse_duration, help="Delay them: 90s, 5m, 3h."),
+    ] = None,
+    service_url: ServiceUrl = None,
+) -> Stream:
+    """Publish messages: those given, a whole file, or each line of stdin. Prints their ids."""
+    if values and file is not None:
+        raise typer.BadParameter("give either messages or --file")
+    given = properties_of(properties)
+    payloads = _payloads(values, file)
+
+    def published() -> Iterator[dict[str, object]]:
+        with client_of(rest, service_url) as client, client.producer(topic.full) as producer:
+            for payload in payloads:
+                message_id = producer.send(
+                    payload,
+                    key=key,
+                    properties=given,
+                    event_time_ms=event_time,
+                    deliver_at_ms=None if deliver_after is None else _now_ms() + deliver_after * 1000,
+                )
+                yield {"id": str(message_id), "topic": topic.full}
+
+    return Stream(published(), lambda one: str(one["id"]), none="nothing to publish")
+
+
+def _payloads(values: list[str] | None, file: Path | None) -> Iterator[bytes]:
+    if file is not None:
+        try:
+            return iter([file.read_bytes()])
+        except OSError as error:
+            raise typer.BadParameter(f"--file {file} cannot be read: {error.strerror}") from error
+    if values:
+        return (value.encode("utf-8", "surrogateescape") for value in values)
+    return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+
+
+@noun.command("peek")
+def peek(
+    rest: Rest,
+    topic: Topic,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many.")] = PEEK_DEFAULT,
+    subscription: Annotated[
+        str | None, typer.Option("--subscription", "-s", help="The next ones of this subscription, not of the topic.")
+    ] = None,
+    service_url: ServiceUrl = None,
+) -> Stream:
+    """Show the first messages of a topic that are still stored, or the next ones of a subscription. Takes nothing."""
+    if subscription is not None:
+        if service_url is not None:
+            raise typer.BadParameter("--service-url does not go with --subscription, which is asked by --url")
+        messages = peeked_messages(rest, topic, subscription, count)
+        return Stream(_first(messages, count), shown_message, none=f"{subscription} has no messages to read")
+    return Stream(_stored(rest, topic, count, service_url), shown_message, none=f"{topic} has no messages")
+
+
+def _first(messages: Iterator[dict[str, object]], count: int) -> Iterator[dict[str, object]]:
+    for _, message in zip(range(count), messages, strict=False):
+        yield message
+
+
+def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -> Iterator[dict[str, object]]:
+    from magnetar.client import EARLIEST
+
+    with client_of(rest, service_url) as client, client.reader(topic.full, EARLIEST, queue_size=count) as reader:
+        for _ in range(count):
+            if not reader.has_next():
+                return
+            yield _read(reader)
+
+
+@noun.command("tail")
+def tail(
+    rest: Rest,
+    topic: Topic,
+    from_start: Annotated[bool, typer.Option("--from-start", help="All that is stored first.")] = False,
+    count: Annotated[
+        int | None,
+        typer.Option("--count", "-n", metavar="N", parser=whole(1), help="Stop after so many.", show_default="never"),
+    ] = None,
+    service_url: ServiceUrl = None,
+) -> Stream:
+    """Follow a topic: show messages as they are published, until interrupted or the topic is terminated."""
+    from magnetar.client import EARLIEST, LATEST
+    from magnetar.client.errors import EndOfTopic
+
+    def followed() -> Iterator[dict[str, object]]:
+        start = EARLIEST if from_start else LATEST
+        with client_of(rest, service_url) as client, client.reader(topic.full, start) as reader:
+            seen = 0
+            while count is None or seen < count:
+                try:
+                    yield _read(reader)
+                except EndOfTopic:
+                    return
+                seen += 1
+
+    return Stream(followed(), shown_message)
+
+
+def _read(reader: Reader) -> dict[str, object]:
+    """The next message; of one that cannot be read, why."""
+    from magnetar.client.errors import UnreadableMessage
+
+    try:
+        return described(reader.read())
+    except UnreadableMessage as error:
+        return {"id": str(error.message_id), "topic": error.topic, "value": None, "error": str(error)}
+
+
+def client_of(rest: Rest, service_url: str | None) -> Client:
+    """By default the broker is found by the HTTP address: its lookup says where the topic is served."""
+    from magnetar.client import Client
+    from magnetar.client.errors import InvalidArgument
+
+    try:
+        return Client(service_url or rest.url, security=rest.security)
+    except InvalidArgument as error:
+        raise typer.BadParameter(f"--service-url: {error}") from error
+
+
+def _now_ms() -> int:
+    return clock.time_ns() // 1_000_000

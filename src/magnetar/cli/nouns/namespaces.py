@@ -1,0 +1,223 @@
+"""`magnetar namespaces …`"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import (
+    Force,
+    Namespace,
+    Properties,
+    Tenant,
+    TopicMode,
+    names_in,
+    properties_of,
+    whole,
+    words_of,
+)
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Record, complain
+from magnetar.cli.path import namespace_path
+from magnetar.cli.policies.policies import add_namespace_policies
+from magnetar.cli.rest import Refused, Rest
+
+noun = Noun("namespaces", "Namespaces: groups of topics, and the policies they are under.")
+
+
+class Action(StrEnum):
+    produce = "produce"
+    consume = "consume"
+    functions = "functions"
+    sources = "sources"
+    sinks = "sinks"
+    packages = "packages"
+
+
+Role = Annotated[str, typer.Option("--role", help="The role.")]
+Key = Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
+
+
+@noun.command("list")
+def list_namespaces(rest: Rest, tenant: Tenant) -> Names:
+    """List the namespaces of a tenant."""
+    return Names(rest.get("namespaces", tenant), none=f"tenant {tenant} has no namespaces")
+
+
+@noun.command("get")
+def get(rest: Rest, namespace: Namespace) -> Record:
+    """Show all policies of a namespace."""
+    value = rest.get(*namespace_path(namespace))
+    return Record(value, fields={name: item for name, item in value.items() if item not in (None, {}, [])})
+
+
+@noun.command("policies")
+def policies(rest: Rest, namespace: Namespace) -> Record:
+    """Show all policies of a namespace; the same as `get`."""
+    return get(rest, namespace)
+
+
+@noun.command("create")
+def create(
+    rest: Rest,
+    namespace: Namespace,
+    clusters: Annotated[
+        str | None, typer.Option("--clusters", "-c", metavar="CLUSTER,…", help="Clusters it is replicated to.")
+    ] = None,
+    bundles: Annotated[
+        int | None, typer.Option("--bundles", "-b", metavar="N", parser=whole(1), help="Number of bundles.")
+    ] = None,
+) -> Done:
+    """Create a namespace."""
+    body: dict[str, object] = {}
+    if clusters is not None:
+        body["replication_clusters"] = names_in(clusters)
+    if bundles is not None:
+        body["bundles"] = {"numBundles": bundles}
+    rest.put(*namespace_path(namespace), body=body or None)
+    return Done(f"created namespace {namespace}")
+
+
+@noun.command("delete")
+def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
+    """Delete a namespace that has no topics; with --force its topics too, where the broker allows that."""
+    try:
+        rest.delete(*namespace_path(namespace), query={"force": force})
+    except Refused as error:
+        if error.status != 409 or force:
+            raise
+        hint = f"`magnetar topics list {namespace}` shows its topics"
+        raise Refused(error.status, error.reason, hint) from error
+    return Done(f"deleted namespace {namespace}")
+
+
+@noun.command("topics")
+def topics(
+    rest: Rest,
+    namespace: Namespace,
+    mode: Annotated[
+        TopicMode, typer.Option("--mode", "-m", case_sensitive=False, help="Which topics.")
+    ] = TopicMode.PERSISTENT,
+) -> Names:
+    """List the topics of a namespace, each partition by itself."""
+    return Names(
+        rest.get(*namespace_path(namespace, "topics"), query={"mode": mode.value}), none=f"{namespace} has no topics"
+    )
+
+
+@noun.command("bundles")
+def bundles(rest: Rest, namespace: Namespace) -> Record:
+    """Show the bundles of a namespace."""
+    return Record(rest.get(*namespace_path(namespace, "bundles")))
+
+
+@noun.command("unload")
+def unload(
+    rest: Rest,
+    namespace: Namespace,
+    bundle: Annotated[str | None, typer.Option("--bundle", "-b", help="Only this bundle, 0x…_0x….")] = None,
+) -> Done:
+    """Close all topics of a namespace; clients reconnect, and the topics are opened anew."""
+    rest.put(*namespace_path(namespace, *([bundle] if bundle else []), "unload"))
+    return Done(f"unloaded {namespace}")
+
+
+@noun.command("clear-backlog")
+def clear_backlog(
+    rest: Rest,
+    namespace: Namespace,
+    subscription: Annotated[str | None, typer.Option("--sub", "-s", help="Only this subscription.")] = None,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+) -> Done:
+    """Skip all messages of all subscriptions of a namespace."""
+    if not force and not _is_confirmed(f"skip all messages in {namespace}?"):
+        raise typer.BadParameter("nothing was skipped: confirm with y, or give --force")
+    rest.post(*namespace_path(namespace, "clearBacklog", *([subscription] if subscription else [])))
+    return Done(f"cleared the backlog of {namespace}")
+
+
+def _is_confirmed(question: str) -> bool:
+    try:
+        # Not on stdout, where only the answer of a command is.
+        complain(f"{question} [y/N]")
+        return input().strip().lower() in ("y", "yes")
+    except EOFError:
+        return False
+
+
+@noun.command("unsubscribe")
+def unsubscribe(
+    rest: Rest, namespace: Namespace, subscription: Annotated[str, typer.Option("--sub", "-s", help="Its name.")]
+) -> Done:
+    """Delete a subscription from all topics of a namespace."""
+    rest.post(*namespace_path(namespace, "unsubscribe", subscription))
+    return Done(f"deleted subscription {subscription} from {namespace}")
+
+
+# -- permissions
+
+
+@noun.command("permissions")
+def permissions(rest: Rest, namespace: Namespace) -> Record:
+    """Show which roles may do what in a namespace."""
+    return Record(rest.get(*namespace_path(namespace, "permissions")), none=f"{namespace} has no permissions")
+
+
+@noun.command("grant-permission")
+def grant_permission(
+    rest: Rest,
+    namespace: Namespace,
+    role: Role,
+    actions: Annotated[
+        Any,  # a list of actions; Typer would ask for them one by one
+        typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Of {', '.join(Action)}."),
+    ],
+) -> Done:
+    """Let a role do something in a namespace."""
+    rest.post(*namespace_path(namespace, "permissions", role), body=actions)
+    return Done(f"granted {', '.join(actions)} in {namespace} to {role}")
+
+
+@noun.command("revoke-permission")
+def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
+    """Take all permissions in a namespace from a role."""
+    rest.delete(*namespace_path(namespace, "permissions", role))
+    return Done(f"revoked all permissions in {namespace} of {role}")
+
+
+# -- properties
+
+
+@noun.command("get-properties")
+def get_properties(rest: Rest, namespace: Namespace) -> Record:
+    """Show the properties of a namespace."""
+    return Record(rest.get(*namespace_path(namespace, "properties")), none=f"{namespace} has no properties")
+
+
+@noun.command("set-properties")
+def set_properties(rest: Rest, namespace: Namespace, properties: Properties = None) -> Done:
+    """Set properties of a namespace; others stay."""
+    given = properties_of(properties)
+    if not given:
+        raise typer.BadParameter("give at least one --property key=value")
+    rest.put(*namespace_path(namespace, "properties"), body=given)
+    return Done(f"set {', '.join(given)} of {namespace}")
+
+
+@noun.command("remove-property")
+def remove_property(rest: Rest, namespace: Namespace, key: Key) -> Done:
+    """Remove one property of a namespace."""
+    rest.delete(*namespace_path(namespace, "property", key))
+    return Done(f"removed property {key} of {namespace}")
+
+
+@noun.command("clear-properties")
+def clear_properties(rest: Rest, namespace: Namespace) -> Done:
+    """Remove all properties of a namespace."""
+    rest.delete(*namespace_path(namespace, "properties"))
+    return Done(f"removed all properties of {namespace}")
+
+
+add_namespace_policies(noun)

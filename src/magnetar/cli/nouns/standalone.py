@@ -1,0 +1,198 @@
+"""`magnetar standalone`: from options to the settings of one broker, and its start.
+
+Owns the precedence of the three sources of settings: flags win over `--set`, which wins over `--config`. It does not
+know Typer, nor how a broker runs. Only what every start needs is imported at the top.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magnetar.errors import InvalidSetting
+
+if TYPE_CHECKING:
+    from magnetar.settings.settings import Settings
+
+DATA_DEFAULT = Path("data/standalone")
+
+
+class StandaloneOptions:
+    """What the command was given, as texts; nothing is checked yet."""
+
+    __slots__ = ("bind", "cluster", "config", "data", "http_port", "port", "set")
+
+    def __init__(
+        self,
+        *,
+        data: str | None = None,
+        port: str | None = None,
+        http_port: str | None = None,
+        cluster: str | None = None,
+        bind: str | None = None,
+        config: str | None = None,
+        set: Sequence[str] = (),
+    ) -> None:
+        self.data = data
+        self.port = port
+        self.http_port = http_port
+        self.cluster = cluster
+        self.bind = bind
+        self.config = config
+        self.set = tuple(set)
+
+    def flags(self) -> Iterable[tuple[str, str, str]]:
+        """The flags that stand for a setting, where given: flag, setting, text."""
+        for flag, setting, text in (
+            ("--port", "brokerServicePort", self.port),
+            ("--http-port", "webServicePort", self.http_port),
+            ("--cluster", "clusterName", self.cluster),
+            ("--bind", "bindAddress", self.bind),
+        ):
+            if text is not None:
+                yield flag, setting, text
+
+
+SINGLE_OPTIONS = {
+    "--data": "data",
+    "--port": "port",
+    "--http-port": "http_port",
+    "--cluster": "cluster",
+    "--bind": "bind",
+    "--config": "config",
+}
+REPEATED_OPTION = "--set"
+
+
+def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
+    """The options, if they are only `--option value` and `--option=value`; None leaves them to the full parser."""
+    values: dict[str, str] = {}
+    pairs: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        option, separator, value = word.partition("=")
+        if not separator:
+            value = next(rest, "--")
+            if value.startswith("--"):
+                return None
+        if option == REPEATED_OPTION:
+            pairs.append(value)
+        elif option in SINGLE_OPTIONS:
+            values[SINGLE_OPTIONS[option]] = value
+        else:
+            return None
+    return StandaloneOptions(set=pairs, **values)
+
+
+def start(options: StandaloneOptions) -> int:
+    """Check the options and run the broker until it is told to stop; returns the exit code."""
+    settings = settings_of(options)
+    data = _data_of(options)
+    if not is_loopback(settings.bindAddress):
+        _warn(
+            f"listening on {settings.bindAddress} without authentication: whoever reaches it can read, write and delete"
+        )
+
+    from magnetar.server.server import run_standalone
+
+    return run_standalone(
+        settings,
+        data,
+        bind=settings.bindAddress,
+        port=settings.brokerServicePort,
+        http_port=settings.webServicePort,
+        out=_say,
+    )
+
+
+def settings_of(options: StandaloneOptions) -> Settings:
+    """The settings of all sources together; raises `InvalidSetting` that names the source."""
+    from magnetar.settings.settings import Settings
+
+    pairs = {**_from_file(options.config), **_from_set(options.set), **_from_flags(options)}
+    settings, _ = Settings.from_mapping(pairs)
+    return settings
+
+
+def is_loopback(address: str) -> bool:
+    return address in ("localhost", "::1") or address.startswith("127.")
+
+
+def _from_file(config: str | None) -> dict[str, str]:
+    if config is None:
+        return {}
+    from magnetar.settings.properties_file import parse_properties
+
+    try:
+        text = Path(config).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise InvalidSetting(f"--config {config} cannot be read: {reason}") from error
+    pairs = parse_properties(text)
+    unknown = _check(f"{config}:", pairs)
+    if unknown:
+        _warn(f"{config} has {len(unknown)} settings that have no effect here: {', '.join(unknown)}")
+    if not is_loopback(pairs.get("bindAddress") or "127."):
+        # Pulsar's own files say 0.0.0.0, but opening a broker without authentication to a network is a decision.
+        _warn(
+            f"bindAddress={pairs['bindAddress']} of {config} is left aside: only --bind opens the broker to a network"
+        )
+        del pairs["bindAddress"]
+    return pairs
+
+
+def _from_set(words: Iterable[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for word in words:
+        name, separator, text = word.partition("=")
+        if not separator:
+            raise InvalidSetting(f"--set {word} is not of the form key=value")
+        pairs[name.strip()] = text
+    for name in _check("--set", pairs):
+        raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
+    return pairs
+
+
+def _from_flags(options: StandaloneOptions) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for flag, setting, text in options.flags():
+        if not text.strip():
+            raise InvalidSetting(f"{flag} is empty")
+        _check(f"{flag}:", {setting: text})
+        pairs[setting] = text
+    return pairs
+
+
+def _check(source: str, pairs: dict[str, str]) -> list[str]:
+    """Refuse wrong values in the name of their source; returns the unknown keys."""
+    from magnetar.settings.settings import Settings
+
+    try:
+        return Settings.from_mapping(pairs)[1]
+    except InvalidSetting as error:
+        raise InvalidSetting(f"{source} {error}") from error
+
+
+def _suggestion(name: str) -> str:
+    from magnetar.settings.settings import closest
+
+    near = closest(name)
+    return f"; did you mean {near}?" if near else ""
+
+
+def _data_of(options: StandaloneOptions) -> Path:
+    if options.data is None:
+        return DATA_DEFAULT
+    if not options.data.strip():
+        raise InvalidSetting("--data is empty")
+    return Path(options.data)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _warn(message: str) -> None:
+    print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -1,0 +1,235 @@
+"""`magnetar subscriptions …`"""
+
+from __future__ import annotations
+
+import time as clock
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import (
+    LATEST,
+    Position,
+    Properties,
+    Subscription,
+    Topic,
+    parse_duration,
+    parse_position,
+    parse_time,
+    properties_of,
+    whole,
+)
+from magnetar.cli.command import Noun
+from magnetar.cli.nouns.failure_policy import add_failing_commands
+from magnetar.cli.output import Done, Record, Stream, Table, counted
+from magnetar.cli.path import is_partitioned, topic_path
+from magnetar.cli.rest import Rest
+from magnetar.cli.views.messages import peeked_messages, shown_message
+from magnetar.cli.views.stats import subscriptions_table
+from magnetar.names import TopicName
+
+noun = Noun("subscriptions", "Subscriptions of a topic, or of all partitions of one.")
+
+PositionOption = Annotated[
+    Position | None,
+    typer.Option(
+        "--messageId",
+        "-m",
+        metavar="POSITION",
+        parser=parse_position,
+        help="earliest, latest or ledger:entry.",
+    ),
+]
+Exclude = Annotated[
+    bool, typer.Option("--exclude-reset-position", "-e", help="Not that message itself, but from the next one on.")
+]
+TimeOption = Annotated[
+    int | None,
+    typer.Option("--time", "-t", metavar="TIME", parser=parse_duration, help="How far back: 90s, 5m, 3h, 2d."),
+]
+DateOption = Annotated[
+    int | None,
+    typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+]
+PEEK_DEFAULT = 1
+
+
+def _path(topic: TopicName, subscription: str, *rest: str) -> tuple[str, ...]:
+    return topic_path(topic, "subscription", subscription, *rest)
+
+
+@noun.command("list")
+def list_subscriptions(rest: Rest, topic: Topic) -> Table:
+    """List the subscriptions of a topic with their backlogs."""
+    if is_partitioned(rest, topic):
+        stats = rest.get(*topic_path(topic, "partitioned-stats"), query={"perPartition": False})
+    else:
+        stats = rest.get(*topic_path(topic, "stats"))
+    table = subscriptions_table(stats)
+    value = [{"name": name, **one} for name, one in sorted(stats["subscriptions"].items())]
+    return Table(value, table.columns, table.rows, none=f"{topic} has no subscriptions")
+
+
+@noun.command("create")
+def create(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    message_id: PositionOption = None,
+    properties: Properties = None,
+    replicated: Annotated[bool, typer.Option("--replicated", "-r", help="Keep it alike in other clusters.")] = False,
+) -> Done:
+    """Create a subscription, at the latest position unless another is given."""
+    body: dict[str, object] = {**(LATEST if message_id is None else message_id).body()}
+    if properties:
+        body["properties"] = properties_of(properties)
+    rest.put(*_path(topic, subscription), body=body, query={"replicated": replicated})
+    return Done(f"created subscription {subscription} of {topic}")
+
+
+@noun.command("delete")
+def delete(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Disconnect its consumers first.")] = False,
+) -> Done:
+    """Delete a subscription; its backlog is gone with it."""
+    rest.delete(*_path(topic, subscription), query={"force": force})
+    return Done(f"deleted subscription {subscription} of {topic}")
+
+
+@noun.command("skip")
+def skip(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many messages.")],
+) -> Done:
+    """Skip the next messages of a subscription."""
+    rest.post(*_path(topic, subscription, "skip", str(count)))
+    return Done(f"skipped {counted(count, 'message')} of {subscription}")
+
+
+@noun.command("skip-all")
+def skip_all(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
+    """Skip all messages of a subscription."""
+    rest.post(*_path(topic, subscription, "skip_all"))
+    return Done(f"skipped all messages of {subscription}")
+
+
+@noun.command("reset")
+def reset(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    time: TimeOption = None,
+    datetime: DateOption = None,
+    message_id: PositionOption = None,
+    exclude: Exclude = False,
+) -> Done:
+    """Move a subscription to a time or a message, back or forward; its consumers reconnect."""
+    _exactly_one({"--time": time, "--datetime": datetime, "--messageId": message_id})
+    if message_id is not None:
+        rest.post(*_path(topic, subscription, "resetcursor"), body={**message_id.body(), "excluded": exclude})
+    elif exclude:
+        raise typer.BadParameter("--exclude-reset-position goes with --messageId")
+    else:
+        timestamp = datetime if datetime is not None else max(0, _now_ms() - (time or 0) * 1000)
+        rest.post(*_path(topic, subscription, "resetcursor", str(timestamp)))
+    return Done(f"reset subscription {subscription} of {topic}")
+
+
+@noun.command("expire")
+def expire(
+    rest: Rest,
+    topic: Topic,
+    subscription: Annotated[
+        str | None, typer.Argument(metavar="SUBSCRIPTION", help="A subscription; without it all of the topic.")
+    ] = None,
+    time: Annotated[
+        int | None,
+        typer.Option("--expireTime", "-t", metavar="TIME", parser=parse_duration, help="Older than this: 5m, 3h, 2d."),
+    ] = None,
+    message_id: Annotated[
+        Position | None,
+        typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="Up to this: ledger:entry."),
+    ] = None,
+    exclude: Exclude = False,
+) -> Done:
+    """Acknowledge all messages that are older than a time, or up to a position."""
+    _exactly_one({"--expireTime": time, "--position": message_id})
+    if message_id is not None:
+        if subscription is None:
+            raise typer.BadParameter("--position needs a subscription")
+        body = {**message_id.body(), "excluded": exclude}
+        rest.post(*_path(topic, subscription, "expireMessages"), body=body)
+    elif subscription is None:
+        rest.post(*topic_path(topic, "all_subscription", "expireMessages", str(time)))
+    else:
+        rest.post(*_path(topic, subscription, "expireMessages", str(time)))
+    return Done(f"expired messages of {subscription or f'all subscriptions of {topic}'}")
+
+
+@noun.command("peek")
+def peek(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    count: Annotated[
+        int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many entries.")
+    ] = PEEK_DEFAULT,
+) -> Stream:
+    """Show the next messages of a subscription without taking them."""
+    messages = peeked_messages(rest, topic, subscription, count)
+    return Stream(messages, shown_message, none=f"{subscription} has no messages to read")
+
+
+@noun.command("analyze-backlog")
+def analyze_backlog(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    position: Annotated[
+        Position | None,
+        typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="From here: ledger:entry."),
+    ] = None,
+) -> Record:
+    """Count the messages in the backlog of a subscription by reading them; large ones take a while."""
+    body = None if position is None else position.body()
+    value: dict[str, Any] = rest.post(*_path(topic, subscription, "analyzeBacklog"), body=body)
+    return Record(value)
+
+
+@noun.command("properties")
+def properties(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
+    """Show the properties of a subscription."""
+    return Record(rest.get(*_path(topic, subscription, "properties")), none=f"{subscription} has no properties")
+
+
+@noun.command("update-properties")
+def update_properties(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    properties: Properties = None,
+    clear: Annotated[bool, typer.Option("--clear", "-c", help="Remove all properties.")] = False,
+) -> Done:
+    """Replace the properties of a subscription."""
+    if bool(properties) == clear:
+        raise typer.BadParameter("give either --property key=value or --clear")
+    rest.put(*_path(topic, subscription, "properties"), body=properties_of(properties))
+    return Done(f"updated the properties of {subscription}")
+
+
+add_failing_commands(noun)
+
+
+def _exactly_one(options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if len(given) != 1:
+        raise typer.BadParameter(f"give one of {', '.join(options)}")
+
+
+def _now_ms() -> int:
+    return clock.time_ns() // 1_000_000

@@ -1,0 +1,76 @@
+"""`magnetar tenants …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import Force, Tenant, names_in
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Record
+from magnetar.cli.rest import Refused, Rest
+
+noun = Noun("tenants", "Tenants: who has namespaces.")
+
+Admins = Annotated[
+    str | None, typer.Option("--admin-roles", "-r", metavar="ROLE,…", help="Roles that may administer the tenant.")
+]
+Clusters = Annotated[
+    str | None,
+    typer.Option(
+        "--allowed-clusters", "-c", metavar="CLUSTER,…", help="Clusters it may use.", show_default="all clusters"
+    ),
+]
+
+
+@noun.command("list")
+def list_tenants(rest: Rest) -> Names:
+    """List all tenants."""
+    return Names(rest.get("tenants"))
+
+
+@noun.command("get")
+def get(rest: Rest, tenant: Tenant) -> Record:
+    """Show a tenant."""
+    return Record(rest.get("tenants", tenant))
+
+
+@noun.command("create")
+def create(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clusters: Clusters = None) -> Done:
+    """Create a tenant."""
+    clusters = names_in(allowed_clusters) if allowed_clusters is not None else rest.get("clusters")
+    rest.put(
+        "tenants",
+        tenant,
+        # "global" is in the list of a replicated Apache Pulsar, and is no cluster.
+        body={"adminRoles": names_in(admin_roles or ""), "allowedClusters": [c for c in clusters if c != "global"]},
+    )
+    return Done(f"created tenant {tenant}")
+
+
+@noun.command("update")
+def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clusters: Clusters = None) -> Done:
+    """Change a tenant; what is not given stays as it is."""
+    if admin_roles is None and allowed_clusters is None:
+        raise typer.BadParameter("give --admin-roles or --allowed-clusters, or both")
+    body: dict[str, Any] = rest.get("tenants", tenant)
+    if admin_roles is not None:
+        body["adminRoles"] = names_in(admin_roles)
+    if allowed_clusters is not None:
+        body["allowedClusters"] = names_in(allowed_clusters)
+    rest.post("tenants", tenant, body=body)
+    return Done(f"updated tenant {tenant}")
+
+
+@noun.command("delete")
+def delete(rest: Rest, tenant: Tenant, force: Force = False) -> Done:
+    """Delete a tenant that has no namespaces; with --force its namespaces too, where the broker allows that."""
+    try:
+        rest.delete("tenants", tenant, query={"force": force})
+    except Refused as error:
+        if error.status != 409 or force:
+            raise
+        hint = f"`magnetar namespaces list {tenant}` shows its namespaces"
+        raise Refused(error.status, error.reason, hint) from error
+    return Done(f"deleted tenant {tenant}")

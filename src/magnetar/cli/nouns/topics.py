@@ -1,0 +1,286 @@
+"""`magnetar topics …`"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import (
+    Domain,
+    Force,
+    Namespace,
+    Properties,
+    Topic,
+    parse_time,
+    properties_of,
+    whole,
+)
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Page, Record, Table, counted
+from magnetar.cli.path import is_partitioned, topic_path
+from magnetar.cli.policies.policies import add_topic_policies
+from magnetar.cli.rest import Refused, Rest
+from magnetar.cli.views.stats import stats_page
+from magnetar.names import DOMAINS, TopicName
+
+noun = Noun("topics", "Topics and their partitions.")
+
+PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
+
+Partitions = Annotated[
+    int, typer.Option("--partitions", "-p", metavar="N", parser=whole(1), help="How many partitions.")
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="A property of the topic; may be repeated."),
+]
+DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", help="Only topics of this kind.")]
+
+
+# -- listing
+
+
+@noun.command("list")
+def list_topics(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
+    """List the topics of a namespace, each partition by itself."""
+    names = _names(rest, namespace.tenant, namespace.namespace, topic_domain)
+    return Names(names, none=f"{namespace} has no topics")
+
+
+@noun.command("list-partitioned-topics")
+def list_partitioned(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
+    """List the partitioned topics of a namespace."""
+    names = _names(rest, namespace.tenant, namespace.namespace, topic_domain, "partitioned")
+    return Names(names, none=f"{namespace} has no partitioned topics")
+
+
+def _names(rest: Rest, tenant: str, namespace: str, domain: Domain | None, *end: str) -> list[str]:
+    domains = DOMAINS if domain is None else (domain.value,)
+    # Both lists of an older Apache Pulsar have the topics of both domains.
+    return sorted({name for one in domains for name in rest.get(one, tenant, namespace, *end) if name.startswith(one)})
+
+
+# -- life
+
+
+@noun.command("create")
+def create(rest: Rest, topic: Topic, metadata: Metadata = None) -> Done:
+    """Create a topic without partitions."""
+    rest.put(*topic_path(topic), body=properties_of(metadata) or None)
+    return Done(f"created {topic}")
+
+
+@noun.command("create-partitioned-topic")
+def create_partitioned(rest: Rest, topic: Topic, partitions: Partitions, metadata: Metadata = None) -> Done:
+    """Create a topic with partitions."""
+    properties = properties_of(metadata)
+    if properties:
+        body = {"partitions": partitions, "properties": properties}
+        rest.put(*topic_path(topic, "partitions"), body=body, kind=PARTITIONED_METADATA)
+    else:
+        rest.put(*topic_path(topic, "partitions"), body=partitions)
+    return Done(f"created {topic} with {counted(partitions, 'partition')}")
+
+
+@noun.command("create-missed-partitions")
+def create_missed_partitions(rest: Rest, topic: Topic) -> Done:
+    """Create the partitions that a partitioned topic should have and has not."""
+    rest.post(*topic_path(topic, "createMissedPartitions"))
+    return Done(f"created what was missing of {topic}")
+
+
+@noun.command("update-partitioned-topic")
+def update_partitioned(
+    rest: Rest,
+    topic: Topic,
+    partitions: Partitions,
+    update_local_only: Annotated[
+        bool, typer.Option("--update-local-only", "-ulo", help="Leave other clusters as they are.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not check the existing partitions.")] = False,
+) -> Done:
+    """Give a partitioned topic more partitions; it cannot have fewer."""
+    query = {"updateLocalTopicOnly": update_local_only or None, "force": force or None}
+    rest.post(*topic_path(topic, "partitions"), body=partitions, query=query)
+    return Done(f"{topic} has {counted(partitions, 'partition')}")
+
+
+@noun.command("delete")
+def delete(rest: Rest, topic: Topic, force: Force = False) -> Done:
+    """Delete a topic and its messages."""
+    try:
+        rest.delete(*topic_path(topic), query={"force": force})
+    except Refused as error:
+        if error.status != 404 or not _knows_partitions(rest, topic):
+            raise
+        hint = f"`magnetar topics delete-partitioned-topic {topic}` deletes it with its partitions"
+        raise Refused(error.status, error.reason, hint) from error
+    return Done(f"deleted {topic}")
+
+
+def _knows_partitions(rest: Rest, topic: TopicName) -> bool:
+    try:
+        return is_partitioned(rest, topic)
+    except Refused:
+        return False
+
+
+@noun.command("delete-partitioned-topic")
+def delete_partitioned(rest: Rest, topic: Topic, force: Force = False) -> Done:
+    """Delete a partitioned topic with all partitions and their messages."""
+    rest.delete(*topic_path(topic, "partitions"), query={"force": force})
+    return Done(f"deleted {topic} and its partitions")
+
+
+@noun.command("terminate")
+def terminate(rest: Rest, topic: Topic) -> Record:
+    """End a topic: nothing can be published any more, what is there can be read. Shows the last message id."""
+    if is_partitioned(rest, topic):
+        answer: dict[str, Any] = rest.post(*topic_path(topic, "terminate", "partitions"))
+        return Record(answer)
+    return Record(rest.post(*topic_path(topic, "terminate")))
+
+
+@noun.command("truncate")
+def truncate(rest: Rest, topic: Topic) -> Done:
+    """Delete all messages, also those that nobody has read; the topic and its subscriptions stay."""
+    rest.delete(*topic_path(topic, "truncate"))
+    return Done(f"truncated {topic}")
+
+
+@noun.command("unload")
+def unload(rest: Rest, topic: Topic) -> Done:
+    """Close a topic; clients reconnect, and it is opened anew."""
+    rest.put(*topic_path(topic, "unload"))
+    return Done(f"unloaded {topic}")
+
+
+@noun.command("compact")
+def compact(rest: Rest, topic: Topic) -> Done:
+    """Start to compact a topic: keep the last message of each key."""
+    rest.put(*topic_path(topic, "compaction"))
+    return Done(f"compaction of {topic} was started")
+
+
+@noun.command("compaction-status")
+def compaction_status(rest: Rest, topic: Topic) -> Record:
+    """Show how the last compaction of a topic went."""
+    return Record(rest.get(*topic_path(topic, "compaction")))
+
+
+# -- looking
+
+
+@noun.command("get-partitioned-topic-metadata")
+def partitioned_metadata(rest: Rest, topic: Topic) -> Record:
+    """Show how many partitions a topic has; 0 is a topic without partitions. Creates nothing."""
+    return Record(rest.get(*topic_path(topic, "partitions"), query={"checkAllowAutoCreation": False}))
+
+
+@noun.command("stats")
+def stats(
+    rest: Rest,
+    topic: Topic,
+    precise_backlog: Annotated[
+        bool, typer.Option("--get-precise-backlog", "-gpb", help="Count messages, not entries, where that differs.")
+    ] = False,
+) -> Page:
+    """Show rates, sizes, producers and subscriptions of a topic or of all partitions of one."""
+    query = {"getPreciseBacklog": precise_backlog or None}
+    if is_partitioned(rest, topic):
+        value = rest.get(*topic_path(topic, "partitioned-stats"), query={**query, "perPartition": False})
+    else:
+        value = rest.get(*topic_path(topic, "stats"), query=query)
+    return stats_page(topic.full, value)
+
+
+@noun.command("partitioned-stats")
+def partitioned_stats(
+    rest: Rest,
+    topic: Topic,
+    per_partition: Annotated[bool, typer.Option("--per-partition", help="Show each partition too.")] = False,
+) -> Page:
+    """Show rates, sizes, producers and subscriptions of a partitioned topic."""
+    value = rest.get(*topic_path(topic, "partitioned-stats"), query={"perPartition": per_partition})
+    return stats_page(topic.full, value)
+
+
+@noun.command("stats-internal")
+def internal_stats(rest: Rest, topic: Topic) -> Page:
+    """Show how a topic is stored: ledgers, positions, cursors."""
+    if is_partitioned(rest, topic):
+        value = rest.get(*topic_path(topic, "partitioned-internalStats"))
+        partitions = [
+            part for name, one in sorted(value.get("partitions", {}).items()) for part in _internal_parts(name, one)
+        ]
+        return Page(value, partitions)
+    value = rest.get(*topic_path(topic, "internalStats"))
+    return Page(value, _internal_parts(topic.full, value))
+
+
+def _internal_parts(name: str, value: dict[str, Any]) -> list[Record | Table]:
+    plain = {field: item for field, item in value.items() if not isinstance(item, dict | list)}
+    cursors = value.get("cursors") or {}
+    rows = [
+        (cursor, one.get("markDeletePosition"), one.get("readPosition"), one.get("messagesConsumedCounter"))
+        for cursor, one in sorted(cursors.items())
+    ]
+    parts: list[Record | Table] = [Record(plain, title=name)]
+    if rows:
+        parts.append(Table(cursors, ("SUBSCRIPTION", "ACKNOWLEDGED UP TO", "READS FROM", "CONSUMED"), rows))
+    return parts
+
+
+@noun.command("lookup")
+def lookup(rest: Rest, topic: Topic) -> Record:
+    """Show which broker serves a topic."""
+    value = rest.lookup(topic.domain, topic.tenant, topic.namespace, topic.local)
+    return Record(value, fields={name: item for name, item in value.items() if item})
+
+
+@noun.command("last-message-id")
+def last_message_id(rest: Rest, topic: Topic) -> Record:
+    """Show the id of the last message."""
+    return Record(rest.get(*topic_path(topic, "lastMessageId")))
+
+
+@noun.command("get-message-id")
+def message_id(
+    rest: Rest,
+    topic: Topic,
+    time: Annotated[
+        int,
+        typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+    ],
+) -> Record:
+    """Show the id of the first message that was published at a time or after it."""
+    return Record(rest.get(*topic_path(topic, "messageid", str(time))))
+
+
+@noun.command("properties")
+def properties(rest: Rest, topic: Topic) -> Record:
+    """Show the properties of a topic; `wasAutoCreated` says that no administrator made it."""
+    return Record(rest.get(*topic_path(topic, "properties")), none=f"{topic} has no properties")
+
+
+@noun.command("update-properties")
+def update_properties(rest: Rest, topic: Topic, properties: Properties = None) -> Done:
+    """Set properties of a topic; others stay."""
+    given = properties_of(properties)
+    if not given:
+        raise typer.BadParameter("give at least one --property key=value")
+    rest.put(*topic_path(topic, "properties"), body=given)
+    return Done(f"set {', '.join(given)} of {topic}")
+
+
+@noun.command("remove-properties")
+def remove_properties(
+    rest: Rest, topic: Topic, key: Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
+) -> Done:
+    """Remove one property of a topic."""
+    rest.delete(*topic_path(topic, "properties"), query={"key": key})
+    return Done(f"removed property {key} of {topic}")
+
+
+add_topic_policies(noun)

@@ -1,0 +1,1 @@
+"""Policy commands of namespaces and topics, from one table."""

@@ -1,0 +1,93 @@
+"""`magnetar replication diff A B`: topics, partitions, policies, schemas and subscriptions that differ, for people and
+for programs that watch over a deployment.
+
+By REST alone, so it works with every cluster that has Pulsar's interface. What a difference is, `differences` says.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from magnetar.cli.argument import NamespaceName, parse_namespace_name
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Page, Table, counted
+from magnetar.cli.replication import two_clusters as pair
+from magnetar.cli.replication.differences import (
+    ClusterState,
+    Difference,
+    Findings,
+    compare_clusters,
+    compare_topics,
+    shared_topics,
+)
+from magnetar.cli.replication.inventory import Inventory, asked
+from magnetar.errors import InvalidSetting
+
+
+def diff(
+    a: pair.Cluster,
+    b: pair.Cluster,
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--namespaces",
+            "-n",
+            metavar="TENANT/NAMESPACE",
+            help="A namespace to compare; may be repeated.",
+            show_default="all",
+        ),
+    ] = None,
+) -> Page:
+    """Show what differs between two clusters; exit code 0 for nothing, 1 for something, 2 when it cannot be told."""
+    chosen = [parse_namespace_name(text) for text in namespaces or ()]
+    inventories = Inventory(a), Inventory(b)
+    here, there = asked(inventories, lambda one: one.state(chosen))
+    _check_known(chosen, here, there)
+    found = compare_clusters(here, there)
+    topics = shared_topics(here, there)
+    for topic, state_a, state_b in zip(
+        topics, asked(topics, inventories[0].topic), asked(topics, inventories[1].topic), strict=True
+    ):
+        found.differences.extend(compare_topics(topic, state_a, state_b, here.name, there.name))
+    for inventory in inventories:
+        found.remarks.extend(inventory.remarks)
+    return _report(found, here, there, len(topics))
+
+
+def add_to(noun: Noun) -> None:
+    pair.add(noun, "diff", diff)
+
+
+def _check_known(chosen: list[NamespaceName], a: ClusterState, b: ClusterState) -> None:
+    """One that neither has is misspelt: that is no likeness."""
+    for namespace in map(str, chosen):
+        if namespace not in a.namespaces and namespace not in b.namespaces:
+            raise InvalidSetting(f"--namespaces {namespace}: neither A nor B has such a namespace")
+
+
+def _report(found: Findings, a: ClusterState, b: ClusterState, topics: int) -> Page:
+    namespaces = len(a.namespaces.keys() & b.namespaces.keys())
+    place = f"{counted(namespaces, 'namespace')} and {counted(topics, 'topic')} that both have"
+    count = len(found.differences)
+    summary = f"{counted(count, 'difference') if count else 'no difference'} in {place}"
+    value = {
+        "a": a.name,
+        "b": b.name,
+        "namespaces": namespaces,
+        "topics": topics,
+        "differences": [difference.described() for difference in found.differences],
+        "remarks": found.remarks,
+    }
+    parts: list[Table | Names | Done] = []
+    if found.differences:
+        rows = [_row(difference) for difference in found.differences]
+        parts.append(Table(value, ("KIND", "NAME", "DIFFERENCE"), rows))
+    if found.remarks:
+        parts.append(Names([f"remark: {remark}" for remark in found.remarks]))
+    return Page(value, [*parts, Done(summary)], code=pair.FOUND if count else 0)
+
+
+def _row(difference: Difference) -> tuple[str, str, str]:
+    return difference.kind, difference.name, difference.what

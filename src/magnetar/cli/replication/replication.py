@@ -1,0 +1,130 @@
+"""`magnetar replication …`: what is replicated, how it stands, and by which way.
+
+What the broker only shows and switches is here; the ways themselves are in `replication_ways`.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from magnetar.cli.argument import parse_cluster
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Page, Table, counted, shown_bytes
+from magnetar.cli.path import namespace_path, topic_path
+from magnetar.cli.replication import diff as replication_diff
+from magnetar.cli.replication import verify as replication_verify
+from magnetar.cli.replication.route import OptionalPlace, Place, Remote, TopicOrNamespace, add_ways
+from magnetar.cli.rest import Refused, Rest
+from magnetar.names import TopicName
+from magnetar.replication.model import State
+
+noun = Noun("replication", "Geo-replication: how each topic stands with each remote cluster, and what is on the way.")
+
+_NO_SUCH_PATH = (404, 405, 501)
+
+
+@noun.command("status")
+def status(
+    rest: Rest,
+    place: OptionalPlace = None,
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="CLUSTER", parser=parse_cluster, help="Only to this cluster."),
+    ] = None,
+) -> Page:
+    """Show how it stands with what is replicated: state, backlog and delay of each topic and remote cluster."""
+    kind = "topic" if isinstance(place, TopicName) else "namespace"
+    query = {kind: None if place is None else str(place), "remote": remote}
+    try:
+        value: list[dict[str, Any]] = rest.get("replication", "status", query=query)
+    except Refused as error:
+        if error.status not in _NO_SUCH_PATH or place is not None:
+            raise
+        hint = "this broker does not show it: `magnetar topics stats TOPIC` has what Apache Pulsar knows"
+        raise Refused(error.status, error.reason, hint) from error
+    columns = ("TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY S", "MSG/S", "REASON")
+    table = Table(value, columns, [_row(one) for one in value], none=_none(place, remote))
+    copying = sum(State(one["state"]).is_copying for one in value)
+    summary = f"{copying} of {counted(len(value), 'row')} copying, a backlog of {sum(one['backlog'] for one in value)}"
+    return Page(value, [table, Done(summary)] if value else [table])
+
+
+def _row(one: dict[str, Any]) -> tuple[object, ...]:
+    since = _time(one["sinceMs"]) if one["sinceMs"] else "-"
+    bytes_behind = shown_bytes(one["backlogBytes"])
+    rate, delay = float(one["rateOut"]), float(one["delayS"])
+    return (one["topic"], one["remote"], one["state"], since, one["backlog"], bytes_behind, delay, rate, _why(one))
+
+
+def _why(one: dict[str, Any]) -> str:
+    """The last error, too, while it still matters."""
+    reason, error = one["reason"], one["lastError"]
+    is_news = error and error not in reason and not State(one["state"]).is_copying
+    return f"{reason}; last error: {error}" if is_news else reason or "-"
+
+
+def _none(place: Place | None, remote: str | None) -> str:
+    what = "nothing" if place is None else f"nothing of {place}"
+    return f"{what} is replicated{f' to {remote}' if remote else ''}"
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# -- on and off
+
+
+@noun.command("enable")
+def enable(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+    """Replicate a topic, or all topics of a namespace, to one more cluster."""
+    clusters = _clusters(rest, place)
+    if to in clusters:
+        return Done(f"{place} is replicated to {to} already")
+    try:
+        _set_clusters(rest, place, [*clusters, to])
+    except Refused as error:
+        raise Refused(error.status, error.reason, _repair(error.reason, place.tenant, to)) from error
+    return Done(f"{place} is replicated to {to}")
+
+
+@noun.command("disable")
+def disable(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+    """Replicate a topic, or the topics of a namespace, to one cluster less. How far it was is forgotten."""
+    clusters = _clusters(rest, place)
+    if to not in clusters:
+        return Done(f"{place} is not replicated to {to}")
+    _set_clusters(rest, place, [cluster for cluster in clusters if cluster != to])
+    return Done(f"{place} is not replicated to {to} any more")
+
+
+def _repair(reason: str, tenant: str, to: str) -> str:
+    if "Invalid cluster id" in reason:
+        return f"`magnetar clusters create {to} --service-url URL --broker-url URL` makes it known"
+    if "for tenant" in reason:
+        return f"`magnetar tenants update {tenant} --allowed-clusters …,{to}` allows it"
+    return ""
+
+
+def _clusters(rest: Rest, place: Place) -> list[str]:
+    """What is in force, this cluster included."""
+    if isinstance(place, TopicName):
+        found = rest.get(*topic_path(place, "replication"), query={"applied": True})
+    else:
+        found = rest.get(*namespace_path(place, "replication"))
+    return list(found or ())
+
+
+def _set_clusters(rest: Rest, place: Place, clusters: list[str]) -> None:
+    if isinstance(place, TopicName):
+        rest.post(*topic_path(place, "replication"), body=clusters)
+    else:
+        rest.post(*namespace_path(place, "replication"), body=clusters)
+
+
+add_ways(noun)
+replication_diff.add_to(noun)
+replication_verify.add_to(noun)

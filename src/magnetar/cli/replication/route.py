@@ -1,0 +1,198 @@
+"""`magnetar replication pause, resume, get-way, set-way, remove-way`: what happens to messages on their way.
+
+A topic's own way stands in for its namespace's, as a whole. So whoever pauses a topic that has none of its own gives it
+the namespace's, paused; whoever resumes it takes it away again where it says nothing else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from magnetar.cli.argument import NamespaceName, parse_cluster, parse_namespace_name, parse_topic
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Record, Table
+from magnetar.cli.rest import Rest
+from magnetar.names import TopicName
+from magnetar.replication.model import AS_IT_IS, Mask, MaskKind, Refusal, Way
+
+Place = TopicName | NamespaceName
+
+_FIXED = f"{MaskKind.FIXED}:"
+
+
+def parse_place(text: str) -> Place:
+    """Two words are a namespace, everything else is a topic."""
+    is_namespace = "://" not in text and text.count("/") == 1
+    return parse_namespace_name(text) if is_namespace else parse_topic(text)
+
+
+def parse_mask(text: str) -> Mask:
+    """`field`, `field=hash`, `field=null` or `field=fixed:TEXT`."""
+    field, separator, kind = text.partition("=")
+    if not field:
+        raise typer.BadParameter(f"{text!r} names no field")
+    if not separator:
+        return Mask(field)
+    if kind.startswith(_FIXED):
+        return Mask(field, MaskKind.FIXED, kind.removeprefix(_FIXED))
+    if kind not in (MaskKind.HASH, MaskKind.NULL):
+        raise typer.BadParameter(f"{text!r} is not of the form field, field=hash, field=null or field=fixed:TEXT")
+    return Mask(field, MaskKind(kind))
+
+
+# A union is more than Typer takes for a type; the parser makes the value.
+_PLACE = "A topic, such as orders or acme/shop/orders, or a namespace, such as acme/shop."
+TopicOrNamespace = Annotated[
+    Any, typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_place, help=_PLACE, show_default=False)
+]
+OptionalPlace = Annotated[
+    Any,
+    typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_place, help=_PLACE, show_default="everything"),
+]
+Remote = Annotated[str, typer.Option("--to", metavar="CLUSTER", parser=parse_cluster, help="The remote cluster.")]
+
+
+def add_ways(noun: Noun) -> None:
+    noun.command("pause")(pause)
+    noun.command("resume")(resume)
+    noun.command("ways")(list_ways)
+    noun.command("get-way")(get_way)
+    noun.command("set-way")(set_way)
+    noun.command("remove-way")(remove_way)
+
+
+# -- the commands
+
+
+def pause(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+    """Stop copying to a cluster for a while; the position is kept, and so is the backlog."""
+    _save(rest, place, to, _changed(_in_force(rest, place, to), paused=True))
+    return Done(f"paused {place} to {to}")
+
+
+def resume(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+    """Go on copying to a cluster, from where it was paused."""
+    _save(rest, place, to, _changed(_in_force(rest, place, to), paused=False))
+    return Done(f"resumed {place} to {to}")
+
+
+def list_ways(rest: Rest) -> Table:
+    """List all ways that were set."""
+    value = rest.get("replication", "ways")
+    rows = [(one["remote"], _name(one), msgspec.convert(one["way"], Way)) for one in value]
+    shown = [(remote, name, _described(way)) for remote, name, way in rows]
+    return Table(value, ("REMOTE", "OF", "WAY"), shown, none="no way was set: messages go as they are")
+
+
+def _name(one: dict[str, Any]) -> str:
+    return "/".join(part for part in (one["namespace"], one["topic"]) if part)
+
+
+def _described(way: Way) -> str:
+    """As the options that would set it."""
+    masks = [f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in way.masks]
+    parts = (
+        "paused" if way.paused else "",
+        f"--where {way.where!r}" if way.where else "",
+        *masks,
+        f"--rename {way.rename}" if way.rename else "",
+        f"--refused {way.refused.value}" if way.refused is not Refusal.STOP else "",
+        "--letters" if way.letters else "",
+    )
+    return " ".join(part for part in parts if part) or "as it is"
+
+
+def get_way(rest: Rest, place: TopicOrNamespace, to: Remote) -> Record:
+    """Show what is set about the way to a cluster; of a topic, what it has from its namespace if nothing of its own."""
+    way = _in_force(rest, place, to)
+    value = msgspec.to_builtins(way) if way != AS_IT_IS else {}
+    return Record(value, none=f"messages of {place} go to {to} as they are")
+
+
+def set_way(
+    rest: Rest,
+    place: TopicOrNamespace,
+    to: Remote,
+    where: Annotated[
+        str,
+        typer.Option(
+            "--where",
+            metavar="SQL",
+            help="Which messages are copied: a condition on the columns that Spark reads of the topic.",
+            show_default="all",
+        ),
+    ] = "",
+    mask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--mask",
+            metavar="FIELD[=hash|null|fixed:TEXT]",
+            help="A field of JSON and Avro values that is hidden, a.b inside another; may be repeated.",
+        ),
+    ] = None,
+    rename: Annotated[
+        str,
+        typer.Option(
+            "--rename",
+            metavar="TOPIC",
+            help="The topic in the remote cluster, with {tenant}, {namespace} and {topic} for those of this one.",
+            show_default="the same",
+        ),
+    ] = "",
+    refused: Annotated[
+        Refusal,
+        typer.Option("--refused", help="What becomes of a message that the remote cluster refuses."),
+    ] = Refusal.STOP,
+    letters: Annotated[bool, typer.Option("--letters", help="Copy -DLQ and -RETRY topics as well.")] = False,
+) -> Done:
+    """Say what happens to messages on their way to a cluster; what is not given is as if it had never been set."""
+    masks = tuple(parse_mask(text) for text in mask or ())
+    is_paused = _in_force(rest, place, to).paused
+    way = Way(where=where, masks=masks, rename=rename, refused=refused, letters=letters, paused=is_paused)
+    rest.put(*_path(to, place), body=msgspec.to_builtins(way))
+    return Done(f"set the way of {place} to {to}" + ("; it is paused" if is_paused else ""))
+
+
+def remove_way(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+    """Remove what is set about the way to a cluster, pausing included; a topic then has that of its namespace."""
+    rest.delete(*_path(to, place))
+    return Done(f"removed the way of {place} to {to}")
+
+
+# -- what the broker has
+
+
+def _path(remote: str, place: Place) -> tuple[str, ...]:
+    ends = (place.tenant, place.namespace, *((place.base.local,) if isinstance(place, TopicName) else ()))
+    return ("replication", "ways", remote, *ends)
+
+
+def _own(rest: Rest, remote: str, place: Place) -> Way | None:
+    value = rest.get(*_path(remote, place))
+    return None if value is None else msgspec.convert(value, Way)
+
+
+def _inherited(rest: Rest, place: Place, remote: str) -> Way:
+    """What would be in force without a way of its own."""
+    if not isinstance(place, TopicName):
+        return AS_IT_IS
+    return _own(rest, remote, NamespaceName(place.tenant, place.namespace)) or AS_IT_IS
+
+
+def _in_force(rest: Rest, place: Place, remote: str) -> Way:
+    return msgspec.convert(rest.get(*_path(remote, place), query={"applied": True}), Way)
+
+
+def _save(rest: Rest, place: Place, remote: str, way: Way) -> None:
+    """As its own, unless it says nothing that would not be so without it."""
+    if way != _inherited(rest, place, remote):
+        rest.put(*_path(remote, place), body=msgspec.to_builtins(way))
+    elif _own(rest, remote, place) is not None:
+        rest.delete(*_path(remote, place))
+
+
+def _changed(way: Way, *, paused: bool) -> Way:
+    return msgspec.structs.replace(way, paused=paused)

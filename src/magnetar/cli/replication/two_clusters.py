@@ -1,0 +1,131 @@
+"""Commands about two clusters, A and B: how both are named, who asks them, and the exit codes for programs.
+
+0 says that nothing was found, 1 that something was, 2 that the question could not be answered. Knows no resource.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from magnetar.cli.command import Entry, Json, Noun, Token, TrustCerts, security_of
+from magnetar.cli.rest import Refused, Rest
+from magnetar.errors import InvalidSetting, MagnetarError
+
+if TYPE_CHECKING:
+    from magnetar.cli.output import Answer
+
+FOUND = 1
+UNANSWERED = 2
+
+_RUNTIME = ("brokers", "configuration", "runtime")
+_BINARY = ("pulsar://", "pulsar+ssl://")
+_SHAPE = "http://host:8080, or pulsar://host:6650,http://host:8080"
+
+A = Annotated[str, typer.Argument(metavar="A", help=f"The HTTP address of the first cluster, or both: {_SHAPE}.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The same of the second.")]
+OtherToken = Annotated[
+    str | None,
+    typer.Option(
+        "--token-b",
+        metavar="TOKEN",
+        help="The token to show to B, or file:///path of it.",
+        show_default="that of A, unless only A is encrypted",
+    ),
+]
+
+
+class Cluster(NamedTuple):
+    """One of the two. `letter` is what it is called on the command line."""
+
+    letter: str
+    rest: Rest
+    service_url: str | None
+
+    @property
+    def url(self) -> str:
+        return self.rest.url
+
+
+def split_addresses(text: str) -> tuple[str, str | None]:
+    """The HTTP address and, where it is given, the binary one, which may have commas itself."""
+    parts = [part for part in text.split(",") if part]
+    http = [part for part in parts if part.startswith(("http://", "https://"))]
+    rest = [part for part in parts if part not in http]
+    if len(http) != 1 or (rest and not rest[0].startswith(_BINARY)):
+        raise InvalidSetting(f"{text!r} is not of the form {_SHAPE}: the HTTP address is needed")
+    return http[0], ",".join(rest) or None
+
+
+def own_name(rest: Rest) -> str | None:
+    """What a cluster calls itself; None where it does not say, or may not say it to us."""
+    try:
+        settings = rest.get(*_RUNTIME)
+    except Refused:
+        return None
+    name = settings.get("clusterName") if isinstance(settings, dict) else None
+    return str(name) if name else None
+
+
+def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
+    """Adds a function of two `Cluster` and what its options say; its docstring is the help."""
+
+    def run(**options: Any) -> int:
+        as_json, trust_certs = options.pop("json"), options.pop("trust_certs")
+        token, other_token = options.pop("token"), options.pop("token_b")
+        (url_a, service_a), (url_b, service_b) = split_addresses(options.pop("a")), split_addresses(options.pop("b"))
+        if _is_encrypted(url_b) or not _is_encrypted(url_a):
+            other_token = other_token or token  # else it would leave in plain text
+        trusted_by_a, trusted_by_b = _trusted(url_a, url_b, trust_certs)
+        with (
+            Rest(url_a, security_of(token, trusted_by_a)) as rest_a,
+            Rest(url_b, security_of(other_token, trusted_by_b)) as rest_b,
+        ):
+            return _answered(
+                lambda: function(Cluster("A", rest_a, service_a), Cluster("B", rest_b, service_b), **options), as_json
+            )
+
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for parameter in list(inspect.signature(function, eval_str=True).parameters.values())[2:]
+    ]
+    sides = [_parameter("a", A), _parameter("b", B)]
+    shared = [
+        _parameter("token", Token, None),
+        _parameter("token_b", OtherToken, None),
+        _parameter("trust_certs", TrustCerts, None),
+        _parameter("json", Json, False),
+    ]
+    run.__signature__ = inspect.Signature([*sides, *own, *shared])  # type: ignore[attr-defined]
+    run.__annotations__ = {}
+    run.__doc__ = help_text = inspect.getdoc(function) or ""
+    noun.app.command(name)(run)
+    noun.entries.append(Entry(name, help_text, (*sides, *own, shared[1])))
+
+
+def _is_encrypted(url: str) -> bool:
+    return url.startswith("https:")
+
+
+def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | None, str | None]:
+    """For those that are encrypted. For neither of them it is a mistake, which is told by who is asked first."""
+    if _is_encrypted(url_a) == _is_encrypted(url_b):
+        return trust_certs, trust_certs
+    return (trust_certs, None) if _is_encrypted(url_a) else (None, trust_certs)
+
+
+def _answered(ask: Callable[[], Answer], as_json: bool) -> int:
+    from magnetar.cli.output import complain, present
+
+    try:
+        return present(ask(), as_json=as_json)
+    except MagnetarError as error:
+        complain(f"magnetar: {error}")
+        return UNANSWERED
+
+
+def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -1,0 +1,88 @@
+"""Which topics of a cluster are compared with which of another: as declared by our broker, or as named.
+
+Owns the list. How far each is copied, and whether it is, others look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from magnetar.cli.argument import NamespaceName, parse_namespace_name, parse_topic
+from magnetar.cli.path import topic_path
+from magnetar.cli.rest import Refused, Rest
+from magnetar.deadletter.topics import SUFFIXES
+from magnetar.errors import InvalidSetting
+from magnetar.names import TopicName
+from magnetar.replication.model import AS_IT_IS, Declaration, Declared, Way
+from magnetar.replication.topic_template import remote_topic
+
+_NOT_THERE = (404, 405, 501)
+
+
+class Route(NamedTuple):
+    """One topic without partitions, or one partition, and its name in the remote cluster."""
+
+    topic: str
+    target: str
+    way: Way
+
+
+def declaration_of(rest: Rest) -> Declaration | None:
+    """None where the broker has none: it is not ours."""
+    try:
+        return msgspec.convert(rest.get("replication", "declaration"), Declaration)
+    except Refused as error:
+        if error.status not in _NOT_THERE:
+            raise
+        return None
+
+
+def routes_between(rest: Rest, source: str, remote: str, words: list[str]) -> list[Route]:
+    """Of what is declared, or of what `words` name: topics, and namespaces with all that is in them."""
+    declaration = declaration_of(rest)
+    declared = [] if declaration is None else [one for one in declaration.topics if one.remote == remote]
+    chosen = _chosen(rest, declared, remote, words) if words else declared
+    if not chosen:
+        hint = "" if words else "; --topics names what is to be compared"
+        raise InvalidSetting(f"{source} does not replicate anything of that to {remote}{hint}")
+    return [route for one in chosen for route in _routes(one)]
+
+
+def _chosen(rest: Rest, declared: list[Declared], remote: str, words: list[str]) -> list[Declared]:
+    """What is not declared any more, or in a cluster that declares nothing, can be compared all the same."""
+    by_name = {one.topic: one for one in declared}
+    found: dict[str, Declared] = {}
+    for word in words:
+        if "://" not in word and word.count("/") == 1:
+            namespace = parse_namespace_name(word)
+            names = [one.topic for one in declared if one.topic.startswith(f"persistent://{namespace}/")]
+            names = names or list(_topics_of(rest, namespace))
+        else:
+            names = [parse_topic(word).base.full]
+        for name in names:
+            found[name] = by_name.get(name) or Declared(name, _partitions(rest, name), remote, AS_IT_IS)
+    return list(found.values())
+
+
+def _topics_of(rest: Rest, namespace: NamespaceName) -> Iterator[str]:
+    """But for letters, which are not replicated unless asked for, and what brokers keep for themselves."""
+    names = {TopicName.parse(name).base for name in rest.get("persistent", *namespace)}
+    for topic in sorted(names, key=lambda one: one.full):
+        if not topic.local.endswith(SUFFIXES) and not topic.local.startswith("__"):
+            yield topic.full
+
+
+def _partitions(rest: Rest, name: str) -> int:
+    return int(rest.get(*topic_path(TopicName.parse(name), "partitions"))["partitions"])
+
+
+def _routes(declared: Declared) -> Iterator[Route]:
+    topic = TopicName.parse(declared.topic)
+    target = TopicName.parse(remote_topic(declared.topic, declared.way.rename))
+    if not declared.partitions:
+        yield Route(topic.full, target.full, declared.way)
+    for index in range(declared.partitions):
+        yield Route(topic.with_partition(index).full, target.with_partition(index).full, declared.way)

@@ -1,0 +1,284 @@
+"""`magnetar replication verify A B`: whether B has every message of A that it should have, once, and as it was.
+
+Asks both clusters what is replicated, how far, and under which name; the comparison itself is a job of Spark, see
+`magnetar.pipelines.verify.verify`. Owns how the outcome is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from magnetar.cli.command import Noun
+from magnetar.cli.output import Done, Names, Page, Table
+from magnetar.cli.path import topic_path
+from magnetar.cli.replication import two_clusters as pair
+from magnetar.cli.replication.inventory import asked
+from magnetar.cli.replication.verified_topics import Route, routes_between
+from magnetar.cli.rest import Refused, Rest
+from magnetar.errors import InvalidSetting
+from magnetar.names import TopicName
+from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
+
+if TYPE_CHECKING:
+    from magnetar.pipelines.replicate.assignment import Side
+    from magnetar.pipelines.verify.comparison import Compared, Found
+    from magnetar.pipelines.verify.verify import Pair
+
+_NOT_FOUND = 404
+RANGES_SHOWN_MAX = 20
+"""Of each kind and topic, for people; programs get all that are told."""
+
+_KINDS = {
+    "missing": "not in B",
+    "extra": "in B, but A has nothing to copy there",
+    "duplicated": "in B more than once",
+    "different": "in B with another payload",
+    "late": "in B after messages that were published later",
+}
+_COUNTS = {
+    "not_yet": "not copied yet: after the position that replication has reached",
+    "trimmed": "older than what B still stores, so nothing can be said of them",
+    "older": "in B and older than what A still stores",
+    "earlier": "older than the first copy, and left out",
+    "filtered": "not in B, because of the filter or because they are missing: only positions can be compared",
+    "repaired": "in B out of order, where an earlier repair brought them",
+    "unplaced": "in B without their position in A: they cannot be compared",
+    "unchecked": "too late and too many to compare their payloads",
+}
+
+
+def verify(
+    a: pair.Cluster,
+    b: pair.Cluster,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topics",
+            "-t",
+            metavar="TOPIC|TENANT/NAMESPACE",
+            help="What to compare; may be repeated.",
+            show_default="all that A replicates to B",
+        ),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Publish what is missing into B; extra and duplicated messages stay."),
+    ] = False,
+    from_first_copy: Annotated[
+        bool,
+        typer.Option(
+            "--from-first-copy", help="Leave out what is older than the first copy: replication began later than A."
+        ),
+    ] = False,
+    from_cluster: Annotated[
+        str | None,
+        typer.Option("--from-cluster", metavar="NAME", help="The name of A.", show_default="what A calls itself"),
+    ] = None,
+    to_cluster: Annotated[
+        str | None,
+        typer.Option("--to-cluster", metavar="NAME", help="The name of B.", show_default="what B calls itself"),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option("--master", metavar="URL", help="Where Spark runs.", show_default="this machine"),
+    ] = None,
+) -> Page:
+    """Compare the topics of A with their copies in B, by position and payload; exit code 1 when they differ."""
+    from magnetar.pipelines.verify.verify import verify as run
+
+    source, remote = _side(a, from_cluster, "--from-cluster"), _side(b, to_cluster, "--to-cluster")
+    if source.name == remote.name:
+        raise InvalidSetting(f"A and B are both called {source.name}: a cluster is not replicated to itself")
+    routes = routes_between(a.rest, source.name, remote.name, topics or [])
+    pairs, remarks = _pairs(routes, a.rest, b.rest, source, remote, repairs=repair, from_first_copy=from_first_copy)
+    return _report(run(pairs, master), remarks, repaired=repair)
+
+
+def add_to(noun: Noun) -> None:
+    pair.add(noun, "verify", verify)
+
+
+# -- what is compared
+
+
+def _side(cluster: pair.Cluster, given: str | None, option: str) -> Side:
+    from magnetar.pipelines.replicate.assignment import Side
+
+    name = given or pair.own_name(cluster.rest)
+    if name is None:
+        raise InvalidSetting(f"{cluster.letter} ({cluster.url}) does not say what it is called: give {option}")
+    service_url = cluster.service_url or _service_url(cluster.rest, name)
+    if service_url is None and given:  # our name for it, perhaps, and not its own
+        service_url = _service_url(cluster.rest, pair.own_name(cluster.rest) or name)
+    if service_url is None:
+        scheme = "pulsar+ssl" if cluster.url.startswith("https:") else "pulsar"
+        raise InvalidSetting(
+            f"{cluster.letter} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
+        )
+    return Side(name, service_url, cluster.url, cluster.rest.security)
+
+
+def _service_url(rest: Rest, name: str) -> str | None:
+    """As the cluster itself has it in its list of clusters."""
+    try:
+        addresses: dict[str, Any] = rest.get("clusters", name) or {}
+    except Refused:
+        return None
+    fields = ("brokerServiceUrl", "brokerServiceUrlTls")
+    if rest.url.startswith("https:"):
+        fields = ("brokerServiceUrlTls", "brokerServiceUrl")
+    return next((str(addresses[one]) for one in fields if addresses.get(one)), None)
+
+
+def _pairs(
+    routes: list[Route], a: Rest, b: Rest, source: Side, remote: Side, *, repairs: bool, from_first_copy: bool
+) -> tuple[list[Pair], list[str]]:
+    from magnetar.pipelines.replicate.assignment import Assignment
+    from magnetar.pipelines.verify.verify import Pair
+
+    stats = asked([route.topic for route in routes], lambda topic: _internal_stats(a, topic))
+    remote_stats = asked([route.target for route in routes], lambda topic: _internal_stats(b, topic))
+    shared = Counter(route.target for route in routes)
+    pairs, remarks = [], []
+    for route, of_source, of_target in zip(routes, stats, remote_stats, strict=True):
+        subscription, mark = position_of(of_source, remote.name)
+        if subscription is None:
+            remarks.append(
+                f"{route.topic} has no subscription for {remote.name}: all of it should be in B, whatever is on its way"
+            )
+        if route.way.changes_messages:
+            remarks.append(f"{route.topic} is changed on its way: only positions are compared, not payloads")
+        if shared[route.target] > 1:
+            remarks.append(f"{route.target} gets copies of several topics: entries that are extra cannot be told")
+        pairs.append(
+            Pair(
+                Assignment(source, remote, route.topic, route.target, subscription or "", route.way),
+                mark,
+                _is_trimmed(of_target),
+                shared[route.target] > 1,
+                repairs,
+                from_first_copy,
+            )
+        )
+    return pairs, list(dict.fromkeys(remarks))
+
+
+def _internal_stats(rest: Rest, topic: str) -> dict[str, Any]:
+    try:
+        return dict(rest.get(*topic_path(TopicName.parse(topic), "internalStats")) or {})
+    except Refused as error:
+        if error.status != _NOT_FOUND:
+            raise
+        return {}
+
+
+def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, tuple[int, int] | None]:
+    """The subscription that says how far a topic is copied, and that; the one of a foreign cluster comes first."""
+    cursors = stats.get("cursors") or {}
+    for prefix in (FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX):
+        cursor = cursors.get(prefix + remote)
+        if cursor is not None:
+            ledger_id, _, entry_id = str(cursor.get("markDeletePosition") or "").partition(":")
+            is_known = ledger_id.lstrip("-").isdecimal() and entry_id.lstrip("-").isdecimal()
+            return prefix + remote, (int(ledger_id), int(entry_id)) if is_known else (-1, -1)
+    return None, None
+
+
+def _is_trimmed(stats: dict[str, Any]) -> bool:
+    """Whether a topic is known to have stored more than it does."""
+    return int(stats.get("entriesAddedCounter") or 0) > int(stats.get("numberOfEntries") or 0)
+
+
+# -- what is told
+
+
+def _report(results: list[Compared], remarks: list[str], *, repaired: bool) -> Page:
+    differing = [result for result in results if result.found]
+    failed = [result for result in results if result.error]
+    value = {
+        "topics": [_described(result) for result in results],
+        "differing": len(differing),
+        "failed": len(failed),
+        "remarks": remarks,
+    }
+    rows = [row for result in differing for row in _rows(result)]
+    parts: list[Table | Names | Done] = []
+    if rows:
+        parts.append(Table(value, ("KIND", "TOPIC", "ENTRIES", "POSITIONS IN A", "WHAT"), rows))
+    notes = [f"{result.topic}: {text}" for result in results for text in _notes(result)]
+    if notes or remarks:
+        parts.append(Names([*notes, *(f"remark: {remark}" for remark in remarks)]))
+    parts.append(Done(_summary(results, differing, failed, repaired=repaired)))
+    is_whole = not failed and all(_is_mended(result) for result in differing)
+    return Page(value, parts, code=0 if is_whole else pair.FOUND)
+
+
+def _is_mended(result: Compared) -> bool:
+    """Only what was missing, and all of it has been published."""
+    return set(result.found) == {"missing"} and result.published == result.missing.entries
+
+
+def _rows(result: Compared) -> list[tuple[object, ...]]:
+    rows: list[tuple[object, ...]] = []
+    for kind, found in result.found.items():
+        shown = found.ranges[:RANGES_SHOWN_MAX]
+        rows += [(kind, result.topic, one.entries, str(one), _KINDS[kind]) for one in shown]
+        rest = found.entries - sum(one.entries for one in shown)
+        if rest:
+            rows.append((kind, result.topic, rest, "and more", _KINDS[kind]))
+    return rows
+
+
+def _notes(result: Compared) -> list[str]:
+    notes = [f"{counted_entries(count)} {text}" for name, text in _COUNTS.items() if (count := getattr(result, name))]
+    if result.published:
+        notes.append(f"{counted_entries(result.published)} published into B")
+    if result.error:
+        notes.append(result.error)
+    return notes
+
+
+def _summary(results: list[Compared], differing: list[Compared], failed: list[Compared], *, repaired: bool) -> str:
+    originals, copies = sum(result.originals for result in results), sum(result.copies for result in results)
+    place = "1 topic or partition" if len(results) == 1 else f"{len(results)} topics and partitions"
+    text = f"{place}: {counted_entries(originals)} of A compared with {copies} of B"
+    if not differing and not failed:
+        return f"{text}, no difference"
+    kinds = Counter[str]()
+    for result in differing:
+        kinds.update({kind: found.entries for kind, found in result.found.items()})
+    parts = [f"{count} {kind}" for kind, count in kinds.items()]
+    if repaired:
+        parts.append(f"{sum(result.published for result in results)} repaired")
+    if failed:
+        parts.append(f"{len(failed)} could not be compared or repaired")
+    return f"{text}: {', '.join(parts)}"
+
+
+def _described(result: Compared) -> dict[str, object]:
+    described: dict[str, object] = {
+        name: value for name, value in msgspec.structs.asdict(result).items() if name not in _KINDS
+    }
+    described |= {kind: _found(getattr(result, kind)) for kind in _KINDS}
+    return described
+
+
+def _found(found: Found) -> dict[str, object]:
+    return {
+        "entries": found.entries,
+        "ranges": [
+            {"first": _shown(one.first), "last": _shown(one.last), "entries": one.entries} for one in found.ranges
+        ],
+    }
+
+
+def _shown(position: tuple[int, int]) -> str:
+    return f"{position[0]}:{position[1]}"
+
+
+def counted_entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

@@ -1,0 +1,1 @@
+"""Views of REST answers on a screen."""

@@ -1,0 +1,234 @@
+"""The letters of a dead letter topic, as `deadletters` shows them.
+
+Asked by REST. Where the broker has no such paths, as Apache Pulsar has none, the topic is read by the binary protocol
+and what comes of it is given in the same shape. Nothing is taken either way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+import typer
+
+from magnetar.cli.nouns.messages import client_of
+from magnetar.cli.path import topic_path
+from magnetar.cli.rest import Query, Refused, Rest
+from magnetar.cli.views.messages import described, shown_time
+from magnetar.deadletter.properties import Tallied, Tally, history_of, read_epitaph
+from magnetar.names import TopicName
+
+if TYPE_CHECKING:
+    from magnetar.client import Message, MessageId, Reader
+
+T = TypeVar("T")
+
+READ_MAX = 100_000
+"""How many messages are counted by reading; the broker has limits of its own."""
+
+HTTP_NOT_FOUND = 404
+_NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
+_PATH = "deadLetters"
+
+
+class NoSuchTopic(Refused):
+    """There is no such dead letter topic, which may mean that no message has died yet."""
+
+
+class Letters:
+    """Of one topic."""
+
+    def __init__(self, rest: Rest, topic: TopicName, service_url: str | None) -> None:
+        self._rest = rest
+        self._topic = topic
+        self._service_url = service_url
+
+    def page(self, limit: int, after: str | None) -> dict[str, Any]:
+        query = {"limit": limit, "after": after}
+        return self._asked((), query, lambda: self._read_page(limit, after))
+
+    def stats(self, after: str | None) -> dict[str, Any]:
+        return self._asked(("stats",), {"after": after}, lambda: self._read_stats(after))
+
+    def one(self, message_id: str) -> dict[str, Any]:
+        return self._asked((message_id,), None, lambda: self._read_one(message_id))
+
+    # -- by REST
+
+    def _asked(self, words: tuple[str, ...], query: Query | None, read: Callable[[], T]) -> T:
+        from magnetar.client.errors import NotFound
+
+        try:
+            answer: T = self._rest.get(*topic_path(self._topic, _PATH, *words), query=query)
+            return answer
+        except Refused as error:
+            if error.status not in _NO_SUCH_PATH or self._is_served():
+                raise
+            refused = error
+        try:
+            return read()
+        except NotFound:
+            raise NoSuchTopic(refused.status, refused.reason) from None  # the broker's own words for a missing topic
+
+    def _is_served(self) -> bool:
+        """Whether the broker has letters of this topic to show at all."""
+        try:
+            self._rest.get(*topic_path(self._topic, _PATH), query={"limit": 1})
+        except Refused as error:
+            if error.status not in _NO_SUCH_PATH:
+                raise
+            return False
+        return True
+
+    # -- by reading
+
+    def _read_page(self, limit: int, after: str | None) -> dict[str, Any]:
+        letters: list[dict[str, Any]] = []
+        for message in self._read(after):
+            if len(letters) == limit:
+                return {"letters": letters, "next": letters[-1]["id"]}
+            letters.append(self._listed(message))
+        return {"letters": letters, "next": None}
+
+    def _read_stats(self, after: str | None) -> dict[str, Any]:
+        tally, last = Tally(), None
+        for message in self._read(after):
+            if tally.all.letters == READ_MAX:
+                break
+            tally.add(read_epitaph(message.properties, self._topic), message.publish_time_ms)
+            last = str(message.id)
+        else:
+            last = None
+        return _stats(tally, last)
+
+    def _read_one(self, text: str) -> dict[str, Any]:
+        wanted = _parsed(text)
+        for message in self._read(text, inclusive=True):
+            if message.id.position == wanted.position and wanted.batch_index in (-1, message.id.batch_index):
+                return self._shown(message)
+            break
+        raise Refused(HTTP_NOT_FOUND, f"Message id not found: {text}")
+
+    def _read(self, after: str | None, *, inclusive: bool = False) -> Iterator[Message]:
+        """All messages that are stored, partition after partition."""
+        from magnetar.client import EARLIEST
+
+        start = None if after is None else _parsed(after)
+        count = self._partitions()
+        names = [self._topic.with_partition(index) for index in range(count)] or [self._topic]
+        if start is not None and count:
+            if not 0 <= start.partition < count:
+                raise typer.BadParameter(f"{after} names none of the {count} partitions of {self._topic}")
+            names = names[start.partition :]
+        with client_of(self._rest, self._service_url) as client:
+            for name in names:
+                with client.reader(name.full, start or EARLIEST, start_inclusive=inclusive) as reader:
+                    while reader.has_next():
+                        yield _next(reader)
+                start = None
+
+    def _partitions(self) -> int:
+        try:
+            count: int = self._rest.get(*topic_path(self._topic, "partitions"))["partitions"]
+        except Refused as error:
+            if error.status != HTTP_NOT_FOUND:
+                raise
+            raise NoSuchTopic(error.status, error.reason) from None
+        return count
+
+    def _listed(self, message: Message) -> dict[str, Any]:
+        epitaph = msgspec.to_builtins(read_epitaph(message.properties, self._topic))
+        listed = {"id": str(message.id), "time": _time(message.publish_time_ms), **epitaph}
+        if message.key is not None:
+            listed["key"] = message.key
+        return {**listed, "size": len(message.value)}
+
+    def _shown(self, message: Message) -> dict[str, Any]:
+        fields = described(message)
+        encoding, payload = _payload(fields)
+        known = {"keyIsBase64": "keyIsBase64", "eventTime": "eventTime", "producerName": "producer"}
+        return {
+            **self._listed(message),
+            "deaths": [
+                {**msgspec.to_builtins(death), "first": _time(death.first), "last": _time(death.last)}
+                for death in history_of(message.properties)
+            ],
+            "properties": message.properties,
+            **{name: fields[field] for name, field in known.items() if field in fields},
+            "sequenceId": message.sequence_id,
+            "payloadEncoding": encoding,
+            "payload": payload,
+        }
+
+
+def _next(reader: Reader) -> Message:
+    """Of one that only others can read, that it is there."""
+    from magnetar.client import Message, MessageId
+    from magnetar.client.errors import UnreadableMessage
+
+    try:
+        return reader.read()
+    except UnreadableMessage as error:
+        return Message(topic=error.topic, id=MessageId.parse(str(error.message_id)), value=b"")
+
+
+def _parsed(text: str) -> MessageId:
+    from magnetar.client import MessageId
+    from magnetar.client.errors import InvalidArgument
+
+    try:
+        return MessageId.parse(text)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def no_page() -> dict[str, Any]:
+    return {"letters": [], "next": None}
+
+
+def no_stats() -> dict[str, Any]:
+    return _stats(Tally(), None)
+
+
+def _stats(tally: Tally, last: str | None) -> dict[str, Any]:
+    """`last` is the last letter that was counted, if that was not all of them."""
+    origins = [
+        {"topic": topic, "subscription": subscription, **_tallied(one)}
+        for (topic, subscription), one in tally.by_origin.items()
+    ]
+    return {
+        **_tallied(tally.all),
+        "origins": origins,
+        "originsLeftOut": tally.elsewhere,
+        "aborted": last is not None,
+        "next": last,
+    }
+
+
+def _tallied(tallied: Tallied) -> dict[str, Any]:
+    return {
+        "letters": tallied.letters,
+        "reasons": tallied.reasons,
+        "first": _time(tallied.first_ms),
+        "last": _time(tallied.last_ms),
+    }
+
+
+def _time(time_ms: int | None) -> str | None:
+    return shown_time(time_ms) if time_ms else None
+
+
+def _payload(fields: dict[str, object]) -> tuple[str | None, object]:
+    if "valueBase64" in fields:
+        return "base64", fields["valueBase64"]
+    text = fields["value"]
+    if not isinstance(text, str):
+        return None, None
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return "json", json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    return "text", text

@@ -1,0 +1,1 @@
+"""The blocking client: asyncio in a thread of its own."""

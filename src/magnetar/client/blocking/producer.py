@@ -1,0 +1,123 @@
+"""The blocking producer: messages go to the loop's thread in bulk, and futures come back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import Future
+from typing import Self, Unpack
+
+from magnetar.client.blocking.loop_thread import LoopThread
+from magnetar.client.errors import ClientError, Closed, Timeout
+from magnetar.client.message import MessageId
+from magnetar.client.options import SendOptions
+from magnetar.client.produce.outbox import Outgoing, outgoing
+from magnetar.client.produce.producer import AsyncProducer
+
+_Posted = tuple[Outgoing, Future[MessageId], bool]
+
+
+class Producer:
+    """Made by `Client.producer`; a context manager. Messages to one partition are stored in the order of the calls."""
+
+    def __init__(self, thread: LoopThread, producer: AsyncProducer, pending_max: int, send_timeout_s: float) -> None:
+        self.topic = producer.topic
+        self.partitions = producer.partitions
+        self.name = producer.name
+        self._thread = thread
+        self._producer = producer
+        self._pending_max = pending_max
+        self._send_timeout_s = send_timeout_s
+        self._room = threading.BoundedSemaphore(pending_max)
+        # What the loop has not taken over yet; emptied in one go, however many messages were put in meanwhile.
+        self._outbox: deque[_Posted] = deque()
+        self._outbox_turn = asyncio.Lock()
+        self._emptying_is_due = False
+
+    def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
+        """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
+
+        None is "no value", which is not the same as an empty one. The id of a message that the broker's deduplication
+        dropped is -1:-1.
+        """
+        # The caller waits: nothing else will come to fill the batch.
+        return self._post(value, options, seals=True).result()
+
+    def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
+        """As `send`, but returns at once, except while `pending_max` messages are on their way: it waits for room."""
+        return self._post(value, options, seals=False)
+
+    def flush(self) -> None:
+        """Waits until everything sent so far is stored; raises the first error of `send_async` since the last flush."""
+        self._thread.run(self._flush())
+
+    def close(self) -> None:
+        """Sends what is pending and leaves; an error of what was pending is raised."""
+        if self._thread.is_running:
+            self._thread.run(self.finish())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+    def _post(self, value: bytes | None, options: SendOptions, *, seals: bool) -> Future[MessageId]:
+        message = outgoing(value, **options)
+        if not self._thread.is_running:
+            raise Closed("the client is closed")
+        if not self._room.acquire(timeout=self._send_timeout_s):
+            raise Timeout(
+                f"room among {self._pending_max} pending messages of {self.topic} took longer than"
+                f" {self._send_timeout_s:g} s"
+            )
+        future: Future[MessageId] = Future()
+        future.add_done_callback(lambda _: self._room.release())
+        self._outbox.append((message, future, seals))
+        if not self._emptying_is_due:
+            self._emptying_is_due = True
+            asyncio.run_coroutine_threadsafe(self._empty_outbox(), self._thread.loop)
+        return future
+
+    # -- in the loop's thread
+
+    async def _empty_outbox(self) -> None:
+        async with self._outbox_turn:
+            # First, so that whoever posts from here on sees to it that somebody looks again.
+            self._emptying_is_due = False
+            while self._outbox:
+                await self._take_over(*self._outbox.popleft())
+
+    async def _take_over(self, message: Outgoing, future: Future[MessageId], seals: bool) -> None:
+        if not future.set_running_or_notify_cancel():
+            return  # cancelled before it was sent
+        try:
+            stored = await self._producer.post(message, is_watched=seals)
+        except ClientError as error:
+            future.set_exception(error)
+        except BaseException:
+            future.set_exception(Closed(f"the producer of {self.topic} is closed"))
+            raise
+        else:
+            stored.add_done_callback(lambda _: _copy(stored, future))
+            if seals:
+                self._producer.seal()
+
+    async def _flush(self) -> None:
+        await self._empty_outbox()
+        await self._producer.flush()
+
+    async def finish(self) -> None:
+        """`close`, as the client itself does it."""
+        await self._empty_outbox()
+        await self._producer.close()
+
+
+def _copy(source: asyncio.Future[MessageId], target: Future[MessageId]) -> None:
+    if source.cancelled():
+        target.set_exception(Closed("the client is closed"))
+    elif (error := source.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())

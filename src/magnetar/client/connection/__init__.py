@@ -1,0 +1,1 @@
+"""Connections to brokers: protocol, pool, lookup, retries."""

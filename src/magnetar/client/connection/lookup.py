@@ -1,0 +1,173 @@
+"""Finding topics by the binary protocol: which there are, how many partitions, which broker has them, their schemas.
+
+`Finder` is what the rest of the client needs; its twin over HTTP is in `rest`.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol as Interface
+
+import msgspec
+
+from magnetar.client.admin.schemas import Schema, schema_of_wire
+from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.pool import Pool
+from magnetar.client.connection.protocol import Command
+from magnetar.client.errors import ClientError, NotFound, NotSupported, ServerFailure, of_code
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+
+REDIRECTS_MAX = 20
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """Where a topic is served."""
+
+    url: str
+    through_proxy: bool = False
+
+
+class Finder(Interface):
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        """The number of partitions, 0 for a topic without; `NotFound`.
+
+        `create` lets the broker create the topic where its auto-creation allows it (PIP-344).
+        """
+        ...
+
+    async def broker(self, topic: TopicName) -> Broker: ...
+
+    async def topics(self, namespace: str) -> list[str]:
+        """The full names of all topics of a namespace, partitions one by one."""
+        ...
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
+        """None if there is no such version, or no schema."""
+        ...
+
+    async def deduplicates(self, topic: TopicName) -> bool | None:
+        """None if it cannot be told."""
+        ...
+
+    async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
+        """What only REST can do, `path` below /admin/v2/; `body` becomes JSON, None is no body."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class BinaryFinder:
+    def __init__(self, pool: Pool, timeout_s: float) -> None:
+        self._pool = pool
+        self._timeout_s = timeout_s
+
+    async def partitions(self, topic: TopicName, *, create: bool) -> int:
+        connection = await self._pool.any()
+        if not create and not connection.broker.lists_partitions_without_creation:
+            # An older broker would not see the flag, and create the topic.
+            raise NotSupported(
+                f"the broker at {connection.address} ({connection.broker.server_version}) cannot tell the partitions"
+                f" of {topic.full} without creating it: it does not announce"
+                " supports_get_partitioned_metadata_without_auto_creation"
+            )
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.PARTITIONED_METADATA,
+                partitionMetadata=pb.CommandPartitionedTopicMetadata(
+                    topic=topic.full, request_id=request_id, metadata_auto_creation_enabled=create
+                ),
+            ),
+            f"the number of partitions of {topic.full}",
+            self._timeout_s,
+        )
+        response = answer.partitionMetadataResponse
+        if response.response == pb.CommandPartitionedTopicMetadataResponse.Failed or response.HasField("error"):
+            raise refusal(f"partitions of {topic.full}", response.error, response.message)
+        return response.partitions
+
+    async def broker(self, topic: TopicName) -> Broker:
+        connection = await self._pool.any()
+        authoritative = False
+        for _ in range(REDIRECTS_MAX):
+            response = await self._lookup(connection, topic, authoritative)
+            if response.response == pb.CommandLookupTopicResponse.Failed:
+                raise refusal(f"lookup of {topic.full}", response.error, response.message)
+            what = f"lookup of {topic.full} at {connection.address}"
+            url = chosen_url(what, response.brokerServiceUrl, response.brokerServiceUrlTls, is_tls=self._pool.is_tls)
+            if response.response == pb.CommandLookupTopicResponse.Connect:
+                return Broker(url, response.proxy_through_service_url)
+            authoritative = response.authoritative
+            connection = await self._pool.broker(url, through_proxy=response.proxy_through_service_url)
+        raise ServerFailure(f"lookup of {topic.full} was redirected more than {REDIRECTS_MAX} times")
+
+    async def _lookup(
+        self, connection: Connection, topic: TopicName, authoritative: bool
+    ) -> pb.CommandLookupTopicResponse:
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.LOOKUP,
+                lookupTopic=pb.CommandLookupTopic(topic=topic.full, request_id=request_id, authoritative=authoritative),
+            ),
+            f"lookup of {topic.full}",
+            self._timeout_s,
+        )
+        return answer.lookupTopicResponse
+
+    async def topics(self, namespace: str) -> list[str]:
+        connection = await self._pool.any()
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.GET_TOPICS_OF_NAMESPACE,
+                getTopicsOfNamespace=pb.CommandGetTopicsOfNamespace(
+                    request_id=request_id, namespace=namespace, mode=pb.CommandGetTopicsOfNamespace.ALL
+                ),
+            ),
+            f"the topics of {namespace}",
+            self._timeout_s,
+        )
+        return list(answer.getTopicsOfNamespaceResponse.topics)
+
+    async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
+        connection = await self._pool.any()
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.GET_SCHEMA,
+                getSchema=pb.CommandGetSchema(request_id=request_id, topic=topic.full, schema_version=version),
+            ),
+            f"the schema of {topic.full}",
+            self._timeout_s,
+        )
+        response = answer.getSchemaResponse
+        if response.HasField("error_code"):
+            error = refusal(f"the schema of {topic.full}", response.error_code, response.error_message)
+            if isinstance(error, NotFound):  # which is also said of a topic that exists and has none
+                return None
+            raise error
+        return schema_of_wire(response)
+
+    async def deduplicates(self, topic: TopicName) -> bool | None:
+        """The protocol has no word for it."""
+        return None
+
+    async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
+        raise NotSupported(f"{what} goes by REST only: give the client an admin_url")
+
+    async def close(self) -> None:
+        """The pool is the client's."""
+
+
+def chosen_url(what: str, plain: str, encrypted: str, *, is_tls: bool) -> str:
+    """The broker's address with TLS for whoever came with TLS, and no other."""
+    url = encrypted if is_tls else plain
+    if url:
+        return url
+    if plain and is_tls:
+        raise NotSupported(f"{what} named a broker without TLS, {plain}: its brokerServicePortTls is not set")
+    if encrypted:
+        raise NotSupported(f"{what} named a broker with TLS only, {encrypted}: write pulsar+ssl:// or https://")
+    raise ServerFailure(f"{what} named no broker")
+
+
+def refusal(what: str, code: int, text: str) -> ClientError:
+    """Apache Pulsar often gives the code alone."""
+    return of_code(code, f"{what}: {text or pb.ServerError.Name(code)}")  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""Consumers, readers and watchers, of messages and of whole entries."""

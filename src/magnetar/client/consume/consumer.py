@@ -1,0 +1,89 @@
+"""Consumers for asyncio: the messages of a durable subscription, acknowledged one by one or up to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from magnetar.client.consume.reader import MessageStream
+from magnetar.client.consume.stream import Inbox, Intake
+from magnetar.client.errors import InvalidArgument
+from magnetar.client.message import Message, MessageId
+from magnetar.wire import schema_pb2 as pb
+
+_WORD_BITS = 64
+
+
+class AsyncConsumer(MessageStream):
+    """Made by `AsyncClient.consumer`.
+
+    After a lost connection the broker sends again what was not acknowledged, also what was received and is being worked
+    on. Of a batch the broker is told which messages are done; the batch is done with its last one.
+    """
+
+    def __init__(self, topic: str, subscription: str, intakes: Sequence[Intake], inbox: Inbox) -> None:
+        super().__init__(topic, intakes, inbox)
+        self.subscription = subscription
+        self._by_topic = {intake.topic.full: intake for intake in intakes}
+        # Of batches that are partly acknowledged: the messages that are open, one bit each.
+        self._open_bits: dict[tuple[str, int, int], int] = {}
+
+    async def receive(self, timeout_s: float | None = None) -> Message:
+        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes."""
+        return await self._next(timeout_s)
+
+    async def acknowledge(self, message: Message) -> None:
+        """Returns when the broker has it on disk."""
+        intake = self._intake_of(message)
+        ids = [_position(chunk) for chunk in message.chunk_ids] or [self._single_ack(message)]
+        await intake.acknowledge(ids, pb.CommandAck.Individual)
+
+    async def acknowledge_cumulative(self, message: Message) -> None:
+        """This message and all before it, of its partition. Not for shared subscriptions."""
+        intake = self._intake_of(message)
+        done = message.id
+        data = _position(done)
+        if 0 <= done.batch_index < done.batch_size - 1:
+            data.ack_set.extend(_words((1 << done.batch_size) - (1 << done.batch_index + 1), done.batch_size))
+            data.batch_size = done.batch_size
+        await intake.acknowledge([data], pb.CommandAck.Cumulative)
+
+    async def negative_acknowledge(self, message: Message) -> None:
+        """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""
+        self._intake_of(message).redeliver([_position(part) for part in message.chunk_ids or (message.id,)])
+
+    async def unsubscribe(self) -> None:
+        """Deletes the subscription, and closes."""
+        for intake in self._intakes:
+            await intake.unsubscribe()
+        await self.close()
+
+    def _intake_of(self, message: Message) -> Intake:
+        intake = self._by_topic.get(message.topic)
+        if intake is None:
+            raise InvalidArgument(f"message {message.id} of {message.topic} is not of this consumer's {self.topic}")
+        return intake
+
+    def _single_ack(self, message: Message) -> pb.MessageIdData:
+        done = message.id
+        data = _position(done)
+        if done.batch_index < 0 or done.batch_size <= 1:
+            return data
+        key = (message.topic, *done.position)
+        open_bits = self._open_bits.get(key, (1 << done.batch_size) - 1) & ~(1 << done.batch_index)
+        if not open_bits:
+            self._open_bits.pop(key, None)
+            return data
+        self._open_bits[key] = open_bits
+        data.ack_set.extend(_words(open_bits, done.batch_size))
+        data.batch_size = done.batch_size
+        return data
+
+
+def _position(message_id: MessageId) -> pb.MessageIdData:
+    return MessageId(message_id.ledger_id, message_id.entry_id, message_id.partition).to_wire()
+
+
+def _words(bits: int, count: int) -> list[int]:
+    """A bit set in the protocol's signed 64-bit words."""
+    data = bits.to_bytes(-(-count // _WORD_BITS) * 8, "little")
+    return [int.from_bytes(data[start : start + 8], "little", signed=True) for start in range(0, len(data), 8)]

@@ -1,0 +1,103 @@
+"""The position of a durable subscription, asked for and moved on, without receiving anything.
+
+For what reads a topic in another way and lets the broker know how far it is, so that its backlog is true. Owns coming
+back after a lost connection. The subscription is taken exclusively meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Self, TypeVar
+
+from magnetar.client.connection.recovery import is_passing
+from magnetar.client.connection.retry import patiently
+from magnetar.client.consume.positions import FirstEntry
+from magnetar.client.consume.raw_consumer import Position, Tap, Tapping
+from magnetar.client.errors import Closed
+from magnetar.client.message import EARLIEST, MessageId
+
+_T = TypeVar("_T")
+
+_EACH_MAX = 1000
+"""Entries that one command acknowledges one by one."""
+
+
+class AsyncCursor:
+    """Made by `AsyncClient.cursor`; an async context manager."""
+
+    def __init__(self, tapping: Tapping, subscription: str, initial_position: MessageId) -> None:
+        self.topic = tapping.topic.full
+        self.subscription = subscription
+        self.is_closed = False
+        self._tapping = tapping
+        self._begins_at_first = initial_position == EARLIEST
+        self._tap: Tap | None = None
+        self._turn = asyncio.Lock()
+
+    async def position(self) -> MessageId:
+        """The last entry that is acknowledged with everything before it."""
+        return await self._patiently(self._ask_position)
+
+    async def _ask_position(self) -> MessageId:
+        _, position = await (await self._opened()).last()
+        return position
+
+    async def acknowledge_up_to(self, position: MessageId) -> None:
+        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
+        await self._patiently(lambda: self._acknowledge(position))
+
+    async def _acknowledge(self, position: MessageId) -> None:
+        await (await self._opened()).acknowledge_and_wait(position.position)
+
+    def acknowledge_soon(self, position: MessageId) -> None:
+        """The same without waiting, for who will acknowledge more: it may be lost with a connection."""
+        if self._tap is not None and self._tap.is_open:
+            self._tap.acknowledge_up_to(position.position)
+
+    async def acknowledge_each(self, positions: Sequence[MessageId]) -> None:
+        """The entries there and none of those before; returns when it is stored."""
+        for start in range(0, len(positions), _EACH_MAX):
+            part = [position.position for position in positions[start : start + _EACH_MAX]]
+            await self._patiently(partial(self._acknowledge_each, part))
+
+    async def _acknowledge_each(self, positions: list[Position]) -> None:
+        await (await self._opened()).acknowledge_each(positions)
+
+    async def _opened(self) -> Tap:
+        if self._tap is None or not self._tap.is_open:
+            end = FirstEntry()  # nothing comes, as nothing is asked for
+            self._tap = await self._tapping.open_durable(end, self.subscription, begins_at_first=self._begins_at_first)
+        return self._tap
+
+    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Asks again while the broker cannot be reached, or has not noticed yet that another consumer is gone."""
+
+        async def ask_if_open() -> _T:
+            if self.is_closed:
+                raise Closed(f"the cursor of {self.topic} is closed")
+            return await ask()
+
+        what = f"subscription {self.subscription!r} of {self.topic}"
+        async with self._turn:
+            return await patiently(what, ask_if_open, is_passing, self._tapping.timeout_s)
+
+    async def leave(self) -> None:
+        """Closes, and returns when the broker has the subscription free for others."""
+        self.is_closed = True
+        tap, self._tap = self._tap, None
+        if tap is not None:
+            await tap.leave()
+
+    async def close(self) -> None:
+        self.is_closed = True
+        if self._tap is not None:
+            self._tap.close()
+            self._tap = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.close()

@@ -1,0 +1,314 @@
+"""Whole entries of one topic or partition over a range of positions, for what reads a lot and looks inside by itself.
+
+Owns where the range begins and ends, how many bytes are on their way, and going on after a lost connection. Does not
+open entries: checksums, compression and batches are the caller's business, and so are batch indexes. A range without
+an end goes on with what is published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Self
+
+from magnetar.client.connection.protocol import Delivery
+from magnetar.client.connection.recovery import Recovery
+from magnetar.client.consume.entry import Entry, Run
+from magnetar.client.consume.raw_consumer import Position, Tap, Tapping
+from magnetar.client.errors import ClientError, Closed, ConnectionLost
+from magnetar.client.message import LATEST, MessageId
+from magnetar.wire.metadata import messages_in
+
+FIRST_PERMITS = 32
+"""Messages asked for before anything is known of their size."""
+
+HANDED_OUT_BYTES = 4 << 20
+"""As many bytes, of what is there already, one `next` hands out."""
+
+# What came longer ago counts less and less for the average.
+_REMEMBERED_BYTES = 32 << 20
+
+# So long nothing has to come before the broker is asked whether anything will, and later again.
+_QUIET_FIRST_S = 0.25
+_QUIET_LAST_S = 4.0
+
+
+class AsyncEntryReader:
+    """Made by `AsyncClient.entries`; an async context manager. `last` is the position of the entry received last."""
+
+    def __init__(
+        self,
+        tapping: Tapping,
+        start: MessageId,
+        end: MessageId,
+        *,
+        start_inclusive: bool,
+        bytes_max: int,
+        follows: bool = False,
+    ) -> None:
+        self.topic = tapping.topic.full
+        self.is_closed = False
+        self._tapping = tapping
+        self._partition = tapping.topic.partition
+        self._last = _position_before(start, inclusive=start_inclusive)
+        self._end = end.position
+        self._follows = follows
+        self._is_asking = True
+        self._bytes_max = bytes_max
+        self._recovery = Recovery(
+            f"reading {self.topic}", self.open, self._on_failure, give_up_s=tapping.reconnect_timeout_s
+        )
+        self._tap: Tap | None = None
+        self._runs: list[Run] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: ClientError | None = None
+        self._is_over = self._end <= self._last
+        self._was_there = False
+        self._is_opening = False
+        # Of what was received: for the average size of a message and how many are in an entry.
+        self._bytes = 0
+        self._messages = 0
+        self._count = 0
+        self._queued_bytes = 0
+        self._permits = 0  # messages that the broker may still send
+
+    # -- life
+
+    async def open(self) -> None:
+        """Also called to go on after a lost connection."""
+        if self._is_over:
+            return
+        tap = await self._tapping.open(self, self._last, was_there=self._was_there)
+        self._was_there = True
+        self._permits = 0
+        self._tap = tap
+        self._is_opening = True  # whoever opens it hears of a connection that is lost
+        try:
+            self._refill()
+            if not self._follows:
+                await self._look_for_the_end(tap)
+            if not (tap.is_open or self._is_over):
+                raise ConnectionLost(f"the broker closed the consumer of {self.topic} at once")
+        except BaseException:
+            tap.close()
+            self._tap = None
+            raise
+        finally:
+            self._is_opening = False
+
+    async def _look_for_the_end(self, tap: Tap) -> None:
+        """The end may be beyond what is stored, or may have been deleted: then it will never come."""
+        last, mark = await tap.last()
+        self._end = min(self._end, last.position)
+        if self._end <= max(self._last, mark.position):
+            self._finish()
+
+    def _finish(self) -> None:
+        self._is_over = True
+        if self._tap is not None:
+            self._tap.close()
+            self._tap = None
+        self._wake()
+
+    async def close(self) -> None:
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._recovery.stop()
+        self._runs = []
+        self._finish()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.close()
+
+    # -- what the connection tells
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        ledger_id, blobs = delivery.ledger_id, delivery.blobs
+        messages = sum(map(messages_in, blobs))
+        self._permits -= messages
+        if self._is_over:
+            return  # what was on its way already
+        first = delivery.entry_id
+        is_at_end = (ledger_id, first + len(blobs) - 1) >= self._end
+        if is_at_end or (ledger_id, first) <= self._last:
+            first, blobs = self._within_range(ledger_id, first, blobs)
+        if blobs:
+            count, ack_set = delivery.redelivery_count, delivery.ack_set
+            self._runs.append(Run(self.topic, self._partition, ledger_id, first, count, ack_set, blobs))
+            size = sum(map(len, blobs))
+            self._messages += messages
+            self._bytes += size
+            self._queued_bytes += size
+            self._count += len(blobs)
+            self._last = (ledger_id, first + len(blobs) - 1)
+        if is_at_end:
+            self._finish()
+        self._wake()
+
+    def _within_range(self, ledger_id: int, first: int, blobs: list[bytes]) -> tuple[int, list[bytes]]:
+        """What begins before the range, or comes after it, is left out."""
+        until = first + len(blobs)
+        if ledger_id < self._last[0]:
+            return first, []
+        begin = self._last[1] + 1 if ledger_id == self._last[0] else first
+        end_ledger_id, end_entry_id = self._end
+        if ledger_id == end_ledger_id:
+            until = min(until, end_entry_id + 1)
+        elif ledger_id > end_ledger_id:
+            until = first
+        begin = max(begin, first)
+        return begin, blobs[begin - first : max(until, begin) - first]
+
+    def on_end_reached(self) -> None:
+        """The topic is terminated, and this was all of it."""
+        self._finish()
+
+    def on_lost(self, error: ClientError) -> None:
+        if self._tap is None or self._is_over or self._is_opening:
+            return
+        self._tap = None
+        if isinstance(error, Closed):
+            self._on_failure(error)
+        else:
+            self._recovery.start(error)
+
+    def _on_failure(self, error: ClientError) -> None:
+        self._error = error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    # -- what the caller asks
+
+    async def runs_within(self, seconds: float) -> list[Run]:
+        """As `next_runs`, but [] also if nothing came in that time."""
+        if not self._runs and self._error is None and not (self.is_closed or self._is_over):
+            await self._wait(seconds)
+        if self._runs or self._error is not None or self.is_closed:
+            return await self.next_runs()
+        return []
+
+    @property
+    def has_entries(self) -> bool:
+        """Whether the next call will hand out something at once."""
+        return bool(self._runs)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all that was asked for has come and was handed out."""
+        return self._permits <= 0 and not self._runs
+
+    def ask_no_more(self) -> None:
+        """Only what is on its way already will come."""
+        self._is_asking = False
+
+    async def progress(self) -> tuple[MessageId, MessageId]:
+        """The last message of the topic, and how far all that the broker sends has been received.
+
+        The second may be after the entry received last: brokers do not send what they wrote for themselves.
+        """
+        tap = self._tap
+        if tap is None:
+            if self._is_over:  # the topic is terminated
+                last = MessageId(*self._last, self._partition)
+                return last, last
+            if self._error is not None:
+                raise self._error
+            raise ConnectionLost(f"reading {self.topic} was interrupted")
+        if self._count:
+            tap.acknowledge_up_to(self._last)
+        return await tap.last()
+
+    async def next(self) -> list[Entry]:
+        """Entries in their order, as many as are there but at least one; [] when the range is read to its end."""
+        return [entry for run in await self.next_runs() for entry in run.entries()]
+
+    async def next_runs(self) -> list[Run]:
+        """The same in another form, for who does not need an object for each."""
+        quiet_s = _QUIET_FIRST_S
+        while not self._runs:
+            if self.is_closed:
+                raise Closed(f"the entry reader of {self.topic} is closed")
+            if self._is_over:
+                return []
+            if self._error is not None:
+                raise self._error
+            if not await self._wait(quiet_s):
+                quiet_s = min(quiet_s * 2, _QUIET_LAST_S)
+                await self._look_again()
+        while not self._is_over and self._queued_bytes < HANDED_OUT_BYTES:
+            before = len(self._runs)
+            await asyncio.sleep(0)  # a turn of the loop reads what the socket has
+            if len(self._runs) == before:
+                break
+        runs, self._runs = self._runs, []
+        self._queued_bytes = 0
+        if self._bytes > _REMEMBERED_BYTES:
+            self._bytes, self._messages, self._count = self._bytes // 2, self._messages // 2 + 1, self._count // 2 + 1
+        self._refill()
+        return runs
+
+    async def _wait(self, seconds: float) -> bool:
+        """Whether something changed in that time."""
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._waiter
+        except TimeoutError:
+            return False
+        finally:
+            self._waiter = None
+        return True
+
+    async def _look_again(self) -> None:
+        """Nothing came for a while: whether what is left of the range will ever come."""
+        tap = self._tap
+        if tap is None:
+            return  # it is reconnecting
+        if self._count:
+            # What the broker does not send to consumers it acknowledges itself: then the cursor is past it.
+            tap.acknowledge_up_to(self._last)
+        try:
+            await self._look_for_the_end(tap)
+        except ConnectionLost:
+            return  # which `on_lost` is told as well
+        except ClientError:
+            if tap.is_open:
+                raise
+
+    def _refill(self) -> None:
+        """Asks for more once half of what may be on its way has come."""
+        tap = self._tap
+        if tap is None or not self._is_asking:
+            return
+        if not self._count:
+            if self._permits <= 0:
+                self._permits += FIRST_PERMITS
+                tap.flow(FIRST_PERMITS)
+            return
+        average = self._bytes / self._messages
+        window = max(1, int(self._bytes_max / average))
+        ledger_id, entry_id = self._end
+        if ledger_id == self._last[0]:
+            # What comes after the range would be thrown away.
+            left = int((entry_id - self._last[1]) * self._messages / self._count * 1.1) + 1
+            window = min(window, left)
+        wanted = window - max(self._permits, 0)
+        if wanted * 2 >= window:
+            tap.flow(window - self._permits)
+            self._permits = window
+            tap.acknowledge_up_to(self._last)
+
+
+def _position_before(start: MessageId, *, inclusive: bool) -> Position:
+    """The last position that is not wanted. An entry of which a part may be wanted is wanted."""
+    ledger_id, entry_id = start.position
+    if start.position == LATEST.position or entry_id < 0:
+        return start.position
+    is_inside_batch = start.batch_index >= 0 and not 0 < start.batch_size <= start.batch_index + 1
+    return (ledger_id, entry_id - 1) if inclusive or is_inside_batch else (ledger_id, entry_id)

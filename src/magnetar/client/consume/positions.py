@@ -1,0 +1,107 @@
+"""Questions about positions that take a consumer of their own: where a time begins, and what comes after a position.
+
+Each leaves the topic as it was: what is opened for a question is gone with its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.protocol import Delivery
+from magnetar.client.connection.recovery import is_passing
+from magnetar.client.connection.retry import within
+from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, Position, Tap, Tapping
+from magnetar.client.errors import ClientError, ConnectionLost
+from magnetar.client.message import MessageId
+
+# How long to wait for an entry that the broker says is there, before it is asked again whether that is still so.
+_QUIET_S = 1.0
+
+
+class FirstEntry:
+    """The end of a consumer that gets one entry, or is only asked; `id` is that of the entry."""
+
+    def __init__(self, partition: int = -1) -> None:
+        self._partition = partition
+        self.id: MessageId | None = None
+        self.error: ClientError | None = None
+        self.changed = asyncio.Event()
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        if self.id is None:
+            self.id = MessageId(delivery.ledger_id, delivery.entry_id, self._partition)
+        self.changed.set()
+
+    def on_end_reached(self) -> None:
+        self.changed.set()
+
+    def on_lost(self, error: ClientError) -> None:
+        self.error = error
+        self.changed.set()
+
+
+async def bounds(tapping: Tapping) -> Bounds:
+    """What a topic stores at this moment."""
+    # Deleting entries does not move the cursor of a consumer that is there already: a new one is asked.
+    tap = await tapping.open(FirstEntry(), BEFORE_ALL)
+    try:
+        last, before_first = await tap.last()
+    finally:
+        tap.close()
+    return Bounds(before_first, last)
+
+
+async def first_after(tapping: Tapping, after: Position) -> MessageId | None:
+    """The id of the first entry after a position; None if there is none."""
+    end = FirstEntry(tapping.topic.partition)
+    tap = await tapping.open(end, after)
+    try:
+        tap.flow(1)
+        while end.id is None:
+            last, _ = await tap.last()
+            if end.id is None and last.position <= after:
+                return None
+            try:
+                async with asyncio.timeout(_QUIET_S):
+                    await end.changed.wait()
+            except TimeoutError:
+                continue
+            if end.id is None and end.error is not None:
+                raise end.error
+        return end.id
+    finally:
+        tap.close()
+
+
+async def position_at(tapping: Tapping, time_ms: int) -> MessageId:
+    """The position before the first message that was published at a time or later.
+
+    Only a cursor can be moved to a time, and brokers send its consumer away when that is done: so that it is there when
+    the consumer is back, it is that of a durable subscription, which is deleted at the end.
+    """
+    name = f"position-at-{secrets.token_hex(8)}"
+    tap = await tapping.open_durable(FirstEntry(), name)
+    try:
+        await tap.seek_time(time_ms)
+        tap = await _again(tapping, tap, name)
+        _, mark = await tap.last()
+        return mark
+    finally:
+        tap = await _again(tapping, tap, name)
+        await tap.unsubscribe()
+
+
+async def _again(tapping: Tapping, tap: Tap, name: str) -> Tap:
+    backoff = Backoff(first_s=0.005)
+    async with within(tapping.timeout_s, f"coming back to subscription {name!r} of {tapping.topic.full}"):
+        while not tap.is_open:
+            try:
+                tap = await tapping.open_durable(FirstEntry(), name)
+            except ClientError as error:
+                # After a seek the subscription may not take consumers yet.
+                if isinstance(error, ConnectionLost) or not is_passing(error):
+                    raise
+                await asyncio.sleep(backoff.next_s())
+    return tap

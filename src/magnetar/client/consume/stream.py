@@ -1,0 +1,348 @@
+"""One consumer of one topic or partition, whatever connection it is on: what readers and consumers are made of.
+
+Owns subscribing, permits, and going on after a connection was lost. Several intakes share an `Inbox` of entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.lookup import refusal
+from magnetar.client.connection.protocol import Command, Delivery
+from magnetar.client.connection.recovery import Recovery
+from magnetar.client.connection.retry import within
+from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, UnreadableMessage
+from magnetar.client.message import LATEST, Message, MessageId
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.metadata import messages_in
+
+_INDEX_MAX = 1 << 31
+
+Subscribe = pb.CommandSubscribe
+
+
+class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`start` is where a reader begins; a durable subscription has a position of its own at the broker."""
+
+    subscription: str
+    subscription_type: Subscribe.SubType.ValueType
+    durable: bool
+    initial_position: Subscribe.InitialPosition.ValueType = Subscribe.Latest
+    start: MessageId = LATEST
+    start_inclusive: bool = False
+    create_topic: bool = True
+    queue_size: int = 1000
+    name: str | None = None
+    timeout_s: float = 30
+    reconnect_timeout_s: float = 300
+
+
+class Inbox:
+    """Entries of one or several intakes in the order they came, and `ready`, what is left of the one opened last.
+
+    `changed` wakes whoever waits for a message.
+    """
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[Intake, Entry]] = deque()
+        self.ready: deque[tuple[Intake, Message | UnreadableMessage]] = deque()
+        self.error: ClientError | None = None
+        self.changed = asyncio.Event()
+
+    def put(self, intake: Intake, entry: Entry) -> None:
+        self.entries.append((intake, entry))
+        self.changed.set()
+
+    def drop(self, intake: Intake) -> None:
+        """What was not taken yet of an intake whose broker will send it again."""
+        self.entries = deque(item for item in self.entries if item[0] is not intake)
+        self.ready = deque(item for item in self.ready if item[0] is not intake)
+
+    def fail(self, error: ClientError) -> None:
+        """Said to the reader after what came before it."""
+        if self.error is None:
+            self.error = error
+        self.changed.set()
+
+
+class Intake:
+    """A reader's intake goes on after the last entry it received; a subscription's gets again what is not acknowledged.
+
+    `_received` is the last ledger and entry a reader got. `_unwanted` is the last ledger, entry and batch index before
+    the place where it began, where that is known.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        consumer_id: int,
+        options: IntakeOptions,
+        connect: Callable[[], Awaitable[Connection]],
+        inbox: Inbox,
+    ) -> None:
+        self.topic = topic
+        self.options = options
+        self.end_is_reached = False
+        self._consumer_id = consumer_id
+        self._connect = connect
+        self._inbox = inbox
+        self._opener = Opener()
+        self._recovery = Recovery(
+            f"reading {topic.full}", self.open, self._on_failure, give_up_s=options.reconnect_timeout_s
+        )
+        self._connection: Connection | None = None
+        self._settled = asyncio.Event()  # connected, or never again
+        self._received: tuple[int, int] | None = None
+        self._unwanted = _place_before(options.start, options.start_inclusive)
+        self._queued = 0
+        self._permits = 0  # to be given back to the broker
+        self._is_closed = False
+
+    # -- life
+
+    async def open(self) -> None:
+        connection = await self._connect()
+        connection.consumers[self._consumer_id] = self
+        try:
+            await connection.request(self._subscribe, f"subscribing to {self.topic.full}", self.options.timeout_s)
+            if self._unwanted is None and not self.options.durable and self.topic.is_persistent:
+                await self._pin(connection)
+        except BaseException:
+            # The broker may have made the consumer although we did not hear of it.
+            if connection.consumers.pop(self._consumer_id, None) is not None:
+                connection.say(_close_command(self._consumer_id, connection.new_request_id()))
+            raise
+        if self._consumer_id not in connection.consumers:
+            raise connection.error or ConnectionLost(f"broker {connection.address} closed the consumer at once")
+        self._connection = connection
+        self._settled.set()
+        self._permits = 0
+        self._flow(self.options.queue_size - self._queued)
+
+    async def _pin(self, connection: Connection) -> None:
+        """Finds out where "latest" was: after a lost connection reading goes on there, not at a later "latest"."""
+        response = await self._ask_last_message_id(connection)
+        if response.HasField("consumer_mark_delete_position"):
+            mark = MessageId.from_wire(response.consumer_mark_delete_position)
+            self._unwanted = (*mark.position, _INDEX_MAX)
+
+    def _subscribe(self, request_id: int) -> Command:
+        options = self.options
+        subscribe = Subscribe(
+            topic=self.topic.full,
+            subscription=options.subscription,
+            subType=options.subscription_type,
+            consumer_id=self._consumer_id,
+            request_id=request_id,
+            durable=options.durable,
+            initialPosition=options.initial_position,
+            force_topic_creation=options.create_topic,
+        )
+        if options.name is not None:
+            subscribe.consumer_name = options.name
+        if not options.durable:
+            subscribe.start_message_id.CopyFrom(self._start().to_wire())
+        return Command(type=Command.SUBSCRIBE, subscribe=subscribe)
+
+    def _start(self) -> MessageId:
+        if self._received is not None:
+            return MessageId(*self._received)
+        return MessageId(*self._unwanted[:2]) if self._unwanted is not None else LATEST
+
+    async def close(self) -> None:
+        self._is_closed = True
+        self._recovery.stop()
+        self._settled.set()
+        connection, self._connection = self._connection, None
+        if connection is not None and connection.consumers.pop(self._consumer_id, None) is not None:
+            await connection.request(
+                lambda request_id: _close_command(self._consumer_id, request_id),
+                f"closing the consumer of {self.topic.full}",
+                self.options.timeout_s,
+            )
+
+    # -- what the connection tells
+
+    def on_delivery(self, delivery: Delivery) -> None:
+        for entry_id, blob in enumerate(delivery.blobs, delivery.entry_id):
+            position = (delivery.ledger_id, entry_id)
+            if not self.options.durable:
+                if not self._is_wanted(position):
+                    self._give_back(messages_in(blob))
+                    continue
+                self._received = position
+            self._queued += 1
+            message_id = MessageId(*position, self.topic.partition)
+            entry = Entry(self.topic.full, message_id, delivery.redelivery_count, delivery.ack_set, blob)
+            self._inbox.put(self, entry)
+
+    def _is_wanted(self, position: tuple[int, int]) -> bool:
+        """The broker begins with the very entry it was told: only we know whether, and how much of it, is wanted."""
+        if self._received is not None:
+            return position > self._received
+        return self._unwanted is None or (*position, _INDEX_MAX) > self._unwanted
+
+    def on_end_reached(self) -> None:
+        self.end_is_reached = True
+        self._inbox.changed.set()
+
+    def on_lost(self, error: ClientError) -> None:
+        if self._connection is None or self._is_closed:
+            return  # it was being opened: whoever does that hears of it
+        self._connection = None
+        if isinstance(error, Closed):
+            self._on_failure(error)
+            return
+        self._settled.clear()
+        if self.options.durable:
+            self._queued = 0
+            self._opener = Opener()
+            self._inbox.drop(self)
+        self._recovery.start(error)
+
+    def _on_failure(self, error: ClientError) -> None:
+        self._settled.set()
+        self._inbox.fail(error)
+
+    # -- what the reader or consumer asks
+
+    def open_entry(self, entry: Entry) -> list[Message | UnreadableMessage]:
+        """The messages of an entry that was taken from the inbox, those before the start left out."""
+        self._queued -= 1
+        try:
+            messages, permits = self._opener.open(entry)
+        except UnreadableMessage as error:
+            self._taken(entry, messages_in(entry.blob))
+            return [error]
+        self._taken(entry, permits)
+        unwanted = self._unwanted
+        if unwanted is None or self.options.durable or entry.id.position != unwanted[:2]:
+            return list(messages)
+        return [message for message in messages if max(message.id.batch_index, 0) > unwanted[2]]
+
+    def _taken(self, entry: Entry, permits: int) -> None:
+        if (
+            not self.options.durable
+            and self._connection is not None
+            and (self._queued == 0 or self._permits + permits >= self._refill)
+        ):
+            # A reader's cursor lives with its consumer; moving it keeps the broker's statistics true, and lets it
+            # find out that the end of a terminated topic is reached.
+            self._connection.say(_ack_command(self._consumer_id, [entry.id.to_wire()], pb.CommandAck.Cumulative))
+        self._give_back(permits)
+
+    @property
+    def _refill(self) -> int:
+        return max(1, self.options.queue_size // 2)
+
+    def _give_back(self, permits: int) -> None:
+        self._permits += permits
+        if self._permits >= self._refill:
+            self._flow(self._permits)
+            self._permits = 0
+
+    def _flow(self, permits: int) -> None:
+        if self._connection is not None and permits > 0:
+            flow = pb.CommandFlow(consumer_id=self._consumer_id, messagePermits=permits)
+            self._connection.say(Command(type=Command.FLOW, flow=flow))
+
+    async def has_more(self) -> bool:
+        """Whether the broker has something that was not received yet."""
+        if not self.topic.is_persistent:
+            return False
+        response = await self._ask_last_message_id(await self._connected())
+        last = MessageId.from_wire(response.last_message_id)
+        if last.entry_id < 0:
+            return False
+        if self._received is not None:
+            return last.position > self._received
+        unwanted = self._unwanted
+        if unwanted is None:
+            return last.position > MessageId.from_wire(response.consumer_mark_delete_position).position
+        return (*last.position, max(last.batch_index, 0)) > unwanted
+
+    async def _connected(self) -> Connection:
+        """While it reconnects, whoever asks something waits as long as for an answer."""
+        async with within(self.options.timeout_s, f"reconnecting for {self.topic.full}"):
+            await self._settled.wait()
+        if self._connection is None:
+            raise self._inbox.error or Closed(f"the consumer of {self.topic.full} is closed")
+        return self._connection
+
+    async def _ask_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
+        answer = await connection.request(
+            lambda request_id: Command(
+                type=Command.GET_LAST_MESSAGE_ID,
+                getLastMessageId=pb.CommandGetLastMessageId(consumer_id=self._consumer_id, request_id=request_id),
+            ),
+            f"the last message id of {self.topic.full}",
+            self.options.timeout_s,
+        )
+        return answer.getLastMessageIdResponse
+
+    # -- what only durable subscriptions need
+
+    async def acknowledge(self, ids: list[pb.MessageIdData], ack_type: pb.CommandAck.AckType.ValueType) -> None:
+        """Returns when the broker has it on disk."""
+        connection = await self._connected()
+        answer = await connection.request(
+            lambda request_id: _ack_command(self._consumer_id, ids, ack_type, request_id),
+            f"acknowledging on {self.topic.full}",
+            self.options.timeout_s,
+        )
+        response = answer.ackResponse
+        if response.HasField("error"):
+            raise refusal(f"acknowledging on {self.topic.full}", response.error, response.message)
+
+    def redeliver(self, ids: list[pb.MessageIdData]) -> None:
+        """Without a connection there is nothing to do: everything comes again with the next one."""
+        if self._connection is not None:
+            redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id, message_ids=ids)
+            self._connection.say(
+                Command(type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=redeliver)
+            )
+
+    async def unsubscribe(self) -> None:
+        connection = await self._connected()
+        await connection.request(
+            lambda request_id: Command(
+                type=Command.UNSUBSCRIBE,
+                unsubscribe=pb.CommandUnsubscribe(consumer_id=self._consumer_id, request_id=request_id),
+            ),
+            f"unsubscribing {self.options.subscription!r} from {self.topic.full}",
+            self.options.timeout_s,
+        )
+        connection.consumers.pop(self._consumer_id, None)
+
+
+def _place_before(start: MessageId, inclusive: bool) -> tuple[int, int, int] | None:
+    """The last place that is not wanted; None for "latest", which only the broker knows."""
+    if start.position == LATEST.position:
+        return None
+    if inclusive and start.entry_id >= 0:
+        return (*start.position, max(start.batch_index, 0) - 1)
+    return (*start.position, start.batch_index if start.batch_index >= 0 else _INDEX_MAX)
+
+
+def _close_command(consumer_id: int, request_id: int) -> Command:
+    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
+    return Command(type=Command.CLOSE_CONSUMER, close_consumer=close)
+
+
+def _ack_command(
+    consumer_id: int,
+    ids: list[pb.MessageIdData],
+    ack_type: pb.CommandAck.AckType.ValueType,
+    request_id: int | None = None,
+) -> Command:
+    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=ack_type, message_id=ids)
+    if request_id is not None:
+        ack.request_id = request_id
+    return Command(type=Command.ACK, ack=ack)

@@ -1,0 +1,1 @@
+"""Producers, of messages and of whole entries."""

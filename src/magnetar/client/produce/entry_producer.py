@@ -1,0 +1,308 @@
+"""Whole entries out to one topic or partition: what is in them, and which sequence ids they have, the caller decides.
+
+Owns the order, the limit on what is on its way, sending again after a connection was lost, and noticing when the
+broker's deduplication does not fit what was sent. Does not look into an entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
+
+import msgspec
+
+from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.protocol import Receipt, SendRefusal
+from magnetar.client.errors import (
+    ClientError,
+    Closed,
+    Conflict,
+    ConnectionLost,
+    InvalidArgument,
+    MessageTooLarge,
+    ProducerBusy,
+    Timeout,
+)
+from magnetar.client.produce.in_flight import Room
+from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import SendEncoder
+
+_METADATA_SIZE_MAX = 10 * 1024
+"""How much larger than its message size limit a broker lets a frame be."""
+
+
+class EntryProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    link: LinkOptions
+    deduplicated: bool
+    open_timeout_s: float
+    send_timeout_s: float
+
+
+class _Pending(msgspec.Struct, gc=False):
+    sequence_id: int
+    highest_sequence_id: int
+    messages: int
+    size: int
+    frame: bytes
+    tries: int = 0
+
+
+class AsyncEntryProducer:
+    """Made by `AsyncClient.entry_producer`. Entries are stored in the order of the calls.
+
+    After an error nothing is stored any more, and every call raises it: a new producer has to be made, whose
+    `last_sequence_id` says how far this one came, where the topic deduplicates.
+    """
+
+    def __init__(
+        self,
+        topic: TopicName,
+        producer_id: int,
+        options: EntryProducerOptions,
+        connect: Callable[[], Awaitable[Connection]],
+        room: Room,
+    ) -> None:
+        self.topic = topic.full
+        self.last_sequence_id = -1
+        """What the broker had stored of this name when the producer was opened; -1 for nothing."""
+        self.schema_version: bytes | None = None
+        self.message_size_max = 0
+        self.messages_stored = 0
+        self.last_stored_id = -1
+        """The highest sequence id of the last entry that is stored, of those that this producer sent."""
+        self.refused_id: int | None = None
+        """The sequence id of the entry that the broker refused; the producer has an error then."""
+        self.is_closed = False
+        self.error: ClientError | None = None
+        self._options = options
+        self._link = ProducerLink(self, topic, producer_id, options.link, connect)
+        self._encode = SendEncoder(producer_id).encode
+        self._room = room
+        self._pending: deque[_Pending] = deque()
+        self._sent = 0  # of pending, from the left
+        self._last_added = -1
+        self._has_opened = False
+        self._loop = asyncio.get_running_loop()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._progress_s = 0.0
+        self._trouble: ClientError | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything that was sent is stored."""
+        return not self._pending and self.error is None
+
+    # -- life
+
+    async def open(self) -> None:
+        """Tries again while the name is taken or the broker cannot be reached, for `open_timeout_s`."""
+        backoff = Backoff(first_s=0.05, last_s=2)
+        timeout_s = self._options.open_timeout_s
+        deadline_s = self._loop.time() + timeout_s
+        while True:
+            try:
+                return await self._link.open()
+            except ClientError as error:
+                if not (is_passing(error) or isinstance(error, ProducerBusy)):
+                    raise
+                delay_s = backoff.next_s()
+                if self._loop.time() + delay_s > deadline_s:
+                    text = f"opening producer {self.name!r} of {self.topic} was given up after {timeout_s:g} s"
+                    raise type(error)(f"{text}: {error.text}", code=error.code) from None
+            await asyncio.sleep(delay_s)
+
+    def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
+        if self._has_opened:
+            self._check_memory(success.last_sequence_id)
+        else:
+            self._has_opened = True
+            self.last_sequence_id = self._last_added = success.last_sequence_id
+            self.schema_version = success.schema_version or None
+        self.message_size_max = connection.broker.message_size_max
+        self._sent = 0
+        self._send_frames()
+
+    def _check_memory(self, last_sequence_id: int) -> None:
+        """What the broker remembers has to be between what it confirmed and what was sent."""
+        for entry in self._pending:
+            if entry.sequence_id <= last_sequence_id < entry.highest_sequence_id:
+                raise Conflict(
+                    f"{self._what} came back, and the broker knows sequence id {last_sequence_id}, which is inside of a"
+                    f" pending entry from {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses"
+                    " the name"
+                )
+        known = max(self.last_sequence_id, self.last_stored_id)
+        if self._options.deduplicated and last_sequence_id < known:
+            raise Conflict(
+                f"{self._what} came back, and the broker knows sequence id {last_sequence_id} only, but had confirmed"
+                f" {known}: the topic does not deduplicate, or has forgotten"
+            )
+
+    @property
+    def _what(self) -> str:
+        return f"producer {self.name!r} of {self.topic}"
+
+    async def close(self) -> None:
+        """Leaves. What has no receipt yet may be stored or not: `flush` before."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._link.stop()
+        self.on_failed(self.error or Closed(f"{self._what} is closed"))
+        await self._link.close()
+
+    # -- sending
+
+    async def send(self, blob: bytes, *, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
+        """Waits for room only; what becomes of the entry is told by `flush`, and an error by the next `send` too."""
+        self._check(blob, sequence_id, highest_sequence_id)
+        await self._take_room(blob)
+        self._add(blob, sequence_id, highest_sequence_id, messages)
+        self._send_frames()
+
+    async def send_each(self, blobs: Sequence[bytes], first_id: int) -> None:
+        """As `send`, of entries with one message each and sequence ids that follow each other."""
+        if not blobs:
+            return
+        self._check(max(blobs, key=len), first_id, first_id)
+        take_now, add = self._room.take_now, self._add
+        for sequence_id, blob in enumerate(blobs, first_id):
+            if not take_now(len(blob)):
+                self._send_frames()  # what is waited for is on its way
+                await self._take_room(blob)
+            add(blob, sequence_id, sequence_id, 1)
+        self._send_frames()
+
+    async def _take_room(self, blob: bytes) -> None:
+        await self._room.take(len(blob))
+        if self.error is not None:
+            self._room.give(len(blob))
+            raise self.error
+
+    def _add(self, blob: bytes, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
+        if sequence_id <= self._last_added:
+            self._room.give(len(blob))
+            raise InvalidArgument(
+                f"sequence id {sequence_id} is not above {self._last_added}, the last of {self._what}"
+            )
+        self._last_added = highest_sequence_id
+        frame = self._encode(sequence_id, highest_sequence_id, messages, blob)
+        if not self._pending:
+            self._progress_s = self._loop.time()
+            self._settled.clear()
+        self._pending.append(_Pending(sequence_id, highest_sequence_id, messages, len(blob), frame))
+        if self._timer is None:
+            self._timer = self._loop.call_later(self._options.send_timeout_s, self._watch)
+
+    def _check(self, blob: bytes, sequence_id: int, highest_sequence_id: int) -> None:
+        if self.error is not None:
+            raise self.error
+        if highest_sequence_id < sequence_id:
+            raise InvalidArgument(f"highest_sequence_id {highest_sequence_id} is below sequence_id {sequence_id}")
+        if len(blob) > self.message_size_max + _METADATA_SIZE_MAX:
+            raise MessageTooLarge(
+                f"entry of {len(blob)} bytes for {self.topic} exceeds the broker's limit of {self.message_size_max} for"
+                f" messages and {_METADATA_SIZE_MAX} for metadata"
+            )
+
+    def _send_frames(self) -> None:
+        connection = self._link.connection
+        if connection is None:
+            return
+        while self._sent < len(self._pending):
+            entry = self._pending[self._sent]
+            self._sent += 1
+            entry.tries += 1
+            connection.write(entry.frame)
+
+    async def flush(self) -> None:
+        """Waits until everything is stored; raises the error that says why not."""
+        await self._settled.wait()
+        if self.error is not None:
+            raise self.error
+
+    # -- what the connection tells
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        pending = self._pending
+        if not (pending and self._sent and pending[0].sequence_id == receipt.sequence_id):
+            if any(entry.sequence_id == receipt.sequence_id for entry in pending):
+                self._link.start_over(ConnectionLost(f"receipts of {self.topic} are missing"))
+            return
+        entry = pending[0]
+        if self._options.deduplicated and receipt.id.entry_id < 0 and entry.tries == 1:
+            self._give_up(
+                Conflict(
+                    f"the broker dropped an entry of {self._what} as a duplicate that was sent once, sequence ids"
+                    f" {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses the name"
+                )
+            )
+            return
+        self._sent -= 1
+        self._progress_s = self._loop.time()
+        self._trouble = None
+        self.last_stored_id = entry.highest_sequence_id
+        self.messages_stored += entry.messages
+        self._drop_first()
+        if not pending:
+            self._settled.set()
+
+    def _drop_first(self) -> None:
+        self._room.give(self._pending.popleft().size)
+
+    def on_send_refusal(self, refusal: SendRefusal) -> None:
+        if is_passing(refusal.error):
+            self._trouble = refusal.error
+            self._link.start_over(refusal.error)
+        else:
+            self.refused_id = refusal.sequence_id
+            text = f"{self._what}: the entry of sequence id {refusal.sequence_id} was refused: {refusal.error.text}"
+            self._give_up(type(refusal.error)(text, code=refusal.error.code))
+
+    def on_lost(self, error: ClientError) -> None:
+        self._trouble = error
+        self._link.lost(error)
+
+    def _watch(self) -> None:
+        """Gives up a broker that is there, or is always about to be, and stores nothing."""
+        self._timer = None
+        if not self._pending:
+            return
+        timeout_s = self._options.send_timeout_s
+        due_s = self._progress_s + timeout_s
+        if due_s <= self._loop.time():
+            reason = "" if self._trouble is None else f": {self._trouble.text}"
+            self._give_up(Timeout(f"{self._what}: nothing was stored for {timeout_s:g} s{reason}"))
+        else:
+            self._timer = self._loop.call_at(due_s, self._watch)
+
+    def _give_up(self, error: ClientError) -> None:
+        self._link.stop()
+        self.on_failed(error)
+
+    def on_failed(self, error: ClientError) -> None:
+        self.error = error
+        self._sent = 0
+        while self._pending:
+            self._drop_first()
+        self._settled.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.close()

@@ -1,0 +1,241 @@
+"""Producers for asyncio: one pipeline per partition, on whatever connection its broker is.
+
+Owns opening producers, sending again after a connection was lost, the limit on pending messages, and time limits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self, Unpack
+
+import msgspec
+
+from magnetar.client.connection.connection import Connection
+from magnetar.client.connection.protocol import Receipt, SendRefusal
+from magnetar.client.connection.retry import within
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
+from magnetar.client.message import MessageId
+from magnetar.client.options import SendOptions
+from magnetar.client.produce.in_flight import Room
+from magnetar.client.produce.outbox import Done, Outgoing, Pipeline, PipelineOptions, outgoing
+from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
+from magnetar.client.produce.routing import Router
+from magnetar.clock import SystemClock
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+
+PENDING_BYTES_MAX = 64 << 20
+"""Besides the number of messages, their sizes are limited: values may be megabytes."""
+
+
+class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
+    pipeline: PipelineOptions
+    link: LinkOptions
+    batch_delay_s: float
+    pending_max: int
+    send_timeout_s: float
+
+
+class PartitionProducer:
+    """The producer of one topic without partitions, or of one partition."""
+
+    def __init__(
+        self,
+        topic: TopicName,
+        producer_id: int,
+        options: ProducerOptions,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self.topic = topic
+        self.error: ClientError | None = None
+        self._options = options
+        self._pipeline = Pipeline(options.pipeline, producer_id, topic.partition)
+        self._link = ProducerLink(self, topic, producer_id, options.link, connect)
+        self._loop = asyncio.get_running_loop()
+        self._clock = SystemClock()
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._expiry_timer: asyncio.TimerHandle | None = None
+
+    # -- life
+
+    @property
+    def name(self) -> str:
+        return self._link.name
+
+    async def open(self, name: str | None = None) -> None:
+        """`name` is what the broker called the producer of another partition of the same topic."""
+        await self._link.open(name)
+
+    def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
+        pipeline = self._pipeline
+        pipeline.producer_name = success.producer_name
+        pipeline.last_sequence_id = max(pipeline.last_sequence_id, success.last_sequence_id)
+        pipeline.message_size_max = connection.broker.message_size_max
+        pipeline.rewind()
+        self._send_frames()
+
+    async def close(self) -> None:
+        self._link.stop()
+        self.on_failed(Closed(f"the producer of {self.topic.full} is closed"))
+        await self._link.close()
+
+    # -- sending
+
+    def add(self, message: Outgoing, done: Done) -> None:
+        """Takes a message over; `done` is called with its id or an error. Sends what is complete."""
+        if self.error is not None:
+            done(self.error)
+            return
+        now_s = self._loop.time()
+        pipeline = self._pipeline
+        pipeline.add(message, done, now_ms=self._clock.now_ms(), deadline_s=now_s + self._options.send_timeout_s)
+        if pipeline.has_open_batch and self._batch_timer is None:
+            self._batch_timer = self._loop.call_later(self._options.batch_delay_s, self.seal)
+        if self._expiry_timer is None:
+            self._expiry_timer = self._loop.call_later(self._options.send_timeout_s, self._expire)
+        self._send_frames()
+
+    def seal(self) -> None:
+        """Sends the open batch now."""
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+            self._batch_timer = None
+        self._pipeline.seal(self._clock.now_ms())
+        self._send_frames()
+
+    def _send_frames(self) -> None:
+        connection = self._link.connection
+        if connection is not None:
+            for frame in self._pipeline.take_frames():
+                connection.write(frame)
+
+    def _expire(self) -> None:
+        self._expiry_timer = None
+        text = f"storing a message in {self.topic.full} took longer than {self._options.send_timeout_s:g} s"
+        self._pipeline.expire(self._loop.time(), Timeout(text))
+        next_s = self._pipeline.next_deadline_s
+        if next_s is not None:
+            self._expiry_timer = self._loop.call_at(next_s, self._expire)
+
+    # -- what the connection tells
+
+    def on_receipt(self, receipt: Receipt) -> None:
+        if not self._pipeline.on_receipt(receipt.sequence_id, receipt.id):
+            self._start_over(ConnectionLost(f"receipts of {self.topic.full} are missing"))
+
+    def on_send_refusal(self, refusal: SendRefusal) -> None:
+        if is_passing(refusal.error):
+            self._start_over(refusal.error)
+        else:
+            self._pipeline.on_refusal(refusal.sequence_id, refusal.error)
+
+    def _start_over(self, error: ClientError) -> None:
+        """A new producer sends again what has no receipt."""
+        self._link.start_over(error)
+
+    def on_lost(self, error: ClientError) -> None:
+        self._link.lost(error)
+
+    def on_failed(self, error: ClientError) -> None:
+        self.error = error
+        for timer in (self._batch_timer, self._expiry_timer):
+            if timer is not None:
+                timer.cancel()
+        self._batch_timer = self._expiry_timer = None
+        self._pipeline.fail_all(error)
+
+
+class AsyncProducer:
+    """Made by `AsyncClient.producer`. Messages to one partition are stored in the order of the calls."""
+
+    def __init__(
+        self, topic: TopicName, parts: Sequence[PartitionProducer], router: Router, options: ProducerOptions
+    ) -> None:
+        self.topic = topic.full
+        self.partitions = [part.topic.full for part in parts]
+        self._parts = parts
+        self._router = router
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._room = Room(options.pending_max, PENDING_BYTES_MAX)
+        self._open: set[asyncio.Future[MessageId]] = set()
+        self._failure: ClientError | None = None
+        self.is_closed = False
+
+    @property
+    def name(self) -> str:
+        """As given, or as the broker made it up."""
+        return self._parts[0].name
+
+    async def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
+        """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
+
+        None is "no value", which is not the same as an empty one. The id of a message that the broker's deduplication
+        dropped is -1:-1.
+        """
+        return await (await self.post(outgoing(value, **options), is_watched=True))
+
+    async def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
+        """As `send`, but returns at once, except while `pending_max` messages are on their way: it waits for room."""
+        return await self.post(outgoing(value, **options))
+
+    async def post(self, message: Outgoing, *, is_watched: bool = False) -> asyncio.Future[MessageId]:
+        """An error of a message that somebody waits for (`is_watched`) is not told once more by `flush`."""
+        room = f"room among {self._options.pending_max} pending messages of {self.topic}"
+        async with within(self._options.send_timeout_s, room):
+            await self._room.take(message.size)
+        if self.is_closed:
+            self._room.give(message.size)
+            raise Closed(f"the producer of {self.topic} is closed")
+        future: asyncio.Future[MessageId] = self._loop.create_future()
+        self._open.add(future)
+
+        def done(result: MessageId | ClientError) -> None:
+            self._room.give(message.size)
+            self._open.discard(future)
+            if isinstance(result, ClientError) and not is_watched:
+                self._failure = self._failure or result
+            if not future.done():
+                _settle(future, result)
+
+        self._parts[self._router.choose(message.key, self._loop.time())].add(message, done)
+        return future
+
+    def seal(self) -> None:
+        """Sends open batches now, without waiting for their time."""
+        for part in self._parts:
+            part.seal()
+
+    async def flush(self) -> None:
+        """Waits until everything sent so far is stored; raises the first error of `send_async` since the last flush."""
+        self.seal()
+        if self._open:
+            await asyncio.wait(list(self._open))
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    async def close(self) -> None:
+        """Sends what is pending and leaves; an error of what was pending is raised."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        try:
+            await self.flush()
+        finally:
+            await asyncio.gather(*(part.close() for part in self._parts), return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        await self.close()
+
+
+def _settle(future: asyncio.Future[MessageId], result: MessageId | ClientError) -> None:
+    if isinstance(result, MessageId):
+        future.set_result(result)
+    else:
+        future.set_exception(result)
+        future.exception()  # marked as seen: whoever does not look at it hears of it from `flush`

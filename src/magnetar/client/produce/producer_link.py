@@ -1,0 +1,154 @@
+"""A producer at its broker: opened, opened again after the connection was lost, closed.
+
+Owns the name, the epochs and on which connection the producer is. What is sent, and what has to be sent again, is its
+owner's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol as Interface
+
+import msgspec
+
+from magnetar.client.connection.connection import Connection, ProducerEnd
+from magnetar.client.connection.protocol import Command
+from magnetar.client.connection.recovery import Recovery
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProducerFenced, ServerFailure
+from magnetar.names import TopicName
+from magnetar.wire import schema_pb2 as pb
+
+# Errors of a SEND that are about the broker and not about the message: it is sent again on a new connection.
+_PASSING = (ServerFailure,)
+
+
+def is_passing(error: ClientError) -> bool:
+    return isinstance(error, _PASSING) or error.retriable
+
+
+class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
+    name: str | None
+    access_mode: pb.ProducerAccessMode.ValueType = pb.Shared
+    properties: dict[str, str] = msgspec.field(default_factory=dict)
+    schema: pb.Schema | None = None
+    timeout_s: float
+    reconnect_timeout_s: float
+
+
+class LinkOwner(ProducerEnd, Interface):
+    """Who has a link: hears of receipts, and of these."""
+
+    def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
+        """The producer is open, for the first time or again. An error that is raised here closes it."""
+
+    def on_failed(self, error: ClientError) -> None:
+        """It will not be opened again."""
+
+
+class ProducerLink:
+    """The producer of one topic without partitions, or of one partition. `connection` is None while it is not open."""
+
+    def __init__(
+        self,
+        owner: LinkOwner,
+        topic: TopicName,
+        producer_id: int,
+        options: LinkOptions,
+        connect: Callable[[], Awaitable[Connection]],
+    ) -> None:
+        self.topic = topic
+        self.producer_id = producer_id
+        self.name = options.name or ""
+        self.connection: Connection | None = None
+        self._owner = owner
+        self._options = options
+        self._connect = connect
+        self._recovery = Recovery(
+            f"the producer of {topic.full}", self.open, owner.on_failed, give_up_s=options.reconnect_timeout_s
+        )
+        self._epoch = 0
+        self._topic_epoch: int | None = None
+        self._is_closed = False
+
+    async def open(self, name: str | None = None) -> None:
+        """`name` is what the broker called the producer of another partition of the same topic."""
+        if name is not None and not self.name:
+            self.name = name
+        connection = await self._connect()
+        connection.producers[self.producer_id] = self._owner
+        try:
+            answer = await connection.request(
+                self._producer_command, f"opening the producer of {self.topic.full}", self._options.timeout_s
+            )
+            if self.producer_id not in connection.producers:
+                raise connection.error or ConnectionLost(f"broker {connection.address} closed the producer at once")
+            self._epoch += 1
+            self._take(answer.producer_success)
+            self.connection = connection
+            self._owner.on_opened(connection, answer.producer_success)
+        except BaseException:
+            # The broker may have made the producer although we did not hear of it.
+            self.connection = None
+            self._leave(connection)
+            raise
+
+    def _take(self, success: pb.CommandProducerSuccess) -> None:
+        self.name = success.producer_name
+        self._topic_epoch = success.topic_epoch if success.HasField("topic_epoch") else None
+
+    def _producer_command(self, request_id: int) -> Command:
+        options = self._options
+        producer = pb.CommandProducer(
+            topic=self.topic.full,
+            producer_id=self.producer_id,
+            request_id=request_id,
+            epoch=self._epoch,
+            user_provided_producer_name=options.name is not None,
+            producer_access_mode=options.access_mode,
+            metadata=[pb.KeyValue(key=key, value=value) for key, value in options.properties.items()],
+        )
+        if self.name:
+            producer.producer_name = self.name
+        if self._topic_epoch is not None:
+            producer.topic_epoch = self._topic_epoch
+        if options.schema is not None:
+            producer.schema.CopyFrom(options.schema)
+        return Command(type=Command.PRODUCER, producer=producer)
+
+    def _close_command(self, request_id: int) -> Command:
+        close = pb.CommandCloseProducer(producer_id=self.producer_id, request_id=request_id)
+        return Command(type=Command.CLOSE_PRODUCER, close_producer=close)
+
+    def _leave(self, connection: Connection) -> None:
+        if connection.producers.pop(self.producer_id, None) is not None:
+            connection.say(self._close_command(connection.new_request_id()))
+
+    def start_over(self, error: ClientError) -> None:
+        """Leaves the broker's producer and opens a new one."""
+        if self.connection is not None:
+            self._leave(self.connection)
+        self.lost(error)
+
+    def lost(self, error: ClientError) -> None:
+        """The connection or the broker's producer is gone: a new one is opened, unless the error says that none can."""
+        if self.connection is None or self._is_closed:
+            return  # it was being opened: whoever does that hears of it
+        self.connection = None
+        if isinstance(error, Closed | ProducerFenced):
+            self._owner.on_failed(error)
+        else:
+            self._recovery.start(error)
+
+    def stop(self) -> None:
+        """Nothing is opened any more."""
+        self._is_closed = True
+        self._recovery.stop()
+
+    async def close(self) -> None:
+        """Tells the broker, and waits for its answer: the name is free then."""
+        self.stop()
+        connection, self.connection = self.connection, None
+        if connection is not None and connection.producers.pop(self.producer_id, None) is not None:
+            await connection.request(
+                self._close_command, f"closing the producer of {self.topic.full}", self._options.timeout_s
+            )

@@ -1,0 +1,1 @@
+"""Copying entries from a topic to its remote topic."""

@@ -1,0 +1,436 @@
+"""The task of geo-replication: copies what topics have published to remote clusters, for a short time.
+
+Owns the order of things: read after what is acknowledged, store the copies remotely, acknowledge what is stored. The
+acknowledged position is all that stays of a task, and another one, in any process, goes on from it. Runs in a Spark
+task, or anywhere else; which topics are copied when is decided by others.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+
+from magnetar.client import EARLIEST, AsyncCursor, AsyncEntryReader, Entry, MessageId
+from magnetar.client.connection.retry import within
+from magnetar.client.consume.entry import Run
+from magnetar.client.errors import ClientError
+from magnetar.client.inline import together
+from magnetar.errors import InvalidName
+from magnetar.names import TopicName
+from magnetar.pipelines.clusters import OPERATION_S, Clusters, clusters
+from magnetar.pipelines.copy.copy_encoder import Opened, is_for, opened
+from magnetar.pipelines.copy.errors import AtSource, Trouble, at_remote, at_source, of_remote
+from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.copy.refused import Parking
+from magnetar.pipelines.copy.schemas import Schemas
+from magnetar.pipelines.copy.target import LookAgain, SchemaRefused, Target
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position, Side
+from magnetar.pipelines.transform.changes import Changes
+from magnetar.replication.model import SUBSCRIPTION_PREFIX, WAY, Refusal, State, way_mark
+
+_ACKNOWLEDGED_EVERY_S = 0.2
+_TRIES = 5
+"""How often one task begins anew after the remote topic turned out to have other entries than was thought."""
+
+_FETCHED_BYTES = 32 << 20
+"""What all assignments of a task have on its way together, from the source and to the remote cluster."""
+_FETCHED_BYTES_MIN = 1 << 20
+_FETCHED_BYTES_MAX = 4 << 20
+
+_OVERTIME_S = 0.1
+"""For entries that were asked for before the time was over: they would have to be sent again."""
+
+
+def copy(assignments: list[Assignment], slice_s: float, linger_s: float) -> list[Outcome]:
+    """Copies all of them at the same time, for `slice_s` at most, or until nothing came of any for `linger_s`.
+
+    The outcomes are in the order of the assignments. What goes wrong with one is in its outcome, and the others go on.
+    """
+    own = clusters()
+    return own.loop.run(_copy_all(own, assignments, slice_s, linger_s))
+
+
+async def _copy_all(own: Clusters, assignments: list[Assignment], slice_s: float, linger_s: float) -> list[Outcome]:
+    fetched = _FETCHED_BYTES // max(1, len(assignments))
+    bytes_max = min(max(fetched, _FETCHED_BYTES_MIN), _FETCHED_BYTES_MAX)
+    pace = Pace(time.monotonic(), slice_s, linger_s)
+    copiers = [Copier(own, assignment, pace, bytes_max) for assignment in assignments]
+    outcomes = await together(copier.run() for copier in copiers)
+    for side in {copier.silent for copier in copiers} - {None}:
+        assert side is not None
+        await own.forget(side)
+    return outcomes
+
+
+class Pace:
+    """How long the topics of a task go on. They end together: none is copied again before all have ended."""
+
+    __slots__ = ("_heard_s", "deadline_s", "linger_s")
+
+    def __init__(self, now_s: float, slice_s: float, linger_s: float) -> None:
+        self.deadline_s = now_s + slice_s
+        self.linger_s = linger_s
+        self._heard_s = now_s
+
+    def hear(self, now_s: float) -> None:
+        """Something came."""
+        self._heard_s = max(self._heard_s, now_s)
+
+    def is_silent(self, now_s: float) -> bool:
+        return now_s - self._heard_s >= self.linger_s
+
+
+class Copier:
+    """One assignment. Everything up to `_handled` is sent, left out or parked; up to `_acked`, acknowledged."""
+
+    def __init__(self, own: Clusters, assignment: Assignment, pace: Pace, bytes_max: int) -> None:
+        self.assignment = assignment
+        self.outcome = Outcome(topic=assignment.topic, remote=assignment.remote.name)
+        self.silent: Side | None = None
+        """The cluster that did not answer, if one did not."""
+        self._own = own
+        self._pace = pace
+        self._deadline_s = pace.deadline_s
+        self._linger_s = pace.linger_s
+        self._bytes_max = bytes_max
+        self._refusals: dict[Position, str] = {}
+        self._partition = TopicName.parse(assignment.topic).partition
+        self._is_ours = True
+        self._cursor: AsyncCursor | None = None
+        self._reader: AsyncEntryReader | None = None
+        self._handled: Position = (-1, -1)
+        self._acked: Position = (-1, -1)
+        self._acked_at_s = time.monotonic()
+
+    async def run(self) -> Outcome:
+        try:
+            self._prepare()
+            try:
+                await self._copy()
+            except Trouble:
+                await self._acknowledge_what_is_stored()
+                raise
+            finally:
+                await self._close()
+        except Trouble as trouble:
+            self._note(trouble)
+        outcome = self.outcome
+        if self._acked >= (0, -1):
+            outcome.acked = self._id(self._acked)
+        if outcome.state is State.RUNNING and outcome.is_behind:
+            outcome.state = State.CATCHING_UP
+        return outcome
+
+    def _prepare(self) -> None:
+        """A cluster's address or security may be unusable: that is told like all else."""
+        assignment = self.assignment
+        with at_source():
+            self._source = self._own.client(assignment.source)
+        with at_remote():
+            self._remote = self._own.client(assignment.remote)
+        self._schemas = Schemas(assignment, self._source, self._remote)
+        self._changes = Changes(assignment, self._schemas)
+        self._parking = Parking(self._source, assignment)
+        self._target = self._new_target()
+
+    def _note(self, trouble: Trouble) -> None:
+        if trouble.is_silence:
+            self.silent = self.assignment.source if isinstance(trouble, AtSource) else self.assignment.remote
+        self.outcome.state = trouble.state
+        self.outcome.reason = trouble.reason
+        self.outcome.error = trouble.reason
+        self.outcome.is_behind = True
+
+    def _new_target(self) -> Target:
+        return Target(self._remote, self.assignment, self._refusals, self._bytes_max)
+
+    # -- beginning and end
+
+    async def _copy(self) -> None:
+        _, position = await together((self._check_remote(), self._open_cursor()))
+        self._acked = position
+        for _ in range(_TRIES):
+            self._handled = self._acked
+            try:
+                until = self.assignment.until
+                await (self._copy_news() if until is None else self._copy_range(until))
+                return
+            except LookAgain as look:
+                self.outcome.error = str(look.__cause__ or look)
+                await self._acknowledge_what_is_stored()
+                await self._target.close()
+                await self._close_reader()
+                self._target = self._new_target()
+        raise Trouble(State.REFUSED, f"given up after {_TRIES} tries: {self.outcome.error}")
+
+    async def _check_remote(self) -> Position:
+        """That the topic is there is asked before a producer is opened, which would make it."""
+        side = self.assignment.remote
+        try:
+            target = TopicName.parse(self.assignment.target)
+        except InvalidName as error:
+            raise Trouble(State.REFUSED, str(error)) from None
+        partitions = await of_remote(self._remote.partition_count(target.base.full))
+        if partitions is None:
+            raise Trouble(State.WAITING, f"{target.base.full} does not exist in the remote cluster {side.name}")
+        if not (target.partition < partitions if target.is_partition else partitions == 0):
+            shape = f"has {partitions} partitions" if partitions else "is not partitioned"
+            raise Trouble(
+                State.MISMATCH, f"{target.base.full} {shape} in the remote cluster {side.name}: no {target.full} there"
+            )
+        self._is_ours = await of_remote(self._own.is_ours(side, target.full))
+        if not self._is_ours:
+            await self._check_deduplication(target.full)
+        return -1, -1
+
+    async def _check_deduplication(self, topic: str) -> None:
+        side = self.assignment.remote
+        deduplicates = await of_remote(self._own.deduplicates(side, topic))
+        if deduplicates is False:
+            raise Trouble(
+                State.REFUSED,
+                f"{topic} does not deduplicate in the remote cluster {side.name}, so entries cannot be copied exactly"
+                " once: switch deduplication on for the topic, its namespace or the brokers there",
+            )
+        if deduplicates is None:
+            why = "we may not ask" if side.admin_url else "no HTTP address of it is declared"
+            self.outcome.reason = (
+                f"whether {topic} deduplicates in the remote cluster {side.name} is not known, as {why}:"
+                " if it does not, entries may be there twice after a crash"
+            )
+
+    async def _open_cursor(self) -> Position:
+        with at_source():
+            assignment = self.assignment
+            self._cursor = await self._source.cursor(
+                assignment.topic, assignment.subscription, initial_position=EARLIEST
+            )
+            return (await self._cursor.position()).position
+
+    async def _close(self) -> None:
+        """What cannot be told any more is no error: whoever should hear of it is gone."""
+        await together((self._target.close(), self._parking.close(), self._close_reader(), self._leave()))
+
+    async def _leave(self) -> None:
+        if self._cursor is not None:
+            with suppress(ClientError):
+                await self._cursor.leave()
+
+    async def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            await reader.close()
+
+    @property
+    def _mark(self) -> dict[str, str]:
+        """A broker that has the way cuts who goes another one; of a source that declares nothing, none is known."""
+        assignment = self.assignment
+        is_declared = assignment.subscription.startswith(SUBSCRIPTION_PREFIX)
+        return {WAY: way_mark(assignment.remote.name, assignment.way)} if is_declared else {}
+
+    def _id(self, position: Position) -> MessageId:
+        return MessageId(*position, self._partition)
+
+    # -- the way of entries
+
+    async def _copy_range(self, until: MessageId) -> None:
+        """Until its end, or until the time is over."""
+        with at_source():
+            start = self._id(self._acked)
+            reader = await self._source.entries(
+                self.assignment.topic, start, until, bytes_max=self._bytes_max, properties=self._mark
+            )
+        self._reader = reader
+        while True:
+            with at_source():
+                runs = await reader.next_runs()
+            if not runs:
+                self._handled = max(self._handled, until.position)
+                break
+            if await self._pass_on_all(runs) >= self._deadline_s:
+                self.outcome.is_behind = self._handled < until.position
+                break
+        await self._target.flush()
+        with at_source():
+            await self._acknowledge()
+
+    async def _copy_news(self) -> None:
+        """Until the time is over, or all is copied and nothing came for a while."""
+        with at_source():
+            start = self._id(self._acked)
+            reader = await self._source.entries_after(
+                self.assignment.topic, start, bytes_max=self._bytes_max, properties=self._mark
+            )
+        self._reader = reader
+        wait_s = self._linger_s
+        wanted: Position | None = None
+        while wait_s > 0:
+            with at_source():
+                runs = await reader.runs_within(wait_s)
+            now_s = await self._pass_on_all(runs)
+            if runs:
+                self._pace.hear(now_s)
+            if now_s < self._deadline_s:
+                if self._pace.is_silent(now_s) and await self._look(reader) <= self._handled:
+                    break
+                wait_s = min(self._linger_s, self._deadline_s - now_s)
+                continue
+            is_late = wanted is not None
+            if wanted is None:
+                wanted = await self._look(reader)
+                reader.ask_no_more()
+            if reader.is_drained or (is_late and not runs):
+                break
+            wait_s = self._deadline_s + _OVERTIME_S - now_s
+        await self._target.flush()
+        await self._look(reader)
+        # A topic that is published to all the time has always more: what was there when the time was over counts.
+        self.outcome.is_behind = wanted is not None and wanted > self._handled
+        with at_source():
+            await self._acknowledge()
+
+    async def _look(self, reader: AsyncEntryReader) -> Position:
+        """The last position that is stored now."""
+        with at_source():
+            last, received = await reader.progress()
+        if not reader.has_entries:
+            # What brokers write for themselves they do not send: it is done with too, once all before it is.
+            self._handled = max(self._handled, received.position)
+        return last.position
+
+    async def _pass_on_all(self, runs: list[Run]) -> float:
+        """The time when it was done."""
+        for run in runs:
+            await self._pass_on(run)
+        now_s = time.monotonic()
+        if now_s - self._acked_at_s > _ACKNOWLEDGED_EVERY_S:
+            self._acknowledge_soon(now_s)
+        return now_s
+
+    async def _pass_on(self, run: Run) -> None:
+        """The hot path: plain messages go on without being parsed, and without a question to anybody."""
+        blobs, ledger_id, first_id = run.blobs, run.ledger_id, run.entry_id
+        index = 0
+        while index < len(blobs):
+            target = self._target
+            if target.is_open_for(ledger_id) and not self._refusals:
+                if first_id + index <= target.last_known:
+                    index = min(len(blobs), target.last_known + 1 - first_id)
+                    self._handled = ledger_id, first_id + index - 1
+                    continue
+                if self._changes.is_plain:
+                    copies = target.copies.plain(blobs, index, first_id, target.size_safe)
+                    if copies:
+                        await target.send_plain(copies, first_id + index)
+                        self._count(len(copies), len(copies), sum(map(len, copies)))
+                        index += len(copies)
+                        self._handled = ledger_id, first_id + index - 1
+                        continue
+            await self._pass_on_special(run.entry(index))
+            self._handled = ledger_id, first_id + index
+            index += 1
+
+    def _count(self, entries: int, messages: int, size: int) -> None:
+        self.outcome.entries += entries
+        self.outcome.messages += messages
+        self.outcome.bytes += size
+
+    async def _pass_on_special(self, entry: Entry) -> None:
+        try:
+            refusal = self._refusals.pop(entry.id.position, None)
+            if refusal is not None:
+                raise MessageRefused(refusal)
+            await self._send(entry)
+        except MessageRefused as refused:
+            await self._refuse(entry, str(refused))
+
+    async def _send(self, entry: Entry) -> None:
+        content = opened(entry.blob)
+        if not is_for(content.metadata, self.assignment.remote.name):
+            self.outcome.skipped += 1
+            return
+        target, outcome, entry_id = self._target, self.outcome, entry.id.entry_id
+        await self._open_target(entry.id.ledger_id, content)
+        if entry_id <= target.last_known:
+            return
+        version = await self._remote_version(content.version) if content.version else b""
+        changed = await self._changes.changed(entry, content)
+        if changed is None:
+            outcome.skipped += 1
+            return
+        copied = target.copies.special(changed, entry_id, version)
+        metadata = changed.metadata
+        await target.send(
+            copied,
+            entry_id,
+            changed.messages,
+            is_encrypted=bool(metadata.encryption_keys),
+            deliver_at_ms=metadata.deliver_at_time,
+        )
+        self._count(1, changed.messages, len(copied))
+
+    async def _remote_version(self, version: bytes) -> bytes:
+        with at_source():
+            await self._schemas.source(version)
+        with at_remote():
+            return await self._schemas.remote_version(version)
+
+    async def _open_target(self, ledger_id: int, content: Opened) -> None:
+        if self._target.is_open_for(ledger_id):
+            return
+        version = content.version
+        refusal = self._schemas.is_refused(version)
+        if refusal is not None:
+            raise MessageRefused(refusal)
+        with at_source():
+            schema = await self._schemas.wire(version)
+        try:
+            producer = await self._target.open(ledger_id, schema, is_ours=self._is_ours)
+        except SchemaRefused as refused:
+            raise self._schemas.refused(version, refused.error) from None
+        self._schemas.check(version, producer.schema_version)
+
+    # -- what is refused
+
+    async def _refuse(self, entry: Entry, reason: str) -> None:
+        """As the way says. What comes before it is stored first: then a position says all."""
+        assignment, outcome = self.assignment, self.outcome
+        outcome.error = f"entry {entry.id} of {assignment.topic}: {reason}"
+        await self._target.flush()
+        match assignment.way.refused:
+            case Refusal.STOP:
+                raise Trouble(State.REFUSED, outcome.error)
+            case Refusal.PARK:
+                await self._parking.park(entry, reason)
+                outcome.parked += 1
+            case Refusal.SKIP:
+                outcome.skipped += 1
+
+    # -- acknowledging
+
+    def _done(self) -> Position:
+        stored = self._target.stored()
+        if stored is None:
+            return self._handled
+        return max(self._acked, stored) if stored[1] >= 0 else self._acked
+
+    def _acknowledge_soon(self, now_s: float) -> None:
+        done = self._done()
+        self._acked_at_s = now_s
+        if done > self._acked and self._cursor is not None:
+            self._cursor.acknowledge_soon(self._id(done))
+            self._acked = done
+
+    async def _acknowledge(self) -> None:
+        """Returns when the source has it on disk: what is told of an assignment is so."""
+        done = self._done()
+        if self._cursor is not None and done > (-1, -1) and done[1] >= 0:
+            await self._cursor.acknowledge_up_to(self._id(done))
+        self._acked = max(self._acked, done)
+
+    async def _acknowledge_what_is_stored(self) -> None:
+        try:
+            async with within(OPERATION_S, "acknowledging"):
+                await self._acknowledge()
+        except ClientError as error:
+            self.outcome.error = error.text

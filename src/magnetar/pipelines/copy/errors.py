@@ -1,0 +1,93 @@
+"""What stops an assignment, as the state and the reason that are told of it. Owns the way from errors to states.
+
+An error at the source and the same error at the remote cluster mean different things: whoever asks says which it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from magnetar.client.errors import (
+    ClientError,
+    ConnectionLost,
+    ConsumerBusy,
+    NamespaceNotFound,
+    NotAllowed,
+    NotFound,
+    ProducerBusy,
+    ProtocolBroken,
+    ServiceNotReady,
+    Timeout,
+    TooManyRequests,
+)
+from magnetar.replication.model import WAY_CHANGED, State
+
+_T = TypeVar("_T")
+
+_UNREACHABLE = (ConnectionLost, Timeout, ServiceNotReady, TooManyRequests)
+
+
+class Trouble(Exception):
+    """Ends an assignment. `error` is the client's, where there is one."""
+
+    def __init__(self, state: State, reason: str, error: ClientError | None = None) -> None:
+        super().__init__(reason)
+        self.state = state
+        self.reason = reason
+        self.error = error
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether somebody did not answer: then the next one begins with new connections."""
+        return isinstance(self.error, Timeout)
+
+
+class AtSource(Trouble):
+    def __init__(self, error: ClientError, doing: str = "") -> None:
+        prefix = f"{doing}: " if doing else ""
+        if isinstance(error, ConsumerBusy):
+            # Another process copies, or its connection is not known to be gone yet: nothing is wrong with the topic.
+            super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
+        elif isinstance(error, NotAllowed) and WAY_CHANGED in error.text:
+            super().__init__(State.CATCHING_UP, WAY_CHANGED, error)  # what is set now comes with the next assignment
+        else:
+            super().__init__(State.STOPPED, f"the source cluster: {prefix}{error.text}", error)
+
+
+class AtRemote(Trouble):
+    def __init__(self, error: ClientError) -> None:
+        if isinstance(error, ProducerBusy) and "exclusive" not in error.text.lower():
+            super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
+        else:
+            super().__init__(_remote_state(error), error.text, error)
+
+
+def _remote_state(error: ClientError) -> State:
+    if isinstance(error, _UNREACHABLE) and not isinstance(error, ProtocolBroken):
+        return State.UNREACHABLE
+    if isinstance(error, NotFound) and not isinstance(error, NamespaceNotFound):
+        return State.WAITING
+    return State.REFUSED
+
+
+@contextmanager
+def at_source(doing: str = "") -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise AtSource(error, doing) from error
+
+
+@contextmanager
+def at_remote() -> Iterator[None]:
+    try:
+        yield
+    except ClientError as error:
+        raise AtRemote(error) from error
+
+
+async def of_remote(awaited: Awaitable[_T]) -> _T:
+    with at_remote():
+        return await awaited

@@ -1,0 +1,182 @@
+"""Entries that the remote cluster refused, put aside: the dead letter topic of replication in the source cluster (GR8).
+
+Owns its name, `{topic}-{remote}-REPL-DLQ`, and what a parked entry says of itself: what other dead letters say.
+An entry stays whole; the messages of a batch that can be opened say it one by one, so that whoever reads them sees it.
+An entry is parked once: the producer's name and the sequence id are made of its position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from magnetar.client import AsyncClient
+from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX, Entry
+from magnetar.client.errors import ClientError, Conflict, MessageTooLarge
+from magnetar.client.produce.entry_producer import AsyncEntryProducer
+from magnetar.clock import SystemClock
+from magnetar.deadletter.properties import (
+    DEATH_DESCRIPTION,
+    DEATH_HISTORY,
+    DEATH_REASON,
+    ORIGIN_MESSAGE_ID,
+    REAL_SUBSCRIPTION,
+    REAL_TOPIC,
+    Death,
+    history_of,
+)
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
+from magnetar.names import TopicName
+from magnetar.pipelines.copy.errors import AtSource
+from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.replication.model import PRODUCER_PREFIX
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import build_batch, split_batch
+from magnetar.wire.compression import CompressionError, compress, decompress
+from magnetar.wire.metadata import MetadataError, build_blob, split_blob
+
+if TYPE_CHECKING:
+    from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
+
+REASON = "ReplicationRefused"
+"""The code in DEATH_REASON."""
+
+_HISTORY_MAX = 20
+_TRIES = 3
+_OPEN_S = 1.0
+_SEND_S = 3.0
+
+
+def parking_topic(topic: str, remote: str) -> str:
+    """One for all partitions of a topic."""
+    return f"{TopicName.parse(topic).base.full}-{remote}-REPL{DEAD_LETTER_SUFFIX}"
+
+
+class Parking:
+    """Of one assignment."""
+
+    def __init__(self, client: AsyncClient, assignment: Assignment) -> None:
+        self._client = client
+        self._assignment = assignment
+        self._topic = parking_topic(assignment.topic, assignment.remote.name)
+        self._clock = SystemClock()
+        self._producer: AsyncEntryProducer | None = None
+        self._ledger_id = -1
+
+    async def park(self, entry: Entry, reason: str) -> None:
+        """Returns when the entry is stored there. Raises `Trouble`."""
+        try:
+            for attempt in range(_TRIES):
+                try:
+                    return await self._park(entry, reason)
+                except Conflict:  # it was sent twice, so it may be there
+                    if attempt == _TRIES - 1:
+                        raise
+                    await self.close()
+        except ClientError as error:
+            raise AtSource(error, f"entry {entry.id} was refused ({reason}) and cannot be parked") from error
+
+    async def _park(self, entry: Entry, reason: str) -> None:
+        producer = await self._opened(entry.id.ledger_id)
+        entry_id = entry.id.entry_id
+        if entry_id <= max(producer.last_sequence_id, producer.last_stored_id):
+            return
+        letter = self._letter(entry, reason, producer.name)
+        try:
+            await self._send(producer, letter, entry_id)
+        except MessageTooLarge:  # what it says of itself is in the way
+            await self._send(producer, self._letter(entry, reason, producer.name, opens=False), entry_id)
+
+    async def _send(self, producer: AsyncEntryProducer, letter: tuple[bytes, int], entry_id: int) -> None:
+        blob, messages = letter
+        await producer.send(blob, sequence_id=entry_id, highest_sequence_id=entry_id, messages=messages)
+        await producer.flush()
+
+    async def _opened(self, ledger_id: int) -> AsyncEntryProducer:
+        if self._producer is None or self._ledger_id != ledger_id or self._producer.error is not None:
+            await self.close()
+            assignment = self._assignment
+            self._producer = await self._client.entry_producer(
+                self._topic,
+                name=f"{PRODUCER_PREFIX}parked/{assignment.remote.name}/{assignment.topic}/{ledger_id}",
+                deduplicated=True,
+                open_timeout_s=_OPEN_S,
+                send_timeout_s=_SEND_S,
+            )
+            self._ledger_id = ledger_id
+        return self._producer
+
+    async def close(self) -> None:
+        """That the broker cannot be told any more is no error."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(ClientError):
+                await producer.close()
+
+    # -- the letter
+
+    def _letter(self, entry: Entry, reason: str, producer: str, *, opens: bool = True) -> tuple[bytes, int]:
+        """The entry as it is parked, and the number of its messages."""
+        try:
+            metadata, payload = split_blob(entry.blob)
+        except MetadataError:
+            metadata, payload = pb.MessageMetadata(), entry.blob
+        messages = max(1, metadata.num_messages_in_batch)
+        metadata.producer_name, metadata.sequence_id = producer, entry.id.entry_id
+        if not metadata.HasField("publish_time"):
+            metadata.publish_time = self._clock.now_ms()
+        for field in ("highest_sequence_id", "deliver_at_time", "replicate_to"):
+            metadata.ClearField(field)
+        is_open = opens and not metadata.encryption_keys
+        if is_open and metadata.HasField("num_messages_in_batch"):
+            payload = self._batch(entry, metadata, payload, reason)
+        self._mark(metadata.properties, entry, -1, reason)
+        return build_blob(metadata, payload), messages
+
+    def _batch(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes, reason: str) -> bytes:
+        try:
+            data = decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
+            messages = split_batch(metadata, data)
+        except (MetadataError, CompressionError):
+            return payload
+        for index, (single, _) in enumerate(messages):
+            self._mark(single.properties, entry, index, reason)
+        data = build_batch(messages)
+        metadata.uncompressed_size = len(data)
+        return compress(metadata.compression, data)
+
+    def _mark(
+        self, properties: RepeatedCompositeFieldContainer[pb.KeyValue], entry: Entry, index: int, reason: str
+    ) -> None:
+        assignment, now_ms = self._assignment, self._clock.now_ms()
+        death = Death(
+            topic=entry.topic,
+            subscription=assignment.subscription,
+            reason=REASON,
+            count=1,
+            first=now_ms,
+            last=now_ms,
+        )
+        history = [*history_of(_texts(properties)), death][-_HISTORY_MAX:]
+        added = {
+            REAL_TOPIC: entry.topic,
+            REAL_SUBSCRIPTION: assignment.subscription,
+            ORIGIN_MESSAGE_ID: str(entry.id) + (f":{index}" if index >= 0 else ""),
+            DEATH_REASON: REASON,
+            DEATH_DESCRIPTION: reason,
+            DEATH_HISTORY: msgspec.json.encode(history).decode(),
+        }
+        for place in reversed(range(len(properties))):  # what it said of itself when it died before
+            if properties[place].key in added:
+                del properties[place]
+        for key, value in added.items():
+            properties.add(key=key, value=value)
+
+
+def _texts(properties: Iterable[pb.KeyValue]) -> dict[str, str]:
+    """Properties by key. What is not UTF-8, which protobuf lets pass as bytes, is no text and left out."""
+    pairs = ((pair.key, pair.value) for pair in properties)
+    return {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}

@@ -1,0 +1,292 @@
+"""What is to be replicated, as it changes: asked of a broker that declares it, or made of a list of topics.
+
+Two sources with one small interface. Owns how a declaration is waited for and how a broker that is away is asked again;
+and where reports go. Knows nothing of copying.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import httpx
+import msgspec
+
+from magnetar.client import Client, Security
+from magnetar.client.connection.backoff import Backoff
+from magnetar.client.errors import ClientError, InvalidArgument
+from magnetar.errors import MagnetarError
+from magnetar.names import TopicName, parse_namespace
+from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import reached
+from magnetar.replication.model import (
+    AS_IT_IS,
+    FOREIGN_SUBSCRIPTION_PREFIX,
+    SUBSCRIPTION_PREFIX,
+    ClusterAddress,
+    Declaration,
+    Declared,
+    Mismatch,
+    Reports,
+    Way,
+)
+from magnetar.security.tls import context_of
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 30.0
+_ANSWER_S = 10.0
+_PAUSE_FIRST_S = 0.2
+_PAUSE_LAST_S = 2.0
+_REFRESH_S = 3.0
+_HTTP_OK = 200
+
+OnDeclared = Callable[[Declaration], None]
+
+
+class SourceFailed(MagnetarError):
+    """The source cannot be used at all, as opposed to one that is away for a while."""
+
+
+class Source(Protocol):
+    """A cluster whose topics are copied."""
+
+    side: Side
+    subscription_prefix: str
+
+    def follow(self, on_declared: OnDeclared) -> None:
+        """Calls it, in a thread, with the declaration and again after every change, until `stop`."""
+        ...
+
+    def report(self, reports: Reports) -> bool:
+        """False if they did not arrive."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+class DeclaringSource:
+    """A broker of ours, which says itself what is to be replicated, and shows how it stands with that."""
+
+    subscription_prefix = SUBSCRIPTION_PREFIX
+
+    def __init__(self, http_url: str, *, service_url: str | None = None, security: Security | None = None) -> None:
+        self._http_url = http_url.rstrip("/")
+        self._security = security
+        self._http = http_client(self._http_url, security, _ANSWER_S)
+        self._stopped = threading.Event()
+        self._is_away = False
+        self.side = Side("", service_url or self._service_url(), self._http_url, security)
+
+    def _service_url(self) -> str:
+        """The binary address of the broker, as a lookup names it."""
+        try:
+            answer = self._http.get("/lookup/v2/topic/persistent/public/default/pipelines")
+            found = answer.raise_for_status().json()
+        except (httpx.HTTPError, ValueError) as error:
+            raise SourceFailed(f"{self._http_url} does not say where its binary port is: {error}") from error
+        url = found.get("brokerUrlTls" if self._http_url.startswith("https:") else "brokerUrl")
+        if not url:
+            raise SourceFailed(f"{self._http_url} names no binary address: give it with --service-url")
+        return str(url)
+
+    def follow(self, on_declared: OnDeclared) -> None:
+        threading.Thread(target=self._follow, args=(on_declared,), name="declaration", daemon=True).start()
+
+    def _follow(self, on_declared: OnDeclared) -> None:
+        """With a client of its own: nobody else could close it while it waits."""
+        with http_client(self._http_url, self._security, _POLL_S + _ANSWER_S) as http:
+            self._ask_on(http, on_declared)
+
+    def _ask_on(self, http: httpx.Client, on_declared: OnDeclared) -> None:
+        version = ""
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LAST_S)
+        while not self._stopped.is_set():
+            try:
+                declaration = _ask(http, version)
+            except (httpx.HTTPError, msgspec.DecodeError) as error:
+                self._note_away(error)
+                self._stopped.wait(backoff.next_s())
+                continue
+            if self._stopped.is_set():
+                return
+            backoff.reset()
+            self._note_back()
+            if declaration is not None and declaration.version != version:
+                version = declaration.version
+                self.side = msgspec.structs.replace(self.side, name=declaration.cluster)
+                on_declared(declaration)
+
+    def _note_away(self, error: Exception) -> None:
+        if not self._is_away and not self._stopped.is_set():
+            self._is_away = True
+            log.warning("%s does not say what to replicate: %s", self._http_url, error)
+
+    def _note_back(self) -> None:
+        if self._is_away:
+            self._is_away = False
+            log.info("%s is back", self._http_url)
+
+    def report(self, reports: Reports) -> bool:
+        body = msgspec.json.encode(reports)
+        headers = {"Content-Type": "application/json"}
+        try:
+            self._http.put("/admin/v2/replication/reports", content=body, headers=headers).raise_for_status()
+        except httpx.HTTPError as error:
+            log.debug("reports did not reach %s: %s", self._http_url, error)
+            return False
+        return True
+
+    def stop(self) -> None:
+        """What waits for a declaration ends by itself: its thread does not keep the process."""
+        self._stopped.set()
+        self._http.close()
+
+
+def _ask(http: httpx.Client, version: str) -> Declaration | None:
+    """None: it is what it was."""
+    query = {"after": version, "timeoutMs": str(round(_POLL_S * 1000))} if version else {}
+    answer = http.get("/admin/v2/replication/declaration", params=query)
+    if answer.status_code != _HTTP_OK:
+        answer.raise_for_status()
+        return None
+    return msgspec.json.decode(answer.content, type=Declaration)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What is copied of a source that declares nothing: `tenant/namespace` is all that is in it, all else a topic."""
+
+    words: tuple[str, ...]
+    remotes: dict[str, ClusterAddress]
+    way: Way = AS_IT_IS
+    creates_topics: bool = True
+    mismatch: Mismatch = Mismatch.PIP370
+
+    def __post_init__(self) -> None:
+        """Raises `InvalidName`."""
+        for namespace in self.namespaces:
+            parse_namespace(namespace)
+        _ = self.topics
+
+    @property
+    def namespaces(self) -> list[str]:
+        return [word for word in self.words if "://" not in word and word.count("/") == 1]
+
+    @property
+    def topics(self) -> list[str]:
+        namespaces = self.namespaces
+        return [TopicName.parse(word).base.full for word in self.words if word not in namespaces]
+
+
+class ListedSource:
+    """Any cluster, Apache Pulsar in the first place: the topics are named, and their partitions asked for."""
+
+    subscription_prefix = FOREIGN_SUBSCRIPTION_PREFIX
+
+    def __init__(self, side: Side, selection: Selection) -> None:
+        self.side = side
+        self._selection = selection
+        self._stopped = threading.Event()
+
+    def follow(self, on_declared: OnDeclared) -> None:
+        """Raises `ClientError` if the source could never be asked."""
+        client = Client(self.side.service_url, admin_url=self.side.admin_url, security=self.side.security)
+        threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True).start()
+
+    def _follow(self, client: Client, on_declared: OnDeclared) -> None:
+        known: dict[str, int] = {}
+        grown_from: dict[str, int] = {}
+        told = ""
+        with client:
+            while not self._stopped.is_set():
+                try:
+                    found = self._found(client)
+                except ClientError as error:
+                    if told != str(error):
+                        log.warning("the topics of %s cannot be asked for: %s", self.side.name, error)
+                    told = str(error)
+                else:
+                    told = ""
+                    grown_from = {
+                        topic: known[topic] for topic in found if 0 < known.get(topic, 0) < found[topic]
+                    } | grown_from
+                    if found != known or not known:
+                        on_declared(self._declaration(found, grown_from))
+                    known = found
+                self._stopped.wait(_REFRESH_S)
+
+    def _found(self, client: Client) -> dict[str, int]:
+        """Partitions by topic, of those that there are."""
+        names = set(self._selection.topics)
+        for namespace in self._selection.namespaces:
+            names.update(TopicName.parse(name).base.full for name in client.topics(namespace))
+        counts = {name: client.partition_count(name) for name in sorted(names) if name.startswith("persistent:")}
+        return {name: count for name, count in counts.items() if count is not None}
+
+    def _declaration(self, found: dict[str, int], grown_from: dict[str, int]) -> Declaration:
+        selection = self._selection
+        topics = [
+            Declared(name, partitions, remote, selection.way, grown_from.get(name, 0))
+            for name, partitions in found.items()
+            for remote in selection.remotes
+        ]
+        return Declaration(
+            version=str(hash(tuple(sorted(found.items())))),
+            cluster=self.side.name,
+            creates_topics=selection.creates_topics,
+            mismatch=selection.mismatch,
+            clusters=selection.remotes,
+            topics=topics,
+        )
+
+    def report(self, reports: Reports) -> bool:
+        """There is nobody to tell: the log has it."""
+        return True
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+
+def http_client(url: str, security: Security | None, timeout_s: float) -> httpx.Client:
+    """For the REST interface of a cluster. A token is read for every request, so that it may be replaced."""
+    is_tls = url.startswith("https:")
+
+    def authorize(request: httpx.Request) -> None:
+        try:
+            token = None if security is None else security.read_token()
+        except InvalidArgument as error:
+            raise httpx.ConnectError(error.text, request=request) from error
+        if token is not None:
+            request.headers["Authorization"] = f"Bearer {token}"
+
+    return httpx.Client(
+        base_url=url,
+        timeout=timeout_s,
+        trust_env=False,  # brokers are mostly on the same network, and behind no proxy
+        verify=context_of(security or Security(), for_http=True) if is_tls else False,
+        event_hooks={"request": [authorize]},
+    )
+
+
+def sides_of(clusters: Mapping[str, ClusterAddress]) -> tuple[dict[str, Side], dict[str, str]]:
+    """How declared clusters are reached; and, of those that cannot be, why."""
+    sides: dict[str, Side] = {}
+    troubles: dict[str, str] = {}
+    for name, address in clusters.items():
+        try:
+            sides[name] = side_of(name, address)
+        except ClientError as error:
+            troubles[name] = f"cluster {name} cannot be reached: {error.text}"
+    return sides, troubles
+
+
+def side_of(name: str, address: ClusterAddress) -> Side:
+    """Raises `ClientError` if the declared cluster does not say enough, or something that cannot be."""
+    found = reached(address)
+    if found is None:
+        raise InvalidArgument("it has no address here: `magnetar clusters update` gives it one")
+    return Side(name, found.service_url, found.admin_url, found.security)

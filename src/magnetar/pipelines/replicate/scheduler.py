@@ -1,0 +1,407 @@
+"""Which topic is copied when: every topic and remote cluster is in one place (`row`), and events move it to
+another.
+
+Owns these moves and nothing else: no thread, no Spark, no socket. The time is an argument. Who asks remote clusters,
+waits for news and runs jobs is behind three small interfaces.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+import msgspec
+
+from magnetar.client.connection.backoff import Backoff
+from magnetar.client.errors import ClientError
+from magnetar.client.message import MessageId
+from magnetar.deadletter.topics import is_letter_topic
+from magnetar.errors import InvalidName
+from magnetar.names import TopicName
+from magnetar.pipelines.declared_sources import sides_of
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.replicate.remote_topics import Route
+from magnetar.pipelines.replicate.row import Job, Place, Row
+from magnetar.pipelines.status_board import Board, Key
+from magnetar.replication import topic_template as renaming
+from magnetar.replication.model import Declaration, Declared, State
+from magnetar.replication.partitions import Decision
+from magnetar.replication.topic_template import remote_topic
+
+log = logging.getLogger(__name__)
+
+GROUP_MAX = 128
+"""Topics that one job copies at most."""
+
+SLICE_S = 10.0
+"""How long a job copies topics that are never silent and keep up. Between two jobs their messages wait a little."""
+
+SLICE_FIRST_S = 3.0
+"""The same if it is not known that they keep up: a job tells how they stand when it ends."""
+
+SLICE_SHORT_S = 0.3
+SLICE_SHORT_PER_TOPIC_S = 0.02
+"""The same when no lane is left for a topic that has news meanwhile; opening many topics has to pay as well."""
+
+LINGER_S = 0.15
+"""How long a job waits for more before it ends early."""
+
+_PAUSE_FIRST_S = 0.2
+_BEHIND_MAX = 3  # slices in a row that did not reach the end, before a topic is said to be catching up
+_IN_VAIN_MAX = 3  # jobs in a row that found nothing although there were news
+
+
+_Kind = tuple[str, bool]
+"""What is copied together: to one remote cluster, with a filter before or without."""
+
+
+class Remotes(Protocol):
+    """Decides about shapes, and says so by `Replication.on_decision`."""
+
+    def declare(self, declaration: Declaration, sides: dict[str, Side], troubles: dict[str, str]) -> None: ...
+
+    def check(self, route: Route) -> None: ...
+
+
+class News(Protocol):
+    """Tells once when a topic has something after a position, by `Replication.on_news`."""
+
+    def expect(self, topic: str, after: MessageId) -> None: ...
+
+    def forget(self, topic: str) -> None: ...
+
+
+class Lanes(Protocol):
+    """Runs jobs, `free` more at this moment, and says how they went by `Replication.on_done`."""
+
+    @property
+    def free(self) -> int: ...
+
+    def run(self, job: Job) -> None: ...
+
+
+@dataclass
+class _Routed:
+    """A topic as a whole and a remote cluster, with its rows."""
+
+    declared: Declared
+    rows: dict[Key, Row]
+    decision: Decision | None = None
+    known: tuple[Declared, Side, Side] | None = None  # what the rows were made of
+    clash: str = ""  # with what its copies would be mixed
+
+
+class Replication:
+    """Called by one thread only."""
+
+    def __init__(
+        self, remotes: Remotes, news: News, lanes: Lanes, board: Board, *, prefix: str, retry_max_s: float = 10.0
+    ) -> None:
+        self._remotes = remotes
+        self._news = news
+        self._lanes = lanes
+        self._board = board
+        self._prefix = prefix
+        self._retry_max_s = retry_max_s
+        self._routed: dict[Route, _Routed] = {}
+        self._rows: dict[Key, Row] = {}
+        self._ready: dict[_Kind, OrderedDict[Key, Row]] = {}  # in the order of waiting
+        self._turn: list[_Kind] = []  # the one that is next first
+        self._idle: dict[str, dict[str, Row]] = {}  # by topic and remote
+        self._resting: list[tuple[float, int, Row]] = []
+        self._numbers = count()
+        self._now_s = 0.0
+
+    # -- what is declared
+
+    def on_declared(self, declaration: Declaration, source: Side, now_s: float) -> None:
+        self._now_s = now_s
+        sides, troubles = sides_of(declaration.clusters)
+        wanted = [declared for declared in declaration.topics if _is_wanted(declared)]
+        by_route = {(declared.topic, declared.remote): declared for declared in wanted}
+        for route in [route for route in self._routed if route not in by_route]:
+            for row in self._routed.pop(route).rows.values():
+                self._remove(row)
+        clashing = self._clashing(by_route)
+        for route, declared in by_route.items():
+            remote = sides.get(declared.remote, Side(declared.remote, ""))
+            known = (declared, source, remote)
+            routed = self._routed.setdefault(route, _Routed(declared, {}))
+            clash = clashing.get(route, "")
+            if routed.known == known and routed.clash == clash:
+                continue  # the same as before, as most are
+            routed.clash = clash
+            if _shape_of(routed.declared) != _shape_of(declared):
+                routed.decision = None
+            routed.declared, routed.known = declared, known
+            self._make_rows(routed, source, remote)
+            self._apply(routed)
+        self._remotes.declare(msgspec.structs.replace(declaration, topics=wanted), sides, troubles)
+        self._dispatch()
+
+    def _clashing(self, by_route: Mapping[Route, Declared]) -> dict[Route, str]:
+        """Topics whose copies would be mixed with those of another one, which was there before."""
+        found: dict[Route, str] = {}
+        for remote in {route[1] for route, declared in by_route.items() if declared.way.rename}:
+            routes = [route for route in by_route if route[1] == remote]
+            routes.sort(key=lambda route: route not in self._routed)
+            clashes = renaming.clashes((route[0], by_route[route].way.rename) for route in routes)
+            found.update({(topic, remote): text for topic, text in clashes.items()})
+        return found
+
+    def _make_rows(self, routed: _Routed, source: Side, remote: Side) -> None:
+        declared = routed.declared
+        name = TopicName.parse(declared.topic)
+        names = [name.with_partition(index) for index in range(declared.partitions)] or [name]
+        wanted = {(topic.full, declared.remote): topic for topic in names}
+        for key in [key for key in routed.rows if key not in wanted]:
+            self._remove(routed.rows.pop(key))
+        for key, topic in wanted.items():
+            try:
+                target = remote_topic(topic.full, declared.way.rename)
+            except InvalidName as error:
+                self._board.set(key, State.REFUSED, str(error))
+                continue
+            assignment = Assignment(
+                source=source,
+                remote=remote,
+                topic=topic.full,
+                target=target,
+                subscription=self._prefix + declared.remote,
+                way=declared.way,
+            )
+            row = routed.rows.get(key)
+            if row is None:
+                index = topic.partition if declared.partitions else -1
+                row = Row(key, (declared.topic, declared.remote), index, assignment, self._new_backoff())
+                routed.rows[key] = self._rows[key] = row
+            elif row.assignment != assignment and row.place is Place.RESTING:
+                row.place = Place.HELD  # what failed may not fail any more
+                row.backoff.reset()
+            row.assignment = assignment
+
+    def _new_backoff(self) -> Backoff:
+        return Backoff(_PAUSE_FIRST_S, self._retry_max_s)
+
+    def _remove(self, row: Row) -> None:
+        self._leave(row)
+        self._rows.pop(row.key, None)
+        if row.place is not Place.COPYING:  # then it is gone when the job is done
+            row.place = Place.HELD
+            self._board.remove(row.key)
+
+    # -- what is decided about shapes
+
+    def on_decision(self, route: Route, decision: Decision, now_s: float) -> None:
+        self._now_s = now_s
+        routed = self._routed.get(route)
+        if routed is not None:
+            routed.decision = decision
+            self._apply(routed)
+            self._dispatch()
+
+    def _apply(self, routed: _Routed) -> None:
+        """Holds and releases rows as the declaration and the decision say."""
+        decision = routed.decision
+        for row in routed.rows.values():
+            if row.assignment.way.paused:
+                self._hold(row, State.PAUSED)
+            elif routed.clash:
+                self._hold(row, State.STOPPED, routed.clash)
+            elif decision is None:
+                self._hold(row, None)
+            elif decision.copies(row.partition):
+                row.reason = decision.reason
+                self._release(row)
+            else:
+                self._hold(row, decision.state, decision.reason)
+
+    def _hold(self, row: Row, state: State | None, reason: str = "") -> None:
+        if row.place is Place.COPYING:
+            return  # it is held when the job is done
+        self._leave(row)
+        row.place = Place.HELD
+        if state is not None:
+            is_trouble = state not in (State.PAUSED, State.WAITING)
+            self._board.set(row.key, state, reason, error=reason if is_trouble else "")
+
+    def _release(self, row: Row) -> None:
+        if row.place is Place.HELD:
+            if not row.is_failing:
+                self._board.set(row.key, State.CATCHING_UP, row.reason)
+            self._make_ready(row)
+
+    # -- news
+
+    def on_news(self, told: Mapping[str, ClientError | None], now_s: float) -> None:
+        self._now_s = now_s
+        for topic, error in told.items():
+            for row in self._idle.pop(topic, {}).values():
+                if error is None:
+                    self._make_ready(row)
+                else:
+                    # A topic that is gone will be gone from the declaration too; a broker that is away comes back.
+                    log.debug("no news of %s: %s", topic, error)
+                    self._rest(row)
+        self._dispatch()
+
+    def tick(self, now_s: float) -> float | None:
+        """Wakes those whose back-off is over; returns the time of the next, if there is one."""
+        self._now_s = now_s
+        while self._resting and self._resting[0][0] <= now_s:
+            row = heapq.heappop(self._resting)[2]
+            if row.place is not Place.RESTING or self._rows.get(row.key) is not row:
+                continue
+            if self._board.state_of(row.key) in (State.UNREACHABLE, State.WAITING, State.MISMATCH):
+                row.place = Place.HELD
+                self._remotes.check(row.route)
+            else:
+                self._make_ready(row)
+        self._dispatch()
+        return self._resting[0][0] if self._resting else None
+
+    # -- jobs
+
+    def on_done(self, job: Job, outcomes: Sequence[Outcome], is_full: bool, now_s: float) -> None:
+        """`is_full`: the job took all of its time, so its topics were not silent."""
+        self._now_s = now_s
+        by_key = {(outcome.topic, outcome.remote): outcome for outcome in outcomes}
+        for row in self._still_wanted(job):
+            outcome = by_key.get(row.key)
+            if outcome is None:
+                self._rest(row)
+            else:
+                self._take(row, outcome, is_full)
+            self._apply_again(row)
+        self._dispatch()
+
+    def on_failed(self, job: Job, error: str, now_s: float) -> None:
+        """The job itself: a worker was killed, or we made a mistake. It is simply done again."""
+        self._now_s = now_s
+        for row in self._still_wanted(job):
+            state = self._board.state_of(row.key)
+            if state is not None:
+                self._board.set(row.key, state, row.reason, error=error)
+            self._rest(row)
+            self._apply_again(row)
+        self._dispatch()
+
+    def _still_wanted(self, job: Job) -> Iterable[Row]:
+        for row in job.rows:
+            if row.key not in self._rows:
+                self._board.remove(row.key)
+        return [row for row in job.rows if self._rows.get(row.key) is row]
+
+    def _take(self, row: Row, outcome: Outcome, is_full: bool) -> None:
+        self._board.count(row.key, outcome)
+        if outcome.acked is not None:
+            row.after = outcome.acked
+        if not outcome.state.is_copying:
+            row.is_failing = True
+            self._board.set(row.key, outcome.state, outcome.reason, error=outcome.error or outcome.reason)
+            self._rest(row)
+            return
+        row.is_failing = False
+        row.behind = row.behind + 1 if outcome.is_behind else 0
+        was_running = self._board.state_of(row.key) is State.RUNNING
+        is_behind = outcome.is_behind and (row.behind >= _BEHIND_MAX or not was_running)
+        state = State.CATCHING_UP if is_behind else State.RUNNING
+        self._board.set(row.key, state, outcome.reason or row.reason, error=outcome.error)
+        is_moving = bool(outcome.entries or outcome.skipped or outcome.parked)
+        row.in_vain = 0 if is_moving else row.in_vain + 1
+        if row.after is None or row.in_vain > _IN_VAIN_MAX:
+            self._rest(row)
+            return
+        if is_moving:
+            row.backoff.reset()
+        if outcome.is_behind or (is_full and is_moving):
+            self._make_ready(row)
+        else:
+            self._make_idle(row)
+
+    def _apply_again(self, row: Row) -> None:
+        """What was decided while it was copied counts now."""
+        routed = self._routed[row.route]
+        decision = routed.decision
+        is_wanted = decision is not None and decision.copies(row.partition)
+        if row.assignment.way.paused or routed.clash or not is_wanted:
+            self._apply(routed)
+
+    # -- places
+
+    def _leave(self, row: Row) -> None:
+        if row.place is Place.READY:
+            for waiting in self._ready.values():
+                waiting.pop(row.key, None)
+        elif row.place is Place.IDLE:
+            others = self._idle[row.key[0]]
+            others.pop(row.key[1], None)
+            if not others:
+                del self._idle[row.key[0]]
+                self._news.forget(row.key[0])
+
+    def _make_ready(self, row: Row) -> None:
+        kind = (row.key[1], bool(row.assignment.way.where))
+        if kind not in self._ready:
+            self._ready[kind] = OrderedDict()
+            self._turn.append(kind)
+        row.place = Place.READY
+        self._ready[kind][row.key] = row
+
+    def _make_idle(self, row: Row) -> None:
+        row.place = Place.IDLE
+        waiting = self._idle.setdefault(row.key[0], {})
+        waiting[row.key[1]] = row
+        positions = [other.after for other in waiting.values() if other.after is not None]
+        self._news.expect(row.key[0], min(positions, key=lambda position: position.position))
+
+    def _rest(self, row: Row) -> None:
+        row.place = Place.RESTING
+        heapq.heappush(self._resting, (self._now_s + row.backoff.next_s(), next(self._numbers), row))
+
+    def _dispatch(self) -> None:
+        """Gives free lanes fair groups: of one kind each, so that none waits for what another does."""
+        while self._lanes.free > 0 and (rows := self._next_group()):
+            for row in rows:
+                row.place = Place.COPYING
+            is_last = self._lanes.free == 1
+            job = Job(
+                assignments=[row.assignment for row in rows],
+                starts={row.key: row.after for row in rows},
+                slice_s=_short_slice_s(len(rows)) if is_last else self._slice_s(rows),
+                linger_s=LINGER_S,
+                rows=rows,
+            )
+            self._lanes.run(job)
+
+    def _slice_s(self, rows: list[Row]) -> float:
+        keep_up = all(self._board.state_of(row.key) is State.RUNNING and not row.behind for row in rows)
+        return SLICE_S if keep_up else SLICE_FIRST_S
+
+    def _next_group(self) -> list[Row]:
+        total = sum(map(len, self._ready.values()))
+        size = min(GROUP_MAX, -(-total // self._lanes.free))
+        for kind in list(self._turn):
+            waiting = self._ready[kind]
+            if waiting:
+                self._turn.remove(kind)
+                self._turn.append(kind)
+                return [waiting.popitem(last=False)[1] for _ in range(min(size, len(waiting)))]
+        return []
+
+
+def _is_wanted(declared: Declared) -> bool:
+    return declared.way.letters or not is_letter_topic(TopicName.parse(declared.topic))
+
+
+def _short_slice_s(topics: int) -> float:
+    return min(SLICE_FIRST_S, SLICE_SHORT_S + SLICE_SHORT_PER_TOPIC_S * (topics - 1))
+
+
+def _shape_of(declared: Declared) -> tuple[int, int, str]:
+    return declared.partitions, declared.grown_from, declared.way.rename

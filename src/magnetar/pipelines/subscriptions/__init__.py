@@ -1,0 +1,1 @@
+"""Replicated subscriptions: positions that follow to remote clusters."""

@@ -1,0 +1,133 @@
+"""Rounds of replicated subscriptions: about once a second a job for the topics that have some, and only for those.
+
+Owns when a round is due and what one round leaves for the next. How a position follows is in `following`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from functools import partial
+
+from pyspark import InheritableThread
+
+from magnetar.names import TopicName
+from magnetar.pipelines.declared_sources import sides_of
+from magnetar.pipelines.lanes import Jobs, failure_text
+from magnetar.pipelines.replicate import task
+from magnetar.pipelines.replicate.assignment import Side
+from magnetar.pipelines.subscriptions.following import Followed, FollowWork, Memory
+from magnetar.replication.model import Declaration, Declared
+from magnetar.replication.topic_template import remote_topic
+
+log = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+QUIET_ROUND_S = 5.0
+_QUIET_AFTER = 5  # rounds in which nothing moved
+
+_Key = tuple[str, str]
+
+
+class Positions:
+    def __init__(self, jobs: Jobs, name: str) -> None:
+        self._jobs = jobs
+        self._name = name
+        self._works: list[FollowWork] = []
+        self._memories: dict[_Key, dict[str, Memory]] = {}
+        self._troubles: dict[_Key, str] = {}
+        self._failure = ""  # of the last round
+        self._quiet = 0
+        self._changed = threading.Condition()
+        self._is_stopped = False
+        self._thread: InheritableThread | None = None
+
+    def declare(self, declaration: Declaration, source: Side) -> None:
+        sides, _ = sides_of(declaration.clusters)
+        works = [
+            work
+            for declared in declaration.topics
+            if declared.subscriptions and not declared.way.paused and declared.remote in sides
+            for work in _works_of(declared, source, sides[declared.remote])
+        ]
+        with self._changed:
+            if works != self._works:
+                self._works = works
+                self._quiet = 0
+                keys = {(work.topic, work.remote.name) for work in works}
+                self._memories = {key: memory for key, memory in self._memories.items() if key in keys}
+                self._changed.notify()
+
+    def start(self) -> None:
+        self._thread = InheritableThread(target=self._rounds, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(ROUND_S)
+            if self._thread.is_alive():
+                self._jobs.cancel(self._name)
+                self._thread.join()
+
+    def _rounds(self) -> None:
+        self._jobs.begin(self._name, "positions")
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: bool(self._works) or self._is_stopped)
+                if self._is_stopped:
+                    return
+                works = [
+                    FollowWork(
+                        work.source,
+                        work.remote,
+                        work.topic,
+                        work.target,
+                        work.subscriptions,
+                        self._memories.get((work.topic, work.remote.name), {}),
+                    )
+                    for work in self._works
+                ]
+            is_behind = self._round(works)
+            with self._changed:
+                pause_s = QUIET_ROUND_S if self._quiet > _QUIET_AFTER else ROUND_S
+                if not is_behind and not self._is_stopped:
+                    self._changed.wait(pause_s)
+
+    def _round(self, works: list[FollowWork]) -> bool:
+        """Whether the next is worth while at once."""
+        try:
+            results = self._jobs.run(partial(task.follow, works, ROUND_S))
+        except Exception as failure:  # of whatever kind: the round is done again
+            self._say_failure(failure_text(failure))
+            return False
+        self._say_failure("")
+        with self._changed:
+            self._quiet = self._quiet + 1 if all(result.is_quiet for result in results) else 0
+            for result in results:
+                self._memories[result.topic, result.remote] = result.memories
+                self._say(result)
+        return any(result.is_behind for result in results)
+
+    def _say_failure(self, told: str) -> None:
+        if told and told != self._failure and not self._is_stopped:
+            log.warning("replicated subscriptions do not follow, and are tried again: %s", told)
+        self._failure = told
+
+    def _say(self, result: Followed) -> None:
+        """Troubles only, and only when they change."""
+        key = (result.topic, result.remote)
+        told = result.error or "; ".join(f"{name}: {note}" for name, note in sorted(result.notes.items()))
+        if told != self._troubles.get(key, ""):
+            log.info("%s -> %s: subscriptions %s", *key, f"do not follow: {told}" if told else "follow")
+        self._troubles[key] = told
+
+
+def _works_of(declared: Declared, source: Side, remote: Side) -> Iterator[FollowWork]:
+    name = TopicName.parse(declared.topic)
+    for topic in [name.with_partition(index) for index in range(declared.partitions)] or [name]:
+        target = remote_topic(topic.full, declared.way.rename)
+        yield FollowWork(source, remote, topic.full, target, declared.subscriptions)

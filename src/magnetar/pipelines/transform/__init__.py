@@ -1,0 +1,1 @@
+"""Transforming copied entries: filters and masks."""

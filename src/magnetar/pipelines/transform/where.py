@@ -1,0 +1,256 @@
+"""Which messages a way with `where` copies: its condition in Spark SQL, over the columns of `format("pulsar")`.
+
+For each round of copying, what is new in a topic is read once before, in a task, and the condition is asked of every
+message; the raw copy then keeps those for which it is true. Topics with the same condition and the same columns share a
+query. Owns the query, and what is said of a condition that does not fit. Reading is in `where_task`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+import numpy as np
+import pyarrow.compute as pc
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import PythonException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+from pyspark.sql.udtf import UserDefinedTableFunction
+
+from magnetar.client import Client, MessageId, Schema
+from magnetar.client.errors import ClientError
+from magnetar.pipelines.copy.errors import AtSource, Trouble
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position
+from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News, Reading
+from magnetar.replication.model import State
+from magnetar.replication.route import check_where
+from magnetar.spark.codec.avro.fields import UnsupportedSchema
+from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, Columns
+from magnetar.spark.codec.value_schema import common_schema
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.sink.sequence_ids import positions_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PLANS_MAX = 256
+_ALWAYS = ("__messageId", "__error")
+_ERROR_SIZE_MAX = 500
+_INDEX_BITS = 16
+
+check = check_where
+
+Key = tuple[str, str]
+"""A topic and a remote cluster, as in outcomes."""
+
+_Kept = dict[Position, tuple[int, ...] | str]
+
+
+class UnusableWhere(Trouble):
+    """A condition that is no SQL, or does not fit the columns of the topic or what is in them."""
+
+    def __init__(self, where: str, topic: str, reason: str) -> None:
+        super().__init__(State.STOPPED, f"where {where!r} cannot be asked of {topic}: {reason}")
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What the payloads of a topic become."""
+
+    schema: Schema | None
+    fields: tuple[StructField, ...]
+
+    @property
+    def all_fields(self) -> list[StructField]:
+        return [*self.fields, *(column.field for column in (*METADATA, *ON_REQUEST))]
+
+
+class Filter:
+    """The filters of one source cluster, on one session. May be used by several threads."""
+
+    def __init__(self, spark: SparkSession, source: Client) -> None:
+        self._spark = spark
+        self._source = source
+        self._plans: dict[tuple[str, str], tuple[str, ...] | str] = {}
+
+    def prepare(
+        self, assignments: Sequence[Assignment], starts: Mapping[Key, MessageId | None]
+    ) -> tuple[list[Assignment], list[Outcome]]:
+        """The assignments, ready for a task, and outcomes of those that cannot be done.
+
+        Those with a `where` have the messages that stay, up to where they were looked at. `starts` are positions up to
+        which topics are known to be copied; where there is none, the subscription is asked.
+        """
+        ready = [assignment for assignment in assignments if not assignment.way.where]
+        failed: list[Outcome] = []
+        groups: dict[tuple[str, Any, Any], list[Assignment]] = {}
+        values: dict[Any, _Values] = {}
+        for assignment in assignments:
+            if not assignment.way.where:
+                continue
+            try:
+                found = self._values(assignment.topic)
+            except Trouble as trouble:
+                failed.append(_outcome(assignment, trouble))
+                continue
+            key = (assignment.way.where, assignment.source, _identity(found))
+            values[key] = found
+            groups.setdefault(key, []).append(assignment)
+        for key, group in groups.items():
+            try:
+                done = self._ask(group, values[key], starts)
+            except Trouble as trouble:
+                failed += [_outcome(assignment, trouble) for assignment in group]
+                continue
+            ready += [assignment for assignment in done if isinstance(assignment, Assignment)]
+            failed += [outcome for outcome in done if isinstance(outcome, Outcome)]
+        return ready, failed
+
+    def kept(self, assignment: Assignment, after: MessageId | None) -> Assignment:
+        """The same for one; raises `Trouble`."""
+        done = self._ask(
+            [assignment], self._values(assignment.topic), {(assignment.topic, assignment.remote.name): after}
+        )[0]
+        if isinstance(done, Outcome):
+            raise Trouble(done.state, done.reason)
+        return done
+
+    # -- columns
+
+    def _values(self, topic: str) -> _Values:
+        try:
+            values = common_schema(self._source, [topic])
+        except ClientError as error:
+            raise AtSource(error) from error
+        except (UnsupportedSchema, InvalidOption) as error:
+            raise Trouble(State.STOPPED, f"the values of {topic} have no columns for a where: {error}") from None
+        if values is None:
+            return _Values(None, (RAW_VALUE.field,))
+        return _Values(values.schema, tuple(values.fields))
+
+    def _needed(self, where: str, topic: str, values: _Values) -> tuple[str, ...]:
+        """The columns that a condition names; it is checked against all there are."""
+        struct = StructType(values.all_fields)
+        key = (where, struct.json())
+        names = self._plans.get(key)
+        if names is None:
+            names = self._referred(where, struct)
+            if len(self._plans) >= PLANS_MAX:
+                self._plans.clear()
+            self._plans[key] = names
+        if isinstance(names, str):
+            raise UnusableWhere(where, topic, names)
+        return names
+
+    def _referred(self, where: str, struct: StructType) -> tuple[str, ...] | str:
+        """The names of the columns, or what is wrong with the condition, which will not change."""
+        try:
+            asked = self._spark.createDataFrame([], struct).where(F.expr(where))
+            return _referred(asked._jdf.queryExecution().analyzed())
+        except PySparkException as error:
+            return _text(error)
+
+    # -- a round
+
+    def _ask(
+        self, group: Sequence[Assignment], values: _Values, starts: Mapping[Key, MessageId | None]
+    ) -> list[Assignment | Outcome]:
+        where, topic = group[0].way.where, group[0].topic
+        needed = self._needed(where, topic, values)
+        fields = [field for field in values.all_fields if field.name in needed or field.name in _ALWAYS]
+        news = tuple(News(one.source, one.topic, one.subscription, starts.get(_key(one))) for one in group)
+        reading = Reading(news, Columns(fields, [field.name for field in values.fields]), values.schema)
+        try:
+            table = _chosen(reading, where)
+        except PythonException as error:
+            raise Trouble(State.STOPPED, f"a filter of {topic} failed: {_text(error)}") from error
+        except PySparkException as error:
+            raise UnusableWhere(where, topic, _text(error)) from None
+        return [_done(assignment, _of_route(table, route)) for route, assignment in enumerate(group)]
+
+
+def _chosen(reading: Reading, where: str) -> pa.Table:
+    """Ids of the messages for which the condition is true, and all rows that tell something else."""
+
+    class Read:
+        def eval(self):  # type: ignore[no-untyped-def]  # a worker would have to resolve the names of the types
+            yield from reading.rows()
+
+    told = F.col(UP_TO).isNotNull() | F.col(FAILURE).isNotNull() | F.col("__error").isNotNull()
+    read = cast(UserDefinedTableFunction, F.arrow_udtf(Read, returnType=reading.struct))
+    return read().where(told | F.expr(where)).select(ROUTE, UP_TO, FAILURE, *_ALWAYS).toArrow()
+
+
+def _of_route(table: pa.Table, route: int) -> pa.Table:
+    return table.filter(pc.equal(table[ROUTE], route))
+
+
+def _done(assignment: Assignment, rows: pa.Table) -> Assignment | Outcome:
+    failure = next((text for text in rows[FAILURE].to_pylist() if text is not None), None)
+    if failure is not None:
+        return _outcome(assignment, Trouble(State.STOPPED, failure))
+    up_to = next(data for data in rows[UP_TO].to_pylist() if data is not None)
+    messages = rows.filter(rows["__messageId"].is_valid())
+    return msgspec.structs.replace(assignment, messages_kept=_kept(messages), until=MessageId.from_bytes(up_to))
+
+
+def _kept(messages: pa.Table) -> _Kept:
+    """By entry; rows are in the order of the topic, but for those that could not be looked at."""
+    kept: _Kept = {}
+    if not messages.num_rows:
+        return kept
+    chosen = positions_of("__messageId", messages["__messageId"].combine_chunks())
+    entries = chosen.sequence_ids >> _INDEX_BITS
+    indexes = chosen.sequence_ids & ((1 << _INDEX_BITS) - 1)
+    is_next = (np.diff(entries) != 0) | (np.diff(chosen.ledgers) != 0)
+    firsts = [0, *(np.flatnonzero(is_next) + 1).tolist()]
+    for first, end in zip(firsts, [*firsts[1:], len(entries)], strict=True):
+        kept[int(chosen.ledgers[first]), int(entries[first])] = tuple(indexes[first:end].tolist())
+    errors = messages["__error"]
+    if errors.null_count < len(errors):
+        for row, text in enumerate(errors.to_pylist()):
+            if text is not None:
+                kept[int(chosen.ledgers[row]), int(entries[row])] = text
+    return kept
+
+
+def _outcome(assignment: Assignment, trouble: Trouble) -> Outcome:
+    topic, remote = _key(assignment)
+    return Outcome(topic, remote, is_behind=True, state=trouble.state, reason=trouble.reason, error=trouble.reason)
+
+
+def _key(assignment: Assignment) -> Key:
+    return assignment.topic, assignment.remote.name
+
+
+def _identity(values: _Values) -> object:
+    """Topics with equal ones may share a query; versions of a schema are a topic's own."""
+    schema = values.schema
+    return None if schema is None else (schema.type, schema.data, schema.version, tuple(schema.properties.items()))
+
+
+def _referred(plan: Any) -> tuple[str, ...]:
+    """Names of the columns in a plan of the JVM: those of its filter, which is its root."""
+    names, references = [], plan.references().iterator()
+    while references.hasNext():
+        names.append(references.next().name())
+    return tuple(sorted(names))
+
+
+def _text(error: Exception) -> str:
+    """What happened, without the pages that Spark says besides."""
+    text = str(error)
+    if isinstance(error, PySparkException) and not isinstance(error, PythonException):
+        text = re.split(r"SQLSTATE:|== SQL|\nJVM stacktrace", text)[0]
+    else:
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        text = next(
+            (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception)\b", line)),
+            lines[0] if lines else "",
+        )
+    return " ".join(text.split())[:_ERROR_SIZE_MAX]

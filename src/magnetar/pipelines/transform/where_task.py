@@ -1,0 +1,187 @@
+"""What a worker does for a filter: reads what is new in topics, and makes rows of it for a condition in SQL.
+
+Owns how much of a topic one round reads, and the columns that tell about a topic instead of a message. Runs in a Spark
+task, with the clients that copying has too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from magnetar.client import EARLIEST, AsyncClient, Entry, MessageId, Schema
+from magnetar.client.errors import ClientError
+from magnetar.names import TopicName
+from magnetar.pipelines.clusters import Clusters, clusters
+from magnetar.pipelines.replicate.assignment import Side
+from magnetar.spark.codec.columns import Columns
+from magnetar.spark.codec.record_batches import RowReader
+from magnetar.spark.codec.value_decoder import ValueDecoder
+from magnetar.spark.source.entry_range import EntryRange
+from magnetar.wire.metadata import MetadataError, messages_in, metadata_of
+
+ENTRIES_MAX = 20_000
+"""Of all topics of a round; each has its share."""
+MESSAGES_MAX = 50_000
+BYTES_MAX = 32 << 20
+_ENTRIES_MIN = 200
+_FETCHED_BYTES = 4 << 20
+
+ROUTE, UP_TO, FAILURE = "__route", "__upTo", "__failure"
+TOLD = (StructField(ROUTE, IntegerType()), StructField(UP_TO, BinaryType()), StructField(FAILURE, StringType()))
+"""Which topic a row is of, by its number. The last row of a topic says how far it was read, or why not."""
+
+
+@dataclass(frozen=True)
+class News:
+    """What is new in one topic: after a position, or after that of the subscription where none is given."""
+
+    side: Side
+    topic: str
+    subscription: str
+    after: MessageId | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One round: topics whose messages have the same columns."""
+
+    news: tuple[News, ...]
+    columns: Columns  # with __messageId and __error
+    schema: Schema | None
+
+    @property
+    def struct(self) -> StructType:
+        return StructType([*self.columns.struct.fields, *TOLD])
+
+    def rows(self) -> Iterator[pa.RecordBatch]:
+        """In a worker. What goes wrong with one topic is said in a row."""
+        own = clusters()
+        for route, news in enumerate(self.news):
+            share = _Share(len(self.news))
+            try:
+                with_end = _ReadTopic(own, news, share)
+                for batch in with_end.batches(self):
+                    yield _told(batch, route, None, None)
+                yield self._last_row(route, with_end.end.to_bytes(), None)
+            except ClientError as error:
+                yield self._last_row(route, None, f"the source cluster: {error.text}")
+
+    def _last_row(self, route: int, up_to: bytes | None, failure: str | None) -> pa.RecordBatch:
+        schema = self.columns.arrow
+        empty = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+        return _told(empty, route, up_to, failure)
+
+
+def _told(batch: pa.RecordBatch, route: int, up_to: bytes | None, failure: str | None) -> pa.RecordBatch:
+    rows = batch.num_rows
+    told = [
+        pa.repeat(pa.scalar(route, pa.int32()), rows),
+        pa.nulls(rows, pa.binary()) if up_to is None else pa.array([up_to] * rows, pa.binary()),
+        pa.nulls(rows, pa.string()) if failure is None else pa.array([failure] * rows, pa.string()),
+    ]
+    names = [*batch.schema.names, *(field.name for field in TOLD)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *told], names=names)
+
+
+class _Share:
+    """How much of one topic is read."""
+
+    def __init__(self, topics: int) -> None:
+        self._entries = max(_ENTRIES_MIN, ENTRIES_MAX // topics)
+        self._messages = max(_ENTRIES_MIN, MESSAGES_MAX // topics)
+        self._bytes = BYTES_MAX // topics
+
+    def takes(self, blob: bytes) -> bool:
+        """Whether there is room for one more entry after this one."""
+        self._entries -= 1
+        self._messages -= messages_in(blob)
+        self._bytes -= len(blob)
+        return self._entries > 0 and self._messages > 0 and self._bytes > 0
+
+
+class _ReadTopic:
+    """`end` is how far it was read, when all batches are there."""
+
+    def __init__(self, own: Clusters, news: News, share: _Share) -> None:
+        self._own = own
+        self._news = news
+        self._share = share
+        self._client: AsyncClient = own.client(news.side)
+        self._chunks: list[Entry] = []
+        self.end = EARLIEST
+
+    def batches(self, reading: Reading) -> Iterator[pa.RecordBatch]:
+        start, self.end = self._own.loop.run(self._bounds())
+        span = EntryRange(self._news.topic, start, self.end)
+        rows = RowReader(reading.columns, self._decoder(reading.schema), "row")
+        yield from rows.read(self._entries(span), span)
+        if self._chunks:
+            yield _unknown(reading.columns, self._chunks)
+
+    def _decoder(self, schema: Schema | None) -> ValueDecoder | None:
+        if schema is None:
+            return None
+        base = TopicName.parse(self._news.topic).base.full
+        return ValueDecoder(schema, lambda version: self._own.loop.run(self._client.schema(base, version)))
+
+    async def _bounds(self) -> tuple[MessageId, MessageId]:
+        news = self._news
+        start = news.after
+        if start is None:
+            cursor = await self._client.cursor(news.topic, news.subscription, initial_position=EARLIEST)
+            try:
+                start = await cursor.position()
+            finally:
+                await cursor.leave()
+        async with await self._client.watch(news.topic) as watch:
+            last = await watch.last()
+        end = MessageId(last.ledger_id, last.entry_id, last.partition)  # batches are read as a whole
+        return start, end if end.position > start.position else start
+
+    def _entries(self, span: EntryRange) -> Iterator[list[Entry]]:
+        if span.end.position <= span.start.position:
+            return
+        run = self._own.loop.run
+        reader = run(self._client.entries(span.topic, span.start, span.end, bytes_max=_FETCHED_BYTES))
+        try:
+            while entries := run(reader.next()):
+                for number, entry in enumerate(entries, 1):
+                    if not self._share.takes(entry.blob):
+                        self.end = entry.id
+                        yield self._looked_at(entries[:number])
+                        return
+                yield self._looked_at(entries)
+        finally:
+            run(reader.close())
+
+    def _looked_at(self, entries: list[Entry]) -> list[Entry]:
+        """Without copies, which do not go on, and without chunks: those are put aside, for they cannot be filtered."""
+        whole: list[Entry] = []
+        for entry in entries:
+            try:
+                metadata = metadata_of(entry.blob)
+            except MetadataError:  # whoever reads it will say so
+                whole.append(entry)
+                continue
+            if metadata.num_chunks_from_msg > 1:
+                self._chunks.append(entry)
+            elif not metadata.replicated_from:
+                whole.append(entry)
+        return whole
+
+
+def _unknown(columns: Columns, entries: list[Entry]) -> pa.RecordBatch:
+    """Rows of chunks: `Transform` says why they are refused, if they are here at all."""
+    told = {
+        "__messageId": [entry.id.to_bytes() for entry in entries],
+        "__error": ["it is a chunk of a message, and messages in chunks cannot be filtered on the way"] * len(entries),
+    }
+    arrays = [
+        pa.array(told[field.name], field.type) if field.name in told else pa.nulls(len(entries), field.type)
+        for field in columns.arrow
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)

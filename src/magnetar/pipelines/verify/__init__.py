@@ -1,0 +1,1 @@
+"""Comparing topics with their remote copies, and repairing them."""

@@ -1,0 +1,193 @@
+"""Comparing topics with their copies in another cluster, as a Spark job: one task for each topic or partition.
+
+A task reads both sides at the same time and merges them (see `comparison`); only ranges come back. Owns what is read,
+up to where, and in which order that is asked, so that what is copied meanwhile is no finding. Knows no command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from magnetar.client.async_client import AsyncClient
+from magnetar.client.consume.entry import Entry
+from magnetar.client.consume.raw_consumer import Bounds
+from magnetar.client.errors import ClientError, NotFound
+from magnetar.client.message import EARLIEST, MessageId
+from magnetar.errors import MagnetarError
+from magnetar.pipelines.clusters import Clusters, clusters
+from magnetar.pipelines.copy.copy_encoder import is_for
+from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, Positions
+from magnetar.pipelines.verify.repair import REPAIRED, Repair
+from magnetar.replication.model import SOURCE_POSITION
+from magnetar.wire.metadata import MetadataError, metadata_and_payload_start
+from magnetar.wire.schema_pb2 import MessageMetadata
+
+_DIGEST_BYTES = 16
+_POSITION = re.compile(r"(\d{1,19}):(\d{1,19})", re.ASCII)
+_EMPTY = Bounds(EARLIEST, EARLIEST)
+
+
+class SparkMissing(MagnetarError):
+    """Spark is not installed here."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A source topic or partition, and where its copies are.
+
+    `mark` is how far it is copied, None if nothing says so. `is_trimmed`: the target is known to have had more than it
+    stores. `is_shared`: other topics are copied into the same target, so whose an extra entry is cannot be told.
+    """
+
+    assignment: Assignment
+    mark: Position | None = None
+    is_trimmed: bool = False
+    is_shared: bool = False
+    repairs: bool = False
+    from_first_copy: bool = False  # replication was switched on later than the source begins
+
+
+def verify(pairs: Sequence[Pair], master: str | None = None) -> list[Compared]:
+    """The outcomes in the order of the pairs. A session that runs already is used, and left running."""
+    if not pairs:
+        return []
+    try:
+        from pyspark.sql import SparkSession
+
+        import magnetar.spark
+    except ImportError as error:
+        raise SparkMissing(str(error)) from error
+    was_running = SparkSession.getActiveSession() is not None
+    spark = magnetar.spark.session(master, "magnetar replication verify")
+    try:
+        context = spark.sparkContext
+        context.setJobDescription(f"comparing {len(pairs)} topics and partitions with their copies")
+        return list(context.parallelize(pairs, len(pairs)).map(compare).collect())
+    finally:
+        if not was_running:
+            spark.stop()
+
+
+def compare(pair: Pair) -> Compared:
+    """What a task does. That one topic cannot be read is told in its outcome: the others are compared all the same."""
+    assignment = pair.assignment
+    try:
+        result = _Task(clusters(), pair).run()
+    except ClientError as error:
+        result = Compared(error=error.text)
+    except (MessageRefused, MetadataError) as error:
+        result = Compared(error=str(error))
+    result.topic, result.target = assignment.topic, assignment.target
+    return result
+
+
+class _Task:
+    def __init__(self, connected: Clusters, pair: Pair) -> None:
+        self._clusters = connected
+        self._pair = pair
+        self._assignment = pair.assignment
+        self._source = connected.client(pair.assignment.source)
+        self._remote = connected.client(pair.assignment.remote)
+        self._unplaced = 0
+
+    def run(self) -> Compared:
+        assignment, way = self._assignment, self._assignment.way
+        # What is in the target by now was in the source before: in this order nothing new looks like an extra entry.
+        target = self._bounds(self._remote, assignment.target, may_be_missing=True)
+        source = self._bounds(self._source, assignment.topic)
+        merged = Comparison(self._originals(source), compares_payloads=not way.changes_messages)
+        for copy in self._copies(target):
+            merged.add(copy)
+        before_first = self._bounds(self._source, assignment.topic).before_first.position
+        result, missing = merged.finish(
+            mark=self._pair.mark,
+            before_first=before_first,
+            is_trimmed=self._pair.is_trimmed or target.before_first.entry_id >= 0,
+            is_filtered=bool(way.where),
+            from_first_copy=self._pair.from_first_copy,
+        )
+        result.unplaced = self._unplaced
+        if self._pair.is_shared:
+            result.extra = type(result.extra)()
+        if self._pair.repairs and len(missing):
+            self._repair(result, source, missing)
+        return result
+
+    def _repair(self, result: Compared, source: Bounds, missing: Positions) -> None:
+        first = next(iter(missing))
+        repair = Repair(self._clusters, self._assignment)
+        start = MessageId(first[0], first[1] - 1)
+        try:
+            repair.run(self._read(self._source, self._assignment.topic, start, source.last), missing)
+        except (ClientError, MessageRefused) as error:
+            result.error = f"the repair stopped: {error}"
+        result.published = repair.published
+
+    def _bounds(self, client: AsyncClient, topic: str, *, may_be_missing: bool = False) -> Bounds:
+        async def ask() -> Bounds:
+            async with await client.watch(topic) as watch:
+                return await watch.bounds()
+
+        try:
+            return self._clusters.loop.run(ask())
+        except NotFound:
+            if not may_be_missing:
+                raise
+            return _EMPTY
+
+    def _read(self, client: AsyncClient, topic: str, start: MessageId, end: MessageId) -> Iterator[list[Entry]]:
+        run = self._clusters.loop.run
+        reader = run(client.entries(topic, start, end))
+        try:
+            while entries := run(reader.next()):
+                yield entries
+        finally:
+            run(reader.close())
+
+    def _originals(self, bounds: Bounds) -> Iterator[Original]:
+        remote = self._assignment.remote.name
+        if bounds.is_empty:
+            return
+        for entries in self._read(self._source, self._assignment.topic, EARLIEST, bounds.last):
+            for entry in entries:
+                metadata, start = metadata_and_payload_start(entry.blob)
+                if is_for(metadata, remote):
+                    yield Original(entry.id.position, _digest(entry.blob, start))
+
+    def _copies(self, bounds: Bounds) -> Iterator[Copy]:
+        source = self._assignment.source.name
+        if bounds.is_empty:
+            return
+        for entries in self._read(self._remote, self._assignment.target, EARLIEST, bounds.last):
+            for entry in entries:
+                metadata, start = metadata_and_payload_start(entry.blob)
+                if metadata.replicated_from != source or metadata.HasField("marker_type"):
+                    continue
+                position, is_repair = _origin(metadata)
+                if position is None:
+                    self._unplaced += 1
+                else:
+                    yield Copy(position, _digest(entry.blob, start), is_repair)
+
+
+def _digest(blob: bytes, start: int) -> bytes:
+    return hashlib.blake2b(memoryview(blob)[start:], digest_size=_DIGEST_BYTES).digest()
+
+
+def _origin(metadata: MessageMetadata) -> tuple[Position | None, bool]:
+    """Where a copy was in its source, and whether a repair brought it."""
+    position: Position | None = None
+    is_repair = False
+    for pair in metadata.properties:
+        if pair.key == SOURCE_POSITION:
+            match = _POSITION.fullmatch(pair.value)
+            if match is not None:
+                position = int(match[1]), int(match[2])
+        elif pair.key == REPAIRED:
+            is_repair = True
+    return position, is_repair

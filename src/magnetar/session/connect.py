@@ -1,0 +1,39 @@
+"""CONNECT and the signs of life."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.session.handles import Command, State
+from magnetar.version import __version__
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+PROTOCOL_VERSION = 21
+
+
+def on_connect(session: Session, command: Command) -> None:
+    connect = command.connect
+    session.client_version = connect.client_version
+    session.knows_positions = connect.feature_flags.supports_repl_dedup_by_lid_and_eid
+    session.state = State.CONNECTED
+    connected = pb.CommandConnected(
+        server_version=f"Magnetar {__version__}",
+        protocol_version=min(connect.protocol_version, PROTOCOL_VERSION),
+        max_message_size=session.broker.settings.maxMessageSize,
+        feature_flags=pb.FeatureFlags(
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_repl_dedup_by_lid_and_eid=True,
+        ),
+    )
+    session.say(Command(type=Command.CONNECTED, connected=connected))
+
+
+def on_ping(session: Session, command: Command) -> None:
+    session.pong()
+
+
+def on_pong(session: Session, command: Command) -> None:
+    """Hearing anything at all is the sign of life; there is nothing more to do."""

@@ -1,0 +1,307 @@
+"""Everything a consumer says: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and the questions it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from magnetar.broker.broker import Broker
+from magnetar.broker.catalog import creation
+from magnetar.broker.schema.registry import admit_consumer
+from magnetar.broker.schema.schema import SchemaType
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.failure_policy import DeadLetterPolicy, policy_from
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.errors import (
+    ConsumerAssignFailed,
+    ConsumerNotFound,
+    InvalidName,
+    MagnetarError,
+    MetadataInvalid,
+    NotAllowed,
+    ServiceNotReady,
+)
+from magnetar.names import TopicName
+from magnetar.replication.model import SUBSCRIPTION_PREFIX, WAY_CHANGED
+from magnetar.session.handles import Command, ConsumerHandle, bits_of
+from magnetar.session.schema import schema_of
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+_NAME_SIZE_MAX = 1024
+_SIGN = 1 << 63
+_BATCH_INDEX_MAX = (
+    100_000  # more messages than any batch holds: a larger index is nonsense, and would make a huge number
+)
+
+
+def signed(value: int) -> int:
+    """Ids are unsigned on the wire but signed for clients: -1 is "before everything"."""
+    return value - (1 << 64) if value & _SIGN else value
+
+
+def on_subscribe(session: Session, command: Command) -> None:
+    request = command.subscribe
+    if request.consumer_id in session.consumers:
+        session.reply_success(request.request_id)
+        return
+    broker = session.broker
+    name = TopicName.parse(request.topic)
+    metadata = {pair.key: pair.value for pair in request.metadata}
+    policy = _dead_letters_of(broker, request, name, metadata)
+    _check_subscribe(broker, name, request)
+    if not broker.replication.may_copy(name, metadata):
+        raise NotAllowed(f"{WAY_CHANGED} on which {name.full} is copied, or it no longer is")
+    topic = broker.topic(name, create=request.force_topic_creation)
+    schema = schema_of(request)
+    admit_consumer(topic, schema)
+    key_shared = request.keySharedMeta
+    sticky = key_shared.keySharedMode == pb.STICKY
+    consumer = Consumer(
+        session,
+        request.consumer_id,
+        request.consumer_name or broker.new_name(),
+        SubscriptionType(request.subType),
+        priority=request.priority_level,
+        metadata=metadata,
+        epoch=request.consumer_epoch if request.HasField("consumer_epoch") else None,
+        hash_ranges=[(r.start, r.end) for r in key_shared.hashRanges] if sticky else None,
+        allow_out_of_order=key_shared.allowOutOfOrderDelivery,
+        connected_at_ms=broker.now_ms(),
+        unacked_max=topic.policies.max_unacked_per_consumer,
+        takes_any_schema=schema is not None and schema.type is SchemaType.AUTO_CONSUME,
+    )
+    session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
+    try:
+        subscription = topic.subscribe(consumer, _subscribe_request(request))
+    except MagnetarError:
+        del session.consumers[request.consumer_id]
+        raise
+    if policy is not None and isinstance(subscription, Subscription):
+        subscription.set_dead_letters(policy, f"consumer {consumer.name}")
+    session.reply_success(request.request_id)
+
+
+def _dead_letters_of(
+    broker: Broker, request: pb.CommandSubscribe, name: TopicName, metadata: dict[str, str]
+) -> DeadLetterPolicy | None:
+    policy = policy_from(metadata)
+    if policy is None:
+        return None
+    creation.check_for_letters(broker.catalog, policy.topic_for(name, request.subscription), name)
+    if not (request.durable and name.is_persistent):
+        raise NotAllowed(
+            f"subscription {request.subscription!r} of {name.full} cannot have a dead letter policy:"
+            " it takes a durable subscription of a persistent topic"
+        )
+    return policy
+
+
+def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscribe) -> None:
+    """What speaks against it before the topic is created for it."""
+    if not request.subscription or len(request.subscription.encode()) > _NAME_SIZE_MAX:
+        raise InvalidName(
+            f"subscription name of {len(request.subscription)} characters: it needs 1 to {_NAME_SIZE_MAX} bytes"
+        )
+    type_name = SubscriptionType(request.subType).name
+    broker.catalog.check_namespace(name)
+    enabled = broker.catalog.policies_of_topic(name).subscription_types
+    if type_name not in enabled and not request.subscription.startswith(SUBSCRIPTION_PREFIX):
+        raise NotAllowed(
+            f"subscription type {type_name} is not enabled for topic {name.full}: {', '.join(sorted(enabled))}"
+        )
+    if request.keySharedMeta.keySharedMode == pb.STICKY and not request.keySharedMeta.hashRanges:
+        raise ConsumerAssignFailed("a consumer with fixed hash ranges has to name at least one")
+    # Nothing is ever compacted here, so reading a topic compacted is reading it in full, as in Apache Pulsar.
+    if request.read_compacted and type_name in ("Shared", "Key_Shared"):
+        raise NotAllowed(f"read_compacted is not allowed on a {type_name} subscription")
+
+
+def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
+    start = None
+    if request.HasField("start_message_id"):
+        ledger_id = signed(request.start_message_id.ledgerId)
+        entry_id = signed(request.start_message_id.entryId)
+        if ledger_id >= 0 and entry_id >= 0:
+            entry_id -= 1  # the named entry comes too: only the client knows whether, and from which index, it wants it
+        start = (ledger_id, entry_id)
+    return SubscribeRequest(
+        request.subscription,
+        durable=request.durable,
+        from_earliest=request.initialPosition == pb.CommandSubscribe.Earliest,
+        start=start,
+        rollback_ms=request.start_message_rollback_duration_sec * 1000,
+        properties={pair.key: pair.value for pair in request.subscription_properties},
+        replicated=request.replicate_subscription_state,
+    )
+
+
+def on_flow(session: Session, command: Command) -> None:
+    handle = session.consumers.get(command.flow.consumer_id)
+    if handle is not None and handle.consumer.subscription is not None:
+        if not handle.is_known:
+            session.introduce(handle)
+        handle.consumer.last_flow_ms = session.broker.now_ms()
+        handle.consumer.subscription.flow(handle.consumer, command.flow.messagePermits)
+
+
+def on_ack(session: Session, command: Command) -> None:
+    ack = command.ack
+    response = pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
+    try:
+        _acknowledge(session, ack)
+    except MagnetarError as error:
+        response.error = error.wire_code  # type: ignore[assignment]
+        response.message = str(error)
+    if ack.HasField("request_id"):
+        session.say_when_durable(Command(type=Command.ACK_RESPONSE, ackResponse=response))
+
+
+def _acknowledge(session: Session, ack: pb.CommandAck) -> None:
+    if ack.HasField("txnid_least_bits") or ack.HasField("txnid_most_bits"):
+        raise NotAllowed("transactions are not supported by this broker")
+    handle = _consumer(session, ack.consumer_id)
+    subscription = handle.consumer.subscription
+    assert subscription is not None
+    acknowledge = subscription.ack if ack.ack_type == pb.CommandAck.Individual else subscription.ack_cumulative
+    ledger_id = handle.topic.ledger_id
+    for message_id in ack.message_id:
+        if message_id.ledgerId == ledger_id:  # of an earlier topic of this name otherwise: long gone
+            open_bits = bits_of(message_id.ack_set) if message_id.ack_set else None
+            acknowledge(message_id.entryId, open_bits, max(message_id.batch_size, 0))
+
+
+def on_redeliver(session: Session, command: Command) -> None:
+    redeliver = command.redeliverUnacknowledgedMessages
+    handle = session.consumers.get(redeliver.consumer_id)
+    if handle is None or handle.consumer.subscription is None:
+        return
+    ledger_id = handle.topic.ledger_id
+    # No ids at all means everything.
+    ours = [m for m in redeliver.message_ids if m.ledgerId == ledger_id]
+    entry_ids = [m.entryId for m in ours] if redeliver.message_ids else None
+    epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else None
+    handle.consumer.subscription.redeliver(handle.consumer, entry_ids, epoch, _indexes_of(ours))
+
+
+def _indexes_of(ids: Sequence[pb.MessageIdData]) -> dict[int, int]:
+    """The messages of batches that are named by their index, as bits by entry; an entry named as a whole has none."""
+    indexes: dict[int, int] = {}
+    for message_id in ids:
+        if 0 <= message_id.batch_index < _BATCH_INDEX_MAX:
+            indexes[message_id.entryId] = indexes.get(message_id.entryId, 0) | 1 << message_id.batch_index
+    for message_id in ids:
+        if message_id.batch_index < 0:
+            indexes.pop(message_id.entryId, None)
+    return indexes
+
+
+def on_seek(session: Session, command: Command) -> None:
+    seek = command.seek
+    handle = _consumer(session, seek.consumer_id)
+    subscription, topic = handle.consumer.subscription, handle.topic
+    if not seek.HasField("message_id") and not seek.HasField("message_publish_time"):
+        raise MetadataInvalid("seek needs a message id or a publish time")
+    if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription):
+        if seek.HasField("message_id"):
+            target = seek.message_id
+            entry_id = topic.entry_after(signed(target.ledgerId), signed(target.entryId) - 1)
+            # The bits say which messages of that very batch are wanted; what is trimmed is replaced by another entry.
+            is_there = (target.ledgerId, target.entryId) == (topic.ledger_id, entry_id)
+            subscription.seek(entry_id, bits_of(target.ack_set) if is_there and target.ack_set else None)
+        else:
+            subscription.seek(topic.log.first_published_from(seek.message_publish_time))
+    session.reply_success(seek.request_id)
+
+
+def on_get_last_message_id(session: Session, command: Command) -> None:
+    request = command.getLastMessageId
+    handle = _consumer(session, request.consumer_id)
+    topic, subscription = handle.topic, handle.consumer.subscription
+    if not isinstance(topic, PersistentTopic) or not isinstance(subscription, Subscription):
+        raise NotAllowed("a non-persistent topic has no last message id")
+    response = pb.CommandGetLastMessageIdResponse(
+        request_id=request.request_id,
+        consumer_mark_delete_position=_message_id(topic, subscription.cursor.mark_delete),
+    )
+    entry = topic.log.read_one(topic.log.confirmed)
+    if entry is None:
+        # What Apache Pulsar says of an empty topic: the earliest id there is.
+        response.last_message_id.CopyFrom(pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1))
+        response.last_message_id.partition = topic.name.partition
+        response.last_message_id.batch_index = -1
+    else:
+        response.last_message_id.CopyFrom(_message_id(topic, entry[0]))
+        response.last_message_id.batch_index = _last_batch_index(entry[3])
+    session.say(Command(type=Command.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
+
+
+def _message_id(topic: PersistentTopic, entry_id: int) -> pb.MessageIdData:
+    return pb.MessageIdData(
+        ledgerId=topic.ledger_id, entryId=entry_id & ((1 << 64) - 1), partition=topic.name.partition
+    )
+
+
+def _last_batch_index(blob: bytes) -> int:
+    try:
+        metadata = metadata_of(blob)
+    except MetadataError:
+        return -1
+    return metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
+
+
+def on_consumer_stats(session: Session, command: Command) -> None:
+    request = command.consumerStats
+    handle = _consumer(session, request.consumer_id)
+    consumer, subscription = handle.consumer, handle.consumer.subscription
+    rate_out, throughput_out, rate_redeliver = consumer.rates
+    response = pb.CommandConsumerStatsResponse(
+        request_id=request.request_id,
+        msgRateOut=rate_out,
+        msgThroughputOut=throughput_out,
+        msgRateRedeliver=rate_redeliver,
+        consumerName=consumer.name,
+        availablePermits=max(consumer.permits, 0),
+        unackedMessages=consumer.unacked,
+        blockedConsumerOnUnackedMsgs=consumer.is_blocked,
+        address=consumer.peer.address,
+        connectedSince=str(consumer.connected_at_ms),
+        type=consumer.type.name,
+        msgBacklog=subscription.backlog if isinstance(subscription, Subscription) else 0,
+    )
+    session.say(Command(type=Command.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response))
+
+
+def on_unsubscribe(session: Session, command: Command) -> None:
+    request = command.unsubscribe
+    handle = _consumer(session, request.consumer_id)
+    if request.force and handle.consumer.subscription is not None:
+        others = [consumer for consumer in handle.consumer.subscription.consumers if consumer is not handle.consumer]
+        for consumer in others:
+            consumer.peer.close_consumer(consumer)
+            handle.consumer.subscription.remove_consumer(consumer)
+    handle.topic.unsubscribe(handle.consumer)
+    session.consumers.pop(request.consumer_id, None)
+    session.reply_success(request.request_id)
+
+
+def on_close_consumer(session: Session, command: Command) -> None:
+    close = command.close_consumer
+    handle = session.consumers.pop(close.consumer_id, None)
+    if handle is not None:
+        handle.topic.remove_consumer(handle.consumer)
+    session.reply_success(close.request_id)
+
+
+def _consumer(session: Session, consumer_id: int) -> ConsumerHandle:
+    handle = session.consumers.get(consumer_id)
+    if handle is None:
+        raise ConsumerNotFound(f"consumer {consumer_id} does not exist on this connection")
+    if handle.consumer.subscription is None:
+        raise ServiceNotReady(f"consumer {consumer_id} is not subscribed yet")
+    return handle

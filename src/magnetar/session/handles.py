@@ -1,0 +1,81 @@
+"""What a conversation is made of: its states, where the client is, its producers and consumers with what the hot path
+needs at hand, and how ids and bit sets look on the wire.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.topic.producer import Producer
+from magnetar.broker.topic.topic import Topic
+from magnetar.deadletter.topics import is_letter_topic
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.frames import MessageEncoder, SendReceiptEncoder
+
+Command = pb.BaseCommand
+
+
+class State(enum.Enum):
+    START = "start"  # nothing but CONNECT is understood
+    CONNECTED = "connected"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where the client is, and under which addresses it reaches us."""
+
+    peer: str
+    service_url: str
+    http_url: str
+
+
+class ProducerHandle:
+    """A producer of this connection with what the hot path needs at hand."""
+
+    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_letters", "topic")
+
+    def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
+        self.producer = producer
+        self.schema_version = schema_version
+        self.topic = topic
+        self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
+        self.is_ready = False
+        self.takes_letters = is_letter_topic(topic.name)
+
+
+class ConsumerHandle:
+    """`is_known` once the client has the answer to its SUBSCRIBE; until then `is_active` waits to be said."""
+
+    __slots__ = ("consumer", "encoder", "is_active", "is_known", "topic")
+
+    def __init__(self, consumer: Consumer, topic: Topic) -> None:
+        self.consumer = consumer
+        self.topic = topic
+        self.is_known = False
+        self.is_active: bool | None = None
+        self.encoder = MessageEncoder(consumer.consumer_id, topic.ledger_id, topic.name.partition)
+
+
+def words_of(open_bits: int) -> list[int]:
+    """A set of bits as the signed 64-bit words of the protocol, lowest first."""
+    count = (open_bits.bit_length() + 63) // 64
+    return list(struct.unpack(f"<{count}q", open_bits.to_bytes(count * 8, "little")))
+
+
+def bits_of(words: Sequence[int]) -> int:
+    # Linear on purpose: how many words there are is the client's choice.
+    return int.from_bytes(struct.pack(f"<{len(words)}q", *words), "little")
+
+
+def request_id_of(command: Command) -> int | None:
+    """The request id in whichever message the command carries; None where its kind has none."""
+    for field, message in command.ListFields():
+        if field.name != "type" and "request_id" in message.DESCRIPTOR.fields_by_name:
+            request_id: int = message.request_id
+            return request_id
+    return None

@@ -1,0 +1,62 @@
+"""Lookups: where a topic is, how many partitions it has, which topics a namespace has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.broker.catalog import creation
+from magnetar.errors import MagnetarError
+from magnetar.names import TopicName
+from magnetar.session.handles import Command
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+
+def on_lookup(session: Session, command: Command) -> None:
+    """There is one broker, so the answer is always here, for missing topics too: nothing is created by asking."""
+    lookup = command.lookupTopic
+    response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
+    try:
+        TopicName.parse(lookup.topic)
+    except MagnetarError as error:
+        response.response = pb.CommandLookupTopicResponse.Failed
+        response.error = error.wire_code  # type: ignore[assignment]
+        response.message = str(error)
+    else:
+        response.response = pb.CommandLookupTopicResponse.Connect
+        response.brokerServiceUrl = session.where.service_url
+        response.authoritative = True
+        response.proxy_through_service_url = False
+    session.say(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
+
+
+def on_partitioned_metadata(session: Session, command: Command) -> None:
+    request = command.partitionMetadata
+    response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id)
+    try:
+        # An unset flag means true: clients from before PIP-344 keep their behaviour.
+        response.partitions = creation.partitions(
+            session.broker.catalog, TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
+        )
+        response.response = pb.CommandPartitionedTopicMetadataResponse.Success
+    except MagnetarError as error:
+        response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
+        response.error = error.wire_code  # type: ignore[assignment]
+        response.message = str(error)
+    session.say_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
+
+
+def on_get_topics_of_namespace(session: Session, command: Command) -> None:
+    request = command.getTopicsOfNamespace
+    topics = session.broker.catalog.topics_of.get(request.namespace, ())  # of a missing namespace: none, and no error
+    modes = pb.CommandGetTopicsOfNamespace
+    wanted = {modes.PERSISTENT: "persistent://", modes.NON_PERSISTENT: "non-persistent://"}.get(request.mode, "")
+    response = pb.CommandGetTopicsOfNamespaceResponse(
+        request_id=request.request_id,
+        topics=[topic for topic in topics if topic.startswith(wanted)],
+        filtered=False,  # the client applies its own pattern: its regular expressions are not Python's
+        changed=True,
+    )
+    session.say(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))

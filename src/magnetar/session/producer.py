@@ -1,0 +1,97 @@
+"""PRODUCER and CLOSE_PRODUCER. SEND itself is in the session: it is the hot path."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.broker.schema.registry import admit_producer
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.producer import AccessMode, Producer
+from magnetar.broker.topic.topic import SubscribeRequest, Topic
+from magnetar.errors import MagnetarError, NotAllowed
+from magnetar.names import TopicName
+from magnetar.session.handles import Command, ProducerHandle
+from magnetar.session.schema import schema_of, version_bytes
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+
+def on_producer(session: Session, command: Command) -> None:
+    request = command.producer
+    existing = session.producers.get(request.producer_id)
+    if existing is not None:
+        # The client gave up waiting for our first answer and asks again.
+        if existing.is_ready:
+            _say_success(session, existing, request.request_id, ready=True)
+        return
+    broker = session.broker
+    topic = broker.topic(TopicName.parse(request.topic), create=True)
+    schema_version = version_bytes(admit_producer(topic, schema_of(request)))
+    producer = Producer(
+        session,
+        request.producer_id,
+        request.producer_name or broker.new_name(),
+        name_is_given=bool(request.producer_name) and request.user_provided_producer_name,
+        access_mode=AccessMode(request.producer_access_mode),
+        epoch=request.epoch,
+        topic_epoch=request.topic_epoch if request.HasField("topic_epoch") else None,
+        metadata={pair.key: pair.value for pair in request.metadata},
+        knows_positions=session.knows_positions,
+        connected_at_ms=broker.now_ms(),
+        on_ready=lambda: _on_turn(session, handle, request.request_id),
+        on_failed=lambda error: _on_fenced(session, request.producer_id, request.request_id, error),
+    )
+    handle = ProducerHandle(producer, topic, schema_version)
+    ready = topic.add_producer(producer)
+    session.producers[request.producer_id] = handle
+    if request.initial_subscription_name:
+        _create_initial_subscription(topic, request.initial_subscription_name)
+    handle.is_ready = ready
+    _say_success(session, handle, request.request_id, ready=ready)
+
+
+def _say_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
+    producer, topic = handle.producer, handle.topic
+    success = pb.CommandProducerSuccess(
+        request_id=request_id,
+        producer_name=producer.name,
+        last_sequence_id=topic.last_sequence_id(producer.name),
+        schema_version=handle.schema_version,
+        producer_ready=ready,
+    )
+    if producer.topic_epoch is not None:
+        success.topic_epoch = producer.topic_epoch
+    session.say_when_durable(Command(type=Command.PRODUCER_SUCCESS, producer_success=success))
+
+
+def _on_turn(session: Session, handle: ProducerHandle, request_id: int) -> None:
+    handle.is_ready = True
+    _say_success(session, handle, request_id, ready=True)
+
+
+def _on_fenced(session: Session, producer_id: int, request_id: int, error: MagnetarError) -> None:
+    session.forget_producer(producer_id)
+    session.reply_error(request_id, error)
+
+
+def _create_initial_subscription(topic: Topic, name: str) -> None:
+    """A dead letter producer asks for a subscription, so that what it writes is kept (DL10)."""
+    if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
+        return
+    if not topic.policies.auto_subscription_creation:
+        raise NotAllowed(
+            f"initial subscription {name!r} cannot be created on topic {topic.name.full}:"
+            " auto-creation of subscriptions is off"
+        )
+    topic.create_subscription(SubscribeRequest(name, from_earliest=True))
+
+
+def on_close_producer(session: Session, command: Command) -> None:
+    close = command.close_producer
+    handle = session.producers.get(close.producer_id)
+    if handle is not None:
+        session.forget_producer(close.producer_id)
+        handle.topic.producers.remove(handle.producer)
+    session.reply_success(close.request_id)

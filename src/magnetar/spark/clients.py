@@ -1,0 +1,71 @@
+"""Clients for Spark's processes: one with a thread for the driver's side, one without for workers.
+
+Owns the cache of a worker's clients, and how long a broker that cannot be reached is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from magnetar.client import Client
+from magnetar.client.errors import ClientError
+from magnetar.client.inline import InlineClient
+from magnetar.client.options import ClientOptions as ClientArguments
+from magnetar.security.credentials import Security
+from magnetar.spark.source.options import ClientOptions
+
+_T = TypeVar("_T")
+
+_FIRST_PAUSE_S = 0.1
+_LAST_PAUSE_S = 2.0
+
+_inline: dict[tuple[int, ClientOptions], InlineClient] = {}
+
+
+def blocking_client(options: ClientOptions) -> Client:
+    """For who stays: its loop runs in a thread, so that brokers are answered while Spark does something else."""
+    return Client(options.url, **_arguments(options))
+
+
+def inline_client(options: ClientOptions) -> InlineClient:
+    """The one of this process for these options. A process that was forked makes its own."""
+    key = (os.getpid(), options)
+    client = _inline.get(key)
+    if client is None:
+        client = _inline[key] = InlineClient(options.url, **_arguments(options))
+    return client
+
+
+def forget_inline_client(options: ClientOptions) -> None:
+    """After a failure the next one begins anew."""
+    client = _inline.pop((os.getpid(), options), None)
+    if client is not None:
+        client.close()
+
+
+def _arguments(options: ClientOptions) -> ClientArguments:
+    arguments = ClientArguments(
+        operation_timeout_s=options.operation_timeout_s, connect_timeout_s=options.connect_timeout_s
+    )
+    if options.service_url is not None and options.admin_url is not None:
+        arguments["admin_url"] = options.admin_url
+    if options.security:
+        arguments["security"] = Security.from_pulsar(dict(options.security))
+    return arguments
+
+
+def patiently(ask: Callable[[], _T], give_up_s: float) -> _T:
+    """Asks again while the error is one that may pass, for `give_up_s` at most; then raises the last one."""
+    deadline_s = time.monotonic() + give_up_s
+    pause_s = _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except ClientError as error:
+            if not error.retriable or time.monotonic() + pause_s > deadline_s:
+                raise
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 2, _LAST_PAUSE_S)

@@ -1,0 +1,1 @@
+"""Messages as columns and columns as messages."""

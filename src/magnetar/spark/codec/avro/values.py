@@ -1,0 +1,160 @@
+"""Payloads in Avro's binary form, of one version of a schema, as columns of another one.
+
+Owns the choice between `avro_columns`, which reads all rows at once, and fastavro, which reads any definition row by
+row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from magnetar.spark.codec.avro.columns import AvroColumns, can_read
+from magnetar.spark.codec.avro.fields import Node, member_name, storage_type
+from magnetar.spark.codec.avro.resolution import SchemaMismatch, resolve, resolve_fields
+
+Decoded = tuple[list[pa.Array], dict[int, str]]
+"""Columns, and errors by their rows; the values of those rows do not count."""
+
+
+class AvroReader:
+    """Reads what `writer` wrote as the fields of `reader`; of a reader that is no record, as one column.
+
+    Raises `SchemaMismatch` when no row could be read, whatever is in it.
+    """
+
+    def __init__(self, writer: Node, reader: Node) -> None:
+        self._writer, self._reader = writer, reader
+        names = {name for each in reader.fields for name in (each.name, *each.aliases)}
+        self._wanted = {each.name for each in writer.fields if each.name in names}
+        self._at_once = can_read(writer)
+        self._schema: Any = None if self._at_once else fastavro.parse_schema(fastavro_schema(writer))
+        try:
+            self._resolved(*self._nothing())
+        except (ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise SchemaMismatch(f"a default is not of its type: {error}") from None
+
+    def decode(self, values: pa.Array) -> Decoded:
+        columns, errors = self._at_once_decoded(values) if self._at_once else self._decoded(values)
+        try:
+            return self._resolved(columns, len(values)), errors
+        except (pa.ArrowInvalid, SchemaMismatch) as error:
+            return self._halves(values, error)
+
+    def _at_once_decoded(self, values: pa.Array) -> Decoded:
+        columns = AvroColumns(values)
+        if self._is_record:
+            return columns.read(self._writer, self._wanted), columns.errors
+        return [columns.read_one(self._writer)], columns.errors
+
+    @property
+    def _is_record(self) -> bool:
+        return self._writer.kind == self._reader.kind == "record" and self._writer.null_at < 0
+
+    def _resolved(self, columns: list[pa.Array], rows: int) -> list[pa.Array]:
+        if self._is_record:
+            return resolve_fields(columns, rows, self._writer, self._reader)
+        column = resolve(columns[0], self._writer, self._reader)
+        return column.flatten() if self._reader.kind == "record" else [column]
+
+    def _decoded(self, values: pa.Array) -> Decoded:
+        rows: list[Any] = []
+        errors: dict[int, str] = {}
+        for index, value in enumerate(values.to_pylist()):
+            row = None
+            if value is not None:
+                try:
+                    row = self._row(value)
+                except Exception as error:  # whatever fastavro stumbles on
+                    errors[index] = _reason(error)
+            rows.append(row)
+        column = self._column(rows, errors)
+        return (column.flatten() if self._is_record else [column]), errors
+
+    def _row(self, value: bytes) -> Any:
+        payload = BytesIO(value)
+        row = fastavro.schemaless_reader(payload, self._schema, None)
+        left = len(value) - payload.tell()
+        if left:
+            raise ValueError(f"{left} bytes are left over after the last field: it has another schema")
+        return row
+
+    def _column(self, rows: list[Any], errors: dict[int, str]) -> pa.Array:
+        kind = storage_type(self._writer)
+        try:
+            return pa.array(rows, kind)
+        except (ValueError, TypeError, OverflowError):
+            for index, row in enumerate(rows):
+                try:
+                    pa.array([row], kind)
+                except (ValueError, TypeError, OverflowError) as error:
+                    errors[index] = str(error)
+                    rows[index] = None
+            return pa.array(rows, kind)
+
+    def _halves(self, values: pa.Array, error: Exception) -> Decoded:
+        """Rows that cannot be resolved are looked for by halves."""
+        rows = len(values)
+        if rows == 1:
+            return self._resolved(*self._nothing(1)), {0: str(error)}
+        middle = rows // 2
+        one, one_errors = self.decode(values.slice(0, middle))
+        other, other_errors = self.decode(values.slice(middle))
+        columns = [pa.concat_arrays(pair) for pair in zip(one, other, strict=True)]
+        return columns, one_errors | {row + middle: text for row, text in other_errors.items()}
+
+    def _nothing(self, rows: int = 0) -> tuple[list[pa.Array], int]:
+        column = pa.nulls(rows, storage_type(self._writer))
+        return (column.flatten() if self._is_record else [column]), rows
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, EOFError):
+        return "the payload ends before the last field"
+    return str(error) or type(error).__name__
+
+
+def fastavro_schema(node: Node, path: str = "r") -> Any:
+    """The definition without logical types, with names of its own.
+
+    A member of a wider union becomes a record with one field, which has the same bytes: so it can be told apart from
+    the other members, and is the struct that the column holds.
+    """
+    if node.kind == "union":
+        members: list[Any] = []
+        for index, each in enumerate(node.members):
+            name = member_name(index)
+            field = {"name": name, "type": fastavro_schema(each, f"{path}_{index}")}
+            members.append({"type": "record", "name": union_member(path, index), "fields": [field]})
+        return _with_null(members, node)
+    if node.null_at >= 0:
+        return _with_null([fastavro_schema(replace(node, null_at=-1), path)], node)
+    if node.kind == "record":
+        fields = [
+            {"name": each.name, "type": fastavro_schema(each.node, f"{path}_{index}")}
+            for index, each in enumerate(node.fields)
+        ]
+        return {"type": "record", "name": path, "fields": fields}
+    if node.kind == "array":
+        return {"type": "array", "items": fastavro_schema(node.inner, f"{path}_i")}
+    if node.kind == "map":
+        return {"type": "map", "values": fastavro_schema(node.inner, f"{path}_i")}
+    if node.kind == "enum":
+        return {"type": "enum", "name": path, "symbols": list(node.symbols)}
+    if node.kind == "fixed":
+        return {"type": "fixed", "name": path, "size": node.size}
+    return node.kind
+
+
+def union_member(path: str, index: int) -> str:
+    return f"{path}_m{index}"
+
+
+def _with_null(members: list[Any], node: Node) -> list[Any]:
+    if node.null_at < 0:
+        return members
+    return [*members[: node.null_at], "null", *members[node.null_at :]]

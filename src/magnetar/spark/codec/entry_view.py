@@ -1,0 +1,429 @@
+"""Opening an entry for columns: what is in it, with as little work per message as can be.
+
+Most batches come from one producer that sends one kind of message: the metadata of all messages of a batch have the
+same layout, and differ in a number or in a key of the same length. Such a batch is a table of bytes, and its columns
+are slices of it; no message of it is looked at. Other batches are walked message by message.
+
+Knows the protocol's bytes; knows nothing of Spark and of Arrow.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+from typing import TYPE_CHECKING
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX, Entry
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import split_batch
+from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_U32 = Struct(">I")
+
+_VARINT, _BYTES = 0, 2
+_PAYLOAD_SIZE_TAG, _SEQUENCE_ID_TAG = 3 << 3 | _VARINT, 8 << 3 | _VARINT
+_KEY, _PAYLOAD_SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID = 2, 3, 5, 7, 8
+_MAY_DIFFER = frozenset((_KEY, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID))
+_MORE = 0x80
+_TABLE_MIN = 8  # messages, below which a table costs more than a walk
+
+Cells = Sequence[bytes | None]
+"""One for each message. An array instead has a row of the same length for each."""
+
+
+class Unreadable(Exception):
+    """An entry that is corrupt or encrypted; the text says why."""
+
+
+class Opened(ABC):
+    """The messages of an entry, as columns. `indexes` is None for a message outside of a batch."""
+
+    __slots__ = ("count", "entry", "error", "indexes", "metadata")
+
+    def __init__(
+        self, entry: Entry, metadata: pb.MessageMetadata, count: int, indexes: NDArray[np.int32] | None
+    ) -> None:
+        self.entry = entry
+        self.metadata = metadata
+        self.count = count
+        self.indexes = indexes
+        self.error: str | None = None
+
+    @abstractmethod
+    def values(self) -> NDArray[np.uint8] | Cells: ...
+
+    @abstractmethod
+    def keys(self) -> NDArray[np.uint8] | Cells | None: ...
+
+    @abstractmethod
+    def ordering_keys(self) -> NDArray[np.uint8] | Cells | None: ...
+
+    @abstractmethod
+    def event_times_ms(self) -> NDArray[np.int64] | None:
+        """0 where there is none; None where no message has one."""
+
+    @abstractmethod
+    def sequence_ids(self) -> NDArray[np.int64]: ...
+
+    @abstractmethod
+    def properties(self) -> list[list[tuple[str, str]]] | None:
+        """None where no message has any."""
+
+    @abstractmethod
+    def cut(self, first: int, end: int) -> Opened:
+        """The messages from one place in the batch to before another."""
+
+
+class Single(Opened):
+    """A message outside of a batch, or an entry that cannot be read: then it has no value and an error."""
+
+    __slots__ = ("_value",)
+
+    def __init__(
+        self, entry: Entry, metadata: pb.MessageMetadata, value: bytes | None, error: str | None = None
+    ) -> None:
+        super().__init__(entry, metadata, 1, None)
+        self._value = value
+        self.error = error
+
+    def values(self) -> Cells:
+        return (self._value,)
+
+    def keys(self) -> Cells | None:
+        key = _key(self.metadata)
+        return None if key is None else (key,)
+
+    def ordering_keys(self) -> Cells | None:
+        return (self.metadata.ordering_key,) if self.metadata.HasField("ordering_key") else None
+
+    def event_times_ms(self) -> NDArray[np.int64] | None:
+        time_ms = self.metadata.event_time
+        return np.array((time_ms,), np.int64) if time_ms else None
+
+    def sequence_ids(self) -> NDArray[np.int64]:
+        return np.array((self.metadata.sequence_id,), np.uint64).view(np.int64)
+
+    def properties(self) -> list[list[tuple[str, str]]] | None:
+        pairs = self.metadata.properties
+        return [_pairs(pairs)] if pairs else None
+
+    def cut(self, first: int, end: int) -> Opened:
+        return self
+
+
+class Table(Opened):
+    """A batch whose messages have the same layout: a row each, and the fields at the same place in all of them."""
+
+    __slots__ = ("_fields", "_first", "_rows", "_value_start")
+
+    def __init__(
+        self,
+        entry: Entry,
+        metadata: pb.MessageMetadata,
+        indexes: NDArray[np.int32],
+        rows: NDArray[np.uint8],
+        fields: dict[int, tuple[int, int]],
+        value_start: int,
+        first: pb.SingleMessageMetadata,
+    ) -> None:
+        super().__init__(entry, metadata, len(rows), indexes)
+        self._rows, self._fields, self._value_start, self._first = rows, fields, value_start, first
+
+    def _column(self, field: int) -> NDArray[np.uint8] | None:
+        place = self._fields.get(field)
+        return None if place is None else self._rows[:, place[0] : place[1]]
+
+    def values(self) -> NDArray[np.uint8] | Cells:
+        return (None,) * self.count if self._first.null_value else self._rows[:, self._value_start :]
+
+    def keys(self) -> NDArray[np.uint8] | Cells | None:
+        keys = self._column(_KEY)
+        if keys is None or not self._first.partition_key_b64_encoded:
+            return keys
+        return [_decoded(bytes(key)) for key in keys]
+
+    def ordering_keys(self) -> NDArray[np.uint8] | None:
+        return self._column(_ORDERING_KEY)
+
+    def event_times_ms(self) -> NDArray[np.int64] | None:
+        times = self._column(_EVENT_TIME)
+        return None if times is None else _numbers(times)
+
+    def sequence_ids(self) -> NDArray[np.int64]:
+        numbers = self._column(_SEQUENCE_ID)
+        if numbers is not None:
+            return _numbers(numbers)
+        assert self.indexes is not None
+        return self.metadata.sequence_id + self.indexes.astype(np.int64)
+
+    def properties(self) -> list[list[tuple[str, str]]] | None:
+        pairs = self._first.properties
+        return [_pairs(pairs)] * self.count if pairs else None
+
+    def cut(self, first: int, end: int) -> Opened:
+        assert self.indexes is not None
+        part = slice(*np.searchsorted(self.indexes, (first, end)))
+        return Table(
+            self.entry,
+            self.metadata,
+            self.indexes[part],
+            self._rows[part],
+            self._fields,
+            self._value_start,
+            self._first,
+        )
+
+
+class Walked(Opened):
+    """A batch whose messages differ. `singles` has None for a message with nothing but a value and a number."""
+
+    __slots__ = ("_singles", "_values")
+
+    def __init__(
+        self,
+        entry: Entry,
+        metadata: pb.MessageMetadata,
+        indexes: NDArray[np.int32],
+        singles: list[pb.SingleMessageMetadata | None],
+        values: list[bytes | None],
+    ) -> None:
+        super().__init__(entry, metadata, len(values), indexes)
+        self._singles, self._values = singles, values
+
+    def _are_plain(self) -> bool:
+        return self._singles.count(None) == len(self._singles)
+
+    def values(self) -> Cells:
+        return self._values
+
+    def keys(self) -> Cells | None:
+        if self._are_plain():
+            return None
+        return [None if single is None else _key(single) for single in self._singles]
+
+    def ordering_keys(self) -> Cells | None:
+        if self._are_plain():
+            return None
+        return [single.ordering_key if single and single.HasField("ordering_key") else None for single in self._singles]
+
+    def event_times_ms(self) -> NDArray[np.int64] | None:
+        if self._are_plain():
+            return None
+        return np.array([single.event_time if single else 0 for single in self._singles], np.uint64).view(np.int64)
+
+    def sequence_ids(self) -> NDArray[np.int64]:
+        assert self.indexes is not None
+        numbers = self.metadata.sequence_id + self.indexes.astype(np.int64)
+        for place, single in enumerate(self._singles):
+            if single is not None and single.HasField("sequence_id"):
+                numbers[place] = np.uint64(single.sequence_id).astype(np.int64)
+        return numbers
+
+    def properties(self) -> list[list[tuple[str, str]]] | None:
+        if self._are_plain():
+            return None
+        return [_pairs(single.properties) if single and single.properties else [] for single in self._singles]
+
+    def cut(self, first: int, end: int) -> Opened:
+        assert self.indexes is not None
+        part = slice(*np.searchsorted(self.indexes, (first, end)))
+        return Walked(self.entry, self.metadata, self.indexes[part], self._singles[part], self._values[part])
+
+
+def open_entry(entry: Entry, *, with_numbers: bool = False) -> Opened | None:
+    """The messages of an entry; None for what the broker wrote for itself and for a chunk, which cannot be read alone.
+
+    `with_numbers` wants the sequence id of each message, which else is not looked at. Raises `Unreadable`.
+    """
+    if not checksum_ok(entry.blob):
+        raise Unreadable("its checksum does not match")
+    try:
+        metadata, start = metadata_and_payload_start(entry.blob)
+        if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
+            return None
+        if metadata.encryption_keys:
+            raise Unreadable("it is encrypted, and decryption is not supported")
+        data = entry.blob
+        if metadata.compression != pb.NONE:
+            size = metadata.uncompressed_size
+            data, start = decompress(metadata.compression, data[start:], size, UNCOMPRESSED_SIZE_MAX), 0
+        if not metadata.HasField("num_messages_in_batch"):
+            return Single(entry, metadata, None if metadata.null_value else data[start:])
+        return _open_batch(entry, metadata, data, start, with_numbers)
+    except (MetadataError, CompressionError) as error:
+        raise Unreadable(str(error)) from None
+
+
+def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> Opened:
+    """The batch is what is in `data` from `start` on, which saves copying it."""
+    count = metadata.num_messages_in_batch
+    if count >= _TABLE_MIN and (len(data) - start) % count == 0:
+        table = _as_table(entry, metadata, data, start, count)
+        if table is not None:
+            return table
+    walked = None if with_numbers else _walk(data, start, count)
+    if walked is None:
+        return _split(entry, metadata, data[start:])
+    return Walked(entry, metadata, np.arange(count, dtype=np.int32), *walked)
+
+
+def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> Opened:
+    """By the general way, which knows messages that were compacted away, and says what is wrong with a batch."""
+    kept = [
+        (index, single, None if single.null_value else value)
+        for index, (single, value) in enumerate(split_batch(metadata, payload))
+        if not single.compacted_out
+    ]
+    indexes = np.array([index for index, _, _ in kept], np.int32)
+    return Walked(entry, metadata, indexes, [single for _, single, _ in kept], [value for _, _, value in kept])
+
+
+def _as_table(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, count: int) -> Table | None:
+    """None unless every message has the layout of the first one."""
+    stride = (len(data) - start) // count
+    message = data[start : start + stride]
+    value_start = 4 + int.from_bytes(message[:4], "big")
+    layout = _layout(message, 4, value_start) if value_start <= stride else None
+    if layout is None:
+        return None
+    fields, value_size = layout
+    if value_start + value_size != stride:
+        return None
+    rows = np.frombuffer(data, np.uint8, offset=start).reshape(count, stride)
+    heads = rows[:, :value_start]
+    changes = heads ^ heads[0]
+    differs = changes.any(axis=0)
+    if differs.any():
+        # Tags, lengths, sizes and the ends of numbers have to be the same; then message n begins at n times the stride.
+        for field in _MAY_DIFFER & fields.keys():
+            first, end = fields[field]
+            if field in (_EVENT_TIME, _SEQUENCE_ID) and (changes[:, first:end] & _MORE).any():
+                return None
+            differs[first:end] = False
+        if differs.any():
+            return None
+    head = pb.SingleMessageMetadata.FromString(message[4:value_start])
+    if head.compacted_out:
+        return None
+    return Table(entry, metadata, np.arange(count, dtype=np.int32), rows, fields, value_start, head)
+
+
+def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int]], int] | None:
+    """Where the contents of each field are, and the payload size. None for what is not plainly protobuf."""
+    fields: dict[int, tuple[int, int]] = {}
+    size = -1
+    try:
+        while start < end:
+            tag, start = _varint(data, start)
+            number, kind = tag >> 3, tag & 7
+            if kind == _VARINT:
+                value, after = _varint(data, start)
+                if number == _PAYLOAD_SIZE:
+                    size = value
+            elif kind == _BYTES:
+                value, start = _varint(data, start)
+                after = start + value
+            else:
+                return None
+            if number in _MAY_DIFFER and number in fields:
+                return None
+            fields[number] = (start, after)
+            start = after
+    except IndexError:
+        return None
+    return (fields, size) if start == end and size >= 0 else None
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    byte = data[position]
+    if byte < _MORE:
+        return byte, position + 1
+    value, shift = byte & 0x7F, 7
+    while True:
+        position += 1
+        byte = data[position]
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < _MORE:
+            return value, position + 1
+
+
+def _walk(
+    data: bytes, position: int, count: int
+) -> tuple[list[pb.SingleMessageMetadata | None], list[bytes | None]] | None:
+    """Message by message, parsing only metadata that has more than a size and a sequence id. None if one is odd."""
+    singles: list[pb.SingleMessageMetadata | None] = []
+    values: list[bytes | None] = []
+    unpack, parse = _U32.unpack_from, pb.SingleMessageMetadata.FromString
+    try:
+        for _ in range(count):
+            start = position + 4
+            end = start + unpack(data, position)[0]
+            size = _plain_size(data, start, end)
+            if size >= 0:
+                singles.append(None)
+                position = end + size
+                values.append(data[end:position])
+            else:
+                single = parse(data[start:end])
+                if single.compacted_out or single.payload_size < 0:
+                    return None
+                singles.append(single)
+                position = end + single.payload_size
+                values.append(None if single.null_value else data[end:position])
+    except (IndexError, StructError, ValueError, DecodeError):
+        return None
+    return (singles, values) if position == len(data) else None
+
+
+def _plain_size(data: bytes, position: int, end: int) -> int:
+    """The payload size of metadata that has nothing but that and maybe a sequence id; -1 for any other."""
+    if data[position] != _PAYLOAD_SIZE_TAG:
+        return -1
+    size, position = _varint(data, position + 1)
+    if position == end:
+        return size
+    if position + 1 >= end or data[position] != _SEQUENCE_ID_TAG or data[end - 1] >= _MORE:
+        return -1
+    if end - position > 2 and min(data[position + 1 : end - 1]) < _MORE:
+        return -1
+    return size
+
+
+def _numbers(column: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Varints of the same length, one in each row."""
+    result = np.zeros(len(column), np.uint64)
+    for place in range(column.shape[1]):
+        result |= (column[:, place] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
+    return result.view(np.int64)
+
+
+def _key(metadata: pb.MessageMetadata | pb.SingleMessageMetadata) -> bytes | None:
+    if not metadata.HasField("partition_key"):
+        return None
+    key = metadata.partition_key.encode()
+    return _decoded(key) if metadata.partition_key_b64_encoded else key
+
+
+def _decoded(key: bytes) -> bytes:
+    """A key of bytes travels as base64; what is none is given as it is."""
+    try:
+        return base64.b64decode(key, validate=True)
+    except binascii.Error:
+        return key
+
+
+def _pairs(properties: Sequence[pb.KeyValue]) -> list[tuple[str, str]]:
+    """The last one of a key counts, as for the client."""
+    return list({pair.key: pair.value for pair in properties}.items())

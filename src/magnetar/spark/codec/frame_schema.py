@@ -1,0 +1,71 @@
+"""A schema for the columns of a frame, so that a sink may bring one to a topic that has none.
+
+Owns which type of Avro a type of Spark has. `encode` writes rows by it, `decode` reads them as the same columns.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pyspark.sql import types as spark
+
+from magnetar.client.admin.schemas import Schema
+from magnetar.spark.codec.avro.fields import UnsupportedSchema
+
+Kind = Literal["json", "avro"]
+KINDS: dict[str, Kind] = {"json": "json", "avro": "avro"}
+
+_AVRO: dict[type[spark.DataType], Any] = {
+    spark.NullType: "null",
+    spark.BooleanType: "boolean",
+    spark.ByteType: "int",
+    spark.ShortType: "int",
+    spark.IntegerType: "int",
+    spark.LongType: "long",
+    spark.FloatType: "float",
+    spark.DoubleType: "double",
+    spark.StringType: "string",
+    spark.BinaryType: "bytes",
+    spark.DateType: {"type": "int", "logicalType": "date"},
+    spark.TimeType: {"type": "long", "logicalType": "time-micros"},
+    spark.TimestampType: {"type": "long", "logicalType": "timestamp-micros"},
+    spark.TimestampNTZType: {"type": "long", "logicalType": "local-timestamp-micros"},
+}
+
+
+def schema_of(columns: spark.StructType, kind: Kind, name: str = "Row") -> Schema:
+    """A schema that takes these columns, every field of which may be null. Columns with `__` in front are left out."""
+    fields = [field for field in columns.fields if not field.name.startswith("__")]
+    definition = _record_of(fields, name, "")
+    return Schema(type=kind.upper(), data=json.dumps(definition, separators=(",", ":")).encode())
+
+
+def _record_of(fields: list[spark.StructField], name: str, where: str) -> dict[str, Any]:
+    described = []
+    for field in fields:
+        inside = f"{where}.{field.name}" if where else field.name
+        if not field.name.isascii() or not field.name.isidentifier():
+            raise UnsupportedSchema(f"column {inside!r}: a name in a schema has letters, digits and _ only: rename it")
+        kind = _avro_of(field.dataType, f"{name}_{field.name}", inside)
+        described.append({"name": field.name, "type": _or_null(kind), "default": None})
+    return {"type": "record", "name": name, "fields": described}
+
+
+def _or_null(kind: Any) -> Any:
+    return kind if kind == "null" else ["null", kind]
+
+
+def _avro_of(kind: spark.DataType, name: str, where: str) -> Any:
+    if isinstance(kind, spark.StructType):
+        return _record_of(kind.fields, name, where)
+    if isinstance(kind, spark.ArrayType):
+        return {"type": "array", "items": _or_null(_avro_of(kind.elementType, name, f"{where}[]"))}
+    if isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
+        return {"type": "map", "values": _or_null(_avro_of(kind.valueType, name, f"{where}[]"))}
+    if isinstance(kind, spark.DecimalType):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    found = _AVRO.get(type(kind))
+    if found is None:
+        raise UnsupportedSchema(f"column {where!r} is {kind.simpleString()}, for which Avro has no type")
+    return found

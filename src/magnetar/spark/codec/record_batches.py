@@ -1,0 +1,280 @@
+"""Entries become Arrow record batches: the hot path of reading.
+
+Owns how many rows a record batch has, what a range leaves out, and what becomes of a message that cannot be read; how a
+column is filled is in `filling`. All is done for a whole entry at a time where the entry allows it (see `opened`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, Protocol
+
+import pyarrow as pa
+
+from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.errors import UnreadableMessage
+from magnetar.client.message import MessageId
+from magnetar.spark.codec.column_builders import MAKERS, binary_column, keys_of, message_ids, version_of
+from magnetar.spark.codec.columns import VALUE, Columns
+from magnetar.spark.codec.entry_view import Opened, Single, Unreadable, open_entry
+from magnetar.spark.errors import UnreadablePayload
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.metadata import MetadataError, metadata_of
+
+log = logging.getLogger(__name__)
+
+ROWS_MAX = 1000
+"""Of a record batch, unless one entry has more: larger ones were not faster."""
+BYTES_MAX = 8 << 20
+CHUNKS_BACK_MAX = 1000
+"""How many entries before the range are looked through for the first chunks of a message whose last one is in it."""
+
+
+OnUnreadable = Literal["fail", "row"]
+
+
+class ReadRange(Protocol):
+    """What is read of one topic: after `start`, up to and with `end`; published between the times, where given."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def start(self) -> MessageId: ...
+    @property
+    def end(self) -> MessageId: ...
+    @property
+    def start_time_ms(self) -> int | None: ...
+    @property
+    def end_time_ms(self) -> int | None: ...
+
+
+class Decoder(Protocol):
+    """Payloads of one schema version become columns; what cannot be decoded is null, with an error by its row."""
+
+    @property
+    def needs_keys(self) -> bool: ...
+
+    def decode(
+        self, values: pa.Array, version: bytes | None, names: Sequence[str], keys: pa.Array | None
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]: ...
+
+
+Earlier = Callable[[MessageId], Iterable[list[Entry]]]
+"""Entries before a position, in order, the nearest `CHUNKS_BACK_MAX` of them."""
+
+
+class RowReader:
+    def __init__(
+        self,
+        columns: Columns,
+        decoder: Decoder | None = None,
+        on_unreadable: OnUnreadable = "fail",
+        earlier: Earlier | None = None,
+    ) -> None:
+        self._columns = columns
+        self._decoder = decoder
+        self._on_unreadable = on_unreadable
+        self._earlier = earlier
+        self._with_numbers = "__sequenceId" in columns.names
+        self._makers = {name: MAKERS[name] for name in columns.names if name in MAKERS}
+        self._constants: dict[object, pa.Array] = {}
+
+    def read(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[pa.RecordBatch]:
+        """`chunks` are entries in order, as they come from the broker."""
+        if self._columns.is_entries:
+            for entries in chunks:
+                yield self._entry_rows([entry for entry in entries if _is_within(entry, span)])
+            return
+        waiting: list[Opened] = []
+        rows = size = 0
+        for opened in self._open(chunks, span):
+            if waiting and self._decoder is not None and version_of(opened) != version_of(waiting[-1]):
+                yield self._batch(waiting, rows)
+                waiting, rows, size = [], 0, 0
+            waiting.append(opened)
+            rows += opened.count
+            size += len(opened.entry.blob)
+            if rows >= ROWS_MAX or size >= BYTES_MAX:
+                yield self._batch(waiting, rows)
+                waiting, rows, size = [], 0, 0
+        if waiting:
+            yield self._batch(waiting, rows)
+
+    # -- what is in the range
+
+    def _open(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[Opened]:
+        opener = _ChunkOpener(self._earlier)
+        first, last = span.start.position, span.end.position
+        for entries in chunks:
+            for entry in entries:
+                try:
+                    opened = open_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
+                except (Unreadable, UnreadableMessage) as error:
+                    opened = self._unreadable(entry, str(error))
+                if opened is None or not opened.count or not _is_in_time(opened.metadata, span):
+                    continue
+                position = entry.id.position
+                if position in (first, last):
+                    opened = _cut(opened, span)
+                    if not opened.count:
+                        continue
+                yield opened
+
+    def _unreadable(self, entry: Entry, reason: str) -> Opened:
+        text = f"message {entry.id} of {entry.topic} cannot be read: {reason.removeprefix(_prefix(entry))}"
+        if self._on_unreadable == "fail":
+            raise UnreadablePayload(
+                f"{text}; with option onUnreadable=row it would be a row with the reason in __error"
+            )
+        log.warning("%s", text)
+        try:
+            metadata = metadata_of(entry.blob)
+        except MetadataError:
+            metadata = pb.MessageMetadata()
+        return Single(entry, metadata, None, text)
+
+    # -- columns
+
+    def _batch(self, parts: list[Opened], rows: int) -> pa.RecordBatch:
+        schema = self._columns.arrow
+        typed, errors = self._values(parts, rows)
+        arrays = []
+        for field in schema:
+            name = field.name
+            if name in typed:
+                arrays.append(typed[name])
+            elif name == "__error":
+                arrays.append(self._errors(parts, rows, errors))
+            elif name == "__topic":
+                arrays.append(self._constant(rows, parts[0].entry.topic, field.type))
+            else:
+                array = self._makers[name](parts, rows, field.type)
+                arrays.append(self._constant(rows, None, field.type) if array is None else array)
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values(self, parts: list[Opened], rows: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        names = self._columns.value_names
+        if not names and (self._decoder is None or "__error" not in self._columns.names):
+            return {}, {}
+        values = binary_column([part.values() for part in parts], parts, rows, pa.binary())
+        if self._decoder is None:
+            return {VALUE: values if values is not None else self._constant(rows, None, pa.binary())}, {}
+        values = values if values is not None else pa.nulls(rows, pa.binary())
+        keys = keys_of(parts, rows, pa.binary()) if self._decoder.needs_keys else None
+        typed, errors = self._decoder.decode(values, version_of(parts[0]), names, keys)
+        if errors and self._on_unreadable == "fail":
+            row, reason = min(errors.items())
+            message_id = MessageId.from_bytes(message_ids(parts, rows, pa.binary())[row].as_py())
+            raise UnreadablePayload(
+                f"message {message_id} of {parts[0].entry.topic} is not of the topic's schema: {reason}; with option"
+                " onUnreadable=row it would be a row with the reason in __error"
+            )
+        return typed, errors
+
+    def _errors(self, parts: list[Opened], rows: int, errors: dict[int, str]) -> pa.Array:
+        type_ = pa.string()
+        if not errors and not any(part.error for part in parts):
+            return self._constant(rows, None, type_)
+        texts: list[str | None] = []
+        for part in parts:
+            texts.extend([part.error] * part.count)
+        for row, text in errors.items():
+            texts[row] = texts[row] or text
+        return pa.array(texts, type_)
+
+    def _constant(self, rows: int, value: object, type_: pa.DataType) -> pa.Array:
+        """The same value in every row, cut from an array that is made once."""
+        key = (value, type_)
+        array = self._constants.get(key)
+        if array is None or len(array) < rows:
+            size = max(rows, ROWS_MAX)
+            array = pa.nulls(size, type_) if value is None else pa.repeat(pa.scalar(value, type_), size)
+            self._constants[key] = array
+        return array.slice(0, rows)
+
+    # -- whole entries
+
+    def _entry_rows(self, entries: list[Entry]) -> pa.RecordBatch:
+        metadata = [_metadata_or_none(entry) for entry in entries]
+        columns: dict[str, list[Any]] = {
+            "__topic": [entry.topic for entry in entries],
+            "__messageId": [entry.id.to_bytes() for entry in entries],
+            "__entry": [entry.blob for entry in entries],
+            "__messages": [max(1, each.num_messages_in_batch) if each else 1 for each in metadata],
+            "__publishTime": [each.publish_time * 1000 if each else None for each in metadata],
+        }
+        schema = self._columns.arrow
+        return pa.RecordBatch.from_arrays(
+            [pa.array(columns[field.name], field.type) for field in schema], schema=schema
+        )
+
+
+class _ChunkOpener:
+    """Puts messages together that came in chunks; the range of a message is that of its last chunk."""
+
+    def __init__(self, earlier: Earlier | None) -> None:
+        self._opener = Opener()
+        self._earlier = earlier
+
+    def open(self, entry: Entry) -> Opened | None:
+        metadata = metadata_of(entry.blob)
+        if metadata.HasField("marker_type"):
+            return None
+        try:
+            messages, _ = self._opener.open(entry)
+        except UnreadableMessage:
+            if self._earlier is None or metadata.encryption_keys:
+                raise
+            messages = self._with_earlier(entry, metadata, self._earlier)
+        if not messages:
+            return None
+        return Single(entry, metadata, None if messages[0].is_null else messages[0].value)
+
+    def _with_earlier(self, entry: Entry, metadata: pb.MessageMetadata, earlier: Earlier) -> list[Any]:
+        """The first chunks are before the range."""
+        opener = Opener()
+        for entries in earlier(entry.id):
+            for before in entries:
+                if before.id.position < entry.id.position and _chunk_of(before) == metadata.uuid:
+                    opener.open(before)
+        return opener.open(entry)[0]
+
+
+def _chunk_of(entry: Entry) -> str | None:
+    metadata = _metadata_or_none(entry)
+    return metadata.uuid if metadata is not None and metadata.num_chunks_from_msg > 1 else None
+
+
+def _metadata_or_none(entry: Entry) -> pb.MessageMetadata | None:
+    try:
+        return metadata_of(entry.blob)
+    except MetadataError:
+        return None
+
+
+def _prefix(entry: Entry) -> str:
+    return f"message {entry.id} of {entry.topic} cannot be read: "
+
+
+def _is_within(entry: Entry, span: ReadRange) -> bool:
+    """Of an entry that is partly read already, the rest cannot be told apart: it comes again."""
+    metadata = _metadata_or_none(entry)
+    return metadata is None or (not metadata.HasField("marker_type") and _is_in_time(metadata, span))
+
+
+def _is_in_time(metadata: pb.MessageMetadata, span: ReadRange) -> bool:
+    if span.start_time_ms is not None and metadata.publish_time < span.start_time_ms:
+        return False
+    return span.end_time_ms is None or metadata.publish_time <= span.end_time_ms
+
+
+def _cut(opened: Opened, span: ReadRange) -> Opened:
+    if opened.indexes is None:
+        return opened
+    position, first, end = opened.entry.id.position, 0, 1 << 31
+    if position == span.start.position and span.start.batch_index >= 0:
+        first = span.start.batch_index + 1
+    if position == span.end.position and span.end.batch_index >= 0:
+        end = span.end.batch_index + 1
+    return opened.cut(first, end)

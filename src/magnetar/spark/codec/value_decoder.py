@@ -1,0 +1,336 @@
+"""Payloads as typed columns, by the schema of the topic.
+
+Owns which columns a schema has and which reader a version gets. It does not know where schemas come from: older
+versions are asked for by their bytes. Payloads are read by `avro_values`, `json_values` and `primitive_values`; those
+of PROTOBUF, PROTOBUF_NATIVE, EXTERNAL and of no schema stay bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
+
+from magnetar.client.admin.schemas import Schema
+from magnetar.spark.codec import primitive as primitive_values
+from magnetar.spark.codec.avro import fields as avro_fields
+from magnetar.spark.codec.avro.fields import Node, UnsupportedSchema
+from magnetar.spark.codec.avro.resolution import SchemaMismatch
+from magnetar.spark.codec.avro.values import AvroReader
+from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
+from magnetar.spark.codec.json import JsonReader
+from magnetar.spark.errors import InvalidOption
+
+VERSIONS_MAX = 64
+"""Versions whose readers are kept; the one that was not used for longest is made again when it comes back."""
+
+KEY = "key"
+_LENGTH = struct.Struct(">i")
+_JACKSON = ("object", "any", "number", "integer")
+
+Decoded = tuple[list[pa.Array], dict[int, str]]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a schema says of a payload: a definition in Avro's notation, a primitive type, or nothing (`raw`)."""
+
+    type: str
+    node: Node | None = None
+
+    @property
+    def is_record(self) -> bool:
+        return self.node is not None and self.node.kind == "record"
+
+    @property
+    def spark_type(self) -> spark.DataType:
+        if self.node is not None:
+            return avro_fields.spark_type(self.node)
+        return spark.BinaryType() if self.type == "raw" else primitive_values.spark_type(self.type)
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return to_arrow_type(self.spark_type, timezone="UTC")
+
+    @property
+    def fields(self) -> list[spark.StructField]:
+        """The fields of a record, else one column."""
+        if self.node is not None and self.node.kind == "record":
+            return [spark.StructField(each.name, avro_fields.spark_type(each.node)) for each in self.node.fields]
+        return [spark.StructField(VALUE, self.spark_type)]
+
+    def only(self, names: Sequence[str]) -> Shape:
+        if not self.is_record:
+            return self
+        assert self.node is not None
+        chosen = {each.name: each for each in self.node.fields}
+        return Shape(self.type, replace(self.node, fields=tuple(chosen[name] for name in names)))
+
+
+def shape_of(schema: Schema) -> Shape:
+    """Raises `UnsupportedSchema`."""
+    if schema.type == "STRING" or schema.type in primitive_values.LAYOUTS:
+        return Shape(schema.type)
+    if schema.type in ("JSON", "AVRO") and not _is_jackson(schema):
+        return Shape(schema.type, avro_fields.parse(schema.data))
+    return Shape("raw")
+
+
+def _is_jackson(schema: Schema) -> bool:
+    """A JSON schema document, with which clients before 2.1 described JSON: it is not followed."""
+    if schema.type != "JSON":
+        return False
+    try:
+        document = msgspec.json.decode(schema.data)
+    except msgspec.DecodeError:
+        return False
+    return isinstance(document, dict) and document.get("type") in _JACKSON
+
+
+def fields_of(schema: Schema) -> list[spark.StructField]:
+    """The columns of a topic with this schema. Raises `UnsupportedSchema` and `InvalidOption`."""
+    if schema.type == "KEY_VALUE":
+        key, value = key_and_value(schema)
+        return [spark.StructField(KEY, key.spark_type), spark.StructField(VALUE, value.spark_type)]
+    fields = shape_of(schema).fields
+    for field in fields:
+        if field.name in METADATA_NAMES:
+            raise InvalidOption(
+                f"the topic's schema has a field {field.name!r}, which is the name of a column of every message:"
+                " read it with option decode=raw"
+            )
+    return fields
+
+
+# -- key and value
+
+
+def key_and_value(schema: Schema) -> tuple[Shape, Shape]:
+    key, rest = _cut(schema.data, "key")
+    value, _ = _cut(rest, "value")
+    properties = schema.properties
+    return (
+        shape_of(Schema(type=properties.get("key.schema.type", "BYTES"), data=key)),
+        shape_of(Schema(type=properties.get("value.schema.type", "BYTES"), data=value)),
+    )
+
+
+_PARTS: dict[str, Callable[[Schema], Shape]] = {
+    KEY: lambda schema: key_and_value(schema)[0],
+    VALUE: lambda schema: key_and_value(schema)[1],
+}
+
+
+def is_separated(schema: Schema) -> bool:
+    """The key of a KEY_VALUE message is the message's own key."""
+    return schema.type == "KEY_VALUE" and schema.properties.get("kv.encoding.type", "INLINE") == "SEPARATED"
+
+
+def _cut(data: bytes, part: str) -> tuple[bytes, bytes]:
+    length = max(0, _LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else -1
+    if length < 0 or _LENGTH.size + length > len(data):
+        raise UnsupportedSchema(f"the KEY_VALUE schema ends before the {part}'s definition does")
+    return data[_LENGTH.size : _LENGTH.size + length], data[_LENGTH.size + length :]
+
+
+def _inline(values: pa.Array) -> tuple[pa.Array, pa.Array, dict[int, str]]:
+    """length of the key i32 | key | length of the value i32 | value; the length of what is null is -1."""
+    keys: list[bytes | None] = []
+    rest: list[bytes | None] = []
+    errors = {}
+    for row, payload in enumerate(values.to_pylist()):
+        key = value = None
+        if payload is not None:
+            try:
+                key, at = _part(payload, 0)
+                value, at = _part(payload, at)
+            except (struct.error, IndexError):
+                key = value = None
+                errors[row] = f"KEY_VALUE of {len(payload)} bytes ends before the key or the value does"
+        keys.append(key)
+        rest.append(value)
+    return pa.array(keys, pa.binary()), pa.array(rest, pa.binary()), errors
+
+
+def _part(payload: bytes, at: int) -> tuple[bytes | None, int]:
+    (size,) = _LENGTH.unpack_from(payload, at)
+    at += _LENGTH.size
+    if size < 0:
+        return None, at
+    if at + size > len(payload):
+        raise IndexError
+    return payload[at : at + size], at + size
+
+
+# -- decoding
+
+
+class _Reader(Protocol):
+    def decode(self, values: pa.Array) -> Decoded: ...
+
+
+class _Raw:
+    def decode(self, values: pa.Array) -> Decoded:
+        return [values], {}
+
+
+class _Primitive:
+    def __init__(self, schema_type: str) -> None:
+        self._type = schema_type
+
+    def decode(self, values: pa.Array) -> Decoded:
+        return primitive_values.decode(values, self._type)
+
+
+class _Refusal:
+    """Of a version that the read schema cannot take: every row has the same error."""
+
+    def __init__(self, shape: Shape, reason: str) -> None:
+        self._types = [to_arrow_type(each.dataType, timezone="UTC") for each in shape.fields]
+        self._reason = reason
+
+    def decode(self, values: pa.Array) -> Decoded:
+        columns = [pa.nulls(len(values), each) for each in self._types]
+        rows = np.flatnonzero(np.asarray(values.is_valid())).tolist()
+        return columns, dict.fromkeys(rows, self._reason)
+
+
+def _reader(writer: Shape, reader: Shape) -> _Reader:
+    if reader.type == "raw":
+        return _Raw()
+    if writer.node is not None and reader.node is not None:
+        return JsonReader(reader.node) if writer.type == "JSON" else AvroReader(writer.node, reader.node)
+    if writer.type == reader.type:
+        return _Primitive(reader.type)
+    return _Refusal(reader, f"it was written with a schema of type {writer.type}, which is not {reader.type}")
+
+
+class ValueDecoder:
+    """Reads payloads of every version as the columns of one schema: the topic's latest when the query is planned.
+
+    `schema_of_version` is asked for the schema a message was written with; None means that there is no such version. It
+    goes to the workers with the decoder, so it has to be picklable.
+    """
+
+    def __init__(self, schema: Schema, schema_of_version: Callable[[bytes], Schema | None]) -> None:
+        self.schema = schema
+        self.fields = fields_of(schema)
+        self._schema_of_version = schema_of_version
+        self._schemas: OrderedDict[bytes, Schema | None] = OrderedDict()
+        self._readers: OrderedDict[Any, _Reader] = OrderedDict()
+
+    def __getstate__(self) -> tuple[Schema, Callable[[bytes], Schema | None]]:
+        return self.schema, self._schema_of_version
+
+    def __setstate__(self, state: tuple[Schema, Callable[[bytes], Schema | None]]) -> None:
+        self.__init__(*state)  # type: ignore[misc]
+
+    @property
+    def needs_keys(self) -> bool:
+        """The messages' keys are part of what is decoded."""
+        return is_separated(self.schema)
+
+    def decode(
+        self, values: pa.Array, version: bytes | None, names: Sequence[str] | None = None, keys: pa.Array | None = None
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        """Columns by name, and why a row could not be decoded: such a row is null in all of them.
+
+        All payloads are of one version; without one they are taken for the read schema's. What a null payload has is
+        null, and no error.
+        """
+        chosen = [field.name for field in self.fields] if names is None else list(names)
+        if self.schema.type == "KEY_VALUE":
+            columns, errors = self._key_value(values, version, keys)
+            columns = {name: columns[name] for name in chosen}
+        else:
+            decoded, errors = self._decode(values, version, VALUE, shape_of, chosen)
+            columns = dict(zip(chosen, decoded, strict=True))
+        if errors:
+            columns = {name: _without(column, errors) for name, column in columns.items()}
+        return columns, errors
+
+    def _key_value(
+        self, values: pa.Array, version: bytes | None, keys: pa.Array | None
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        errors: dict[int, str] = {}
+        if self.needs_keys:
+            keys = pa.nulls(len(values), pa.binary()) if keys is None else keys
+        else:
+            keys, values, errors = _inline(values)
+        columns = {}
+        for part, payloads in ((KEY, keys), (VALUE, values)):
+            decoded, found = self._decode(payloads, version, part, _PARTS[part])
+            columns[part] = self._one_column(decoded, payloads, _PARTS[part](self.schema))
+            errors |= {row: f"the {part}: {text}" for row, text in found.items() if row not in errors}
+        return columns, errors
+
+    @staticmethod
+    def _one_column(decoded: list[pa.Array], payloads: pa.Array, shape: Shape) -> pa.Array:
+        if not shape.is_record:
+            return decoded[0]
+        kind = shape.arrow_type
+        return pa.StructArray.from_arrays(decoded, fields=list(kind), mask=payloads.is_null())
+
+    def _decode(
+        self,
+        values: pa.Array,
+        version: bytes | None,
+        part: str,
+        shape: Callable[[Schema], Shape],
+        names: Sequence[str] | None = None,
+    ) -> Decoded:
+        key = (version or None, part, None if names is None else tuple(names))
+        reader = self._readers.get(key)
+        if reader is None:
+            reader = self._made(version or None, shape, names)
+            _keep(self._readers, key, reader)
+        else:
+            self._readers.move_to_end(key)
+        return reader.decode(values)
+
+    def _made(self, version: bytes | None, shape: Callable[[Schema], Shape], names: Sequence[str] | None) -> _Reader:
+        target = shape(self.schema)
+        reader = target if names is None else target.only(names)
+        schema = self.schema if version is None or version == self.schema.version else self._schema(version)
+        if schema is None:
+            return _Refusal(reader, f"{_named(version)} is not there any more")
+        if (schema.type == "KEY_VALUE") != (self.schema.type == "KEY_VALUE"):
+            return _Refusal(reader, f"{_named(version)} is of type {schema.type}, which is not {self.schema.type}")
+        try:
+            return _reader(shape(schema), reader)
+        except SchemaMismatch as error:
+            return _Refusal(reader, f"{_named(version)} does not fit the latest: {error}")
+        except UnsupportedSchema as error:
+            return _Refusal(reader, f"{_named(version)} cannot be followed: {error}")
+
+    def _schema(self, version: bytes) -> Schema | None:
+        if version not in self._schemas:
+            _keep(self._schemas, version, self._schema_of_version(version))
+        return self._schemas[version]
+
+
+def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    kept[key] = value
+    if len(kept) > VERSIONS_MAX:
+        kept.popitem(last=False)
+
+
+def _named(version: bytes | None) -> str:
+    if version is None:
+        return "the schema"
+    return f"schema version {int.from_bytes(version, 'big') if len(version) == 8 else version.hex()}"
+
+
+def _without(column: pa.Array, rows: dict[int, str]) -> pa.Array:
+    """Null in the rows that could not be decoded."""
+    null = np.zeros(len(column), np.bool_)
+    null[list(rows)] = True
+    return column.take(pa.array(np.arange(len(column)), mask=null))

@@ -1,0 +1,295 @@
+"""Typed columns as payloads, by the schema of the topic.
+
+Owns which columns a schema needs and how they are refused. The layouts are in `avro_bytes` and `primitive_values`;
+definitions with arrays and maps are written by fastavro, row by row.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from abc import ABC, abstractmethod
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
+
+from magnetar.client.admin.schemas import Schema
+from magnetar.spark.codec import primitive as primitive_values
+from magnetar.spark.codec.avro import writer as avro_bytes
+from magnetar.spark.codec.avro.columns import can_read
+from magnetar.spark.codec.avro.fields import Node, member_name
+from magnetar.spark.codec.avro.resolution import to_storage
+from magnetar.spark.codec.avro.values import fastavro_schema, union_member
+from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.value_decoder import KEY, Shape, fields_of, is_separated, key_and_value, shape_of
+from magnetar.spark.errors import InvalidOption, SparkSourceError
+
+_LENGTH = struct.Struct(">i")
+_NULL = _LENGTH.pack(-1)
+_json = msgspec.json.Encoder(decimal_format="number")
+
+
+class UnencodableValue(SparkSourceError):
+    """A row that is not of the topic's schema; the text names its column."""
+
+
+class ValueEncoder:
+    """Writes rows by one schema. Columns whose names begin with `__` are not its business."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.schema = schema
+        self.fields = fields_of(schema)
+        self._types = {field.name: to_arrow_type(field.dataType, timezone="UTC") for field in self.fields}
+        self._is_pair = schema.type == "KEY_VALUE"
+        if self._is_pair:
+            key, value = key_and_value(schema)
+            self._key, self._value = _writer(key), _writer(value)
+        else:
+            self._value = _writer(shape_of(schema))
+        self._shape = None if self._is_pair else shape_of(schema)
+
+    @property
+    def has_keys(self) -> bool:
+        """The messages' keys come out of the columns too (`encode_keys`)."""
+        return is_separated(self.schema)
+
+    def check(self, columns: pa.Schema) -> None:
+        """Raises `InvalidOption` that names the first column which is missing, of another type, or too many."""
+        for name, kind in self._types.items():
+            if name not in columns.names:
+                raise InvalidOption(f"column {name!r} is missing: the topic's schema has it as {_called(kind)}")
+            _check_type(name, columns.field(name).type, kind)
+        for name in columns.names:
+            if name not in self._types and not name.startswith("__"):
+                raise InvalidOption(
+                    f"column {name!r} is not in the topic's schema, which has {', '.join(self._types) or 'no fields'}"
+                )
+
+    def encode(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """Payloads by row. Raises `InvalidOption` for a wrong column and `UnencodableValue` for a wrong value."""
+        return self.encode_array(batch).to_pylist()  # type: ignore[no-any-return]
+
+    def encode_array(self, batch: pa.RecordBatch) -> pa.Array:
+        """The same as a column of bytes: AVRO without arrays and maps gets there without an object per row."""
+        self.check(batch.schema)
+        columns = [self._column(batch, name) for name in self._types]
+        try:
+            if self._is_pair:
+                return self._pairs(columns[0], columns[1])
+            return self._value.encode(columns, batch.num_rows)
+        except (avro_bytes.NullRefused, ValueError, TypeError, OverflowError) as error:
+            raise UnencodableValue(str(error)) from None
+
+    def encode_keys(self, batch: pa.RecordBatch) -> list[bytes | None]:
+        """Of a KEY_VALUE schema whose keys are the messages' own."""
+        self.check(batch.schema)
+        return self._key.encode_one(self._column(batch, KEY)).to_pylist()  # type: ignore[no-any-return]
+
+    def _pairs(self, keys: pa.Array, values: pa.Array) -> pa.Array:
+        payloads = self._value.encode_one(values)
+        if self.has_keys:
+            return payloads
+        pairs = zip(self._key.encode_one(keys).to_pylist(), payloads.to_pylist(), strict=True)
+        return pa.array([_sized(key) + _sized(value) for key, value in pairs], pa.binary())
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        column, kind = batch.column(name), self._types[name]
+        if column.type != kind:
+            column = column.cast(kind)
+        # What is cut out of a larger batch is copied: offsets of slices are no one else's business.
+        return column if column.offset == 0 else column.take(pa.array(np.arange(len(column))))
+
+
+def _sized(part: bytes | None) -> bytes:
+    return _NULL if part is None else _LENGTH.pack(len(part)) + part
+
+
+# -- columns
+
+
+def _check_type(name: str, given: pa.DataType, wanted: pa.DataType) -> None:
+    if given == wanted or _called(given) == _called(wanted) or _widens(given, wanted):
+        return
+    raise InvalidOption(f"column {name!r} is {_called(given)}, and the topic's schema has {_called(wanted)}")
+
+
+def _called(kind: pa.DataType) -> str:
+    try:
+        return from_arrow_type(kind).simpleString()
+    except Exception:  # a type that Spark has no name for
+        return str(kind)
+
+
+def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_integer(given) and pa.types.is_integer(wanted):
+        return bool(given.bit_width <= wanted.bit_width)
+    if pa.types.is_decimal(given) and pa.types.is_decimal(wanted):
+        return bool(given.scale <= wanted.scale and given.precision - given.scale <= wanted.precision - wanted.scale)
+    return bool(pa.types.is_float32(given) and pa.types.is_float64(wanted))
+
+
+# -- writers
+
+
+class _Writer(ABC):
+    """Of one part: `encode` takes the fields of a record or the one column, `encode_one` a column that holds it all."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    @abstractmethod
+    def encode(self, columns: list[pa.Array], rows: int) -> pa.Array: ...
+
+    def encode_one(self, column: pa.Array) -> pa.Array:
+        if not self._shape.is_record:
+            return self.encode([column], len(column))
+        whole = column.drop_null()
+        payloads = iter(self.encode(whole.flatten(), len(whole)).to_pylist())
+        return pa.array([next(payloads) if valid else None for valid in column.is_valid().to_pylist()], pa.binary())
+
+
+class _RawWriter(_Writer):
+    def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
+        return columns[0]
+
+
+class _PrimitiveWriter(_Writer):
+    def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
+        return pa.array(primitive_values.encode(columns[0], self._shape.type), pa.binary())
+
+
+class _NodeWriter(_Writer):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        assert shape.node is not None
+        self._node = shape.node
+        self._fields = (
+            [(each.name, each.node) for each in shape.node.fields] if shape.is_record else [(VALUE, shape.node)]
+        )
+
+    def _stored(self, columns: list[pa.Array], *, for_json: bool) -> list[pa.Array]:
+        stored = []
+        for (name, node), column in zip(self._fields, columns, strict=True):
+            if column.null_count and not node.is_nullable and self._shape.is_record:
+                row = column.is_null().index(True).as_py()
+                raise avro_bytes.NullRefused(f"column {name!r}", row, node.logical or node.kind)
+            try:
+                stored.append(to_storage(column, node, for_json=for_json))
+            except (pa.ArrowInvalid, OverflowError, ValueError) as error:
+                raise ValueError(f"column {name!r}: {error}") from None
+        return stored
+
+
+class _JsonWriter(_NodeWriter):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        members = [(f"f{index}", Any, None) for index in range(len(self._fields))]
+        rename = {f"f{index}": name for index, (name, _) in enumerate(self._fields)}
+        # Nulls are left out, as Java does.
+        self._struct: Any = msgspec.defstruct("Payload", members, rename=rename, omit_defaults=True, gc=False)
+
+    def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
+        stored = self._stored(columns, for_json=True)
+        lists = [_json_values(column, node) for column, (_, node) in zip(stored, self._fields, strict=True)]
+        encode, make = _json.encode, self._struct
+        if not self._shape.is_record:
+            payloads = [None if each is None else encode(each) for each in lists[0]]
+        elif not lists:
+            payloads = [b"{}"] * rows
+        else:
+            payloads = [encode(make(*row)) for row in zip(*lists, strict=True)]
+        return pa.array(payloads, pa.binary())
+
+
+def _json_values(column: pa.Array, node: Node) -> list[Any]:
+    values: list[Any] = column.to_pylist()
+    if node.kind in ("float", "double"):
+        if pc.all(pc.is_finite(column), min_count=0).as_py():
+            return values
+    elif not node.fields and node.items is None and not node.members:
+        return values
+    return [_json_value(each, node) for each in values]
+
+
+def _json_value(value: Any, node: Node) -> Any:
+    if value is None:
+        return None
+    if node.kind in ("float", "double"):
+        # JSON has no word for these; Jackson writes them so, and reads them.
+        return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
+    if node.kind == "record":
+        return {each.name: _json_value(value[each.name], each.node) for each in node.fields}
+    if node.kind == "array":
+        return [_json_value(each, node.inner) for each in value]
+    if node.kind == "map":
+        return {key: _json_value(each, node.inner) for key, each in value}
+    if node.kind == "union":
+        for index, member in enumerate(node.members):
+            if value[member_name(index)] is not None:
+                return _json_value(value[member_name(index)], member)
+        return None
+    return value
+
+
+class _AvroWriter(_NodeWriter):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        self._at_once = shape.is_record and self._node.null_at < 0 and can_read(self._node)
+        self._schema: Any = None if self._at_once else fastavro.parse_schema(fastavro_schema(self._node))
+
+    def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
+        stored = self._stored(columns, for_json=False)
+        if self._at_once:
+            return avro_bytes.encode(stored, self._node, rows)
+        path = "r_{}" if self._shape.is_record else "r"
+        lists = [
+            [_avro_value(each, node, path.format(index)) for each in column.to_pylist()]
+            for index, (column, (_, node)) in enumerate(zip(stored, self._fields, strict=True))
+        ]
+        if not self._shape.is_record:
+            return pa.array([None if each is None else self._payload(each) for each in lists[0]], pa.binary())
+        names = [name for name, _ in self._fields]
+        rows_made = (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
+        return pa.array([self._payload(each) for each in rows_made], pa.binary())
+
+    def _payload(self, value: Any) -> bytes:
+        out = BytesIO()
+        fastavro.schemaless_writer(out, self._schema, value, strict=True)
+        return out.getvalue()
+
+
+def _avro_value(value: Any, node: Node, path: str) -> Any:
+    """As fastavro takes it; `path` is as in `fastavro_schema`."""
+    if value is None:
+        return None
+    if node.kind == "record":
+        return {
+            each.name: _avro_value(value[each.name], each.node, f"{path}_{index}")
+            for index, each in enumerate(node.fields)
+        }
+    if node.kind == "array":
+        return [_avro_value(each, node.inner, f"{path}_i") for each in value]
+    if node.kind == "map":
+        return {key: _avro_value(each, node.inner, f"{path}_i") for key, each in value}
+    if node.kind == "union":
+        for index, member in enumerate(node.members):
+            inside = value[member_name(index)]
+            if inside is not None:
+                made = _avro_value(inside, member, f"{path}_{index}")
+                return union_member(path, index), {member_name(index): made}
+        return None
+    return value
+
+
+def _writer(shape: Shape) -> _Writer:
+    if shape.type == "raw":
+        return _RawWriter(shape)
+    if shape.node is None:
+        return _PrimitiveWriter(shape)
+    return _JsonWriter(shape) if shape.type == "JSON" else _AvroWriter(shape)

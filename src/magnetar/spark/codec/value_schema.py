@@ -1,0 +1,89 @@
+"""Which columns the payloads of the topics become: by the schema they have in common, or none.
+
+Owns the question whether several topics can be read as one table, and the decoders of a worker. Decoding is in
+`decode`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+from pyspark.sql.types import StructField
+
+from magnetar.client.admin.schemas import Schema
+from magnetar.names import TopicName
+from magnetar.spark.clients import inline_client, patiently
+from magnetar.spark.codec.columns import RAW_VALUE
+from magnetar.spark.codec.value_decoder import ValueDecoder, fields_of
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.source.options import ClientOptions
+
+_DECODERS_MAX = 256
+
+_decoders: dict[object, ValueDecoder] = {}
+
+
+class Registry(Protocol):
+    def schema(self, topic: str) -> Schema | None: ...
+
+
+@dataclass(frozen=True)
+class ValueSchema:
+    """The schema that payloads of all topics are read with; it is the newest one of `topic`."""
+
+    topic: str
+    schema: Schema
+
+    @property
+    def fields(self) -> list[StructField]:
+        return fields_of(self.schema)
+
+    def decoder(self, client: ClientOptions, partition: str) -> ValueDecoder:
+        """The one of this process for a topic; versions are numbers of a topic's own."""
+        topic = TopicName.parse(partition).base.full
+        key = (client, topic, self.topic, self.schema.type, self.schema.data, self.schema.version)
+        decoder = _decoders.get(key)
+        if decoder is None:
+            own = topic == self.topic
+            schema = self.schema if own else msgspec.structs.replace(self.schema, version=b"")
+            if len(_decoders) >= _DECODERS_MAX:
+                _decoders.clear()
+            decoder = _decoders[key] = ValueDecoder(schema, RegistryVersions(client, topic))
+        return decoder
+
+
+@dataclass(frozen=True)
+class RegistryVersions:
+    """Asks for older versions from a worker."""
+
+    client: ClientOptions
+    topic: str
+
+    def __call__(self, version: bytes) -> Schema | None:
+        client = inline_client(self.client)
+        return patiently(lambda: client.run(client.client.schema(self.topic, version)), self.client.operation_timeout_s)
+
+
+def common_schema(registry: Registry, partitions: Iterable[str]) -> ValueSchema | None:
+    """The one of the first topic, if all others have the same columns; None where payloads stay bytes."""
+    first: tuple[str, Schema | None, list[StructField]] | None = None
+    for topic in sorted({TopicName.parse(partition).base.full for partition in partitions}):
+        schema = registry.schema(topic)
+        fields = [RAW_VALUE.field] if schema is None else fields_of(schema)
+        if first is None:
+            first = (topic, schema, fields)
+        elif fields != first[2]:
+            raise InvalidOption(
+                f"the schemas of {first[0]} and {topic} have different columns, {_named(first[2])} and"
+                f" {_named(fields)}: read them with option decode=raw"
+            )
+    if first is None or first[1] is None or first[2] == [RAW_VALUE.field]:
+        return None
+    return ValueSchema(first[0], first[1])
+
+
+def _named(fields: list[StructField]) -> str:
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in fields)

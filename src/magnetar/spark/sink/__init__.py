@@ -1,0 +1,1 @@
+"""Writing topics: `df.write` and `df.writeStream`."""

@@ -1,0 +1,230 @@
+"""Messages into entries: batches cut by number and size, single messages, and entries that are passed on.
+
+Owns what an entry contains and where one ends. Entries are cut by what is in them and never by time, so that writing
+the same rows again makes the same entries. Knows nothing of topics and connections; columns become bytes in `singles`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from magnetar.clock import SystemClock
+from magnetar.spark.errors import UnwritableRow
+from magnetar.spark.sink.batch_encoder import Encoded, Rows
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.compression import compress
+from magnetar.wire.metadata import MetadataError, build_blob, checksum_ok, split_blob, without_broker_entry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ENCODED_BYTES_MAX = 4 << 20
+"""How much is encoded at a time: memory that is used again and again is much faster than new memory."""
+
+
+class BuiltEntry(msgspec.Struct, frozen=True):
+    """What a producer of entries sends."""
+
+    blob: bytes
+    sequence_id: int
+    highest_sequence_id: int
+    messages: int
+    is_delayed: bool = False
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    messages_max: int = 1000
+    bytes_max: int = 128 * 1024
+    compression: pb.CompressionType.ValueType = pb.NONE
+    batching: bool = True
+
+
+class _Open:
+    """The entry that is being filled."""
+
+    __slots__ = ("bytes", "count", "first", "first_row", "last_sequence_id", "pieces")
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+        self.count = 0
+        self.bytes = 0
+        self.first: Encoded | None = None
+        self.first_row = 0
+        self.last_sequence_id = -1
+
+    def add(self, rows: Encoded, start: int, end: int) -> None:
+        if self.first is None:
+            self.first, self.first_row = rows, start
+        piece = rows.payload(start, end)
+        self.pieces.append(piece)
+        self.bytes += len(piece)
+        self.count += end - start
+        self.last_sequence_id = int(rows.sequence_ids[end - 1])
+
+
+class EntryBuilder:
+    """Makes the entries of one producer. Sequence ids never go down from row to row.
+
+    Rows of one sequence id stay in one entry: deduplication tells only entries apart.
+    """
+
+    def __init__(self, producer_name: str, options: BatchOptions, schema_version: bytes | None = None) -> None:
+        self._producer_name = producer_name
+        self._options = options
+        self._schema_version = schema_version
+        self._clock = SystemClock()
+        self._open = _Open()
+        self._last_sequence_id = -1
+
+    def add(self, rows: Rows, sequence_ids: NDArray[np.int64]) -> Iterator[BuiltEntry]:
+        """Takes rows over, and hands out what is complete."""
+        for part, ids in _parts(rows, sequence_ids):
+            encoded = Encoded(part, ids)
+            if part.deliver_at_ms is None:
+                yield from self._add_run(encoded, 0, len(part))
+                continue
+            start = 0
+            for delayed in np.flatnonzero(part.deliver_at_ms > 0).tolist():
+                yield from self._add_run(encoded, start, delayed)
+                yield from self.seal()
+                yield self._delayed(encoded, delayed)
+                start = delayed + 1
+            yield from self._add_run(encoded, start, len(part))
+
+    def _delayed(self, rows: Encoded, row: int) -> BuiltEntry:
+        """The time of delivery is of a whole entry, which therefore has one message."""
+        sequence_id = int(rows.sequence_ids[row])
+        if sequence_id == self._last_sequence_id:
+            raise _shared_position(sequence_id)
+        self._last_sequence_id = sequence_id
+        return self._single(rows, row)
+
+    def _add_run(self, rows: Encoded, start: int, end: int) -> Iterator[BuiltEntry]:
+        """Rows that may be batched."""
+        ids, offsets, options = rows.sequence_ids, rows.offsets, self._options
+        if start < end and not self._open.count and ids[start] == self._last_sequence_id >= 0:
+            raise _shared_position(int(ids[start]))
+        while start < end:
+            open_ = self._open
+            if open_.count and int(ids[start]) == open_.last_sequence_id:
+                stop = start + 1
+            else:
+                room = options.messages_max - open_.count if options.batching else 1 - open_.count
+                size = int(offsets[start]) + options.bytes_max - open_.bytes
+                stop = min(end, start + room, int(np.searchsorted(offsets, size, side="right")) - 1)
+                if stop <= start:
+                    if open_.count:
+                        yield from self.seal()
+                        continue
+                    stop = start + 1  # a message larger than a batch goes alone
+            while stop < end and ids[stop] == ids[stop - 1]:
+                stop += 1
+            open_.add(rows, start, stop)
+            self._last_sequence_id = open_.last_sequence_id
+            start = stop
+
+    def seal(self) -> Iterator[BuiltEntry]:
+        """Ends the open entry."""
+        open_, self._open = self._open, _Open()
+        if open_.first is None:
+            return
+        if open_.count == 1:  # alone, a message is shorter without a batch around it
+            yield self._single(open_.first, open_.first_row)
+        else:
+            yield self._batch(open_, open_.first)
+
+    # -- bytes
+
+    def _batch(self, open_: _Open, first: Encoded) -> BuiltEntry:
+        first_id = int(first.sequence_ids[open_.first_row])
+        metadata = self._metadata(first.rows, open_.first_row, first_id)
+        metadata.num_messages_in_batch = open_.count
+        metadata.highest_sequence_id = open_.last_sequence_id
+        payload = open_.pieces[0] if len(open_.pieces) == 1 else b"".join(open_.pieces)
+        return BuiltEntry(self._blob(metadata, payload), first_id, open_.last_sequence_id, open_.count)
+
+    def _single(self, encoded: Encoded, row: int) -> BuiltEntry:
+        rows, sequence_id = encoded.rows, int(encoded.sequence_ids[row])
+        metadata = self._metadata(rows, row, sequence_id)
+        if rows.properties is not None:
+            for key, value in rows.properties[row].as_py() or ():
+                metadata.properties.add(key=key, value=value)
+        if rows.event_times_ms is not None and rows.event_times_ms[row] > 0:
+            metadata.event_time = int(rows.event_times_ms[row])
+        is_delayed = rows.deliver_at_ms is not None and bool(rows.deliver_at_ms[row] > 0)
+        if is_delayed:
+            assert rows.deliver_at_ms is not None
+            metadata.deliver_at_time = int(rows.deliver_at_ms[row])
+        value = rows.values[row].as_py()
+        if value is None:
+            metadata.null_value = True
+        return BuiltEntry(self._blob(metadata, value or b""), sequence_id, sequence_id, 1, is_delayed)
+
+    def _metadata(self, rows: Rows, row: int, sequence_id: int) -> pb.MessageMetadata:
+        """What a batch has too: it is routed and ordered by the key of its first message."""
+        metadata = pb.MessageMetadata(
+            producer_name=self._producer_name, sequence_id=sequence_id, publish_time=self._clock.now_ms()
+        )
+        if self._schema_version is not None:
+            metadata.schema_version = self._schema_version
+        key = None if rows.keys is None else rows.keys[row].as_py()
+        if key is not None:
+            metadata.partition_key = key.decode()
+            metadata.partition_key_b64_encoded = rows.keys_are_base64 is not None and bool(rows.keys_are_base64[row])
+        ordering_key = None if rows.ordering_keys is None else rows.ordering_keys[row].as_py()
+        if ordering_key is not None:
+            metadata.ordering_key = ordering_key
+        return metadata
+
+    def _blob(self, metadata: pb.MessageMetadata, payload: bytes) -> bytes:
+        compression = self._options.compression
+        if compression != pb.NONE:
+            metadata.compression = compression
+            metadata.uncompressed_size = len(payload)
+            payload = compress(compression, payload)
+        return build_blob(metadata, payload)
+
+
+def _shared_position(sequence_id: int) -> UnwritableRow:
+    return UnwritableRow(
+        f"several rows come from one source position (sequence id {sequence_id}), and one of them has a __deliverAt:"
+        " they cannot be in one entry, so they cannot be written exactly once; write them with exactlyOnce=off"
+    )
+
+
+def _parts(rows: Rows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+    """The same rows in pieces of bounded size."""
+    count = len(rows)
+    parts = 1 + rows.values.nbytes // _ENCODED_BYTES_MAX
+    step = max(1, -(-count // parts))
+    if step >= count:
+        yield rows, sequence_ids
+        return
+    for start in range(0, count, step):
+        yield rows.slice(start, step), sequence_ids[start : start + step]
+
+
+def passed_on(what: str, blob: bytes, address: tuple[str, int] | None) -> tuple[bytes, int]:
+    """An entry of another topic for this one, and the number of its messages; the payload stays as it is.
+
+    `address` is the producer name and the sequence id it gets: a broker that restarts reads in the entries how far each
+    producer came. None leaves the entry as it is, but for what its broker put in front. `what` names it in errors.
+    """
+    if not checksum_ok(blob):
+        raise UnwritableRow(f"{what}: the entry of {len(blob)} bytes is damaged: its checksum does not match")
+    try:
+        metadata, payload = split_blob(blob)
+    except MetadataError as error:
+        raise UnwritableRow(f"{what}: {error}") from None
+    messages = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
+    if address is not None:
+        metadata.producer_name, metadata.sequence_id = address
+        metadata.ClearField("highest_sequence_id")
+        return build_blob(metadata, payload), messages
+    return without_broker_entry(blob), messages

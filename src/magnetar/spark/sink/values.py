@@ -1,0 +1,123 @@
+"""The values of rows: bytes as they are, or typed columns by the schema of the topic that they go to.
+
+Owns which schema that is. How columns become bytes is in `encode`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, schema_to_wire
+from magnetar.client.inline import InlineClient
+from magnetar.spark.clients import patiently
+from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.sink.columns import KEY, SinkColumns, binary, spelled
+from magnetar.spark.sink.options import SinkOptions
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.spark.codec.value_encoder import ValueEncoder
+
+_ENCODERS_MAX = 64
+
+_encoders: OrderedDict[tuple[str, bytes, bytes], ValueEncoder] = OrderedDict()
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    type: str
+    schema: str = ""
+    properties: dict[str, str] = {}
+
+
+def parse_schema(text: str) -> Schema:
+    """Reads option `schema`; raises `InvalidOption`."""
+    try:
+        given = msgspec.json.decode(text, type=_Given)
+    except msgspec.DecodeError as error:
+        raise InvalidOption(f"option schema is not JSON as of the admin API: {error}") from None
+    answer = SchemaAnswer(version=0, type=given.type.upper(), data=given.schema, properties=given.properties)
+    schema = schema_of_rest(answer, "option schema")
+    try:
+        schema_to_wire(schema)
+    except KeyError:
+        raise InvalidOption(f"option schema: there is no type {given.type!r}") from None
+    return schema
+
+
+def spelled_schema(schema: Schema) -> str:
+    """As `parse_schema` reads it."""
+    return msgspec.json.encode(_Given(schema.type, schema.data.decode(), schema.properties)).decode()
+
+
+class Payloads(NamedTuple):
+    values: pa.Array
+    keys: pa.Array | None = None
+    """Of a schema that has the keys of messages too, in base64 as Java's clients write them."""
+
+
+@dataclass
+class _Encoding:
+    encoder: ValueEncoder
+    schema: pb.Schema
+
+
+class Values:
+    """Of one task. Nothing is asked of a broker unless there are typed columns."""
+
+    def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns) -> None:
+        self._client = client
+        self._options = options
+        self._columns = columns
+        self._encodings: dict[str, _Encoding] = {}
+
+    def schema(self, topic: str) -> pb.Schema | None:
+        """What a producer of the topic has to say."""
+        return self._encoding(topic).schema if self._columns.fields else None
+
+    def payloads(self, topic: str, batch: pa.RecordBatch) -> Payloads:
+        if self._columns.has_raw_value:
+            return Payloads(binary(batch.column(VALUE)))
+        encoder = self._encoding(topic).encoder
+        values = encoder.encode_array(batch)
+        if not encoder.has_keys:
+            return Payloads(values)
+        if KEY in self._columns:
+            raise InvalidOption(f"the schema of {topic} has the keys: there cannot be a column {KEY} too")
+        return Payloads(values, pa.array(spelled(encoder.encode_keys(batch)), pa.binary()))
+
+    def _encoding(self, topic: str) -> _Encoding:
+        encoding = self._encodings.get(topic)
+        if encoding is None:
+            schema = self._schema(topic)
+            encoding = self._encodings[topic] = _Encoding(_encoder(schema), schema_to_wire(schema))
+        return encoding
+
+    def _schema(self, topic: str) -> Schema:
+        if self._options.schema is not None:
+            return parse_schema(self._options.schema)
+        timeout_s = self._options.client.operation_timeout_s
+        schema = patiently(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
+        if schema is None:
+            raise InvalidOption(
+                f"{topic} has no schema to encode columns {', '.join(self._columns.fields)} with: give option schema,"
+                f" or a column {VALUE} of bytes or text"
+            )
+        return schema
+
+
+def _encoder(schema: Schema) -> ValueEncoder:
+    """Kept by a process: making one may take longer than using it."""
+    from magnetar.spark.codec.value_encoder import ValueEncoder  # and most writes need none of it
+
+    key = schema.type, schema.data, msgspec.json.encode(schema.properties, order="sorted")
+    encoder = _encoders.pop(key, None) or ValueEncoder(schema)
+    _encoders[key] = encoder
+    while len(_encoders) > _ENCODERS_MAX:
+        _encoders.popitem(last=False)
+    return encoder

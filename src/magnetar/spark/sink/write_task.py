@@ -1,0 +1,297 @@
+"""One task that writes: rows in, entries out, and a count of what was stored.
+
+Owns the guarantee. Where rows carry the position they come from, producers are named after the source and its ledger,
+the sequence id is the position, and rows that the target has already are skipped: a batch that overlaps what is there
+would be dropped as a whole. Knows nothing of Spark.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from magnetar.client.errors import ClientError
+from magnetar.client.inline import InlineClient
+from magnetar.client.produce.entry_producers import EntryProducers, Sender
+from magnetar.spark.errors import InvalidOption, SparkSourceError
+from magnetar.spark.sink.batch_encoder import Rows
+from magnetar.spark.sink.columns import ENTRY, MESSAGE_ID, SOURCE_TOPIC, TOPIC, SinkColumns, binary
+from magnetar.spark.sink.entry_builder import BuiltEntry, EntryBuilder, passed_on
+from magnetar.spark.sink.options import SinkOptions
+from magnetar.spark.sink.origins import Order, Origins, groups_of, topics_in
+from magnetar.spark.sink.sequence_ids import positions_of
+from magnetar.spark.sink.targets import Target, forget_targets, routes, target_of
+from magnetar.spark.sink.values import Values
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_OPEN_TIMEOUT_S = 90.0
+"""Longer than brokers take to notice that whoever had the name is gone without a goodbye, which is a minute."""
+
+_PIECE_ROWS = 8192
+_PIECE_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Which write a task is of, and which of its tasks it is."""
+
+    name: str
+    task: int
+    is_shared: bool
+    """Whether other tasks, and later writes, continue under the same producer names."""
+
+    is_sorted: bool = False
+    """Whether rows are sorted first. What was written unsorted says nothing about which rows are there."""
+
+    def producer_name(self, source: str, ledger_id: int) -> str:
+        name = f"{self.name}/{source}/{ledger_id}{'/sorted' if self.is_sorted else ''}"
+        return name if self.is_shared else f"{name}/{self.task}"
+
+
+@dataclass
+class Written:
+    """What became of the rows of a task. Every one that is counted as stored has the broker's receipt."""
+
+    messages: int = 0
+    skipped: int = 0
+    entries: int = 0
+    bytes: int = 0
+    senders: tuple[Sender, ...] = ()
+
+
+def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
+    """Whether rows say where they come from; raises `InvalidOption` where they have to and do not."""
+    is_there = MESSAGE_ID in columns and (SOURCE_TOPIC in columns or (TOPIC in columns and options.topic is not None))
+    if options.exactly_once == "required" and not is_there:
+        raise InvalidOption(
+            f"option exactlyOnce is required, but rows do not say where they come from: columns {MESSAGE_ID} and"
+            f" {SOURCE_TOPIC}, or {MESSAGE_ID}, {TOPIC} and option topic, are needed"
+        )
+    return is_there and options.exactly_once != "off"
+
+
+class SinkTask:
+    """Writes rows once; a task that failed is left to be done again from its first row."""
+
+    def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns, scope: Scope) -> None:
+        self._client = client
+        self._options = options
+        self._columns = columns
+        self._scope = scope
+        self._has_positions = has_positions(options, columns)
+        self._values = Values(client, options, columns)
+        self._orders: defaultdict[str, Order] = defaultdict(Order)
+        self._turn = scope.task
+        self._builders: dict[Sender, EntryBuilder] = {}
+        self._next_ids: dict[Sender, int] = {}
+        self._unsure: dict[str, str] = {}
+        self._highest: dict[Sender, int] = {}
+        self._written = Written()
+        self._sent = 0
+        self._producers = {
+            deduplicated: EntryProducers(
+                client.client,
+                deduplicated=deduplicated,
+                open_timeout_s=_OPEN_TIMEOUT_S,
+                send_timeout_s=options.send_timeout_s,
+            )
+            for deduplicated in (True, False)
+        }
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+        try:
+            for batch in self._in_order(batches) if self._options.sort_by_position else _merged(batches):
+                self._write_batch(batch)
+            self._client.run(self._finish())
+        except ClientError:
+            forget_targets()
+            raise
+        finally:
+            for producers in self._producers.values():
+                self._client.run(producers.close())
+        return self._written
+
+    # -- rows
+
+    def _in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of the task, sorted by where they come from."""
+        collected = [batch for batch in batches if batch.num_rows]
+        if not collected or not self._has_positions:
+            return iter(collected)
+        names = [name for name in (MESSAGE_ID, SOURCE_TOPIC, TOPIC) if name in self._columns]
+        order = self._origins(_one([batch.select(names) for batch in collected])).order()
+        return _merged(pa.Table.from_batches(collected).take(pa.array(order)).to_batches())
+
+    def _origins(self, batch: pa.RecordBatch) -> Origins:
+        name = SOURCE_TOPIC if SOURCE_TOPIC in self._columns else TOPIC
+        topics, codes = topics_in(name, batch.column(name))
+        return Origins(topics, codes, positions_of(MESSAGE_ID, binary(batch.column(MESSAGE_ID))))
+
+    def _write_batch(self, batch: pa.RecordBatch) -> None:
+        self._columns.refuse_unreadable(batch)
+        if self._options.topic is not None:
+            self._write_to(self._options.topic, batch)
+            return
+        if TOPIC not in self._columns:
+            raise InvalidOption(f"there is neither an option topic nor a column {TOPIC}: nobody says where rows go")
+        topics, codes = topics_in(TOPIC, batch.column(TOPIC))
+        for (code,), rows in groups_of(codes):
+            self._write_to(topics[code], batch if rows is None else batch.take(pa.array(rows)))
+
+    def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
+        target = target_of(self._client, self._options.client, topic)
+        origins = self._origins(batch) if self._has_positions else None
+        if origins is not None:
+            self._check_target(target)
+            self._orders[topic].check(origins)
+        rows = self._rows(target, batch)
+        self._turn += 1
+        otherwise = np.full(len(rows), self._turn) if origins is None else origins.partitions
+        chosen = routes(rows.keys, otherwise, len(target.partitions), self._options.hashing_scheme)
+        self._client.run(self._send_rows(target, rows, chosen, origins))
+
+    def _check_target(self, target: Target) -> None:
+        if target.deduplicates is None and self._options.exactly_once == "required":
+            self._unsure.update(dict.fromkeys(target.partitions, target.topic))
+        if target.deduplicates is False:
+            raise InvalidOption(
+                f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: switch"
+                " deduplication on for the topic or its namespace, or write with option exactlyOnce=off"
+            )
+
+    def _rows(self, target: Target, batch: pa.RecordBatch) -> Rows:
+        if self._columns.has_entries:
+            return Rows(values=binary(batch.column(ENTRY)))
+        values, base64_keys = self._values.payloads(target.topic, batch)
+        return self._columns.rows(batch, values, base64_keys)
+
+    # -- out
+
+    async def _send_rows(self, target: Target, rows: Rows, chosen: NDArray[np.int64], origins: Origins | None) -> None:
+        codes = (chosen,) if origins is None else (chosen, origins.codes, origins.positions.ledgers)
+        groups = [(self._sender(target, group, origins), indexes) for group, indexes in groups_of(*codes)]
+        producers = self._producers[origins is not None]
+        await producers.open((sender for sender, _ in groups), self._values.schema(target.topic))
+        for sender, indexes in groups:
+            ids = None if origins is None else origins.positions.sequence_ids
+            if indexes is None:
+                await self._send_group(producers, sender, rows, ids)
+            else:
+                await self._send_group(producers, sender, rows.take(indexes), None if ids is None else ids[indexes])
+
+    def _sender(self, target: Target, group: tuple[int, ...], origins: Origins | None) -> Sender:
+        topic = target.partitions[group[0]]
+        if origins is not None:
+            return Sender(topic, self._scope.producer_name(origins.topics[group[1]], group[2]))
+        given = self._options.producer_name
+        return Sender(topic, None if given is None else f"{given}/{self._scope.task}")
+
+    async def _send_group(
+        self, producers: EntryProducers, sender: Sender, rows: Rows, ids: NDArray[np.int64] | None
+    ) -> None:
+        """All rows of a group go to one producer, in their order."""
+        producer = producers[sender]
+        if ids is None:
+            first = self._next_ids.get(sender, producer.last_sequence_id + 1)
+            self._next_ids[sender] = first + len(rows)
+            ids = np.arange(first, first + len(rows))
+        else:
+            known = int(np.searchsorted(ids, producer.last_sequence_id, side="right"))
+            self._written.skipped += known
+            rows, ids = rows.slice(known, len(rows) - known), ids[known:]
+            if not len(rows):
+                return
+        if self._columns.has_entries:
+            entries = _passed_on(rows, ids, sender)
+        else:
+            entries = self._builder(producers, sender).add(rows, ids)
+        await self._send_entries(producers, sender, entries)
+
+    def _builder(self, producers: EntryProducers, sender: Sender) -> EntryBuilder:
+        builder = self._builders.get(sender)
+        if builder is None:
+            producer = producers[sender]
+            builder = EntryBuilder(producer.name, self._options.batches, producer.schema_version)
+            self._builders[sender] = builder
+        return builder
+
+    async def _send_entries(self, producers: EntryProducers, sender: Sender, entries: Iterable[BuiltEntry]) -> None:
+        producer = producers[sender]
+        for entry in entries:
+            await producer.send(
+                entry.blob,
+                sequence_id=entry.sequence_id,
+                highest_sequence_id=entry.highest_sequence_id,
+                messages=entry.messages,
+            )
+            self._highest[sender] = entry.highest_sequence_id
+            self._sent += entry.messages
+            self._written.entries += 1
+            self._written.bytes += len(entry.blob)
+            if entry.is_delayed and self._has_positions:
+                # A broker may refuse a time of delivery. If what comes after it were stored then, the refused message
+                # would count as written for ever.
+                await producer.flush()
+
+    async def _finish(self) -> None:
+        """Everything out, and every receipt in."""
+        producers = self._producers[self._has_positions]
+        for sender, builder in self._builders.items():
+            await self._send_entries(producers, sender, builder.seal())
+        await producers.flush()
+        self._written.senders = producers.senders
+        self._written.messages = sum(producers[sender].messages_stored for sender in producers.senders)
+        if self._written.messages != self._sent:
+            raise SparkSourceError(f"{self._sent} messages were sent, but {self._written.messages} are stored")
+        await self._make_sure(producers)
+
+    async def _make_sure(self, producers: EntryProducers) -> None:
+        """Where nobody could say whether a topic deduplicates, its memory of a producer that wrote does."""
+        checked = {self._unsure[sender.topic]: sender for sender in self._highest if sender.topic in self._unsure}
+        if checked:
+            await producers.close()
+        for topic, sender in checked.items():
+            again = await self._client.client.entry_producer(sender.topic, name=sender.name)
+            await again.close()
+            if again.last_sequence_id < self._highest[sender]:
+                raise InvalidOption(
+                    f"{topic} does not deduplicate: it knows nothing of {sender.name!r}, which wrote to it just now."
+                    " Rows are there, but would be again after a failure, and option exactlyOnce is required"
+                )
+
+
+def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same rows in larger pieces: what is done once per piece then costs little per row."""
+    collected: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        collected.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
+            yield _one(collected)
+            collected, rows, size = [], 0, 0
+    if collected:
+        yield _one(collected)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return batch
+
+
+def _passed_on(rows: Rows, ids: NDArray[np.int64], sender: Sender) -> Iterator[BuiltEntry]:
+    for blob, number in zip(rows.values, ids.tolist(), strict=True):
+        address = None if sender.name is None else (sender.name, number)
+        entry, messages = passed_on(f"column {ENTRY} for {sender.topic}", blob.as_py() or b"", address)
+        yield BuiltEntry(entry, number, number, messages)

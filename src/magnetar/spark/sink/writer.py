@@ -1,0 +1,133 @@
+"""`write` and `writeStream` of `format("pulsar")`: what Spark calls. Thin: a task writes in `sink_task`.
+
+Spark makes writers in the driver and sends them to workers, so that they hold options only. Data leaves in `write`:
+`commit` is no transaction, it looks at what the tasks say they did.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from magnetar.spark.clients import inline_client
+from magnetar.spark.codec.frame_schema import KINDS, schema_of
+from magnetar.spark.errors import InvalidOption, SparkSourceError
+from magnetar.spark.sink.columns import TOPIC, SinkColumns
+from magnetar.spark.sink.options import SinkOptions
+from magnetar.spark.sink.values import parse_schema, spelled_schema
+from magnetar.spark.sink.write_task import Scope, SinkTask, Written, has_positions
+
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Committed(WriterCommitMessage):
+    """What one task wrote."""
+
+    written: Written
+    has_positions: bool
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    if overwrite:
+        raise InvalidOption("mode overwrite is not supported: a topic is only added to; use mode append")
+    return BatchWriter(*_checked(options, schema))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    if overwrite:
+        raise InvalidOption("output mode complete is not supported: a topic is only added to; use append or update")
+    return StreamWriter(*_checked(options, schema))
+
+
+def _checked(options: Mapping[str, str], schema: StructType) -> tuple[SinkOptions, SinkColumns]:
+    """Finds in the driver what can be found without a broker."""
+    given, columns = SinkOptions.of(options), SinkColumns.of(schema)
+    if given.topic is None and TOPIC not in columns:
+        raise InvalidOption(f"there is neither an option topic nor a column {TOPIC}: nobody says where rows go")
+    has_positions(given, columns)
+    if given.schema is not None:
+        if not columns.fields:
+            raise InvalidOption("option schema is for typed columns, and there are none")
+        if given.schema in KINDS:
+            return replace(given, schema=spelled_schema(schema_of(schema, KINDS[given.schema]))), columns
+        parse_schema(given.schema)
+    return given, columns
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A write that is started again writes again, unless it has a producer name; its tasks may be."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._job = uuid.uuid4().hex
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return _write(self._options, self._columns, self._job, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        check(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """What was stored stays stored."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        context = TaskContext.get()
+        query = context.getLocalProperty(_QUERY_ID) if context is not None else None
+        if query is None:
+            raise SparkSourceError(f"Spark does not say which query this is: local property {_QUERY_ID} is not set")
+        return _write(self._options, self._columns, query, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        check(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """What was stored stays stored, and is skipped when the batch is done again."""
+
+
+def _write(
+    options: SinkOptions, columns: SinkColumns, job: str, batches: Iterator[pa.RecordBatch]
+) -> WriterCommitMessage:
+    context = TaskContext.get()
+    task = context.partitionId() if context is not None else 0
+    given = options.producer_name
+    scope = Scope(
+        job if given is None else given, task, is_shared=given is not None, is_sorted=options.sort_by_position
+    )
+    written = SinkTask(inline_client(options.client), options, columns, scope).write(batches)
+    return Committed(written, has_positions(options, columns))
+
+
+def check(messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Two tasks under one producer name take each other's rows for duplicates: that is found here, if not before."""
+    senders = Counter(
+        sender
+        for message in messages
+        if isinstance(message, Committed) and message.has_positions
+        for sender in message.written.senders
+    )
+    for sender, tasks in senders.items():
+        if tasks > 1:
+            raise InvalidOption(
+                f"{tasks} tasks wrote to {sender.topic} as producer {sender.name!r}: rows of one source were spread"
+                " over tasks, and some may have been taken for duplicates. With option pulsar.producer.producerName"
+                " the rows of a source have to stay in one task: coalesce(1), or no producer name"
+            )

@@ -1,0 +1,1 @@
+"""Reading topics: `spark.read` and `spark.readStream`."""

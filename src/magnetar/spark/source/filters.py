@@ -1,0 +1,200 @@
+"""Filters that Spark pushes down: what they say of topics, ids and times, and the ranges that can hold such rows.
+
+Only narrows: every filter is handed back, so that Spark leaves out what is too much. What is not understood narrows
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any, Protocol
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from magnetar.client.errors import InvalidArgument
+from magnetar.client.message import MessageId
+from magnetar.spark.source.entry_range import EntryRange
+from magnetar.spark.source.offsets import place, whole
+
+CLOCKS_DIFFER_MS = 60_000
+"""Publish times are of producers' clocks, and so are not quite in the order of the topic: brokers look for a time as if
+they were, and are asked for one that is so much earlier."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+
+
+class Times(Protocol):
+    def position_at(self, topic: str, time_ms: int) -> MessageId: ...
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """What rows have in common. None of `topics` and `ids` is no limit; times are included."""
+
+    topics: frozenset[str] | None = None
+    ids: frozenset[MessageId] | None = None
+    start_time_ms: int | None = None
+    end_time_ms: int | None = None
+
+    def __and__(self, other: Narrowing) -> Narrowing:
+        return Narrowing(
+            topics=_both(self.topics, other.topics),
+            ids=_both(self.ids, other.ids),
+            start_time_ms=_one(max, self.start_time_ms, other.start_time_ms),
+            end_time_ms=_one(min, self.end_time_ms, other.end_time_ms),
+        )
+
+    def ranges(self, times: Times, ranges: Iterable[EntryRange]) -> list[EntryRange]:
+        """The parts of ranges that can hold such rows."""
+        found = [each for each in ranges if self.topics is None or each.topic in self.topics]
+        if self.start_time_ms is not None and self.end_time_ms is not None and self.start_time_ms > self.end_time_ms:
+            return []
+        if self.ids is not None:
+            found = [part for each in found if (part := _of_ids(each, self.ids)) is not None]
+        found = [
+            replace(
+                each,
+                start_time_ms=_one(max, each.start_time_ms, self.start_time_ms),
+                end_time_ms=_one(min, each.end_time_ms, self.end_time_ms),
+            )
+            for each in found
+        ]
+        return [part for each in found if (part := self._from_start_time(times, each)) is not None]
+
+    def _from_start_time(self, times: Times, span: EntryRange) -> EntryRange | None:
+        """Begins where a time begins. Its end is no place: producers' clocks differ, and later entries may be older."""
+        if self.start_time_ms is None:
+            return span
+        start = whole(times.position_at(span.topic, max(0, self.start_time_ms - CLOCKS_DIFFER_MS)))
+        if place(start) <= place(span.start):
+            return span
+        return replace(span, start=start) if place(start) < place(span.end) else None
+
+
+def narrowing(filters: Sequence[Filter]) -> Narrowing:
+    """All of the filters hold for every row that is wanted."""
+    return reduce(Narrowing.__and__, map(_narrowing, filters), Narrowing())
+
+
+def _narrowing(each: Filter) -> Narrowing:
+    attribute = getattr(each, "attribute", None)
+    read = _COLUMNS.get(attribute[0]) if isinstance(attribute, tuple) and len(attribute) == 1 else None
+    return Narrowing() if read is None else read(each)
+
+
+def _of_topic(each: Filter) -> Narrowing:
+    values = _values(each)
+    if values is None or not all(isinstance(value, str) for value in values):
+        return Narrowing()
+    return Narrowing(topics=frozenset(values))
+
+
+def _of_id(each: Filter) -> Narrowing:
+    """Serialized ids have no order of their own that means something: only equality narrows."""
+    values = _values(each)
+    if values is None:
+        return Narrowing()
+    ids = set()
+    for value in values:
+        try:
+            ids.add(MessageId.from_bytes(bytes(value)))
+        except (TypeError, ValueError, InvalidArgument):
+            continue  # no id at all, and so the id of no message
+    return Narrowing(ids=frozenset(ids))
+
+
+def _of_time(each: Filter) -> Narrowing:
+    values = _values(each)
+    if values is not None:
+        times = [_us(value) for value in values]
+        if not times or None in times:
+            return Narrowing()
+        known = [time for time in times if time is not None]
+        return Narrowing(start_time_ms=_up(min(known)), end_time_ms=_down(max(known)))
+    time = _us(getattr(each, "value", None))
+    if time is None:
+        return Narrowing()
+    if isinstance(each, GreaterThanOrEqual):
+        return Narrowing(start_time_ms=_up(time))
+    if isinstance(each, GreaterThan):
+        return Narrowing(start_time_ms=_down(time) + 1)
+    if isinstance(each, LessThanOrEqual):
+        return Narrowing(end_time_ms=_down(time))
+    if isinstance(each, LessThan):
+        return Narrowing(end_time_ms=_up(time) - 1)
+    return Narrowing()
+
+
+_COLUMNS: dict[str, Callable[[Filter], Narrowing]] = {
+    "__topic": _of_topic,
+    "__messageId": _of_id,
+    "__publishTime": _of_time,
+}
+
+
+def _values(each: Filter) -> tuple[Any, ...] | None:
+    """What a column may be equal to; None if the filter is no equality, or one with null."""
+    if isinstance(each, EqualTo | EqualNullSafe):
+        return None if each.value is None else (each.value,)
+    if isinstance(each, In):
+        return tuple(value for value in each.value if value is not None)
+    return None
+
+
+def _us(value: object) -> int | None:
+    """Microseconds since the epoch. A time without a zone is not known well enough."""
+    if not isinstance(value, datetime) or value.tzinfo is None:
+        return None
+    return (value - _EPOCH) // timedelta(microseconds=1)
+
+
+def _up(time_us: int) -> int:
+    return -(-time_us // 1000)
+
+
+def _down(time_us: int) -> int:
+    return time_us // 1000
+
+
+def _of_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
+    """From the first to the last entry of the ids. Partitions are not told apart: an id may be without one."""
+    positions = sorted(
+        each.position
+        for each in ids
+        if span.start.position <= each.position <= span.end.position and each.entry_id >= 0
+    )
+    if not positions:
+        return None
+    (ledger_id, entry_id), last = positions[0], positions[-1]
+    start = MessageId(ledger_id, entry_id - 1, span.end.partition)
+    end = MessageId(*last, span.end.partition)
+    return replace(
+        span,
+        start=start if place(start) > place(span.start) else span.start,
+        end=end if place(end) < place(span.end) else span.end,
+    )
+
+
+def _both(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+def _one(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return choose(one, other)

@@ -1,0 +1,282 @@
+"""Plans what is read: where a query begins, how far a micro-batch goes, and which ranges that are.
+
+Plain Python over `Topics`. Owns finding topics again and again, the limits of a micro-batch, the end of a run with
+Trigger.AvailableNow, waiting for news, and what it means when messages are gone. Reads no messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from magnetar.client.consume.raw_consumer import Bounds
+from magnetar.client.errors import NotFound
+from magnetar.client.message import EARLIEST, LATEST, MessageId
+from magnetar.names import TopicName
+from magnetar.spark.source.data_loss import Losses, created_again, deleted, gone
+from magnetar.spark.source.entry_range import EntryRange
+from magnetar.spark.source.limits import Backlog, Limits, allowed
+from magnetar.spark.source.offsets import Bound, Instant, Offsets, Point, place, whole
+from magnetar.spark.source.options import SourceOptions
+from magnetar.spark.source.topics import Topics
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_INTERVAL_S = 2.0
+"""How often a stream looks for new topics and partitions."""
+
+_PAUSE_S = 0.2  # between finding that a topic is gone and looking for what there is
+
+
+class Planner:
+    """`_checked` are the partitions of which it is known that nothing is missing after the offset they have.
+
+    `_latest` is the newest that is known of each. `_caught_up` are offsets that were the last ones at their time.
+    """
+
+    def __init__(self, topics: Topics, options: SourceOptions) -> None:
+        self._topics = topics
+        self._options = options
+        self._limits = Limits(options.entries_max, options.bytes_max)
+        self._known: list[str] = []
+        self._absent: list[str] = []  # topics that were asked for by name
+        self._discover_at_s = float("-inf")
+        self._checked: set[str] = set()
+        self._new: dict[str, MessageId] = {}
+        self._latest: dict[str, MessageId] = {}
+        self._caught_up: dict[str, MessageId] = {}
+        self._losses = Losses(fail=options.fail_on_data_loss)
+        self._final: dict[str, MessageId] | None = None
+        self._turn = 0
+
+    # -- which topics there are
+
+    def partitions(self) -> list[str]:
+        """All there are now; `NotFound` if one that was asked for by name is not there."""
+        self._discover()
+        if self._absent:
+            raise NotFound(f"topic {', '.join(self._absent)} does not exist")
+        return self._known
+
+    def partitions_to_describe(self) -> list[str]:
+        """As `partitions`; where losing data is no error, topics may be missing."""
+        if self._options.fail_on_data_loss:
+            return self.partitions()
+        self._discover()
+        return self._known
+
+    def _discover(self) -> None:
+        selection = self._options.topics
+        self._discover_at_s = self._topics.now_s() + DISCOVERY_INTERVAL_S
+        if selection.names:
+            found = self._named(selection.names)
+        else:
+            listed = {TopicName.parse(name) for name in self._topics.listed(selection.namespace)}
+            found = [name.full for name in listed if selection.matches(name)]
+        self._forget(set(self._known).difference(found))
+        self._known = sorted(set(found))
+
+    def _named(self, names: Iterable[str]) -> list[str]:
+        found: list[str] = []
+        self._absent = []
+        for name in names:
+            try:
+                found.extend(self._topics.partitions(name))
+            except NotFound:
+                self._absent.append(name)
+        return found
+
+    def _forget(self, gone: Iterable[str]) -> None:
+        for topic in gone:
+            self._checked.discard(topic)
+            self._new.pop(topic, None)
+            self._latest.pop(topic, None)
+            self._topics.forget(topic)
+
+    # -- where a query begins and ends
+
+    def resolved(self, bound: Bound | None, usual: MessageId) -> Offsets:
+        """Offsets of all partitions for what a user said, or for what is usual."""
+        partitions = dict.fromkeys(self.partitions())
+        if bound is not None:
+            bound.check_topics(partitions)
+        points = {topic: usual if bound is None else bound.of(topic) for topic in partitions}
+        return Offsets({topic: self._resolve(topic, point) for topic, point in points.items()})
+
+    def _resolve(self, topic: str, point: Point) -> MessageId:
+        try:
+            if isinstance(point, Instant):
+                return whole(self._topics.position_at(topic, point.time_ms))
+            if point not in (EARLIEST, LATEST):
+                return point
+            bounds = self._topics.bounds(topic)
+        except NotFound:  # a partition that nobody has used yet
+            return EARLIEST
+        return bounds.before_first if point == EARLIEST or bounds.is_empty else whole(bounds.last)
+
+    def batch_ranges(self) -> list[EntryRange]:
+        """One for each partition that has something in the range of the options."""
+        start = self.resolved(self._options.starting, EARLIEST)
+        end = self.resolved(self._options.ending, LATEST)
+        if self._options.ending is not None:
+            end = Offsets({topic: self._stored(topic, offset) for topic, offset in end.items()})
+        return self.ranges(start, end)
+
+    def _stored(self, topic: str, offset: MessageId) -> MessageId:
+        """An end, where there is so much."""
+        last = self._ends([topic]).get(topic, EARLIEST)
+        if place(offset) <= place(last):
+            return offset
+        log.warning("%s ends at %s, before %s: it is read to its end", topic, last, offset)
+        return last
+
+    # -- a stream
+
+    def prepare_available_now(self) -> None:
+        """Nothing is read that comes after this moment."""
+        self._discover()
+        self._final = self._ends(self._known)
+
+    def latest_known(self) -> Offsets:
+        """The newest messages of all partitions as far as they are known, for the lag."""
+        return Offsets(self._latest)
+
+    def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
+        """How far the next micro-batch goes. Waits for news; `start` itself when there are none in time."""
+        if self._final is not None:
+            self._check_missing(start)
+            return self._advanced(start, self._final, limited=limited)
+        return self._advanced(start, self._news(start), limited=limited)
+
+    def _news(self, start: Offsets) -> dict[str, MessageId]:
+        """Ends of the partitions with something after `start`, as soon as there is one."""
+        now_s = self._topics.now_s()
+        deadline_s = now_s + self._options.poll_timeout_s
+        while True:
+            if now_s >= self._discover_at_s:
+                self._discover()
+                self._check_missing(start)
+            ends = self._ends(self._wait(start, max(0.0, min(deadline_s, self._discover_at_s) - now_s)))
+            self._doubt(start, ends)
+            now_s = self._topics.now_s()
+            if ends or now_s >= deadline_s:
+                return ends
+
+    def _wait(self, start: Offsets, timeout_s: float) -> list[str]:
+        begins = {topic: self._begin(topic, start) for topic in self._known}
+        try:
+            return self._topics.wait({topic: begin for topic, begin in begins.items() if begin is not None}, timeout_s)
+        except NotFound:
+            self._forget([topic for topic in self._known if not self._is_there(topic)])
+            self._discover_at_s = float("-inf")
+            return self._topics.wait({}, min(timeout_s, _PAUSE_S))
+
+    def _is_there(self, topic: str) -> bool:
+        try:
+            self._topics.last(topic)
+        except NotFound:
+            return False
+        return True
+
+    def _doubt(self, start: Offsets, ends: Mapping[str, MessageId]) -> None:
+        """What goes on in another ledger may be another topic by now."""
+        self._checked.difference_update(
+            topic for topic, end in ends.items() if topic in start and end.ledger_id != start[topic].ledger_id
+        )
+
+    def _ends(self, topics: Iterable[str]) -> dict[str, MessageId]:
+        """The last offsets of those that are there and have one."""
+        ends = {}
+        for topic in topics:
+            try:
+                last = self._topics.last(topic)
+            except NotFound:
+                continue
+            if last.entry_id >= 0:
+                ends[topic] = whole(last)
+        self._latest.update(ends)
+        return ends
+
+    def _advanced(self, start: Offsets, ends: Mapping[str, MessageId], *, limited: bool) -> Offsets:
+        begins = {topic: self._begin(topic, start) for topic in ends}
+        backlogs = [
+            Backlog(topic, begin, ends[topic])
+            for topic, begin in begins.items()
+            if begin is not None and place(ends[topic]) > place(begin)
+        ]
+        if not backlogs:
+            return start
+        further = {backlog.topic: backlog.end for backlog in backlogs}
+        if limited and self._limits.are_set:
+            self._turn += 1
+            further = allowed(self._topics, backlogs, self._limits, self._turn)
+        self._caught_up.update((topic, end) for topic, end in further.items() if end == ends[topic])
+        return start.with_offsets(further)
+
+    # -- ranges
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[EntryRange]:
+        """One for each partition that goes on between the two. A partition that is new begins at its first message."""
+        ranges = []
+        for topic, last in end.items():
+            if start.get(topic) == last:
+                continue
+            begin = self._begin(topic, start)
+            if begin is not None and place(last) > place(begin):
+                ranges.append(EntryRange(topic, begin, last))
+        return ranges
+
+    # -- what is gone
+
+    def _begin(self, topic: str, start: Offsets) -> MessageId | None:
+        """Where reading a partition goes on; None if it is not there. Raises `DataLoss`, where that is wanted."""
+        offset = start.get(topic)
+        if offset is None and topic in self._new:
+            return self._new[topic]
+        if offset is not None and topic in self._checked:
+            return offset
+        try:
+            bounds = self._topics.bounds(topic)
+        except NotFound:
+            if offset is not None:
+                self._lost_topic(topic, offset)
+            return None
+        if not bounds.is_empty:
+            self._latest[topic] = whole(bounds.last)
+        if offset is None:
+            self._new[topic] = bounds.before_first
+            return bounds.before_first
+        lost = self._loss(topic, offset, bounds)
+        if lost is None:
+            self._checked.add(topic)
+            return offset
+        self._losses.report(lost)
+        return bounds.before_first
+
+    def _loss(self, topic: str, offset: MessageId, bounds: Bounds) -> str | None:
+        """What is missing between an offset and what is stored."""
+        first = bounds.before_first
+        if offset.ledger_id < 0 or first.ledger_id < 0:
+            return None
+        if offset.ledger_id == first.ledger_id:
+            return deleted(topic, offset, first) if offset.entry_id < first.entry_id else None
+        if offset.ledger_id > max(first.ledger_id, bounds.last.ledger_id):
+            return created_again(topic, offset, first)
+        if offset.ledger_id > first.ledger_id:
+            return None
+        if self._topics.keeps_its_ledger(topic):
+            return created_again(topic, offset, first)
+        if self._caught_up.get(topic) == offset or self._options.subscription is not None:
+            return None  # the ledger was read to its end, and deleted afterwards
+        return deleted(topic, offset, first)
+
+    def _check_missing(self, start: Offsets) -> None:
+        """Topics that were read, or asked for by name, and are not there any more."""
+        for topic in sorted(start.keys() - set(self._known)):
+            self._lost_topic(topic, start[topic])
+        for topic in self._absent:
+            self._losses.report(f"topic {topic} does not exist")
+
+    def _lost_topic(self, topic: str, offset: MessageId) -> None:
+        if offset.entry_id >= 0:
+            self._losses.report(gone(topic, offset))

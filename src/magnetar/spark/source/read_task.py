@@ -1,0 +1,83 @@
+"""What a worker does for one range: reads its entries, and makes rows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from magnetar.client.consume.entry import Entry
+from magnetar.client.consume.raw_consumer import Bounds
+from magnetar.client.errors import NotFound
+from magnetar.client.inline import InlineClient
+from magnetar.client.message import MessageId
+from magnetar.spark.clients import inline_client, patiently
+from magnetar.spark.codec.columns import Columns
+from magnetar.spark.codec.record_batches import CHUNKS_BACK_MAX, RowReader
+from magnetar.spark.codec.value_schema import ValueSchema
+from magnetar.spark.source.data_loss import Losses, deleted, gone
+from magnetar.spark.source.entry_range import EntryRange
+from magnetar.spark.source.options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def read_range(
+    options: SourceOptions, columns: Columns, values: ValueSchema | None, span: EntryRange
+) -> Iterator[pa.RecordBatch]:
+    """Record batches of a range, as they come."""
+    client = inline_client(options.client)
+
+    def earlier(before: MessageId) -> Iterator[list[Entry]]:
+        """Inside of the ledger: a message in chunks is not spread over two of them by much."""
+        first = MessageId(before.ledger_id, max(-1, before.entry_id - 1 - CHUNKS_BACK_MAX), before.partition)
+        last = MessageId(before.ledger_id, before.entry_id - 1, before.partition)
+        return _entries(client, options, EntryRange(span.topic, first, last))
+
+    decoder = None if values is None else values.decoder(options.client, span.topic)
+    rows = RowReader(columns, decoder, options.on_unreadable, earlier)
+    yield from rows.read(_complete(client, options, span), span)
+
+
+def _complete(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
+    """The entries of a range. What was deleted since it was planned is noticed, and said."""
+    losses = Losses(fail=options.fail_on_data_loss)
+    is_first = True
+    try:
+        for entries in _entries(client, options, span):
+            if is_first and _is_gap(span, entries[0].id):
+                _check_deleted(client, options, span, losses)
+            is_first = False
+            yield entries
+        if is_first:
+            _check_deleted(client, options, span, losses)
+    except NotFound:
+        losses.report(gone(span.topic, span.start))
+
+
+def _is_gap(span: EntryRange, first: MessageId) -> bool:
+    """Ids have no gaps, unless a broker keeps entries for itself."""
+    expected = span.start.entry_id + (span.start.batch_index < 0)
+    return span.start.ledger_id >= 0 and first.position != (span.start.ledger_id, expected)
+
+
+def _check_deleted(client: InlineClient, options: SourceOptions, span: EntryRange, losses: Losses) -> None:
+    async def bounds() -> Bounds:
+        async with await client.client.watch(span.topic) as watch:
+            return await watch.bounds()
+
+    before_first = patiently(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first
+    start = span.start
+    if start.ledger_id == before_first.ledger_id and start.entry_id < before_first.entry_id:
+        losses.report(deleted(span.topic, start, before_first))
+
+
+def _entries(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
+    reader = patiently(
+        lambda: client.run(client.client.entries(span.topic, span.start, span.end)), options.client.operation_timeout_s
+    )
+    try:
+        while entries := client.run(reader.next()):
+            yield entries
+    finally:
+        client.run(reader.close())

@@ -1,0 +1,147 @@
+"""What planning needs to know of topics: the interface, and the one over a client.
+
+Owns the watches of a stream, and trying again when a broker is away for a while. Plans nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
+
+from magnetar.client import Client
+from magnetar.client.admin.schemas import Schema
+from magnetar.client.blocking.readers import Cursor, TopicWatch
+from magnetar.client.consume.raw_consumer import Bounds
+from magnetar.client.errors import NotFound, NotSupported
+from magnetar.client.message import MessageId
+from magnetar.names import TopicName
+from magnetar.spark.clients import patiently
+
+_T = TypeVar("_T")
+
+SAMPLE_ENTRIES = 16
+
+
+class Topics(Protocol):
+    """Questions about topics. `NotFound` is raised for a topic that does not exist."""
+
+    def partitions(self, topic: str) -> list[str]:
+        """Full names of its partitions, or its own."""
+
+    def listed(self, namespace: str) -> list[str]:
+        """Full names of the topics of a namespace; of partitioned ones, of the partitions."""
+
+    def bounds(self, topic: str) -> Bounds: ...
+
+    def last(self, topic: str) -> MessageId: ...
+
+    def wait(self, after: Mapping[str, MessageId], timeout_s: float) -> list[str]:
+        """The topics that have something after these positions, as soon as there is one; [] after `timeout_s`."""
+
+    def position_at(self, topic: str, time_ms: int) -> MessageId: ...
+
+    def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
+
+    def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+        """Sizes of a few entries there."""
+
+    def schema(self, topic: str) -> Schema | None:
+        """The newest one that the topic has."""
+
+    def keeps_its_ledger(self, topic: str) -> bool:
+        """Whether a topic has one ledger for life, so that another one means another topic."""
+
+    def forget(self, topic: str) -> None:
+        """It is not asked for any more."""
+
+    def now_s(self) -> float:
+        """A clock for waiting."""
+
+    def close(self) -> None: ...
+
+
+class ClientTopics:
+    """`Topics` over a client, which it closes."""
+
+    def __init__(self, client: Client, *, first_give_up_s: float, give_up_s: float) -> None:
+        self._client = client
+        self._watches: dict[str, TopicWatch] = {}
+        self._give_up_s = first_give_up_s
+        self._later_give_up_s = give_up_s
+
+    def partitions(self, topic: str) -> list[str]:
+        return self._patiently(lambda: self._partitions(topic))
+
+    def _partitions(self, topic: str) -> list[str]:
+        try:
+            return self._client.get_partitions_for_topic(topic, create_if_auto_creation_enabled=False)
+        except NotSupported:  # an older broker would create the topic: what there is tells as much
+            name = TopicName.parse(topic)
+            there = {TopicName.parse(each) for each in self._client.topics(name.namespace_full)}
+            found = sorted((each for each in there if name in (each, each.base)), key=lambda each: each.partition)
+            if not found:
+                raise NotFound(f"topic {topic} does not exist") from None
+            return [each.full for each in found]
+
+    def listed(self, namespace: str) -> list[str]:
+        return self._patiently(lambda: self._client.topics(namespace))
+
+    def bounds(self, topic: str) -> Bounds:
+        return self._patiently(lambda: self._watch(topic).bounds())
+
+    def last(self, topic: str) -> MessageId:
+        return self._patiently(lambda: self._watch(topic).last())
+
+    def wait(self, after: Mapping[str, MessageId], timeout_s: float) -> list[str]:
+        if not after:
+            time.sleep(timeout_s)
+            return []
+        pairs = [(self._watch(topic), position) for topic, position in after.items()]
+        news = self._patiently(lambda: self._client.wait_any(pairs, timeout_s))
+        return [watch.topic for watch in news]
+
+    def position_at(self, topic: str, time_ms: int) -> MessageId:
+        return self._patiently(lambda: self._client.position_at(topic, time_ms))
+
+    def first_after(self, topic: str, position: MessageId) -> MessageId | None:
+        return self._patiently(lambda: self._client.first_after(topic, position))
+
+    def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+        return self._patiently(lambda: self._entry_sizes(topic, after))
+
+    def _entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+        end = MessageId(after.ledger_id, after.entry_id + SAMPLE_ENTRIES)
+        return [len(entry.blob) for entries in self._client.entries(topic, after, end) for entry in entries]
+
+    def schema(self, topic: str) -> Schema | None:
+        return self._patiently(lambda: self._client.schema(topic))
+
+    def keeps_its_ledger(self, topic: str) -> bool:
+        return self._patiently(lambda: self._client.server_version(topic)).startswith("Magnetar")
+
+    def cursor(self, topic: str, subscription: str, initial_position: MessageId) -> Cursor:
+        return self._client.cursor(topic, subscription, initial_position=initial_position)
+
+    def forget(self, topic: str) -> None:
+        watch = self._watches.pop(topic, None)
+        if watch is not None:
+            watch.close()
+
+    def now_s(self) -> float:
+        return time.monotonic()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _watch(self, topic: str) -> TopicWatch:
+        watch = self._watches.get(topic)
+        if watch is None:
+            watch = self._watches[topic] = self._client.watch(topic)
+        return watch
+
+    def _patiently(self, ask: Callable[[], _T]) -> _T:
+        """At first, an address that is wrong is found out sooner than a broker that is away for a while."""
+        answer = patiently(ask, self._give_up_s)
+        self._give_up_s = self._later_give_up_s
+        return answer

@@ -1,0 +1,94 @@
+"""What holds for every path: the shape of errors, gaps, limits, and that changes are durable when they are answered."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from magnetar.admin.http.routes import BODY_SIZE_MAX, ROUTES
+from tests.admin.driver import Admin
+
+
+def test_a_slash_at_the_end_changes_nothing(admin: Admin) -> None:
+    assert admin.get("/admin/v2/clusters") == admin.get("/admin/v2/clusters/") == ["standalone"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/admin/v2/something/else"),
+        ("PATCH", "/admin/v2/tenants/public"),
+        ("GET", "/admin/v4"),
+        ("GET", "/admin/"),
+    ],
+)
+def test_what_is_missing_under_admin_is_said_to_be_missing(admin: Admin, method: str, path: str) -> None:
+    reason = admin.reason(501, method, path)
+    assert reason == f"{method} {path.rstrip('/')} is not supported yet"
+
+
+def test_other_paths_are_not_found(admin: Admin) -> None:
+    assert admin.reason(404, "GET", "/nothing/here") == "path /nothing/here not found"
+    admin.reason(404, "GET", "/")
+    admin.reason(404, "GET", "/administrator")
+    admin.reason(405, "POST", "/metrics/")
+    admin.reason(405, "PUT", "/lookup/v2/topic/persistent/public/default/t")
+
+
+def test_a_body_has_a_limit(admin: Admin) -> None:
+    path = "/admin/v2/persistent/public/default/t/partitions"
+    assert str(BODY_SIZE_MAX) in admin.reason(413, "PUT", path, content=b" " * BODY_SIZE_MAX + b"1")
+    admin.done("PUT", path, content=b" " * (BODY_SIZE_MAX - 1) + b"1")
+
+
+def test_an_unexpected_error_is_logged_and_has_a_reason(
+    admin: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    monkeypatch.setattr(admin.broker.catalog, "create", broken)
+    with caplog.at_level(logging.ERROR):
+        reason = admin.reason(500, "PUT", "/admin/v2/persistent/public/default/t")
+    assert "ZeroDivisionError" in reason and "secret" not in reason
+    assert "secret detail" in caplog.text and "Traceback" in caplog.text
+
+
+def test_a_change_that_cannot_become_durable_is_not_acknowledged(admin: Admin) -> None:
+    admin.storage.fail_next(OSError("disk full"))
+    assert "OSError" in admin.reason(500, "PUT", "/admin/v2/persistent/public/default/t")
+    assert admin.after_crash().existing() == ([], {})
+
+
+def test_every_change_waits_for_the_disk_and_no_question_does(admin: Admin) -> None:
+    path = "/admin/v2/persistent/public/default/t"
+    admin.done("PUT", path)
+    assert admin.commits == 1
+    admin.reason(409, "PUT", path)
+    assert admin.commits == 2  # that it exists must survive a crash too
+    admin.get(f"{path}/stats")
+    admin.get("/admin/v2/tenants")
+    assert admin.commits == 2
+
+
+# Asked with a body, hence not by GET; or told, and kept in memory.
+QUESTIONS = (
+    "/version",
+    "/compatibility",
+    "/analyzeBacklog",
+    "/backlogSize",
+    "/replication/reports",
+    "/replication/cursors",
+)
+
+
+def test_the_table_marks_every_change() -> None:
+    for route in ROUTES:
+        asks = route.method == "GET" or (route.method in ("POST", "PUT") and route.path.endswith(QUESTIONS))
+        assert route.changes or asks, route.path
+    assert len({(route.method, route.path) for route in ROUTES}) == len(ROUTES)
+
+
+def test_head_is_answered_like_get(admin: Admin) -> None:
+    assert admin("HEAD", "/status.html").status_code == 200

@@ -1,0 +1,574 @@
+"""Policies of namespaces and topics: each is set, shown, in force and removed as in Pulsar, and kept on disk."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from magnetar.admin.policy.table import NAMESPACE, POLICIES, TOPIC, Level, Policy
+from magnetar.broker.catalog.policies import Overrides
+from tests.admin.driver import Admin
+
+NAMESPACES = "/admin/v2/namespaces"
+DEFAULT = f"{NAMESPACES}/public/default"
+TOPICS = "/admin/v2/persistent/public/default"
+
+QUOTA = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
+
+# For each policy: values that can be set, and values that cannot, with the status of the refusal.
+VALUES: dict[str, list[Any]] = {
+    "retention": [
+        {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20},
+        {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1},
+        {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0},
+        {"retentionTimeInMinutes": 2**31 - 1, "retentionSizeInMB": 2**63 - 1},
+    ],
+    "message_ttl_s": [0, 1, 2**31 - 1],
+    "deduplication": [True, False],
+    "auto_topic_creation": [
+        {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3},
+        {"allowAutoTopicCreation": True, "topicType": "non-partitioned"},
+        {"allowAutoTopicCreation": False, "topicType": "non-partitioned"},
+    ],
+    "auto_subscription_creation": [
+        {"allowAutoSubscriptionCreation": True},
+        {"allowAutoSubscriptionCreation": False},
+    ],
+    "max_producers": [0, 5, 2**31 - 1],
+    "max_consumers": [0, 5],
+    "max_consumers_per_subscription": [0, 5],
+    "max_unacked_per_consumer": [0, 5],
+    "max_unacked_per_subscription": [0, 5],
+    "max_subscriptions": [0, 5],
+    "max_topics": [7, 1000],
+    "max_message_size": [0, 1, 5242880],
+    "delayed_delivery": [
+        {"tickTime": 1000, "active": True, "maxDeliveryDelayInMillis": 0},
+        {"tickTime": 1, "active": False, "maxDeliveryDelayInMillis": 2**63 - 1},
+    ],
+    "subscription_types": [["Shared"], ["Exclusive", "Failover", "Key_Shared", "Shared"]],
+    "schema_compatibility": ["ALWAYS_INCOMPATIBLE", "BACKWARD", "FULL_TRANSITIVE"],
+    "schema_auto_update": ["AutoUpdateDisabled", "Full", "BackwardTransitive"],
+    "schema_validation_enforced": [True],
+    "allow_auto_update_schema": [True, False],
+    "replication_clusters": [["standalone"]],
+    "allowed_clusters": [["standalone"]],
+    "dead_letters": [
+        {"maxRedeliverCount": 1},
+        {"maxRedeliverCount": 2**31 - 1, "deadLetterTopic": "persistent://public/default/dead"},
+        {"maxRedeliverCount": 3, "initialSubscriptionName": "inspection"},
+    ],
+    "letters_for_expired": [True, False],
+    "letters_for_evicted": [True, False],
+}
+
+ROWS = [
+    pytest.param(level, policy, id=f"{level.name}-{policy.field}")
+    for level in (NAMESPACE, TOPIC)
+    for policy in POLICIES
+    if policy.path_at(level) and policy.can_be_set
+]
+
+
+def path_of(policy: Policy, level: Level) -> str:
+    names = {"{tenant}": "public", "{namespace}": "default", "{domain}": "persistent", "{topic}": "t"}
+    path = policy.path_at(level)
+    for placeholder, name in names.items():
+        path = path.replace(placeholder, name)
+    return path
+
+
+def put(admin: Admin, policy: Policy, level: Level, value: Any) -> None:
+    path = path_of(policy, level)
+    if level is TOPIC and policy.topic_parameter:
+        response = admin(policy.verb, f"{path}?{policy.topic_parameter}={value}")
+    else:
+        response = admin(policy.verb, path, json=value)
+    expected = 200 if (level.name, policy.field) == ("namespace", "replication_clusters") else 204
+    assert (response.status_code, response.content) == (expected, b"")
+
+
+def answer(admin: Admin, path: str) -> Any:
+    """The JSON, or None for an answer without content."""
+    response = admin("GET", path)
+    assert response.status_code in (200, 204), response.text
+    return response.json() if response.content else None
+
+
+@pytest.fixture
+def admin() -> Admin:
+    admin = Admin()
+    admin.done("PUT", f"{TOPICS}/t")
+    return admin
+
+
+@pytest.mark.parametrize(("level", "policy"), ROWS)
+def test_a_policy_is_set_shown_kept_and_in_force(admin: Admin, level: Level, policy: Policy) -> None:
+    path = path_of(policy, level)
+    for value in VALUES[policy.field]:
+        put(admin, policy, level, value)
+        assert answer(admin, path) == value
+        assert answer(admin.after_crash(), path) == value
+        if policy.field not in ("schema_auto_update", "max_message_size", "allowed_clusters"):
+            assert answer(admin, f"{path}?applied=true") == value
+    for value in VALUES[policy.field][:1]:
+        if policy.in_object and level is NAMESPACE:
+            put(admin, policy, level, value)
+            assert admin.get(DEFAULT)[policy.in_object] == value
+
+
+@pytest.mark.parametrize(("level", "policy"), ROWS)
+def test_a_policy_that_is_removed_is_not_set(admin: Admin, level: Level, policy: Policy) -> None:
+    path = path_of(policy, level)
+    before, applied = answer(admin, path), answer(admin, f"{path}?applied=true")
+    put(admin, policy, level, VALUES[policy.field][0])
+    if level is NAMESPACE and not policy.can_be_removed:
+        admin.reason(501, "DELETE", path)  # Pulsar has no such request
+        return
+    admin.done("DELETE", path)
+    assert answer(admin, path) == before
+    assert answer(admin, f"{path}?applied=true") == applied
+    assert answer(admin.after_crash(), path) == before
+    admin.done("DELETE", path)  # there is nothing to remove, and that is no error
+
+
+@pytest.mark.parametrize(("level", "policy"), ROWS)
+def test_what_nobody_has_set_is_answered_as_by_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
+    shown = {
+        ("namespace", "max_topics"): 0,
+        ("namespace", "subscription_types"): [],
+        ("namespace", "schema_compatibility"): "UNDEFINED",
+        ("namespace", "schema_validation_enforced"): False,
+        ("topic", "schema_validation_enforced"): False,
+        ("namespace", "allow_auto_update_schema"): True,
+        ("namespace", "replication_clusters"): ["standalone"],
+        ("namespace", "allowed_clusters"): [],
+    }
+    without_content = {
+        ("namespace", "schema_auto_update"),
+        ("topic", "max_subscriptions"),
+        ("topic", "max_consumers_per_subscription"),
+        ("topic", "max_message_size"),
+        ("topic", "subscription_types"),
+    }
+    key = (level.name, policy.field)
+    response = admin("GET", path_of(policy, level))
+    assert response.status_code == (204 if key in without_content else 200)
+    assert (response.json() if response.content else None) == shown.get(key)
+
+
+def test_every_policy_is_in_the_table_once() -> None:
+    fields = [policy.field for policy in POLICIES]
+    assert sorted(fields) == sorted(Overrides.__struct_fields__)
+    assert {field for field in fields if field != "backlog_quotas"} == VALUES.keys()
+
+
+@pytest.mark.parametrize(("level", "policy"), ROWS)
+def test_who_is_not_there_has_no_policies(admin: Admin, level: Level, policy: Policy) -> None:
+    value = VALUES[policy.field][0]
+    path = path_of(policy, level)
+    query = f"?{policy.topic_parameter}={value}" if level is TOPIC and policy.topic_parameter else ""
+    for method in ("GET", policy.verb):
+        if level is NAMESPACE:
+            missing, reason = path.replace("/public/default/", "/public/none/"), "Namespace does not exist"
+            missing_tenant, tenant_reason = path.replace("/public/default/", "/none/default/"), "Tenant does not exist"
+        else:
+            missing, reason = path.replace("/t/", "/none/"), "Topic persistent://public/default/none not found"
+            missing_tenant, tenant_reason = path.replace("/public/", "/none/"), "Namespace not found"
+        assert admin.reason(404, method, missing + query, json=value) == reason
+        assert admin.reason(404, method, missing_tenant + query, json=value) == tenant_reason
+    assert admin.existing() == (["persistent://public/default/t"], {})
+
+
+BODIES = [b"", b"null", b"{", b'"?"', b'{"unknown": 1}', b"1e400", b"[" * 5000, b"\xff", b"[1]"]
+
+
+@pytest.mark.parametrize(("level", "policy"), ROWS)
+def test_a_body_that_is_none_of_the_policy(admin: Admin, level: Level, policy: Policy) -> None:
+    path = path_of(policy, level)
+    before = answer(admin, path)
+    for body in BODIES:
+        if level is TOPIC and policy.topic_parameter:
+            name = policy.topic_parameter
+            assert name in admin.reason(400, policy.verb, path)
+            assert name in admin.reason(400, policy.verb, path, params={name: body})
+        else:
+            assert policy.part_at(level) in admin.reason(400, policy.verb, path, content=body)
+    assert answer(admin, path) == before
+
+
+NUMBERS = [row for row in ROWS if row.values[1].shape in (POLICIES[1].shape,)]
+
+
+@pytest.mark.parametrize(("level", "policy"), NUMBERS)
+def test_numbers_have_the_bounds_of_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
+    path = path_of(policy, level)
+
+    def reason(status: int, text: str) -> str:
+        if level is TOPIC and policy.topic_parameter:
+            return admin.reason(status, policy.verb, f"{path}?{policy.topic_parameter}={text}")
+        return admin.reason(status, policy.verb, path, content=text.encode())
+
+    expected = {
+        ("namespace", "message_ttl_s"): "Invalid value for message TTL, message TTL must >= 0",
+        ("topic", "message_ttl_s"): "Invalid value for message TTL",
+        ("topic", "max_producers"): "maxProducers must be 0 or more",
+        ("topic", "max_consumers"): "maxConsumers must be 0 or more",
+        ("topic", "max_consumers_per_subscription"): "Invalid value for maxConsumersPerSubscription",
+        ("topic", "max_unacked_per_consumer"): "maxUnackedNum must be 0 or more",
+        ("topic", "max_unacked_per_subscription"): "maxUnackedNum must be 0 or more",
+        ("topic", "max_message_size"): (
+            "topic-level maxMessageSize must be greater than or equal to 0"
+            " and must be smaller than that in the broker-level"
+        ),
+    }
+    negative = expected.get((level.name, policy.field), f"{path.rpartition('/')[2]} must be 0 or more")
+    assert reason(412, "-1") == negative
+    assert reason(412, str(-(2**31))) == negative
+    assert "2147483647" in reason(400, str(2**31))
+    reason(400, str(-(2**31) - 1))
+    reason(400, "9" * 400)
+    reason(400, "1.5")
+    reason(400, "true")
+
+
+# -- retention and backlog quotas
+
+
+@pytest.mark.parametrize(
+    ("minutes", "mb", "reason"),
+    [
+        (-2, -1, "Invalid retention policy: time limit must be >= -1"),
+        (-1, -2, "Invalid retention policy: size limit must be >= -1"),
+        (0, 10, "Invalid retention policy: Setting a single time or size limit to 0 is invalid"),
+        (10, 0, "Invalid retention policy: Setting a single time or size limit to 0 is invalid"),
+    ],
+)
+def test_a_retention_that_makes_no_sense(admin: Admin, minutes: int, mb: int, reason: str) -> None:
+    body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": mb}
+    for path in (f"{DEFAULT}/retention", f"{TOPICS}/t/retention"):
+        assert admin.reason(400, "POST", path, json=body).startswith(reason)
+    assert reason in admin.reason(400, "PUT", f"{NAMESPACES}/public/a", json={"retention_policies": body})
+
+
+def shown_quota(size: int, seconds: int, policy: str) -> dict[str, Any]:
+    return {"limit": size, "limitSize": size, "limitTime": seconds, "policy": policy}
+
+
+@pytest.mark.parametrize("base", [DEFAULT, f"{TOPICS}/t"])
+def test_backlog_quotas_of_both_kinds(admin: Admin, base: str) -> None:
+    assert admin.get(f"{base}/backlogQuotaMap") == {}
+    admin.done("POST", f"{base}/backlogQuota", json={"limitSize": 1000, "policy": "producer_exception"})
+    age = {"limitTime": 60, "policy": "consumer_backlog_eviction"}
+    admin.done("POST", f"{base}/backlogQuota?backlogQuotaType=message_age", json=age)
+    both = {
+        "destination_storage": shown_quota(1000, -1, "producer_exception"),
+        "message_age": shown_quota(-1, 60, "consumer_backlog_eviction"),
+    }
+    assert admin.get(f"{base}/backlogQuotaMap") == both
+    assert admin.after_crash().get(f"{base}/backlogQuotaMap") == both
+    assert admin.get(f"{base}/backlogQuotaMap?applied=true") == both
+    admin.done("DELETE", f"{base}/backlogQuota")  # of the size, if nothing else is said
+    assert admin.get(f"{base}/backlogQuotaMap") == {"message_age": both["message_age"]}
+    admin.done("DELETE", f"{base}/backlogQuota?backlogQuotaType=message_age")
+    assert admin.get(f"{base}/backlogQuotaMap") == {}
+    assert admin.get(f"{base}/backlogQuotaMap?applied=true") == {
+        "destination_storage": shown_quota(-1, -1, "producer_request_hold"),
+        "message_age": shown_quota(-1, -1, "producer_request_hold"),
+    }
+
+
+@pytest.mark.parametrize("base", [DEFAULT, f"{TOPICS}/t"])
+@pytest.mark.parametrize(
+    ("status", "kind", "body", "reason"),
+    [
+        (400, "destination_storage", {"limitSize": 1}, "the attribute policy cannot be null"),
+        (400, "some", QUOTA, "backlogQuotaType"),
+        (400, "destination_storage", {**QUOTA, "policy": "pray"}, "pray"),
+        (400, "destination_storage", {**QUOTA, "limitSize": 2**63}, "limitSize"),
+        (400, "destination_storage", {**QUOTA, "limitSize": "1"}, "limitSize"),
+        (400, "message_age", {**QUOTA, "limitTime": 2**31}, "limitTime"),
+        (400, "message_age", {**QUOTA, "more": 1}, "more"),
+        (412, "destination_storage", {**QUOTA, "limitSize": 0}, "limitSize 0"),
+        (412, "destination_storage", {"policy": "producer_exception"}, "limitSize 0"),
+        (412, "destination_storage", {**QUOTA, "limitTime": 5}, "limitTime 5"),
+        (412, "message_age", {**QUOTA, "limitTime": 5}, "limitSize 1000"),
+    ],
+)
+def test_a_backlog_quota_that_is_refused(
+    admin: Admin, base: str, status: int, kind: str, body: dict[str, Any], reason: str
+) -> None:
+    assert reason in admin.reason(status, "POST", f"{base}/backlogQuota?backlogQuotaType={kind}", json=body)
+    assert admin.get(f"{base}/backlogQuotaMap") == {}
+
+
+def test_a_quota_and_a_retention_that_conflict(admin: Admin) -> None:
+    megabyte = {"limitSize": 1 << 20, "policy": "producer_exception"}
+    enough, too_small = (
+        {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
+        {
+            "retentionTimeInMinutes": 1,
+            "retentionSizeInMB": 1,
+        },
+    )
+    admin.done("POST", f"{DEFAULT}/retention", json=too_small)
+    assert admin.reason(412, "POST", f"{DEFAULT}/backlogQuota", json=megabyte) == (
+        "Backlog Quota exceeds configured retention quota for namespace. Please increase retention quota and retry"
+    )
+    assert admin.reason(412, "POST", f"{TOPICS}/t/backlogQuota", json=megabyte) == (
+        "Backlog Quota exceeds configured retention quota for topic. Please increase retention quota and retry"
+    )
+    admin.done("POST", f"{DEFAULT}/retention", json=enough)
+    admin.done("POST", f"{DEFAULT}/backlogQuota", json=megabyte)
+    assert admin.reason(412, "POST", f"{DEFAULT}/retention", json=too_small) == (
+        "Retention Quota must exceed configured backlog quota for namespace."
+    )
+    assert admin.reason(412, "POST", f"{TOPICS}/t/retention", json=too_small) == (
+        "Retention Quota must exceed configured backlog quota for topic. Please increase retention quota and retry"
+    )
+    assert admin.get(f"{DEFAULT}/retention") == enough
+    admin.done("POST", f"{DEFAULT}/retention", json={"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
+    admin.done("POST", f"{DEFAULT}/retention", json={"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+
+
+def test_times_conflict_on_a_topic_only(admin: Admin) -> None:
+    """As in Pulsar, which compares the ages for topics and not for namespaces."""
+    minute = {"limitTime": 60, "policy": "producer_exception"}
+    retention = {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1}
+    for base in (DEFAULT, f"{TOPICS}/t"):
+        admin.done("POST", f"{base}/retention", json=retention)
+    admin.done("POST", f"{DEFAULT}/backlogQuota?backlogQuotaType=message_age", json=minute)
+    admin.reason(412, "POST", f"{TOPICS}/t/backlogQuota?backlogQuotaType=message_age", json=minute)
+    admin.done("POST", f"{TOPICS}/t/backlogQuota?backlogQuotaType=message_age", json={**minute, "limitTime": 59})
+
+
+# -- auto-creation
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"allowAutoTopicCreation": True}, "Unknown topic type [null]"),
+        ({"allowAutoTopicCreation": True, "topicType": "round"}, "Unknown topic type [round]"),
+        (
+            {"allowAutoTopicCreation": True, "topicType": "partitioned"},
+            "[defaultNumPartitions] cannot be null when the type is partitioned.",
+        ),
+        (
+            {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": -1},
+            "[defaultNumPartitions] cannot be less than 1 for partition type.",
+        ),
+        (
+            {"allowAutoTopicCreation": True, "topicType": "non-partitioned", "defaultNumPartitions": 3},
+            "[defaultNumPartitions] is not allowed to be set when the type is non-partition.",
+        ),
+    ],
+)
+def test_ac1_an_invalid_override_of_auto_creation(admin: Admin, body: dict[str, Any], detail: str) -> None:
+    reason = f"Invalid configuration for autoTopicCreationOverride. the detail is {detail}"
+    assert admin.reason(412, "POST", f"{DEFAULT}/autoTopicCreation", json=body) == reason
+    fields = {"autoTopicCreationOverride": body}
+    assert admin.reason(412, "PUT", f"{NAMESPACES}/public/a", json=fields) == reason
+    assert answer(admin, f"{DEFAULT}/autoTopicCreation") is None
+
+
+def test_ac1_more_partitions_than_a_topic_may_have() -> None:
+    admin = Admin(maxNumPartitionsPerPartitionedTopic=3)
+    body = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 4}
+    reason = admin.reason(406, "POST", f"{DEFAULT}/autoTopicCreation", json=body)
+    assert reason == "Number of partitions should be less than or equal to 3"
+    admin.done("POST", f"{DEFAULT}/autoTopicCreation", json={**body, "defaultNumPartitions": 3})
+    unlimited = Admin()
+    unlimited.reason(406, "POST", f"{DEFAULT}/autoTopicCreation", json={**body, "defaultNumPartitions": 2**31 - 1})
+
+
+def test_ac1_auto_creation_can_be_switched_off_with_nothing_else_said(admin: Admin) -> None:
+    admin.done("POST", f"{DEFAULT}/autoTopicCreation", json={"allowAutoTopicCreation": False})
+    assert admin.get(f"{DEFAULT}/autoTopicCreation")["allowAutoTopicCreation"] is False
+    admin.reason(404, "GET", f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")
+    admin.done("DELETE", f"{DEFAULT}/autoTopicCreation")
+    assert admin.get(f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")["partitions"] == 0
+
+
+def test_ac1_a_namespace_that_makes_partitioned_topics(admin: Admin) -> None:
+    body = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+    admin.done("POST", f"{DEFAULT}/autoTopicCreation", json=body)
+    assert admin.get(f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")["partitions"] == 3
+    assert admin.get(f"{TOPICS}/x-DLQ/partitions?checkAllowAutoCreation=true")["partitions"] == 0
+
+
+# -- topics
+
+
+def test_a_partitioned_topic_has_its_policies_as_a_whole(admin: Admin) -> None:
+    admin.done("PUT", f"{TOPICS}/p/partitions", json=2)
+    admin.done("POST", f"{TOPICS}/p/maxProducers", json=3)
+    for full in ("persistent://public/default/p-partition-0", "persistent://public/default/p-partition-1"):
+        assert admin.broker.topics[full].policies.max_producers == 3
+    for method in ("GET", "POST", "DELETE"):
+        reason = admin.reason(412, method, f"{TOPICS}/p-partition-0/maxProducers", json=1)
+        assert reason == "Not allowed to set/get topic policy for a partition"
+    admin.done("POST", f"{TOPICS}/p/partitions", json=3)
+    assert admin.broker.topics["persistent://public/default/p-partition-2"].policies.max_producers == 3
+    again = admin.after_crash()
+    assert again.get(f"{TOPICS}/p/maxProducers") == 3
+    again.done("DELETE", f"{TOPICS}/p/maxProducers")
+    assert answer(again, f"{TOPICS}/p/maxProducers") is None
+
+
+def test_a_new_topic_of_the_same_name_has_no_policies(admin: Admin) -> None:
+    admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
+    admin.done("DELETE", f"{TOPICS}/t")
+    admin.done("PUT", f"{TOPICS}/t")
+    assert answer(admin, f"{TOPICS}/t/maxProducers") is None
+
+
+def test_all_policies_of_a_topic_are_shown_at_once(admin: Admin) -> None:
+    assert admin.get(f"{TOPICS}/t/policies") == {}
+    admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
+    admin.done("POST", f"{TOPICS}/t/retention", json={"retentionTimeInMinutes": 5, "retentionSizeInMB": 6})
+    retention = {"retentionTimeInMinutes": 5, "retentionSizeInMB": 6}
+    assert admin.get(f"{TOPICS}/t/policies") == {"maxProducers": 3, "retention": retention}
+    admin.reason(404, "GET", f"{TOPICS}/none/policies")
+
+
+def test_all_policies_of_a_topic_are_forgotten_at_once(admin: Admin) -> None:
+    admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
+    admin.done("POST", f"{TOPICS}/t/messageTTL?messageTTL=5")
+    admin.done("DELETE", f"{TOPICS}/t/policies")
+    assert answer(admin, f"{TOPICS}/t/maxProducers") is None and answer(admin, f"{TOPICS}/t/messageTTL") is None
+    admin.reason(404, "DELETE", f"{TOPICS}/none/policies")
+
+
+def test_a_topic_comes_before_its_namespace_before_the_broker() -> None:
+    admin = Admin(maxProducersPerTopic=1)
+    admin.done("PUT", f"{TOPICS}/t")
+    applied = f"{TOPICS}/t/maxProducers?applied=true"
+    assert admin.get(applied) == 1
+    admin.done("POST", f"{DEFAULT}/maxProducersPerTopic", json=2)
+    assert admin.get(applied) == 2
+    admin.done("POST", f"{TOPICS}/t/maxProducers", json=0)
+    assert admin.get(applied) == 0
+    admin.done("DELETE", f"{TOPICS}/t/maxProducers")
+    admin.done("DELETE", f"{DEFAULT}/maxProducersPerTopic")
+    assert admin.get(applied) == 1
+
+
+def test_what_is_not_supported_of_topics_is_said(admin: Admin) -> None:
+    admin.done("PUT", "/admin/v2/non-persistent/public/default/n")
+    assert "non-persistent" in admin.reason(501, "GET", "/admin/v2/non-persistent/public/default/n/maxProducers")
+    assert "isGlobal" in admin.reason(501, "POST", f"{TOPICS}/t/maxProducers?isGlobal=true", json=1)
+    assert admin.reason(501, "GET", f"{TOPICS}/t/dispatchRate").startswith("GET ")
+    admin.reason(400, "GET", f"{TOPICS}/t/maxProducers?applied=perhaps")
+
+
+# -- schemas and clusters
+
+
+def test_the_older_name_of_a_schema_strategy_counts_where_the_newer_is_not_set(admin: Admin) -> None:
+    applied = f"{TOPICS}/t/schemaCompatibilityStrategy?applied=true"
+    assert admin.get(applied) == "FULL"
+    admin.done("PUT", f"{DEFAULT}/schemaAutoUpdateCompatibilityStrategy", json="Forward")
+    assert admin.get(applied) == "FORWARD"
+    assert admin.get(f"{DEFAULT}/schemaCompatibilityStrategy") == "UNDEFINED"
+    admin.done("PUT", f"{DEFAULT}/schemaCompatibilityStrategy", json="BACKWARD")
+    assert admin.get(applied) == "BACKWARD"
+    admin.done("PUT", f"{DEFAULT}/schemaCompatibilityStrategy", json="UNDEFINED")
+    assert admin.get(applied) == "FORWARD"
+    admin.done("PUT", f"{TOPICS}/t/schemaCompatibilityStrategy", json="FULL_TRANSITIVE")
+    assert admin.get(applied) == "FULL_TRANSITIVE"
+    admin.done("PUT", f"{TOPICS}/t/schemaCompatibilityStrategy", json="UNDEFINED")
+    assert answer(admin, f"{TOPICS}/t/schemaCompatibilityStrategy") is None
+
+
+def test_a_namespace_cannot_undo_the_schema_validation_of_the_broker() -> None:
+    admin = Admin(isSchemaValidationEnforced=True)
+    admin.done("PUT", f"{TOPICS}/t")
+    admin.done("POST", f"{DEFAULT}/schemaValidationEnforced", json=False)
+    assert admin.get(f"{DEFAULT}/schemaValidationEnforced") is False
+    assert admin.get(f"{DEFAULT}/schemaValidationEnforced?applied=true") is True
+    assert admin.get(f"{TOPICS}/t/schemaValidationEnforced?applied=true") is True
+    admin.done("POST", f"{TOPICS}/t/schemaValidationEnforced", json=False)
+    assert admin.get(f"{TOPICS}/t/schemaValidationEnforced?applied=true") is False
+
+
+def test_replication_clusters_have_to_be_known_and_allowed(admin: Admin) -> None:
+    paths = (f"{DEFAULT}/replication", f"{TOPICS}/t/replication")
+    for path in paths:
+        assert admin.reason(412, "POST", path, json=[]) == "ClusterIds should not be null or empty"
+        assert admin.reason(403, "POST", path, json=["standalone", "east"]) == "Invalid cluster id: east"
+    assert admin.reason(403, "POST", paths[0], json=["mars"]) == "Invalid cluster id: mars"
+    assert admin("PUT", "/admin/v2/clusters/east", json={"serviceUrl": "http://east:8080"}).status_code == 200
+    for path in paths:
+        assert admin.reason(403, "POST", path, json=["standalone", "east"]) == (
+            "Cluster [east] is not in the list of allowed clusters list for tenant [public]"
+        )
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "east"]})
+    assert "leave out standalone" in admin.reason(412, "POST", paths[0], json=["east"])
+    assert admin.reason(412, "POST", paths[1], json=["east"]) == (
+        "Can not remove local cluster from the local topic-level replication clusters policy"
+    )
+    for path in paths:
+        assert admin("POST", path, json=["standalone", "east", "east"]).status_code in (200, 204)
+        assert admin.get(path) == ["standalone", "east"]
+    reason = admin.reason(412, "DELETE", DEFAULT)
+    assert reason.startswith("Cannot delete the global namespace public/default.")
+
+
+def test_gr1_a_namespace_may_be_kept_to_some_clusters(admin: Admin) -> None:
+    allowed, replication = f"{DEFAULT}/allowedClusters", f"{DEFAULT}/replication"
+    for cluster in ("east", "west"):
+        assert admin("PUT", f"/admin/v2/clusters/{cluster}", json={"serviceUrl": "http://e:8080"}).status_code == 200
+    assert "for tenant [public]" in admin.reason(403, "POST", allowed, json=["standalone", "east"])
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "east", "west"]})
+    assert admin.reason(400, "POST", allowed, json=["east"]).startswith(
+        "Allowed clusters do not contain the replication cluster"
+    )
+    admin.done("POST", allowed, json=["standalone", "east", "east"])
+    assert admin.after_crash().get(allowed) == admin.get(DEFAULT)["allowed_clusters"] == ["standalone", "east"]
+    assert admin.reason(400, "POST", replication, json=["standalone", "west"]) == (
+        "Cluster [west] is not in the list of allowed clusters list for namespace [public/default]"
+    )
+    assert admin("POST", replication, json=["standalone", "east"]).status_code == 200
+    admin.done("POST", allowed, json=[])
+    assert admin.get(allowed) == []
+    assert admin("POST", replication, json=["standalone", "west"]).status_code == 200
+
+
+# -- whatever comes
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=5,
+)
+FIELDS = st.sampled_from([policy.in_object for policy in POLICIES if policy.in_object] + ["bundles", "properties", "x"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(row=st.sampled_from(ROWS), value=JSON)
+def test_any_json_is_answered_with_a_reason(row: Any, value: Any) -> None:
+    level, policy = row.values
+    admin = Admin()
+    admin.done("PUT", f"{TOPICS}/t")
+    path = path_of(policy, level)
+    response = admin(policy.verb, path, content=msgspec.json.encode(value), params={"messageTTL": str(value)[:50]})
+    assert response.status_code in (200, 204, 400, 403, 406, 412), response.text
+    assert (response.status_code < 300) == (not response.content)
+    assert admin("GET", path).status_code in (200, 204)
+
+
+@settings(max_examples=60, deadline=None)
+@given(fields=st.dictionaries(FIELDS, JSON, max_size=3))
+def test_any_object_makes_a_namespace_or_is_refused(fields: dict[str, Any]) -> None:
+    admin = Admin()
+    response = admin("PUT", f"{NAMESPACES}/public/a", content=msgspec.json.encode(fields))
+    assert response.status_code in (204, 400, 403, 406, 412, 501), response.text
+    assert ("public/a" in admin.get(f"{NAMESPACES}/public")) == (response.status_code == 204)
+    if response.status_code == 204:
+        admin.get(f"{NAMESPACES}/public/a")

@@ -1,0 +1,141 @@
+"""The broker itself over HTTP: health, who is there, and settings that change while it runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.broker.catalog.policies import BacklogQuota, Overrides, QuotaKind, QuotaPolicy
+from magnetar.names import TopicName
+from magnetar.settings.settings import DYNAMIC, KINDS
+from magnetar.version import __version__
+from tests.admin.driver import Admin
+
+PATH = "/admin/v2/brokers"
+SETTINGS = f"{PATH}/configuration"
+ADDRESS = "broker.test:8080"
+
+
+def changed(admin: Admin, method: str, path: str) -> None:
+    """Apache Pulsar answers these changes with an empty 200."""
+    response = admin(method, path)
+    assert (response.status_code, response.content) == (200, b""), response.text
+    assert admin.broker.commits.idle
+
+
+def test_health(admin: Admin) -> None:
+    for path, text in (
+        (f"{PATH}/health", "ok"),
+        (f"{PATH}/health?topicVersion=V1", "ok"),
+        (f"{PATH}/health?topicVersion=V2", "ok"),
+        (f"{PATH}/health?brokerId={ADDRESS}", "ok"),
+        (f"{PATH}/ready", "ok"),
+        ("/status.html", "OK"),
+        (f"{PATH}/version", __version__),
+    ):
+        response = admin("GET", path)
+        assert (response.status_code, response.text) == (200, text)
+    assert "topicVersion" in admin.reason(400, "GET", f"{PATH}/health?topicVersion=V3")
+    assert "elsewhere" in admin.reason(404, "GET", f"{PATH}/health?brokerId=elsewhere:8080")
+
+
+def test_who_is_there(admin: Admin) -> None:
+    assert admin.get(PATH) == admin.get(f"{PATH}/standalone") == [ADDRESS]
+    assert admin.get(f"{PATH}/leaderBroker") == {"serviceUrl": f"http://{ADDRESS}", "brokerId": ADDRESS}
+    assert admin.get(f"{PATH}/elsewhere") == [ADDRESS]  # as Apache Pulsar answers without authorization
+
+
+def test_it_owns_every_namespace(admin: Admin) -> None:
+    status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
+    path = f"{PATH}/standalone/{ADDRESS}/ownedNamespaces"
+    assert admin.get(path) == {"public/default/0x00000000_0xffffffff": status}
+    admin.done("PUT", "/admin/v2/namespaces/public/other")
+    assert list(admin.get(path)) == ["public/default/0x00000000_0xffffffff", "public/other/0x00000000_0xffffffff"]
+    admin.reason(404, "GET", f"{PATH}/standalone/elsewhere:8080/ownedNamespaces")
+
+
+def test_settings_are_shown() -> None:
+    admin = Admin(maxTopicsPerNamespace=7, brokerDeduplicationEnabled=True)
+    assert admin.get(SETTINGS) == sorted(DYNAMIC)
+    assert admin.get(f"{SETTINGS}/values") == {}
+    runtime = admin.get(f"{SETTINGS}/runtime")
+    assert list(runtime) == list(KINDS)
+    assert runtime["maxTopicsPerNamespace"] == "7"
+    assert runtime["brokerDeduplicationEnabled"] == "true"
+    assert runtime["allowAutoTopicCreationType"] == "non-partitioned"
+    assert all(isinstance(value, str) for value in runtime.values())
+
+
+def test_a_setting_changes_at_once_and_survives() -> None:
+    admin = Admin(maxTopicsPerNamespace=5)
+    changed(admin, "POST", f"{SETTINGS}/maxTopicsPerNamespace/1")
+    assert admin.get(f"{SETTINGS}/values") == {"maxTopicsPerNamespace": "1"}
+    assert admin.get(f"{SETTINGS}/runtime")["maxTopicsPerNamespace"] == "1"
+    admin.done("PUT", "/admin/v2/persistent/public/default/a")
+    admin.reason(412, "PUT", "/admin/v2/persistent/public/default/b")
+
+    restarted = Admin(admin.storage.crash(), maxTopicsPerNamespace=5)
+    assert restarted.get(f"{SETTINGS}/values") == {"maxTopicsPerNamespace": "1"}
+    restarted.reason(412, "PUT", "/admin/v2/persistent/public/default/b")
+
+    changed(restarted, "DELETE", f"{SETTINGS}/maxTopicsPerNamespace")
+    assert restarted.get(f"{SETTINGS}/runtime")["maxTopicsPerNamespace"] == "5"
+    restarted.done("PUT", "/admin/v2/persistent/public/default/b")
+    changed(restarted, "DELETE", f"{SETTINGS}/maxTopicsPerNamespace")  # not set any more: nothing to do
+    assert Admin(restarted.storage.crash()).get(f"{SETTINGS}/values") == {}
+
+
+def test_a_text_with_a_slash_or_a_space_reaches_the_setting(admin: Admin) -> None:
+    changed(admin, "POST", f"{SETTINGS}/subscriptionTypesEnabled/Shared%2C%20Failover")
+    assert admin.get(f"{SETTINGS}/runtime")["subscriptionTypesEnabled"] == "Shared,Failover"
+    assert "a/b" in admin.reason(412, "POST", f"{SETTINGS}/subscriptionTypesEnabled/a%2Fb")
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "allowed"),
+    [
+        ("maxTopicsPerNamespace", "many", "a whole number from 0 to 2147483647"),
+        ("maxTopicsPerNamespace", "-1", "a whole number from 0 to 2147483647"),
+        ("maxTopicsPerNamespace", "99999999999999999999", "a whole number from 0 to 2147483647"),
+        ("brokerDeduplicationEnabled", "yes", "true or false"),
+        ("allowAutoTopicCreationType", "any", "one of non-partitioned, partitioned"),
+        ("allowAutoTopicCreationType", "x" * 10_000, "one of non-partitioned, partitioned"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_what_is_allowed(admin: Admin, setting: str, value: str, allowed: str) -> None:
+    before = admin.get(f"{SETTINGS}/runtime")
+    reason = admin.reason(412, "POST", f"{SETTINGS}/{setting}/{value}")
+    assert reason.startswith(f"{setting}=") and reason.endswith(f"is not allowed: {allowed}") and len(reason) < 300
+    assert admin.get(f"{SETTINGS}/runtime") == before
+    assert admin.get(f"{SETTINGS}/values") == {}
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("maxMessageSize", "maxMessageSize is read at start only"),
+        ("maxTopicPerNamespace", "'maxTopicPerNamespace' is no setting of this broker, maxTopicsPerNamespace is"),
+        ("zzz", "'zzz' is no setting of this broker"),
+    ],
+)
+def test_what_is_not_dynamic_is_refused(admin: Admin, setting: str, why: str) -> None:
+    update = admin.reason(412, "POST", f"{SETTINGS}/{setting}/4096")
+    assert update == f"Can't update non-dynamic configuration: {why}"
+    delete = admin.reason(412, "DELETE", f"{SETTINGS}/{setting}")
+    assert delete == f"Can't delete non-dynamic configuration: {why}"
+
+
+def test_backlogs_are_measured_on_request(admin: Admin) -> None:
+    admin.unsubscribe_idle(admin.subscribe("t", "s"))
+    admin.publish("t", b"a" * 100, b"b" * 100)
+    quota = BacklogQuota(150, QuotaPolicy.consumer_backlog_eviction)
+    topic = TopicName.parse("t")
+    admin.broker.catalog.set_overrides(topic, Overrides(backlog_quotas={QuotaKind.destination_storage: quota}))
+    backlog = "/admin/v2/persistent/public/default/t/stats"
+    assert admin.get(backlog)["subscriptions"]["s"]["msgBacklog"] == 2
+    admin.done("GET", f"{PATH}/backlog-quota-check")
+    assert admin.get(backlog)["subscriptions"]["s"]["msgBacklog"] == 1
+
+
+def test_backlogs_are_not_measured_where_that_is_switched_off() -> None:
+    admin = Admin(backlogQuotaCheckEnabled=False)
+    assert "backlogQuotaCheckEnabled" in admin.reason(412, "GET", f"{PATH}/backlog-quota-check")

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from magnetar.broker.catalog.policies import Overrides
+from magnetar.broker.catalog.record import NamespaceRecord
+from magnetar.names import TopicName
+from tests.admin.driver import Admin
+
+PATH = "/admin/v2/clusters"
+WEST = {"serviceUrl": "http://west.example.com:8080", "brokerServiceUrl": "pulsar://west.example.com:6650"}
+DEFAULTS = {
+    "brokerClientTlsEnabled": False,
+    "tlsAllowInsecureConnection": False,
+    "brokerClientTlsEnabledWithKeyStore": False,
+}
+SENT_BY_PULSAR_ADMIN = {
+    **DEFAULTS,
+    "brokerClientTlsTrustStoreType": "JKS",
+    "brokerClientTlsKeyStoreType": "JKS",
+    "brokerClientSslFactoryPlugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
+}
+
+
+def saved(admin: Admin, method: str, path: str, **request: Any) -> None:
+    """Apache Pulsar answers these two changes with an empty 200, all others with 204."""
+    response = admin(method, path, **request)
+    assert (response.status_code, response.content) == (200, b""), response.text
+    assert admin.broker.commits.idle
+
+
+def test_this_cluster_is_always_there_with_its_addresses(admin: Admin) -> None:
+    assert admin.get(PATH) == ["standalone"]
+    assert admin.get(f"{PATH}/standalone") == {
+        "serviceUrl": "http://broker.test:8080",
+        "brokerServiceUrl": "pulsar://broker.test:6650",
+        **DEFAULTS,
+    }
+    assert admin.reason(409, "PUT", f"{PATH}/standalone", json=WEST) == "Cluster already exists"
+    assert "cluster of this broker" in admin.reason(412, "DELETE", f"{PATH}/standalone")
+
+
+def test_this_cluster_can_be_updated_to_what_it_is_only(admin: Admin) -> None:
+    own = admin.get(f"{PATH}/standalone")
+    saved(admin, "POST", f"{PATH}/standalone", json=own)
+    saved(admin, "POST", f"{PATH}/standalone", json={})
+    reason = admin.reason(412, "POST", f"{PATH}/standalone", json={**own, "serviceUrl": WEST["serviceUrl"]})
+    assert "serviceUrl" in reason and "http://broker.test:8080" in reason
+    assert admin.get(f"{PATH}/standalone") == own
+
+
+def test_create_get_update_delete(admin: Admin) -> None:
+    saved(admin, "PUT", f"{PATH}/west", json=WEST)
+    assert admin.get(PATH) == ["standalone", "west"]
+    assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+    assert admin.after_crash().get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+    assert admin.reason(409, "PUT", f"{PATH}/west", json=WEST) == "Cluster already exists"
+    changed = {"serviceUrlTls": "https://west:8443", "brokerServiceUrlTls": "pulsar+ssl://west-1:6651,west-2:6651"}
+    saved(admin, "POST", f"{PATH}/west", json=changed)
+    assert admin.after_crash().get(f"{PATH}/west") == {**changed, **DEFAULTS}
+    admin.done("DELETE", f"{PATH}/west")
+    assert admin.get(PATH) == admin.after_crash().get(PATH) == ["standalone"]
+    for method in ("GET", "POST", "DELETE"):
+        assert admin.reason(404, method, f"{PATH}/west", json=WEST) == "Cluster does not exist"
+
+
+def test_what_a_client_sends_unasked_is_accepted(admin: Admin) -> None:
+    body = {**WEST, **SENT_BY_PULSAR_ADMIN, "peerClusterNames": None, "authenticationPlugin": None, "listenerName": ""}
+    saved(admin, "PUT", f"{PATH}/west", json=body)
+    assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+
+
+SECURE = {
+    "authenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+    "authenticationParameters": "token:abc",
+    "brokerClientTlsEnabled": True,
+    "tlsAllowInsecureConnection": True,
+    "brokerClientTrustCertsFilePath": "/etc/ca.pem",
+    "brokerClientCertificateFilePath": "/etc/own.pem",
+    "brokerClientKeyFilePath": "/etc/own.key",
+}
+
+
+def test_gr1_how_replication_comes_in_there_is_kept_and_served(admin: Admin) -> None:
+    saved(admin, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    assert admin.after_crash().get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE}
+    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
+    assert declared == {"west": {**WEST, **SECURE}}
+    saved(admin, "POST", f"{PATH}/west", json=WEST)
+    assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+
+
+def test_gr1_without_credentials_of_its_own_a_cluster_gets_those_of_the_settings() -> None:
+    admin = Admin(
+        brokerClientAuthenticationPlugin="AuthenticationToken",
+        brokerClientAuthenticationParameters="token:mine",
+        brokerClientTrustCertsFilePath="/etc/ca.pem",
+    )
+    saved(admin, "PUT", f"{PATH}/west", json=WEST)
+    saved(admin, "PUT", f"{PATH}/east", json={**WEST, **SECURE})
+    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
+    assert declared["west"]["authenticationParameters"] == "token:mine"
+    assert declared["west"]["brokerClientTrustCertsFilePath"] == "/etc/ca.pem"
+    assert declared["east"]["authenticationParameters"] == "token:abc"
+    assert "token:mine" not in admin("GET", "/admin/v2/brokers/configuration/runtime").text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"authenticationParameters": "token:abc"},
+        {"authenticationPlugin": "token", "authenticationParameters": "a\nb"},
+        {"authenticationPlugin": "token", "authenticationParameters": "a" * 20_000},
+    ],
+)
+def test_credentials_that_cannot_be_are_refused(admin: Admin, body: dict[str, str]) -> None:
+    assert "authenticationParameters" in admin.reason(400, "PUT", f"{PATH}/west", json={**WEST, **body})
+
+
+def test_this_cluster_takes_no_credentials(admin: Admin) -> None:
+    reason = admin.reason(412, "POST", f"{PATH}/standalone", json={"authenticationPlugin": "token"})
+    assert "authenticationPlugin" in reason
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("proxyServiceUrl", "pulsar://proxy:6650"),
+        ("proxyProtocol", "SNI"),
+        ("peerClusterNames", ["east"]),
+        ("brokerClientTlsEnabledWithKeyStore", True),
+        ("brokerClientTlsTrustStoreType", "PKCS12"),
+        ("listenerName", "external"),
+        ("migrated", True),
+        ("migratedClusterUrl", {"serviceUrl": "http://east:8080"}),
+    ],
+)
+def test_what_would_not_be_obeyed_is_refused(admin: Admin, field: str, value: Any) -> None:
+    assert field in admin.reason(501, "PUT", f"{PATH}/west", json={**WEST, field: value})
+    assert admin.get(PATH) == ["standalone"]
+
+
+@pytest.mark.parametrize(
+    ("field", "url"),
+    [
+        ("serviceUrl", "https://west:8443"),
+        ("serviceUrl", "west:8080"),
+        ("serviceUrl", "http://"),
+        ("serviceUrl", "http://a b"),
+        ("serviceUrl", "http://west:99999"),
+        ("serviceUrl", "http://west:0"),
+        ("serviceUrl", "http://west:port"),
+        ("serviceUrl", "http://west/path"),
+        ("serviceUrl", "http://west?q=1"),
+        ("serviceUrl", "http://user@west"),
+        ("serviceUrl", "http://[::1"),
+        ("serviceUrl", "http://wést"),
+        ("serviceUrl", "http://west\n"),
+        ("serviceUrl", "http://" + "w" * 10_000),
+        ("serviceUrlTls", "http://west"),
+        ("brokerServiceUrl", "pulsar+ssl://west"),
+        ("brokerServiceUrl", "pulsar://a,,b"),
+        ("brokerServiceUrlTls", "pulsar://west"),
+    ],
+)
+def test_an_address_is_checked(admin: Admin, field: str, url: str) -> None:
+    for method, cluster in (("PUT", "west"), ("POST", "standalone")):
+        reason = admin.reason(400, method, f"{PATH}/{cluster}", json={field: url})
+        assert field in reason and len(reason) < 400
+    assert admin.get(PATH) == ["standalone"]
+
+
+@pytest.mark.parametrize("url", ["http://west", "http://west/", "http://[::1]:8080", "http://10.0.0.1:80,10.0.0.2:80"])
+def test_addresses_that_are_fine(admin: Admin, url: str) -> None:
+    saved(admin, "PUT", f"{PATH}/west", json={"serviceUrl": url})
+    assert admin.get(f"{PATH}/west")["serviceUrl"] == url
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"", "required"),
+        (b"null", "required"),
+        (b"[]", "object"),
+        (b'{"serviceUrl":7}', "serviceUrl"),
+        (b'{"url":"http://west"}', "url"),
+    ],
+)
+def test_bad_bodies(admin: Admin, body: bytes, named: str) -> None:
+    assert named in admin.reason(400, "PUT", f"{PATH}/west", content=body)
+    assert admin.get(PATH) == ["standalone"]
+
+
+@pytest.mark.parametrize("cluster", ["a%2Fb", "a%20b", "%2E%2E", "x" * 1100])
+def test_an_illegal_name_is_refused(admin: Admin, cluster: str) -> None:
+    for method in ("GET", "PUT", "POST", "DELETE"):
+        assert "cluster" in admin.reason(412, method, f"{PATH}/{cluster}", json=WEST)
+
+
+def test_a_cluster_in_use_stays(admin: Admin) -> None:
+    catalog, cluster = admin.broker.catalog, f"{PATH}/west"
+    saved(admin, "PUT", cluster, json=WEST)
+
+    admin.done("PUT", "/admin/v2/tenants/acme", json={"allowedClusters": ["standalone", "west"]})
+    assert admin.reason(412, "DELETE", cluster) == "Cluster not empty: tenant acme is allowed to use it"
+    admin.done("DELETE", "/admin/v2/tenants/acme")
+
+    replicated = Overrides(replication_clusters=["standalone", "west"])
+    catalog.save_namespace("public/default", NamespaceRecord(overrides=replicated))
+    assert admin.reason(412, "DELETE", cluster) == "Cluster not empty: namespace public/default is replicated to it"
+    catalog.save_namespace("public/default", NamespaceRecord())
+
+    for name in ("plain", "many"):
+        admin.publish(name) if name == "plain" else catalog.create_partitioned(TopicName.parse(name), 2, {})
+        topic = TopicName.parse(name)
+        catalog.set_overrides(topic, replicated)
+        assert admin.reason(412, "DELETE", cluster) == f"Cluster not empty: topic {topic.full} is replicated to it"
+        catalog.set_overrides(topic, Overrides())
+
+    admin.done("DELETE", cluster)

@@ -1,0 +1,40 @@
+"""Positions of many topics in one answer, for pipelines that let subscriptions follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.admin.resource.cursors import TOPICS_MAX
+from tests.admin.driver import Admin
+
+PATH = "/admin/v2/replication/cursors"
+TOPIC = "persistent://public/default/orders"
+
+
+def test_gr9_many_topics_are_answered_as_each_of_them_is(admin: Admin) -> None:
+    admin("PUT", "/admin/v2/persistent/public/default/orders")
+    admin("PUT", "/admin/v2/persistent/public/default/orders/subscription/s", json="earliest")
+    admin("PUT", "/admin/v2/persistent/public/default/parts/partitions", json=2)
+    names = [TOPIC, "persistent://public/default/parts-partition-1", "persistent://public/default/missing"]
+    found = admin("POST", PATH, json=names).json()
+    assert found[TOPIC] == admin.get("/admin/v2/persistent/public/default/orders/internalStats")
+    assert found[TOPIC]["cursors"]["s"]["markDeletePosition"].endswith(":-1")
+    assert TOPIC.replace("orders", "missing") not in found
+
+
+def test_gr9_asking_creates_nothing(admin: Admin) -> None:
+    before = admin.existing()
+    assert admin("POST", PATH, json=[TOPIC, "persistent://nobody/nowhere/t", "orders-partition-3"]).json() == {}
+    assert admin.existing() == before
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (["bad//name"], "bad//name"),
+        ([TOPIC] * (TOPICS_MAX + 1), str(TOPICS_MAX)),
+        ({"topic": TOPIC}, "array"),
+    ],
+)
+def test_gr9_what_is_no_list_of_topics_is_refused(admin: Admin, body: object, reason: str) -> None:
+    assert reason in admin.reason(400, "POST", PATH, json=body)

@@ -1,0 +1,334 @@
+"""The REST of geo-replication: what is declared, reports, status, ways; and what Pulsar's own paths make of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+import magnetar.testing
+from magnetar.names import TopicName
+from magnetar.replication.model import Declaration, Declared, Report, Reports, State, Status, Way
+from tests.admin.driver import NOW_MS, Admin
+
+REPLICATION = "/admin/v2/replication"
+DECLARATION, STATUS, REPORTS = f"{REPLICATION}/declaration", f"{REPLICATION}/status", f"{REPLICATION}/reports"
+WAYS = f"{REPLICATION}/ways"
+TOPICS = "/admin/v2/persistent/public/default"
+EAST = {"serviceUrl": "http://east:8080", "brokerServiceUrl": "pulsar://east:6650"}
+T = "persistent://public/default/t"
+
+
+@pytest.fixture
+def admin() -> Admin:
+    admin = Admin()
+    assert admin("PUT", "/admin/v2/clusters/east", json=EAST).status_code == 200
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "east"]})
+    return admin
+
+
+@pytest.fixture
+def replicated(admin: Admin) -> Admin:
+    assert admin("POST", "/admin/v2/namespaces/public/default/replication", json=["standalone", "east"]).is_success
+    admin.done("PUT", f"{TOPICS}/t")
+    admin.done("PUT", f"{TOPICS}/many/partitions", json=2)
+    return admin
+
+
+def declaration(admin: Admin) -> Declaration:
+    return msgspec.json.decode(admin("GET", DECLARATION).content, type=Declaration)
+
+
+def statuses(admin: Admin, query: str = "") -> dict[str, Status]:
+    response = admin("GET", STATUS + query)
+    assert response.status_code == 200, response.text
+    found = msgspec.json.decode(response.content, type=list[Status])
+    return {TopicName.parse(one.topic).local: one for one in found}
+
+
+def report(admin: Admin, *rows: Report, is_all: bool = False) -> None:
+    content = msgspec.json.encode(Reports("p1", is_all, list(rows)))
+    assert admin("PUT", REPORTS, content=content).status_code == 204
+
+
+# -- what is declared
+
+
+def test_gr1_the_declaration_is_what_was_set(replicated: Admin) -> None:
+    found = declaration(replicated)
+    assert (found.cluster, found.creates_topics, found.mismatch) == ("standalone", True, "pip370")
+    assert found.topics == [
+        Declared("persistent://public/default/many", 2, "east"),
+        Declared(T, 0, "east"),
+    ]
+    assert (found.clusters["east"].service_url, found.clusters["east"].broker_service_url) == tuple(EAST.values())
+    assert declaration(replicated.after_crash()).topics == found.topics
+
+
+def test_gr2_the_declaration_says_what_the_settings_say() -> None:
+    admin = Admin(createTopicToRemoteClusterForReplication=False, partitionMismatch="stop")
+    found = declaration(admin)
+    assert (found.creates_topics, found.mismatch, found.topics, found.clusters) == (False, "stop", [], {})
+
+
+@pytest.mark.parametrize("setting", ["createTopicToRemoteClusterForReplication", "partitionMismatch"])
+def test_gr2_whether_topics_are_made_there_is_said_at_start_only(admin: Admin, setting: str) -> None:
+    path = f"/admin/v2/brokers/configuration/{setting}/false"
+    assert "read at start only" in admin.reason(412, "POST", path)
+
+
+def test_who_waits_for_another_version_is_told_at_once(replicated: Admin) -> None:
+    async def wait_and_change() -> tuple[float, Declaration, int]:
+        transport = httpx.ASGITransport(replicated.app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+            version = (await client.get(DECLARATION)).json()["version"]
+            query = {"after": version, "timeoutMs": 20_000}
+            waiting = asyncio.create_task(client.get(DECLARATION, params=query))
+            while not replicated.broker.replication._watchers:
+                await asyncio.sleep(0.001)
+            started = time.monotonic()
+            for name in ("a", "b", "c"):
+                assert (await client.put(f"{TOPICS}/{name}")).status_code == 204
+            answer = await waiting
+            return (
+                time.monotonic() - started,
+                msgspec.json.decode(answer.content, type=Declaration),
+                len(replicated.broker.replication._watchers),
+            )
+
+    took_s, found, watchers = asyncio.run(wait_and_change())
+    assert took_s < 5 and len(found.topics) == 5 and watchers == 0
+
+
+def test_who_waits_in_vain_gets_the_same_again(replicated: Admin) -> None:
+    version = declaration(replicated).version
+    assert replicated.get(f"{DECLARATION}?after={version}&timeoutMs=1")["version"] == version
+    assert replicated.get(f"{DECLARATION}?after={version}&timeoutMs=0")["version"] == version
+    assert not replicated.broker.replication._watchers
+
+
+def test_who_has_another_version_does_not_wait(replicated: Admin) -> None:
+    version = declaration(replicated).version
+    started = time.monotonic()
+    for after in ("", "1-2-3", version + "0"):
+        assert replicated.get(f"{DECLARATION}?after={after}&timeoutMs=60000")["version"] == version
+    assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("timeout", ["-1", "60001", "x", ""])
+def test_a_wait_has_a_limit(admin: Admin, timeout: str) -> None:
+    assert "timeoutMs" in admin.reason(400, "GET", f"{DECLARATION}?timeoutMs={timeout}")
+
+
+def test_a_broker_stops_although_somebody_waits() -> None:
+    with ThreadPoolExecutor(1) as thread:
+        with magnetar.testing.broker() as broker:
+            url = f"{broker.http_url}{DECLARATION}"
+            version = httpx.get(url).json()["version"]
+            query = {"after": version, "timeoutMs": "60000"}
+            watchers = broker.server.broker.replication._watchers
+            before = len(watchers)
+            waiting = thread.submit(httpx.get, url, params=query, timeout=60)
+            while len(watchers) == before:
+                time.sleep(0.001)
+            started = time.monotonic()
+        answer = waiting.result(timeout=5)
+        assert time.monotonic() - started < 1.5
+    assert (answer.status_code, answer.json()["version"]) == (200, version)
+
+
+# -- reports and status
+
+
+def test_gr4_a_report_is_shown_with_what_the_broker_knows(replicated: Admin) -> None:
+    replicated.publish("t", b"1", b"2")
+    replicated.publish("many-partition-1", b"3")
+    found = statuses(replicated)
+    assert list(found) == ["many-partition-0", "many-partition-1", "t"]
+    assert [one.backlog for one in found.values()] == [0, 1, 2]
+    assert {one.state for one in found.values()} == {State.STOPPED}
+    report(
+        replicated,
+        Report(T, "east", State.CATCHING_UP, since_ms=NOW_MS, error="late", error_ms=NOW_MS),
+        Report(f"{T}-partition-0", "east", State.RUNNING),
+        Report(T, "west", State.RUNNING),
+        is_all=True,
+    )
+    found = statuses(replicated)
+    assert [one.state for one in found.values()] == [State.STOPPED, State.STOPPED, State.CATCHING_UP]
+    assert (found["t"].since_ms, found["t"].last_error, found["t"].backlog) == (NOW_MS, "late", 2)
+
+
+def test_gr4_statuses_are_chosen_by_name(replicated: Admin) -> None:
+    assert list(statuses(replicated, "?topic=t")) == ["t"]
+    assert list(statuses(replicated, "?topic=persistent://public/default/many-partition-1")) == ["many-partition-1"]
+    assert len(statuses(replicated, "?namespace=public/default&remote=east")) == 3
+    for query in ("?remote=west", "?namespace=public/other", "?topic=none"):
+        assert statuses(replicated, query) == {}
+    assert "topic" in replicated.reason(400, "GET", f"{STATUS}?topic=a://b")
+    assert "namespace" in replicated.reason(400, "GET", f"{STATUS}?namespace=public")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"{}",
+        b"[]",
+        b'{"pipeline": "p", "isAll": true}',
+        b'{"pipeline": "p", "isAll": true, "rows": [{"topic": "t", "remote": "east", "state": "sleeping"}]}',
+        b'{"pipeline": "p", "isAll": true, "rows": [{"topic": "a://b", "remote": "east", "state": "running"}]}',
+        b'{"pipeline": 1, "isAll": true, "rows": []}',
+    ],
+)
+def test_a_report_that_is_none_is_refused(replicated: Admin, body: bytes) -> None:
+    replicated.reason(400, "PUT", REPORTS, content=body)
+    assert "no pipelines process" in statuses(replicated)["t"].reason
+
+
+# -- ways
+
+
+def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
+    of_namespace, of_topic = f"{WAYS}/east/public/default", f"{WAYS}/east/public/default/t"
+    for path in (of_namespace, of_topic):
+        assert replicated("GET", path).status_code == 204
+        assert replicated.get(f"{path}?applied=true") == {}
+    replicated.done("PUT", of_namespace, json={"refused": "park"})
+    replicated.done("PUT", of_topic, json={"paused": True, "masks": [{"field": "a.b", "kind": "null"}]})
+    for admin in (replicated, replicated.after_crash()):
+        assert admin.get(of_namespace) == {"refused": "park"}
+        assert admin.get(of_topic) == {"paused": True, "masks": [{"field": "a.b", "kind": "null", "text": ""}]}
+        assert admin.get(f"{WAYS}/east/public/default/many?applied=true") == {"refused": "park"}
+        ways = {row.topic: row.way for row in declaration(admin).topics}
+        assert ways[T].paused and ways["persistent://public/default/many"].refused == "park"
+    listed = replicated.get(WAYS)
+    assert [(one["remote"], one["namespace"], one["topic"]) for one in listed] == [
+        ("east", "public/default", None),
+        ("east", "public/default", "t"),
+    ]
+    replicated.done("DELETE", of_topic)
+    replicated.done("DELETE", of_topic)
+    assert replicated.get(f"{of_topic}?applied=true") == {"refused": "park"}
+    replicated.done("PUT", of_topic, json={})
+    assert replicated.get(f"{of_topic}?applied=true") == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "why"),
+    [
+        (412, "standalone/public/default", "is this one"),
+        (404, "mars/public/default", "cluster mars"),
+        (404, "east/public/none", "Namespace"),
+        (404, "east/none/default", "Namespace"),
+        (404, "east/public/default/none", "Topic"),
+        (400, "east/public/default/many-partition-0", "is a partition"),
+    ],
+)
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_a_way_leads_from_something_to_somewhere(
+    replicated: Admin, method: str, status: int, path: str, why: str
+) -> None:
+    assert why in replicated.reason(status, method, f"{WAYS}/{path}", json={})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b'{"where": "("}',
+        b'{"where": 1}',
+        b'{"rename": "fixed"}',
+        b'{"rename": "{nobody}"}',
+        b'{"masks": [{"field": ""}]}',
+        b'{"refused": "explode"}',
+        b'{"pause": true}',
+    ],
+)
+def test_a_way_that_cannot_be_is_refused(replicated: Admin, body: bytes) -> None:
+    replicated.reason(400, "PUT", f"{WAYS}/east/public/default", content=body)
+    assert replicated.get(WAYS) == []
+
+
+def test_sp6_ways_that_make_one_topic_of_two_are_refused(replicated: Admin) -> None:
+    admin = replicated
+    for place in ("t", "many"):
+        admin.done("PUT", f"{WAYS}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
+    response = admin("PUT", f"{WAYS}/east/public/default/many", json={"rename": "x/y/t"})
+    assert response.status_code == 400
+    for named in (T, "persistent://public/default/many", "persistent://x/y/t"):
+        assert named in response.text
+    admin.done("PUT", f"{WAYS}/east/public/default", json={"rename": "x/y/all-{topic}"})
+
+
+# -- what Pulsar's own paths make of it
+
+
+def test_gr1_the_subscriptions_of_replication_are_not_listed(replicated: Admin) -> None:
+    replicated.subscribe("t", "s")
+    assert replicated.get(f"{TOPICS}/t/subscriptions") == ["s"]
+    assert list(replicated.get(f"{TOPICS}/t/stats")["subscriptions"]) == ["s"]
+    assert replicated.get(f"{TOPICS}/many/subscriptions") == []
+    assert sorted(replicated.get(f"{TOPICS}/t/internalStats")["cursors"]) == ["pulsar.repl.east", "s"]
+
+
+def test_gr1_the_subscriptions_of_replication_are_the_brokers_own(replicated: Admin) -> None:
+    own = f"{TOPICS}/t/subscription/pulsar.repl.east"
+    for path in (own, own + "?force=true", f"{TOPICS}/many/subscription/pulsar.repl.east"):
+        assert "replication" in replicated.reason(412, "DELETE", path)
+    for path in (own, f"{TOPICS}/t/subscription/pulsar.repl.west"):
+        assert "reserved" in replicated.reason(412, "PUT", path)
+    policy = {"maxRedeliverCount": 3}
+    assert "no dead letters" in replicated.reason(412, "POST", f"{own}/deadLetterPolicy", json=policy)
+    assert "pulsar.repl.east" in replicated.broker.topics[T].subscriptions
+    everywhere = "/admin/v2/namespaces/public/default/unsubscribe/pulsar.repl.east"
+    assert "replication" in replicated.reason(412, "POST", everywhere)
+
+
+def test_gr1_a_backlog_of_replication_may_be_skipped(replicated: Admin) -> None:
+    """As in Apache Pulsar, where that is done by the same paths."""
+    replicated.publish("t", b"1", b"2", b"3")
+    own = f"{TOPICS}/t/subscription/pulsar.repl.east"
+    replicated.done("POST", f"{own}/skip/2")
+    assert statuses(replicated)["t"].backlog == 1
+    assert replicated("GET", f"{own}/position/1").content == b"3"
+    replicated.done("POST", f"{own}/skip_all")
+    assert statuses(replicated)["t"].backlog == 0
+
+
+def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(replicated: Admin) -> None:
+    replicated.publish("t", b"1").peer.writable = True
+    replicated.broker.topics[T].producers.close_all()
+    assert "has 1 messages that cluster east has not got yet" in replicated.reason(412, "DELETE", f"{TOPICS}/t")
+    replicated.done("DELETE", f"{TOPICS}/t?force=true")
+    replicated.done("DELETE", f"{TOPICS}/many/partitions")
+    assert declaration(replicated).topics == []
+
+
+def test_gr1_a_topic_is_replicated_by_itself(admin: Admin) -> None:
+    admin.publish("t", b"old")
+    admin.done("POST", f"{TOPICS}/t/replication", json=["standalone", "east"])
+    admin.publish("t", b"new")
+    assert {name: one.backlog for name, one in statuses(admin).items()} == {"t": 1}
+    admin.done("DELETE", f"{TOPICS}/t/replication")
+    assert declaration(admin).topics == [] and statuses(admin) == {}
+
+
+def test_gr9_a_subscription_that_follows_is_declared(replicated: Admin) -> None:
+    replicated.done("PUT", f"{TOPICS}/many/subscription/s", content=b'"latest"', params={"replicated": "true"})
+    rows: dict[str, Any] = {row.topic: row for row in declaration(replicated).topics}
+    assert rows["persistent://public/default/many"].subscriptions == ("s",)
+    replicated.done("POST", f"{TOPICS}/many/subscription/s/replicatedSubscriptionStatus", json=False)
+    assert not any(row.subscriptions for row in declaration(replicated).topics)
+
+
+def test_a_way_is_what_it_is() -> None:
+    """Whoever reads a way that a newer or older broker wrote finds what is not set."""
+    assert msgspec.json.encode(Way()) == b"{}"

@@ -1,0 +1,360 @@
+"""The registry: versions, what survives a crash, what goes with a topic, what stays in memory; and who is let in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from magnetar.broker import keys
+from magnetar.broker.catalog.policies import Overrides
+from magnetar.broker.catalog.record import NamespaceRecord
+from magnetar.broker.schema import registry as schemas
+from magnetar.broker.schema.registry import admit_consumer, admit_producer, schema_id
+from magnetar.broker.schema.schema import Schema, SchemaType
+from magnetar.errors import IncompatibleSchema, InvalidSchema
+from magnetar.names import TopicName
+from magnetar.storage.api import Space
+from tests.broker.world import START_MS, World
+
+ID = "public/default/t"
+STRING, INT32 = Schema(SchemaType.STRING), Schema(SchemaType.INT32)
+AUTO = Schema(SchemaType.AUTO_CONSUME)
+
+
+def avro(*names: str, **default: object) -> Schema:
+    fields = [{"name": name, "type": "int", **default} for name in names]
+    return Schema(SchemaType.AVRO, json.dumps({"type": "record", "name": "R", "fields": fields}).encode())
+
+
+ONE, TWO, THREE = (avro(*names, default=0) for names in ("a", "ab", "abc"))
+
+
+def put(world: World, *given: Schema, schema: str = ID) -> list[int]:
+    return [world.broker.schemas.put(schema, one, "FULL") for one in given]
+
+
+def rows(world: World) -> list[bytes]:
+    return [key for key, _ in world.storage.scan(Space.STATE, keys.SCHEMA, keys.after(keys.SCHEMA))]
+
+
+def schemas_of(world: World, schema: str = ID) -> dict[int, Schema]:
+    return {version.number: version.schema for version in world.broker.schemas.versions(schema)}
+
+
+# -- versions
+
+
+def test_versions_count_from_zero_and_a_known_schema_keeps_its_own() -> None:
+    world = World()
+    assert put(world, ONE, TWO, ONE, THREE, TWO) == [0, 1, 0, 2, 1]
+    assert schemas_of(world) == {0: ONE, 1: TWO, 2: THREE}
+    latest = world.broker.schemas.latest(ID)
+    assert latest is not None and (latest.number, latest.created_ms) == (2, START_MS)
+    assert world.broker.schemas.at(ID, 1) == world.broker.schemas.find(ID, TWO)
+    assert world.broker.schemas.at(ID, 3) is world.broker.schemas.at(ID, -1) is None
+
+
+def test_a_schema_written_in_another_way_is_the_same() -> None:
+    world = World()
+    put(world, ONE)
+    spaced = Schema(SchemaType.AVRO, json.dumps(json.loads(ONE.data), indent=8).encode(), {"other": "properties"})
+    assert put(world, spaced) == [0]
+    assert schemas_of(world) == {0: ONE}
+
+
+def test_what_is_refused_leaves_nothing() -> None:
+    world = World()
+    put(world, ONE)
+    with pytest.raises(IncompatibleSchema):
+        put(world, avro("z"))
+    with pytest.raises(InvalidSchema):
+        put(world, Schema(SchemaType.AVRO, b"{"))
+    world.settle()
+    assert schemas_of(world) == {0: ONE} == schemas_of(world.restart())
+
+
+def test_names_that_begin_alike_do_not_mix() -> None:
+    world = World()
+    put(world, ONE, TWO)
+    put(world, STRING, schema=ID + "t")
+    put(world, INT32, schema=ID[:-1])
+    world.settle()
+    again = world.restart()
+    assert (len(schemas_of(again)), len(schemas_of(again, ID + "t")), len(schemas_of(again, ID[:-1]))) == (2, 1, 1)
+
+
+# -- disk
+
+
+def test_versions_survive_a_crash_once_they_are_durable() -> None:
+    world = World()
+    put(world, ONE)
+    world.settle()
+    put(world, TWO)
+    assert schemas_of(world.restart()) == {0: ONE}
+    world.settle()
+    again = world.restart()
+    assert schemas_of(again) == {0: ONE, 1: TWO}
+    assert put(again, TWO, THREE) == [1, 2]
+
+
+def test_a_deleted_schema_leaves_its_number() -> None:
+    world = World()
+    put(world, ONE, TWO)
+    assert world.broker.schemas.delete(ID) == 2
+    assert world.broker.schemas.delete(ID) == 3  # as in Apache Pulsar
+    assert schemas_of(world) == {}
+    world.settle()
+    assert len(rows(world)) == 1
+    again = world.restart()
+    assert again.broker.schemas.latest(ID) is None
+    assert put(again, STRING) == [4]  # not compatible with what was deleted, and it need not be
+    assert again.broker.schemas.delete("public/default/other") == 0
+
+
+def test_what_is_deleted_before_it_is_written_is_gone() -> None:
+    world = World()
+    put(world, ONE)
+    world.broker.schemas.forget(ID, world.broker.commits.batch())
+    assert put(world, STRING) == [0]
+    world.settle()
+    assert schemas_of(world.restart()) == {0: STRING}
+
+
+def test_all_versions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "HISTORY_SIZE_MAX", 1200)
+    world = World()
+    put(world, ONE, TWO)
+    with pytest.raises(InvalidSchema, match=r"would have \d+ bytes, the limit is 1200"):
+        put(world, THREE)
+    assert put(world, TWO) == [1]
+
+
+# -- memory
+
+
+def test_only_what_was_used_last_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schemas, "CACHE_SIZE_MAX", 20_000)
+    world = World()
+    names = [f"public/default/t{index}" for index in range(200)]
+    for name in names:
+        put(world, ONE, schema=name)
+        assert schemas_of(world, name) == {0: ONE}
+    # Nothing is durable yet, so nothing may be read from disk.
+    assert [schemas_of(world, name) for name in names] == [{0: ONE}] * 200
+    world.settle()
+    assert [schemas_of(world, name) for name in names] == [{0: ONE}] * 200
+    assert 0 < world.broker.schemas.cached_bytes <= 20_000
+
+
+def test_what_is_counted_in_memory_is_what_is_there() -> None:
+    world = World()
+    put(world, ONE, TWO)
+    put(world, STRING, schema="public/default/u")
+    world.broker.schemas.delete(ID)
+    world.broker.schemas.forget("public/default/u", world.broker.commits.batch())
+    world.settle()
+    before = world.broker.schemas.cached_bytes
+    world.broker.schemas.latest("public/default/empty")
+    assert before == 2 * (world.broker.schemas.cached_bytes - before)  # two that are empty by now
+
+
+# -- with its topic
+
+
+def test_a_schema_goes_with_its_topic_in_one_transaction() -> None:
+    world = World()
+    admit_producer(world.topic(), ONE)
+    world.settle()
+    world.broker.delete_topic(TopicName.parse("t"))
+    group = world.broker.commits.take()
+    assert group is not None and world.broker.commits.take() is None
+    world.storage.write(group.batch)
+    assert rows(world) == []
+    group.complete()
+    assert admit_producer(world.topic(), STRING) == 0
+
+
+def test_partitions_share_a_schema_until_the_last_is_gone() -> None:
+    world = World()
+    name = TopicName.parse("t")
+    world.broker.catalog.create_partitioned(name, 2, {})
+    first, second = (world.broker.topic(name.with_partition(index)) for index in range(2))
+    assert admit_producer(first, ONE) == admit_producer(second, ONE) == 0
+    assert admit_producer(second, TWO) == 1
+    world.settle()
+    assert len(rows(world)) == 2
+    world.broker.delete_topic(name.with_partition(0))
+    world.settle()
+    assert len(rows(world)) == 2
+    world.broker.delete_partitioned(name)
+    world.settle()
+    assert rows(world) == [] and schemas_of(world) == {}
+
+
+def test_topics_of_one_name_in_both_domains_share_a_schema() -> None:
+    world = World()
+    volatile = TopicName.parse("non-persistent://public/default/t")
+    admit_producer(world.broker.topic(volatile, create=True), ONE)
+    assert admit_producer(world.topic(), TWO) == 1
+    world.broker.delete_topic(TopicName.parse("t"))
+    assert len(schemas_of(world)) == 2
+    world.broker.delete_topic(volatile)
+    world.settle()
+    assert schemas_of(world) == {} and rows(world) == []
+
+
+def test_a_partition_that_was_left_behind_keeps_the_schema() -> None:
+    world = World()
+    name = TopicName.parse("t")
+    world.broker.catalog.create_partitioned(name, 2, {})
+    admit_producer(world.broker.topic(name.with_partition(0)), ONE)
+    world.broker.catalog.forget_partitioned(name)
+    world.broker.delete_topic(name.with_partition(0))
+    assert len(schemas_of(world)) == 1
+    world.broker.delete_topic(name.with_partition(1))
+    assert schemas_of(world) == {}
+
+
+def test_a_topic_without_a_schema_leaves_no_trace_of_one() -> None:
+    world = World()
+    world.topic()
+    world.settle()
+    world.broker.delete_topic(TopicName.parse("t"))
+    size = len(world.broker.commits.open().batch)
+    other = World()
+    other.topic()
+    other.settle()
+    put(other, ONE)
+    other.settle()
+    other.broker.delete_topic(TopicName.parse("t"))
+    assert len(other.broker.commits.open().batch) == size + 1
+
+
+def test_the_schemas_of_a_deleted_namespace_are_gone() -> None:
+    world = World()
+    for namespace in ("public/a", "public/ab"):
+        world.broker.catalog.create_namespace(namespace)
+        put(world, ONE, schema=f"{namespace}/uploaded")
+    world.settle()
+    put(world, TWO, schema="public/a/uploaded")
+    world.broker.catalog.delete_namespace("public/a")
+    world.broker.catalog.create_namespace("public/a")
+    assert schemas_of(world, "public/a/uploaded") == {}
+    world.settle()
+    again = world.restart()
+    assert schemas_of(again, "public/a/uploaded") == {}
+    assert len(schemas_of(again, "public/ab/uploaded")) == 1
+
+
+def test_the_id_of_a_schema_is_without_domain_and_partition() -> None:
+    for name in ("t", "persistent://public/default/t", "non-persistent://public/default/t-partition-7"):
+        assert schema_id(TopicName.parse(name)) == ID
+
+
+# -- who comes in
+
+
+def test_producers_without_a_schema_may_come_unless_it_is_enforced() -> None:
+    world = World()
+    assert admit_producer(world.topic(), None) is None
+    admit_producer(world.topic(), ONE)
+    assert admit_producer(world.topic(), None) is None
+    strict = World(isSchemaValidationEnforced=True)
+    assert admit_producer(strict.topic(), None) is None  # it has no schema
+    assert admit_producer(strict.topic(), ONE) == 0
+    with pytest.raises(IncompatibleSchema, match="the producer has none, and isSchemaValidationEnforced is on"):
+        admit_producer(strict.topic(), None)
+
+
+def test_without_auto_update_only_what_is_there_is_let_in() -> None:
+    world = World(isAllowAutoUpdateSchemaEnabled=False)
+    with pytest.raises(IncompatibleSchema, match="does not have this AVRO schema, and auto-update of schemas is off"):
+        admit_producer(world.topic(), ONE)
+    put(world, ONE, TWO)
+    assert admit_producer(world.topic(), ONE) == 0
+    with pytest.raises(IncompatibleSchema):
+        admit_producer(world.topic(), THREE)
+    with pytest.raises(IncompatibleSchema):
+        admit_consumer(world.topic("other"), ONE)
+    admit_consumer(world.topic(), THREE)  # it brings nothing and can read
+
+
+def test_the_strategy_is_the_namespace_s() -> None:
+    world = World()
+    admit_producer(world.topic(), ONE)
+    with pytest.raises(IncompatibleSchema):
+        admit_producer(world.topic(), STRING)
+    overrides = Overrides(schema_compatibility="ALWAYS_COMPATIBLE")
+    world.broker.catalog.save_namespace("public/default", NamespaceRecord(overrides=overrides))
+    assert admit_producer(world.topic(), STRING) == 1
+
+
+def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
+    world = World()
+    admit_consumer(world.topic(), ONE)
+    assert schemas_of(world) == {0: ONE}
+    admit_consumer(world.topic(), TWO)  # it can read, and registers nothing
+    assert schemas_of(world) == {0: ONE}
+    with pytest.raises(IncompatibleSchema):
+        admit_consumer(world.topic(), STRING)
+
+
+def test_a_consumer_brings_no_schema_to_a_topic_that_is_in_use() -> None:
+    def refused(world: World) -> bool:
+        try:
+            admit_consumer(world.topic(), ONE)
+        except IncompatibleSchema as error:
+            assert "has no schema and is in use" in str(error)
+            return True
+        return False
+
+    with_producer = World()
+    with_producer.producer()
+    assert refused(with_producer)
+    admit_consumer(with_producer.topic(), Schema(SchemaType.NONE))  # plain bytes are what it has
+    with_consumer = World()
+    with_consumer.consumer()
+    assert refused(with_consumer)
+    with_data = World()
+    with_data.publish(1)
+    with_data.topic().producers.remove(with_data.topic().producers.by_name["p"])
+    assert refused(with_data)
+    with_any = World()
+    with_any.consumer(takes_any_schema=True)
+    assert not refused(with_any)
+    lenient = World(schemaCompatibilityStrategy="ALWAYS_COMPATIBLE")
+    lenient.producer()
+    assert not refused(lenient)
+    assert schemas_of(lenient) == {}
+
+
+def test_a_non_persistent_topic_is_in_use_once_it_was_written_to() -> None:
+    world = World()
+    topic = world.broker.topic(TopicName.parse("non-persistent://public/default/v"), create=True)
+    topic.messages_in = 1
+    with pytest.raises(IncompatibleSchema):
+        admit_consumer(topic, ONE)
+    topic.messages_in = 0
+    admit_consumer(topic, ONE)
+
+
+def test_consumers_without_a_schema_of_their_own_may_always_come() -> None:
+    world = World(isSchemaValidationEnforced=True)
+    admit_producer(world.topic(), ONE)
+    admit_consumer(world.topic(), None)
+    admit_consumer(world.topic(), AUTO)
+    with pytest.raises(InvalidSchema):
+        admit_producer(world.topic(), AUTO)
+
+
+def test_where_nothing_is_compatible_what_is_registered_still_is() -> None:
+    world = World(schemaCompatibilityStrategy="ALWAYS_INCOMPATIBLE")
+    assert admit_producer(world.topic(), ONE) == 0 == admit_producer(world.topic(), ONE)
+    admit_consumer(world.topic(), ONE)
+    for new in (TWO, STRING):
+        with pytest.raises(IncompatibleSchema):
+            admit_producer(world.topic(), new)
+        with pytest.raises(IncompatibleSchema):
+            admit_consumer(world.topic(), new)

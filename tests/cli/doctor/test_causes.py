@@ -1,0 +1,140 @@
+"""Which cause comes first, from facts alone: no broker is asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+
+import pytest
+
+from magnetar.cli.doctor.causes import Case, Kind, causes_of
+from magnetar.cli.doctor.facts import RemoteFacts, SourceFacts, TopicFacts, Trouble, Waiting
+from magnetar.replication.model import Declared, Mismatch, State, Status, Way
+from magnetar.replication.partitions import decide
+from magnetar.security.tls import Fault
+
+ORDERS = "persistent://acme/shop/orders"
+SOURCE = SourceFacts("http://a:8080", "a", {"pipelinesEnabled": "true"})
+REMOTE = RemoteFacts("b", "http://b:8080", "pulsar://b:6650", own_name="b", is_ours=True)
+
+
+def status(state: State = State.RUNNING, reason: str = "", *, backlog: int = 0, error: str = "") -> Status:
+    return Status(ORDERS, "b", state, reason, 0, error, 0, backlog, 0, 7.0, 0.0, 0.0)
+
+
+def case(*statuses: Status, remote: RemoteFacts = REMOTE, way: Way | None = None, **facts: object) -> Case:
+    declared = Declared(ORDERS, 0, "b", way or Way())
+    topic = TopicFacts(declared, ORDERS, list(statuses) or [status()])
+    for name, value in facts.items():
+        assert hasattr(topic, name)
+        setattr(topic, name, value)
+    return Case(SOURCE, remote, topic)
+
+
+def kinds(one: Case) -> list[Kind]:
+    return [cause.kind for cause in causes_of(one)]
+
+
+def remote(**facts: object) -> RemoteFacts:
+    return dataclasses.replace(REMOTE, **facts)  # type: ignore[arg-type]
+
+
+WAITING = decide(0, None, creates=False, mismatch=Mismatch.PIP370)
+SHAPES = decide(0, 2, creates=True, mismatch=Mismatch.PIP370)
+REFUSED = status(State.REFUSED, "no")
+
+
+@pytest.mark.parametrize(
+    ("one", "kind"),
+    [
+        (case(remote=remote(is_source=True, own_name="a")), Kind.LOOP),
+        (case(remote=remote(own_name="a")), Kind.LOOP),
+        (case(remote=remote(twins=("c",))), Kind.LOOP),
+        (case(maps_back="x"), Kind.LOOP),
+        (case(remote=remote(address_error="none")), Kind.NO_ADDRESS),
+        (case(way=Way(paused=True)), Kind.PAUSED),
+        (case(status(State.STOPPED, "no pipelines process reports: …")), Kind.NOT_RUNNING),
+        (case(status(State.STOPPED, "not started yet: …")), Kind.NOT_STARTED),
+        (case(cursors_missing=[ORDERS]), Kind.SUBSCRIPTION_MISSING),
+        (case(parts_missing=[ORDERS]), Kind.PARTITION_MISSING),
+        (case(remote=remote(http_error="refused")), Kind.UNREACHABLE),
+        (case(remote=remote(binary_error="refused")), Kind.UNREACHABLE),
+        (case(remote=remote(authentication_error="401")), Kind.AUTHENTICATION),
+        (case(REFUSED, remote=remote(security_error="token_file '/t' cannot be read")), Kind.AUTHENTICATION),
+        (case(REFUSED, remote=remote(security_error="trust_certs_file '/t' cannot be read")), Kind.TLS),
+        (case(remote=remote(tls_error="not trusted", tls_fault=Fault.UNTRUSTED)), Kind.TLS),
+        (case(missing_tenant="acme", missing_namespace="acme/shop"), Kind.TENANT_MISSING),
+        (case(missing_namespace="acme/shop"), Kind.NAMESPACE_MISSING),
+        (case(status(State.WAITING), decision=WAITING), Kind.TOPIC_MISSING),
+        (case(decision=SHAPES, remote_partitions=2), Kind.SHAPES_DIFFER),
+        (case(troubles={ORDERS: (Trouble.TERMINATED, "x")}), Kind.TERMINATED),
+        (case(troubles={ORDERS: (Trouble.QUOTA, "x")}), Kind.QUOTA),
+        (case(troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}), Kind.NOT_AUTHORIZED),
+        (case(troubles={ORDERS: (Trouble.SCHEMA, "x")}), Kind.SCHEMA_REFUSED),
+        (case(troubles={ORDERS: (Trouble.OTHER, "x")}), Kind.REFUSED),
+        (case(deduplicates=False), Kind.DEDUPLICATION_OFF),
+        (case(REFUSED, schema_refusal="x"), Kind.SCHEMA_REFUSED),
+        (case(status(State.REFUSED, "refuses schema version 3")), Kind.SCHEMA_REFUSED),
+        (case(REFUSED, waiting=Waiting(ORDERS, "1:1", 11), size_max=10), Kind.TOO_LARGE),
+        (case(status(State.REFUSED, "entry of 7 bytes exceeds the limit")), Kind.TOO_LARGE),
+        (case(REFUSED), Kind.REFUSED),
+        (case(status(State.UNREACHABLE)), Kind.UNREACHABLE),
+        (case(status(State.MISMATCH)), Kind.OTHER),
+    ],
+)
+def test_a_fault_alone_is_the_one_cause(one: Case, kind: Kind) -> None:
+    found = causes_of(one)
+    assert found[0].kind is kind
+    assert {cause.kind for cause in found} <= {kind, Kind.NAMESPACE_MISSING}
+    for cause in found:
+        assert shlex.split(cause.repair)[0] == "magnetar"
+        assert cause.what
+
+
+def test_nothing_is_wrong_with_what_is_copied() -> None:
+    assert kinds(case()) == []
+    assert kinds(case(deduplicates=True, waiting=Waiting(ORDERS, "1:1", 10), size_max=10)) == []
+    created = decide(0, None, creates=True, mismatch=Mismatch.PIP370)
+    assert kinds(case(decision=created)) == [], "it is being made"
+
+
+def test_what_has_to_be_repaired_first_is_first() -> None:
+    one = case(
+        status(State.STOPPED, "no pipelines process reports", backlog=3, error="lost"),
+        way=Way(paused=True),
+        troubles={ORDERS: (Trouble.QUOTA, "full")},
+        deduplicates=False,
+    )
+    assert kinds(one) == [Kind.PAUSED, Kind.NOT_RUNNING, Kind.QUOTA, Kind.DEDUPLICATION_OFF]
+    assert causes_of(one)[0].evidence == (
+        f"{ORDERS} is stopped: no pipelines process reports",
+        "last error: lost",
+        "a backlog of 3, the oldest waits for 7 s",
+    )
+
+
+def test_partitions_are_added_where_there_are_fewer() -> None:
+    for local, there, url in ((3, 2, "http://b:8080"), (2, 3, "http://a:8080")):
+        decision = decide(local, there, creates=True, mismatch=Mismatch.STOP)
+        one = case(decision=decision, remote_partitions=there)
+        one.facts.declared = Declared(ORDERS, local, "b")
+        repair = causes_of(one)[0].repair
+        assert repair == f"magnetar topics update-partitioned-topic {ORDERS} -p 3 --url {url}"
+
+
+def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> None:
+    secured = remote(http_url="https://b:8443", trust_certs="/etc/ca.pem", token="file:///run/token")
+    repair = causes_of(case(remote=secured, deduplicates=False))[0].repair
+    words = "namespaces set-deduplication acme/shop -e --url https://b:8443 --trust-certs /etc/ca.pem"
+    assert repair == f"magnetar {words} --token file:///run/token"
+    refused = causes_of(case(remote=secured, troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}))[0].repair
+    stuck = status(State.REFUSED, "Unauthorized to validateNamespaceOperation for operation [CREATE_TOPIC]")
+    missing = decide(0, None, creates=True, mismatch=Mismatch.PIP370)
+    made = causes_of(case(stuck, remote=secured, decision=missing))[0].repair
+    assert made.startswith(f"magnetar topics create {ORDERS} ") and made.endswith("/PATH-OF-ADMINISTRATORS-TOKEN")
+    assert "--role ROLE" in refused and refused.endswith("--token file:///PATH-OF-ADMINISTRATORS-TOKEN")
+
+
+def test_a_cluster_with_tls_that_does_not_answer_has_addresses_with_tls() -> None:
+    one = case(remote=remote(service_url="pulsar+ssl://b:6651", binary_error="refused"))
+    assert "--service-url-tls https://HOST:PORT --broker-url-tls pulsar+ssl://HOST:PORT" in causes_of(one)[0].repair

@@ -1,0 +1,99 @@
+"""`magnetar pipelines`: which source its options mean, and what is wrong with others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from magnetar.cli.main import main
+from magnetar.pipelines import process
+from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Source
+from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, Way
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Source, dict[str, Any]]]:
+    """What would have run."""
+    runs: list[tuple[Source, dict[str, Any]]] = []
+
+    def run(open_source: Any, **options: Any) -> int:
+        runs.append((open_source(), options))
+        return 0
+
+    monkeypatch.setattr(process, "run", run)
+    return runs
+
+
+def test_gr1_the_declaration_of_a_broker(started: list[tuple[Source, dict[str, Any]]]) -> None:
+    words = ["--url", "http://broker:8080/", "--service-url", "pulsar://broker:6650", "--master", "local[3]"]
+    assert main(["pipelines", *words, "--token", "secret"]) == 0
+    ((source, options),) = started
+    assert isinstance(source, DeclaringSource)
+    assert (source.side.service_url, source.side.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
+    assert source.side.security is not None and source.side.security.token == "secret"
+    assert options == {"master": "local[3]", "retry_max_s": 10.0}
+    source.stop()
+
+
+def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, Any]]]) -> None:
+    words = (
+        "pipelines --from pulsar://a:6650 --admin-from http://a:8080 --cluster a --to b=pulsar://b:6650,http://b:8080"
+        " --to c=pulsar+ssl://c:6651 --topics acme/shop --topics orders --mask email=null --rename"
+        " {tenant}/{namespace}/{topic}-eu --refused park --no-create-topics --partition-mismatch stop"
+        " --remote-token t0k --retry-max 5"
+    )
+    assert main([*words.split(), "--where", "__key = 'x'"]) == 0
+    ((source, options),) = started
+    assert isinstance(source, ListedSource)
+    assert source.side == Side("a", "pulsar://a:6650", "http://a:8080")
+    assert options == {"master": None, "retry_max_s": 5.0}
+    selection = source._selection
+    assert (selection.namespaces, selection.topics) == (["acme/shop"], ["persistent://public/default/orders"])
+    assert selection.way == Way(
+        where="__key = 'x'",
+        masks=(Mask("email", MaskKind.NULL),),
+        rename="{tenant}/{namespace}/{topic}-eu",
+        refused=Refusal.PARK,
+    )
+    assert (selection.creates_topics, selection.mismatch) == (False, Mismatch.STOP)
+    b, c = selection.remotes["b"], selection.remotes["c"]
+    assert (b.broker_service_url, b.service_url, b.authentication_parameters) == (
+        "pulsar://b:6650",
+        "http://b:8080",
+        "t0k",
+    )
+    assert (c.broker_service_url_tls, c.broker_client_tls_enabled) == ("pulsar+ssl://c:6651", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("--to b=pulsar://b:6650", "--to is given without --from"),
+        ("--topics orders", "--topics is given without --from"),
+        ("--refused park", "--refused is given without --from"),
+        ("--no-create-topics", "--no-create-topics is given without --from"),
+        ("--partition-mismatch stop", "--partition-mismatch is given without --from"),
+        ("--cluster a", "--cluster is given without --from"),
+        ("--from pulsar://a:6650 --service-url pulsar://a:6650", "--service-url is given with --from"),
+        ("--remote-trust-certs ca.pem", "--remote-trust-certs is given without --from"),
+        ("--where x --mask a", "--where is given without --from"),
+        (
+            "--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --remote-trust-certs ca.pem",
+            "--remote-trust-certs is given, but no --to is encrypted",
+        ),
+        ("--from pulsar://a:6650", "--from needs at least one --to and one --topics"),
+        ("--from pulsar://a:6650 --topics t --to b", "--to b is not of the form NAME=pulsar://host:port"),
+        ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --mask a=upside", "is not of the form field"),
+        ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --rename {x}", "there are only"),
+        ("--url pulsar://b:6650", "is the binary address"),
+        ("--retry-max 0", "retry-max"),
+    ],
+)
+def test_what_is_written_wrongly(
+    words: str, reason: str, started: list[tuple[Source, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["pipelines", *words.split()]) != 0
+    assert reason in capsys.readouterr().err
+    assert started == []

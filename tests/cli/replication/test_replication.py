@@ -1,0 +1,253 @@
+"""`magnetar replication`: status, on and off, pausing and ways, against a real broker that is told how things stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+import httpx
+import pytest
+
+from magnetar import testing
+from magnetar.cli.argument import NamespaceName
+from magnetar.cli.replication.route import parse_mask, parse_place
+from magnetar.names import TopicName
+from magnetar.replication.model import Mask, MaskKind, State
+from tests.cli.conftest import CommandLine, Recorder
+
+NUMBERS = count(1)
+NAMESPACE = "geo/shop"
+
+
+@pytest.fixture(scope="module")
+def source() -> Iterator[testing.TestBroker]:
+    """Cluster a, which leaves the topics of b and c alone: nobody is there."""
+    with testing.broker(
+        clusterName="a", createTopicToRemoteClusterForReplication=False, pipelinesEnabled=False
+    ) as running:
+        yield running
+
+
+@pytest.fixture
+def geo(source: testing.TestBroker, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    cli = CommandLine(source.http_url, capsys)
+    if "b" not in cli.json("clusters", "list"):
+        for cluster in "bc":
+            cli.ok("clusters", "create", cluster, "--service-url", "http://nobody:8080")
+        cli.ok("tenants", "create", "geo", "--allowed-clusters", "a,b,c")
+        cli.ok("namespaces", "create", NAMESPACE)
+        cli.ok("namespaces", "set-clusters", NAMESPACE, "--clusters", "a,b")
+    return cli
+
+
+@pytest.fixture
+def topic(geo: CommandLine) -> str:
+    name = f"{NAMESPACE}/t{next(NUMBERS)}"
+    geo.ok("topics", "create", name)
+    return name
+
+
+def tell(source: testing.TestBroker, topic: str, state: State, reason: str = "", error: str = "") -> None:
+    """As a pipelines process does."""
+    row = {"topic": f"persistent://{topic}", "remote": "b", "state": state, "reason": reason, "error": error}
+    body = {"pipeline": "p", "isAll": False, "rows": [{**row, "sinceMs": 1_700_000_000_000}]}
+    httpx.put(f"{source.http_url}/admin/v2/replication/reports", json=body).raise_for_status()
+
+
+# -- status
+
+
+def test_gr4_status_shows_state_and_reason(geo: CommandLine, source: testing.TestBroker, topic: str) -> None:
+    tell(source, topic, State.WAITING, "the topic does not exist in the remote cluster", "404 at nobody:8080")
+    (row,) = geo.json("replication", "status", topic)
+    assert (row["topic"], row["remote"]) == (f"persistent://{topic}", "b")
+    assert (row["state"], row["lastError"]) == ("waiting-for-remote-topic", "404 at nobody:8080")
+    head, line, _, summary = geo.ok("replication", "status", topic).splitlines()
+    assert head.split() == ["TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY", "S", "MSG/S", "REASON"]
+    assert line.endswith("the topic does not exist in the remote cluster; last error: 404 at nobody:8080")
+    assert "waiting-for-remote-topic" in line and "2023-11-14T22:13:20Z" in line
+    assert summary == "0 of 1 row copying, a backlog of 0"
+    tell(source, topic, State.RUNNING)
+    out = geo.ok("replication", "status", topic)
+    assert "404" not in out, "an error that is over is only in the JSON"
+    assert out.splitlines()[-1] == "1 of 1 row copying, a backlog of 0"
+
+
+def test_status_of_a_namespace_or_a_remote_or_everything(geo: CommandLine, topic: str) -> None:
+    full = f"persistent://{topic}"
+    for words in ((), (NAMESPACE,), ("--remote", "b"), (NAMESPACE, "--remote", "b")):
+        assert full in [row["topic"] for row in geo.json("replication", "status", *words)]
+    geo.ok("topics", "create-partitioned-topic", f"{topic}-parts", "-p", "2")
+    rows = geo.json("replication", "status", f"{topic}-parts")
+    assert [row["topic"] for row in rows] == [f"{full}-parts-partition-{index}" for index in range(2)]
+    nothing = geo("replication", "status", "public/default")
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "nothing of public/default is replicated\n")
+    assert geo("replication", "status", "--remote", "c").err == "nothing is replicated to c\n"
+    assert geo.json("replication", "status", "--remote", "c") == []
+
+
+def test_status_of_apache_pulsar_says_where_to_look(recorder: Recorder, recorded: CommandLine) -> None:
+    recorder.will_answer("GET", "/admin/v2/replication/status", {"reason": "HTTP 404 Not Found"}, 404)
+    assert "magnetar topics stats" in recorded.fails("replication", "status")
+
+
+# -- on and off
+
+
+@pytest.mark.parametrize("of_topic", [True, False])
+def test_enable_and_disable(geo: CommandLine, topic: str, of_topic: bool) -> None:
+    place = topic if of_topic else NAMESPACE
+    assert geo.ok("replication", "enable", place, "--to", "c").endswith("is replicated to c\n")
+    assert geo.ok("replication", "enable", place, "--to", "c").endswith("is replicated to c already\n")
+    assert {row["remote"] for row in geo.json("replication", "status", topic)} == {"b", "c"}
+    assert geo.ok("replication", "disable", place, "--to", "c").endswith("is not replicated to c any more\n")
+    assert geo.ok("replication", "disable", place, "--to", "c").endswith("is not replicated to c\n")
+    assert {row["remote"] for row in geo.json("replication", "status", topic)} == {"b"}
+
+
+def test_gr1_enabling_what_cannot_be_says_what_is_missing(geo: CommandLine) -> None:
+    complaint = geo.fails("replication", "enable", "public/default", "--to", "nowhere")
+    assert complaint == (
+        "Invalid cluster id: nowhere (HTTP 403);"
+        " `magnetar clusters create nowhere --service-url URL --broker-url URL` makes it known"
+    )
+    complaint = geo.fails("replication", "enable", "public/default", "--to", "b")
+    assert complaint.startswith(
+        "Cluster [b] is not in the list of allowed clusters list for tenant [public] (HTTP 403)"
+    )
+    assert complaint.endswith("`magnetar tenants update public --allowed-clusters …,b` allows it")
+
+
+# -- pausing
+
+
+def test_pause_and_resume_a_topic(geo: CommandLine, source: testing.TestBroker, topic: str) -> None:
+    tell(source, topic, State.RUNNING)
+    geo.ok("replication", "pause", topic, "--to", "b")
+    (row,) = geo.json("replication", "status", topic)
+    assert row["state"] == "paused"
+    geo.ok("replication", "resume", topic, "--to", "b")
+    (row,) = geo.json("replication", "status", topic)
+    assert row["state"] == "running"
+    assert _own_ways(geo) == [], "nothing is left of it"
+    assert geo("replication", "ways").err == "no way was set: messages go as they are\n"
+
+
+def test_a_paused_topic_keeps_what_its_namespace_says(geo: CommandLine, topic: str) -> None:
+    geo.ok("replication", "set-way", NAMESPACE, "--to", "b", "--mask", "email", "--refused", "park")
+    try:
+        geo.ok("replication", "pause", topic, "--to", "b")
+        masks = [{"field": "email", "kind": "hash", "text": ""}]
+        assert _way(geo, topic) == {"masks": masks, "refused": "park", "paused": True}
+        geo.ok("replication", "resume", topic, "--to", "b")
+        assert _own_ways(geo) == [f"{NAMESPACE}"]
+        geo.ok("replication", "pause", NAMESPACE, "--to", "b")
+        geo.ok("replication", "resume", topic, "--to", "b")
+        assert _way(geo, topic) == {"masks": masks, "refused": "park"}, "its namespace is paused, and it is not"
+        assert _way(geo, NAMESPACE)["paused"]
+    finally:
+        geo.ok("replication", "remove-way", topic, "--to", "b")
+        geo.ok("replication", "remove-way", NAMESPACE, "--to", "b")
+    assert _own_ways(geo) == []
+
+
+def _way(geo: CommandLine, place: str) -> Any:
+    return geo.json("replication", "get-way", place, "--to", "b")
+
+
+def _own_ways(geo: CommandLine) -> list[str]:
+    return ["/".join(filter(None, (one["namespace"], one["topic"]))) for one in geo.json("replication", "ways")]
+
+
+# -- ways
+
+
+def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
+    assert _way(geo, topic) == {}
+    assert geo("replication", "get-way", topic, "--to", "b").err == (
+        f"messages of persistent://{topic} go to b as they are\n"
+    )
+    words = ("--where", "price > 10", "--mask", "email", "--mask", "name=fixed:a=b", "--mask", "iban=null")
+    more = ("--rename", "{tenant}/{namespace}/{topic}-eu", "--refused", "skip", "--letters")
+    geo.ok("replication", "set-way", topic, "--to", "b", *words, *more)
+    assert _way(geo, topic) == {
+        "where": "price > 10",
+        "masks": [
+            {"field": "email", "kind": "hash", "text": ""},
+            {"field": "name", "kind": "fixed", "text": "a=b"},
+            {"field": "iban", "kind": "null", "text": ""},
+        ],
+        "rename": "{tenant}/{namespace}/{topic}-eu",
+        "refused": "skip",
+        "letters": True,
+    }
+    (line,) = [line for line in geo.ok("replication", "ways").splitlines() if topic in line]
+    assert line.split(None, 2)[2] == (
+        "--where 'price > 10' --mask email=hash --mask name=fixed:a=b --mask iban=null"
+        " --rename {tenant}/{namespace}/{topic}-eu --refused skip --letters"
+    )
+    geo.ok("replication", "pause", topic, "--to", "b")
+    assert geo.ok("replication", "set-way", topic, "--to", "b", "--letters").endswith("; it is paused\n")
+    assert _way(geo, topic) == {"letters": True, "paused": True}, "what is not given is unset, except the pause"
+    geo.ok("replication", "remove-way", topic, "--to", "b")
+    assert _way(geo, topic) == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "complaint"),
+    [
+        (("set-way", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' names no field"),
+        (("set-way", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
+        (("set-way", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
+        (("set-way", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
+        (("set-way", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
+        (("set-way", NAMESPACE, "--to", "a"), 1, "cluster a is this one"),
+        (("pause", NAMESPACE, "--to", "nowhere"), 1, "cluster nowhere does not exist"),
+        (("pause", "geo/missing", "--to", "b"), 1, "`magnetar namespaces create geo/missing`"),
+        (("pause", f"{NAMESPACE}/missing", "--to", "b"), 1, "missing not found"),
+        (("pause", NAMESPACE), 2, "--to"),
+    ],
+)
+def test_what_is_wrong_with_a_way_is_said(geo: CommandLine, words: tuple[str, ...], code: int, complaint: str) -> None:
+    assert complaint in geo.fails("replication", *words, code=code)
+    assert _own_ways(geo) == []
+
+
+def test_a_place_is_a_namespace_or_a_topic() -> None:
+    assert parse_place("a/b") == NamespaceName("a", "b")
+    for text in ("t", "a/b/t", "persistent://a/b/t"):
+        assert isinstance(parse_place(text), TopicName)
+
+
+def test_masks() -> None:
+    assert parse_mask("a.b") == Mask("a.b", MaskKind.HASH)
+    assert parse_mask("a=hash") == Mask("a", MaskKind.HASH)
+    assert parse_mask("a=fixed:") == Mask("a", MaskKind.FIXED, "")
+
+
+# -- clusters, as replication needs them
+
+
+def test_gr1_a_cluster_with_its_security(geo: CommandLine) -> None:
+    urls = ("--service-url-tls", "https://d:8443", "--broker-url-tls", "pulsar+ssl://d:6651")
+    security = ("--auth-plugin", "AuthenticationToken", "--auth-parameters", "token:secret", "--tls-enable")
+    geo.ok("clusters", "create", "d", *urls, *security, "--tls-trust-certs-filepath", "/ca.pem")
+    geo.ok("clusters", "update", "d", "--tls-allow-insecure")
+    found = geo.json("clusters", "get", "d")
+    assert found["authenticationPlugin"] == "AuthenticationToken"
+    assert found["authenticationParameters"] == "token:secret"
+    assert found["brokerClientTrustCertsFilePath"] == "/ca.pem"
+    assert found["brokerClientTlsEnabled"] and found["tlsAllowInsecureConnection"]
+    geo.ok("clusters", "update", "d", "--tls-disable", "--tls-verify")
+    found = geo.json("clusters", "get", "d")
+    assert not found["brokerClientTlsEnabled"] and not found["tlsAllowInsecureConnection"]
+    geo.ok("clusters", "delete", "d")
+
+
+def test_gr1_allowed_clusters_of_a_namespace(geo: CommandLine) -> None:
+    geo.ok("namespaces", "create", "geo/narrow")
+    geo.ok("namespaces", "set-allowed-clusters", "geo/narrow", "--clusters", "a,b")
+    assert geo.json("namespaces", "get-allowed-clusters", "geo/narrow") == ["a", "b"]
+    complaint = geo.fails("replication", "enable", "geo/narrow", "--to", "c")
+    assert "Cluster [c] is not in the list of allowed clusters list for namespace [geo/narrow]" in complaint

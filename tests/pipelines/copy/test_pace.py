@@ -1,0 +1,62 @@
+"""Topics that one task copies end together: a silent one is still listened to while another is busy."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from magnetar.client import Client
+from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines.copy.copier import Pace, copy
+from magnetar.testing import TestBroker, broker
+from tests.pipelines.two_clusters import assignment, create, new_topic
+
+
+@pytest.fixture
+def brokers() -> Iterator[tuple[TestBroker, TestBroker]]:
+    with broker(clusterName="a") as a, broker(clusterName="b") as b:
+        yield a, b
+        for own in connecting._clusters.values():
+            own.loop.close(*own._clients.values())
+        connecting._clusters.clear()
+
+
+def test_silence_is_that_of_all() -> None:
+    pace = Pace(100.0, 5.0, 0.2)
+    assert pace.deadline_s == 105.0
+    assert not pace.is_silent(100.1)
+    assert pace.is_silent(100.2)
+    pace.hear(100.3)
+    assert not pace.is_silent(100.4)
+    pace.hear(100.2)
+    assert pace.is_silent(100.5), "what was heard later counts"
+
+
+def test_a_topic_is_copied_as_it_comes_although_another_one_is_never_silent(
+    brokers: tuple[TestBroker, TestBroker],
+) -> None:
+    a, b = brokers
+    busy, quiet = new_topic(), new_topic()
+    for topic in (busy, quiet):
+        create(a, topic)
+        create(b, topic)
+    is_over = threading.Event()
+
+    def publish() -> None:
+        with Client(a.service_url) as client, client.producer(busy) as first, client.producer(quiet) as second:
+            for number in range(200):
+                first.send(b"x")
+                if number == 20:
+                    second.send(b"late")
+                if is_over.wait(0.03):
+                    return
+
+    publisher = threading.Thread(target=publish)
+    publisher.start()
+    outcomes = copy([assignment(a, b, busy), assignment(a, b, quiet)], 2.5, 0.15)
+    is_over.set()
+    publisher.join()
+    assert outcomes[0].entries > 20
+    assert outcomes[1].entries == 1, "in the same task"

@@ -1,0 +1,33 @@
+"""Rounds of replicated subscriptions, without Spark: what is said when one fails."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+
+from magnetar.pipelines.subscriptions.rounds import Positions
+
+
+class Jobs:
+    """Fails as long as it has something to fail with."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self._failures = list(failures)
+
+    def run(self, function: object) -> list[Any]:
+        if self._failures:
+            raise self._failures.pop(0)
+        return []
+
+
+def test_gr9_a_round_that_fails_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
+    lost, other = RuntimeError("worker Error: lost"), RuntimeError("another Error")
+    positions = Positions(Jobs(lost, lost, other), "positions")  # type: ignore[arg-type]
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            assert positions._round([]) is False
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "do not follow" in said[0] and "worker Error: lost" in said[0] and "another Error" in said[1]

@@ -1,0 +1,47 @@
+"""Clients that a copying process keeps: one for each cluster, and none for how it was reached before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import magnetar.testing
+from magnetar.client import Security
+from magnetar.client.errors import Closed
+from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines.clusters import Clusters
+from magnetar.pipelines.replicate.assignment import Side
+
+TOPIC = "persistent://public/default/t"
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
+    monkeypatch.setattr(connecting, "_clusters", {})
+    own = connecting.clusters()
+    yield own
+    own.loop.close(*own._clients.values())
+
+
+def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(own: Clusters) -> None:
+    """As after every new token: connections that nobody uses any more would add up."""
+    with magnetar.testing.broker() as broker:
+        before = Side("b", broker.service_url, None, Security(token="first"))
+        after = Side("b", broker.service_url, None, Security(token="second"))
+        old = own.client(before)
+        assert own.loop.run(own.is_ours(before, TOPIC))
+        new = own.client(after)
+        assert new is own.client(after) is not old
+        own.loop.run(old.server_version(TOPIC))  # whoever has it may use it until the task is over
+        assert connecting.clusters() is own
+        with pytest.raises(Closed):
+            own.loop.run(old.server_version(TOPIC))
+        assert own.loop.run(own.is_ours(after, TOPIC))
+        assert list(own._clients) == list(own._is_ours) == [after]
+
+
+def test_clusters_do_not_disturb_each_other(own: Clusters) -> None:
+    sides = [Side(name, "pulsar://127.0.0.1:9") for name in ("a", "b")]
+    clients = [own.client(side) for side in sides]
+    assert [connecting.clusters().client(side) for side in sides] == clients

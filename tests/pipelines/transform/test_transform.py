@@ -1,0 +1,231 @@
+"""Entries on their way: some messages stay, their values are masked, all else is as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.client import Entry, MessageId, Schema
+from magnetar.client.consume.entry import Opener
+from magnetar.client.message import Message
+from magnetar.pipelines.transform.transform import Refused, Transform
+from magnetar.replication.model import ROUTE, Mask, MaskKind, Way
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import build_batch, split_batch
+from magnetar.wire.compression import compress, decompress
+from magnetar.wire.metadata import build_blob
+
+COMPRESSIONS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
+EMAIL = Mask("email", MaskKind.FIXED, "-")
+WHERE = Way(where="true")
+
+Entered = tuple[pb.MessageMetadata, bytes]
+
+
+def transform(way: Way, schema: Schema | None = None) -> Transform:
+    return Transform(way, "persistent://public/default/people", lambda version: schema)
+
+
+def entry(
+    messages: Sequence[tuple[pb.SingleMessageMetadata, bytes]],
+    compression: pb.CompressionType.ValueType = pb.NONE,
+    **metadata: object,
+) -> Entered:
+    payload = build_batch(messages)
+    head = pb.MessageMetadata(
+        producer_name="p", sequence_id=100, publish_time=7, num_messages_in_batch=len(messages), compression=compression
+    )
+    head.uncompressed_size = len(payload)
+    head.MergeFrom(pb.MessageMetadata(**metadata))  # type: ignore[arg-type]
+    return head, compress(compression, payload)
+
+
+def single(value: bytes, **metadata: object) -> Entered:
+    head = pb.MessageMetadata(producer_name="p", sequence_id=5, publish_time=7)
+    head.MergeFrom(pb.MessageMetadata(**metadata))  # type: ignore[arg-type]
+    return head, value
+
+
+def opened(entered: Entered | None) -> list[Message]:
+    """As a client reads it."""
+    assert entered is not None
+    messages, permits = Opener().open(Entry("t", MessageId(1, 1), 0, (), build_blob(*entered)))
+    assert permits == max(1, entered[0].num_messages_in_batch)
+    return messages
+
+
+def values(numbers: Sequence[int]) -> list[tuple[pb.SingleMessageMetadata, bytes]]:
+    return [
+        (pb.SingleMessageMetadata(sequence_id=100 + number, partition_key=f"k{number}"), person(number))
+        for number in numbers
+    ]
+
+
+def person(number: int, email: str | None = None) -> bytes:
+    return json.dumps({"n": number, "email": email or f"{number}@x"}, separators=(",", ":")).encode()
+
+
+singles = st.builds(
+    pb.SingleMessageMetadata,
+    partition_key=st.none() | st.text(max_size=5),
+    ordering_key=st.none() | st.binary(max_size=5),
+    event_time=st.none() | st.integers(1, 2**40),
+    sequence_id=st.none() | st.integers(0, 2**40),
+    properties=st.lists(st.builds(pb.KeyValue, key=st.text(max_size=3), value=st.text(max_size=3)), max_size=2),
+    null_value=st.none() | st.just(True),
+    compacted_out=st.none() | st.just(True),
+)
+batches = st.lists(st.tuples(singles, st.integers(0, 99).map(person)), min_size=1, max_size=12)
+
+
+@given(batches, st.sampled_from(COMPRESSIONS), st.data())
+def test_sp6_what_stays_is_what_it_was_but_for_the_property(
+    messages: list[tuple[pb.SingleMessageMetadata, bytes]],
+    compression: pb.CompressionType.ValueType,
+    data: st.DataObject,
+) -> None:
+    for message, value in messages:
+        message.payload_size = len(value)
+    kept = data.draw(st.frozensets(st.integers(0, len(messages) - 1)))
+    metadata, payload = entry(messages, compression, replicate_to=["b"], schema_version=b"v", ordering_key=b"first")
+    before = metadata.SerializeToString(deterministic=True)
+
+    done = transform(Way(where="n > 1", rename="x")).apply(metadata, payload, kept)
+
+    assert metadata.SerializeToString(deterministic=True) == before
+    if not kept:
+        assert done is None
+        return
+    assert done is not None
+    changed, packed = done
+    assert changed.num_messages_in_batch == len(kept)
+    unpacked = decompress(changed.compression, packed, changed.uncompressed_size)
+    for (after, value), index in zip(split_batch(changed, unpacked), sorted(kept), strict=True):
+        was, was_value = messages[index]
+        assert value == was_value
+        assert after.properties.pop() == pb.KeyValue(key=ROUTE, value="where,rename")
+        if not was.HasField("sequence_id") and len(kept) < len(messages):
+            assert after.sequence_id == 100 + index
+            after.ClearField("sequence_id")
+        assert after == was
+    first = messages[min(kept)][0]
+    if len(kept) < len(messages):
+        assert changed.HasField("ordering_key") == first.HasField("ordering_key")
+        assert changed.ordering_key == first.ordering_key
+    for field in ("num_messages_in_batch", "uncompressed_size", "ordering_key"):
+        changed.ClearField(field)
+        metadata.ClearField(field)
+    assert changed == metadata
+
+
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=9), st.sampled_from(COMPRESSIONS))
+def test_sp6_values_of_a_batch_are_masked(numbers: list[int], compression: pb.CompressionType.ValueType) -> None:
+    before = entry(values(numbers), compression)
+    after = opened(transform(Way(masks=(EMAIL,))).apply(*before))
+    assert [message.value for message in after] == [person(number, "-") for number in numbers]
+    for message, was in zip(after, opened(before), strict=True):
+        assert message.properties == {ROUTE: "mask:email"}
+        assert (message.key, message.sequence_id, message.publish_time_ms) == (
+            was.key,
+            was.sequence_id,
+            was.publish_time_ms,
+        )
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_a_message_alone(compression: pb.CompressionType.ValueType) -> None:
+    value = person(1)
+    given_, payload = single(
+        compress(compression, value), compression=compression, uncompressed_size=len(value), partition_key="k"
+    )
+    given_.properties.add(key="a", value="b")
+    way = Way(where="n > 0", masks=(EMAIL,))
+    message = opened(transform(way).apply(given_, payload, (0,)))[0]
+    assert message.value == person(1, "-")
+    assert message.properties == {"a": "b", ROUTE: "where,mask:email"}
+    assert message.key == "k"
+    assert transform(way).apply(given_, payload, ()) is None
+
+
+def test_a_route_of_before_is_replaced() -> None:
+    metadata, payload = single(b"x", properties=[pb.KeyValue(key=ROUTE, value="where")])
+    assert opened(transform(Way(rename="t")).apply(metadata, payload))[0].properties == {ROUTE: "rename"}
+
+
+def test_a_batch_is_ordered_by_the_key_of_its_first_message_that_stays() -> None:
+    metadata, payload = entry(values([0, 1, 2]), partition_key="k0", compacted_batch_indexes=[0, 2])
+    done = transform(WHERE).apply(metadata, payload, [1, 2])
+    assert done is not None
+    assert done[0].partition_key == "k1"
+    assert list(done[0].compacted_batch_indexes) == [1]
+    no_key = [(pb.SingleMessageMetadata(partition_key="k0"), b""), (pb.SingleMessageMetadata(), b"")]
+    done = transform(WHERE).apply(*entry(no_key, partition_key="k0"), [1])
+    assert done is not None
+    assert not done[0].HasField("partition_key")
+
+
+def test_what_has_no_value_is_not_masked_and_carries_none() -> None:
+    messages = [
+        (pb.SingleMessageMetadata(null_value=True), b'{"email":"x"}'),
+        (pb.SingleMessageMetadata(compacted_out=True), b'{"email":"x"}'),
+        (pb.SingleMessageMetadata(), b'{"email":"x"}'),
+    ]
+    done = transform(Way(masks=(EMAIL,))).apply(*entry(messages))
+    assert done is not None
+    after = split_batch(*done)
+    assert [value for _, value in after] == [b"", b"", b'{"email":"-"}']
+    assert after[0][0].null_value
+    assert after[1][0].compacted_out
+    assert opened(transform(Way(masks=(EMAIL,))).apply(*single(b"?", null_value=True)))[0].value == b""
+
+
+ENCRYPTED = {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")], "num_messages_in_batch": 3}
+CHUNK = {"uuid": "u", "num_chunks_from_msg": 3, "chunk_id": 1}
+
+
+@pytest.mark.parametrize(("metadata", "reason"), [(ENCRYPTED, "encrypted"), (CHUNK, "chunk 1 of the 3")])
+def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: dict[str, object], reason: str) -> None:
+    before = single(b"?", **metadata)
+    for way, kept in ((WHERE, ()), (WHERE, (0,)), (Way(masks=(EMAIL,)), None)):
+        with pytest.raises(Refused, match=reason):
+            transform(way).apply(*before, kept)
+    done = transform(Way(rename="t")).apply(*before)
+    assert done is not None
+    assert done[1] == b"?"
+    assert done[0].properties.pop() == pb.KeyValue(key=ROUTE, value="rename")
+    assert done[0] == before[0]
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        single(b"?", num_messages_in_batch=2),
+        single(b"?", compression=pb.ZSTD, uncompressed_size=5),
+        single(b"not JSON"),
+        entry([(pb.SingleMessageMetadata(), b'{"email":"x"}'), (pb.SingleMessageMetadata(), b"\x00")]),
+    ],
+)
+def test_what_cannot_be_read_is_refused(before: Entered) -> None:
+    with pytest.raises(Refused):
+        transform(Way(masks=(EMAIL,))).apply(*before)
+
+
+def test_why_it_cannot_be_told_what_stays_is_the_refusal() -> None:
+    with pytest.raises(Refused, match="not of its schema"):
+        transform(WHERE).apply(*single(b""), "it is not of its schema")
+
+
+def test_nothing_that_is_to_be_filtered_goes_on_unfiltered() -> None:
+    with pytest.raises(ValueError, match="nobody said which messages stay"):
+        transform(WHERE).apply(*single(b"{}"))
+
+
+def test_the_schema_of_a_message_is_asked_for_by_its_version() -> None:
+    record = {"type": "record", "name": "R", "fields": [{"name": "email", "type": "string"}]}
+    schema = Schema(type="AVRO", data=json.dumps(record).encode())
+    way = Way(masks=(EMAIL,))
+    assert opened(transform(way, schema).apply(*single(b"\x02x", schema_version=b"\x00" * 8)))[0].value == b"\x02-"

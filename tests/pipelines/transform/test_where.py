@@ -1,0 +1,248 @@
+"""Filters on the way, asked of a real broker with real Spark SQL."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+
+import fastavro
+import pytest
+from pyspark.sql import SparkSession
+
+from magnetar.client import EARLIEST, LATEST, Client, InlineClient, MessageId, Schema
+from magnetar.client.admin.schemas import schema_to_wire
+from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.transform import where, where_task
+from magnetar.pipelines.transform.where import Filter, UnusableWhere
+from magnetar.pipelines.transform.where_task import News, Reading
+from magnetar.replication.model import State, Way
+from magnetar.spark.codec.columns import METADATA, Columns
+from magnetar.testing import TestBroker, broker
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import build_batch
+from magnetar.wire.metadata import build_blob, messages_in
+
+OVER_ONE = "get_json_object(CAST(value AS STRING), '$.n') > 1"
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "int"}, {"name": "country", "type": ["null", "string"]}],
+}
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TestBroker]:
+    with broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(running: TestBroker) -> Iterator[Client]:
+    with Client(running.service_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def filter_(spark: SparkSession, client: Client) -> Filter:
+    return Filter(spark, client)
+
+
+@pytest.fixture
+def in_process() -> Iterator[None]:
+    """For what a worker does, done here: its connections are closed afterwards."""
+    yield
+    for own in connecting._clusters.values():
+        own.loop.close(*own._clients.values())
+    connecting._clusters.clear()
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return f"persistent://public/default/{request.node.name}"
+
+
+def assigned(running: TestBroker, topic: str, where: str) -> Assignment:
+    source = Side("a", running.service_url)
+    return Assignment(source, Side("b", "pulsar://unused:1"), topic, topic, "magnetar.repl.b", Way(where=where))
+
+
+def batch(*values: bytes, **metadata: object) -> bytes:
+    messages = [(pb.SingleMessageMetadata(sequence_id=number), value) for number, value in enumerate(values)]
+    head = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=len(values))
+    head.MergeFrom(pb.MessageMetadata(**metadata))  # type: ignore[arg-type]
+    return build_blob(head, build_batch(messages))
+
+
+def single(value: bytes, **metadata: object) -> bytes:
+    head = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
+    head.MergeFrom(pb.MessageMetadata(**metadata))  # type: ignore[arg-type]
+    return build_blob(head, value)
+
+
+def published(running: TestBroker, topic: str, *blobs: bytes, schema: pb.Schema | None = None) -> list[MessageId]:
+    """The ids of the entries."""
+    with InlineClient(running.service_url) as inline:
+        producer = inline.run(inline.client.entry_producer(topic, schema=schema))
+        for number, blob in enumerate(blobs):
+            inline.run(producer.send(blob, sequence_id=number, highest_sequence_id=number, messages=messages_in(blob)))
+        inline.run(producer.flush())
+        inline.run(producer.close())
+    with Client(running.service_url) as client:
+        return [entry.id for entries in client.entries(topic, EARLIEST, LATEST) for entry in entries][-len(blobs) :]
+
+
+def n(*numbers: object) -> list[bytes]:
+    return [json.dumps({"n": number}).encode() for number in numbers]
+
+
+def test_sp6_the_messages_for_which_the_condition_is_true_stay_in_batches_and_alone(
+    running: TestBroker, filter_: Filter, topic: str
+) -> None:
+    ids = published(
+        running,
+        topic,
+        batch(*n(0, 1, 2, 3)),
+        batch(*n(1, 1)),
+        single(*n(7)),
+        single(*n(0)),
+        single(b"not JSON: the condition is null"),
+        single(b"", null_value=True),
+        single(b"?", encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")]),
+        single(*n(5), uuid="u", num_chunks_from_msg=2, chunk_id=0),
+        single(*n(9), replicated_from="c"),  # does not go on anyway
+    )
+
+    done = filter_.kept(assigned(running, topic, OVER_ONE), EARLIEST)
+
+    kept = done.messages_kept
+    assert kept is not None
+    reasons = {position: kept.pop(position) for position in list(kept) if isinstance(kept[position], str)}
+    assert kept == {ids[0].position: (2, 3), ids[2].position: (0,)}
+    assert reasons.keys() == {ids[6].position, ids[7].position}
+    assert "encrypted" in str(reasons[ids[6].position])
+    assert "chunk" in str(reasons[ids[7].position])
+    assert done.until is not None
+    assert done.until.position == ids[-1].position
+
+
+def test_what_is_copied_already_is_not_looked_at(
+    running: TestBroker, client: Client, filter_: Filter, topic: str
+) -> None:
+    ids = published(running, topic, *(single(value) for value in n(2, 2, 2)))
+    assignment = assigned(running, topic, OVER_ONE)
+
+    done = filter_.kept(assignment, ids[0])
+    assert done.messages_kept == {ids[1].position: (0,), ids[2].position: (0,)}
+
+    with client.cursor(topic, assignment.subscription, initial_position=EARLIEST) as cursor:
+        cursor.acknowledge_up_to(ids[1])
+    done = filter_.kept(assignment, None)  # asks the subscription
+    assert done.messages_kept == {ids[2].position: (0,)}
+
+    done = filter_.kept(assignment, ids[2])
+    assert done.messages_kept == {}
+    assert done.until == ids[2]
+
+
+def test_a_round_ends_in_the_middle_where_there_is_much(
+    running: TestBroker, topic: str, in_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = published(running, topic, *(single(value) for value in n(*range(40))))
+    reading = Reading(
+        (News(Side("a", running.service_url), topic, "unused", EARLIEST),),
+        Columns([column.field for column in METADATA if column.name in ("__messageId", "__error")], []),
+        None,
+    )
+    monkeypatch.setattr(where_task, "ENTRIES_MAX", 10)
+    monkeypatch.setattr(where_task, "_ENTRIES_MIN", 1)
+
+    batches = list(reading.rows())
+
+    assert sum(batch.num_rows for batch in batches) == 11
+    last = batches[-1].to_pylist()[0]
+    assert MessageId.from_bytes(last["__upTo"]).position == ids[9].position
+
+
+@pytest.mark.parametrize("kind", ["AVRO", "JSON"])
+def test_sp6_fields_of_a_schema_are_columns(running: TestBroker, filter_: Filter, kind: str) -> None:
+    topic = f"persistent://public/default/orders-{kind}"
+    schema = schema_to_wire(Schema(type=kind, data=json.dumps(ORDER).encode(), name="orders"))
+    orders = [{"id": 1, "country": "DE"}, {"id": 2, "country": None}, {"id": 3, "country": "FR"}]
+    encoded = [avro(order) if kind == "AVRO" else json.dumps(order).encode() for order in orders]
+    version = (0).to_bytes(8, "big")
+    ids = published(
+        running,
+        topic,
+        batch(*encoded, schema_version=version),
+        single(b"\xff\xff", schema_version=version),
+        schema=schema,
+    )
+
+    done = filter_.kept(assigned(running, topic, "country = 'DE' OR (id > 2 AND __key IS NULL)"), EARLIEST)
+
+    assert done.messages_kept is not None
+    assert done.messages_kept[ids[0].position] == (0, 2)
+    assert isinstance(done.messages_kept[ids[1].position], str)  # it is not of its schema: never left out in silence
+
+
+def avro(order: dict[str, object]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, ORDER, order)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("contry = 'DE'", "contry"),
+        ("value", "BOOLEAN"),
+        ("length(value) >", "PARSE_SYNTAX_ERROR"),
+        ("nothing_like_this(value)", "nothing_like_this"),
+        ("CAST(CAST(value AS STRING) AS INT) > 1", "a text"),
+    ],
+)
+def test_a_condition_that_does_not_fit_says_what_is_wrong(
+    running: TestBroker, filter_: Filter, where: str, named: str
+) -> None:
+    topic = "persistent://public/default/unfit"
+    published(running, topic, single(b"a text"))
+    with pytest.raises(UnusableWhere) as refused:
+        filter_.kept(assigned(running, topic, where), EARLIEST)
+    assert named in refused.value.reason
+    assert where in refused.value.reason
+    assert topic in refused.value.reason
+    assert refused.value.state is State.STOPPED
+    assert "\n" not in refused.value.reason
+
+
+def test_topics_of_one_condition_share_a_round_and_not_their_troubles(
+    running: TestBroker, filter_: Filter, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Reading] = []
+    chosen = where._chosen
+    monkeypatch.setattr(where, "_chosen", lambda reading, text: asked.append(reading) or chosen(reading, text))
+    topics = [f"{topic}-{number}" for number in range(3)]
+    ids = {name: published(running, name, *map(single, n(1, 2))) for name in topics[:2]}
+    plain = assigned(running, f"{topic}-plain", "")
+    wanted = [*(assigned(running, name, OVER_ONE) for name in topics), plain]
+
+    ready, failed = filter_.prepare(wanted, {(name, "b"): EARLIEST for name in topics})
+
+    assert len(asked) == 1
+    assert ready[0] is plain
+    kept = {done.topic: done.messages_kept for done in ready[1:]}
+    assert kept == {name: {ids[name][1].position: (0,)} for name in topics[:2]}
+    assert [(outcome.topic, outcome.remote, outcome.state) for outcome in failed] == [(topics[2], "b", State.STOPPED)]
+    assert topics[2] in failed[0].reason
+
+
+def test_a_source_that_is_away_stops_only_its_filters(spark: SparkSession) -> None:
+    with broker() as gone:
+        assignment = assigned(gone, "persistent://public/default/t", OVER_ONE)
+    with Client(assignment.source.service_url, operation_timeout_s=0.5) as client:
+        ready, failed = Filter(spark, client).prepare([assignment], {})
+    assert ready == []
+    assert failed[0].state is State.STOPPED
+    assert failed[0].reason.startswith("the source cluster")

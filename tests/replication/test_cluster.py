@@ -1,0 +1,69 @@
+"""Which address of a declared cluster is used, and with whom we say we are."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.client.errors import InvalidArgument, NotSupported
+from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.model import ClusterAddress
+from magnetar.security.credentials import Security
+
+PLAIN = {"service_url": "http://b:8080", "broker_service_url": "pulsar://b:6650"}
+TLS = {"service_url_tls": "https://b:8443", "broker_service_url_tls": "pulsar+ssl://b:6651"}
+
+
+def test_a_cluster_without_an_address_cannot_be_reached() -> None:
+    assert reached(ClusterAddress()) is None
+    assert reached(ClusterAddress(**PLAIN, broker_client_tls_enabled=True)) is None, "and not in plain text instead"
+
+
+@pytest.mark.parametrize(
+    ("address", "service", "admin"),
+    [
+        (ClusterAddress(**PLAIN), "pulsar://b:6650", "http://b:8080"),
+        (ClusterAddress(**TLS), "pulsar+ssl://b:6651", "https://b:8443"),
+        (ClusterAddress(**PLAIN, **TLS), "pulsar://b:6650", "http://b:8080"),
+        (
+            ClusterAddress(**PLAIN, **TLS, broker_client_tls_enabled=True),
+            "pulsar+ssl://b:6651",
+            "https://b:8443",
+        ),
+        (ClusterAddress(service_url="http://b:8080"), "http://b:8080", "http://b:8080"),
+        (ClusterAddress(broker_service_url="pulsar://b:6650"), "pulsar://b:6650", None),
+    ],
+)
+def test_which_addresses_are_used(address: ClusterAddress, service: str, admin: str | None) -> None:
+    assert reached(address) == Reached(service, admin, None)
+
+
+def test_certificates_are_for_encrypted_addresses_only() -> None:
+    """The client refuses what would be without effect; one setting serves clusters of both kinds."""
+    more = {
+        "authentication_plugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "authentication_parameters": "token:abc",
+        "broker_client_trust_certs_file_path": "/ca.pem",
+    }
+    plain, encrypted = reached(ClusterAddress(**PLAIN, **more)), reached(ClusterAddress(**TLS, **more))
+    assert plain is not None and encrypted is not None
+    assert plain.security == Security(token="abc")
+    assert encrypted.security == Security(token="abc", trust_certs_file="/ca.pem")
+
+
+def test_mutual_tls() -> None:
+    address = ClusterAddress(
+        **TLS,
+        tls_allow_insecure_connection=True,
+        broker_client_certificate_file_path="/cert.pem",
+        broker_client_key_file_path="/key.pem",
+    )
+    found = reached(address)
+    assert found is not None
+    assert found.security == Security(allow_insecure=True, certificate_file="/cert.pem", key_file="/key.pem")
+
+
+def test_authentication_that_we_do_not_have_is_refused() -> None:
+    with pytest.raises(NotSupported, match="AuthenticationAthenz"):
+        reached(ClusterAddress(**PLAIN, authentication_plugin="AuthenticationAthenz"))
+    with pytest.raises(InvalidArgument, match="needs a token"):
+        reached(ClusterAddress(**PLAIN, authentication_plugin="AuthenticationToken"))

@@ -1,0 +1,78 @@
+"""What is seen of a way when it is declared."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.errors import InvalidName, InvalidSetting
+from magnetar.replication.model import Mask, MaskKind, Way
+from magnetar.replication.route import check, check_where, route_of
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "price > 10 AND country = 'DE'",
+        "get_json_object(CAST(value AS STRING), '$.items[0].name') = 'a;b -- (no comment'",
+        '`a column; of mine` = "it\'s" -- what is meant (',
+        "/* ( */ __key IS NOT NULL",
+        r"name = 'it\'s' OR name = 'it''s'",
+        "selected = true",
+        "size(items) > 0 AND items[0].price > 1",
+    ],
+)
+def test_sp6_conditions(where: str) -> None:
+    check_where(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("  ", "is empty"),
+        ("-- nothing", "is nothing but a comment"),
+        ("price > 1; DROP TABLE t", "has a ; at 9"),
+        ("id IN (SELECT id FROM t)", "has a query at 7"),
+        ("exists(select 1)", "has a query at 7"),
+        ("(price > 1", "has a ( at 0 that is not closed"),
+        ("price > 1) OR (true", "has a ) at 9 that closes nothing"),
+        ("items[0) = 1", "has a ) at 7 that closes nothing"),
+        ("name = 'x", "has a ' at 7 that is not closed"),
+        ("x" * 20_000, "20000 characters, more than 10000"),
+    ],
+)
+def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        check(Way(where=where))
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("masks", "reason"),
+    [
+        ([Mask("")], "an empty name in the path"),
+        ([Mask("a..b")], "an empty name in the path"),
+        ([Mask("a,b")], "a comma in the path"),
+        ([Mask("a", MaskKind.HASH, text="x")], "a text is only for kind fixed, not hash"),
+        ([Mask("a"), Mask("a", MaskKind.NULL)], "two masks of field 'a'"),
+        ([Mask("a"), Mask("a.b")], "the first hides the second already"),
+        ([Mask(f"f{number}") for number in range(101)], "101 masks exceed the limit of 100"),
+        ([Mask("x" * 2000)], "2000 characters, more than 1000"),
+    ],
+)
+def test_what_cannot_be_a_mask_is_refused(masks: list[Mask], reason: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        check(Way(masks=tuple(masks)))
+    assert reason in str(refused.value)
+
+
+def test_a_rename_is_checked_too() -> None:
+    check(Way(rename="archive"))
+    with pytest.raises(InvalidName, match=r"no \{topic\}"):
+        check(Way(rename="archive"), of_namespace=True)
+
+
+def test_a_route_names_what_was_done() -> None:
+    masks = (Mask("email"), Mask("address.street", MaskKind.NULL))
+    assert route_of(Way(where="a > 1", masks=masks, rename="x")) == "where,mask:email,mask:address.street,rename"
+    assert route_of(Way(masks=(Mask("email"),))) == "mask:email"
+    assert route_of(Way()) == ""

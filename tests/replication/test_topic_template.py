@@ -1,0 +1,105 @@
+"""Names of topics in remote clusters."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.errors import InvalidName
+from magnetar.names import TopicName
+from magnetar.replication.topic_template import FIELDS, check, check_covers, check_distinct, clashes, remote_topic
+
+ORDERS = "persistent://public/default/orders"
+
+
+@pytest.mark.parametrize(
+    ("template", "renamed"),
+    [
+        ("", ORDERS),
+        ("{topic}-eu", "persistent://public/default/orders-eu"),
+        ("{tenant}/{namespace}/{topic}.copy", "persistent://public/default/orders.copy"),
+        ("persistent://copies/{tenant}/{namespace}.{topic}", "persistent://copies/public/default.orders"),
+        ("archive/all/same", "persistent://archive/all/same"),
+        ("persistent://{topic}.{topic}", "persistent://public/default/orders.orders"),
+        ("{topic}", ORDERS),
+    ],
+)
+def test_sp6_a_topic_and_its_partitions_get_the_name_of_the_template(template: str, renamed: str) -> None:
+    if template:
+        check(template)
+    assert remote_topic(ORDERS, template) == renamed
+    assert remote_topic("orders", template) == renamed
+    assert remote_topic(f"{ORDERS}-partition-12", template) == f"{renamed}-partition-12"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        ("  ", "is empty"),
+        ("{cluster}-{topic}", "field {cluster}: there are only {tenant}, {namespace}, {topic}"),
+        ("{}", "field {}"),
+        ("{topic!r}", "field {topic!r}"),
+        ("{topic", "has a { at 0 without its other half"),
+        ("topic}", "has a } at 5 without its other half"),
+        ("a/b", "makes no name of a topic"),
+        ("a/b/c/{topic}", "makes no name of a topic"),
+        ("te nant/{namespace}/{topic}", "makes no name of a topic"),
+        ("{tenant}/{namespace}/", "makes no name of a topic"),
+        ("non-persistent://a/b/{topic}", "only persistent topics"),
+        ("{topic}-partition-0", "which partitions do"),
+        ("{topic}-partition-", "which partitions do"),
+        ("x" * 2000, "2000 characters, more than 1024"),
+    ],
+)
+def test_a_template_that_names_no_topic_is_refused_when_it_is_set(template: str, reason: str) -> None:
+    with pytest.raises(InvalidName) as refused:
+        check(template)
+    assert reason in str(refused.value)
+    assert template[:100] in str(refused.value)
+
+
+def test_a_template_of_a_namespace_has_the_topic_in_it() -> None:
+    check_covers("copies", of_namespace=False)
+    check_covers("{topic}-eu", of_namespace=True)
+    with pytest.raises(InvalidName, match="all topics of the namespace would become one"):
+        check_covers("copies", of_namespace=True)
+
+
+def test_without_a_slash_it_is_a_name_in_the_same_namespace() -> None:
+    assert remote_topic("a/b/t", "{topic}-eu") == "persistent://a/b/t-eu"
+
+
+def test_sp6_clusters_that_replicate_both_ways_do_not_rename_again_and_again() -> None:
+    for template in ("{topic}-eu", "copies/{tenant}/{namespace}.{topic}", "{topic}{topic}"):
+        once = remote_topic("a/b/t-partition-1", template)
+        assert once != "persistent://a/b/t-partition-1"
+        assert remote_topic(once, template) == once
+
+
+def test_two_topics_that_would_become_one_are_refused() -> None:
+    check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{namespace}.{topic}"), ("a/b/t-partition-1", "")])
+    with pytest.raises(InvalidName) as refused:
+        check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{topic}")])
+    for named in ("persistent://a/b/t", "persistent://a/c/t", "persistent://x/y/t"):
+        assert named in str(refused.value)
+
+
+def test_a_name_that_is_too_long_with_its_template_is_refused_for_that_topic() -> None:
+    template = "{topic}" * 100
+    check(template)
+    with pytest.raises(InvalidName, match="makes no name of topic persistent://public/default/orders-of-the-year"):
+        remote_topic("orders-of-the-year", template)
+    assert clashes([("orders-of-the-year", template), ("t", "")]) == {}
+
+
+@given(st.lists(st.sampled_from([*(f"{{{field}}}" for field in FIELDS), "a", "-", ".", "/", "{", "}", "://"])))
+def test_what_passes_the_check_makes_names_of_topics(pieces: list[str]) -> None:
+    template = "".join(pieces)
+    try:
+        check(template)
+    except InvalidName:
+        return
+    renamed = remote_topic(f"{ORDERS}-partition-3", template)
+    assert TopicName.parse(renamed).partition == 3
+    assert remote_topic(renamed, template) == renamed

@@ -1,0 +1,125 @@
+"""The session: where it runs, what it is set to, and what happens when there is one already."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark.sql import SparkSession
+
+import magnetar.spark
+from magnetar.spark.runtime import java, start
+from magnetar.spark.runtime.settings import NEEDED, TUNED
+
+SOURCE = Path(magnetar.spark.__file__).parents[2]
+
+
+def test_without_pyspark_the_error_says_what_to_install() -> None:
+    ran = subprocess.run(
+        [sys.executable, "-S", "-c", "import magnetar.spark"],
+        env={"PYTHONPATH": str(SOURCE)},
+        capture_output=True,
+        text=True,
+    )
+    assert (
+        'ImportError: magnetar.spark needs pyspark, which is not installed: pip install "magnetar[spark]"' in ran.stderr
+    )
+
+
+def test_only_what_is_asked_for_is_imported() -> None:
+    code = (
+        "import sys, magnetar.spark\n"
+        "assert 'pyspark' not in sys.modules and 'magnetar.spark.runtime.start' not in sys.modules\n"
+        "magnetar.spark.session, magnetar.spark.register\n"
+        "assert 'magnetar.spark.runtime.start' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'sesion'"):
+        magnetar.spark.sesion  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_sp7_spark_submit_says_which_master(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import magnetar.spark\nprint('master', magnetar.spark.session().sparkContext.master)\n")
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    environment = os.environ | {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": str(java.find().home)}
+    ran = subprocess.run(
+        [submit, "--master", "local[1]", program], env=environment, capture_output=True, text=True, timeout=200
+    )
+    assert "master local[1]" in ran.stdout, ran.stderr[-2000:]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """The calls that would have started a session."""
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(start, "_start", lambda *arguments: calls.append(arguments))
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
+    monkeypatch.delenv(start.MASTER_VARIABLE, raising=False)
+    monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
+    return calls
+
+
+def test_all_cores_and_tasks_that_are_tried_again_unless_told_otherwise(
+    started: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    magnetar.spark.session()
+    monkeypatch.setenv(start.MASTER_VARIABLE, "spark://there:7077")
+    magnetar.spark.session()
+    magnetar.spark.session("yarn", "letters")
+    assert [call[:2] for call in started] == [
+        ("local[*,3]", "magnetar"),
+        ("spark://there:7077", "magnetar"),
+        ("yarn", "letters"),
+    ]
+
+
+def test_what_is_asked_for_wins_over_our_settings_and_the_plain_session_has_few(
+    started: list[tuple[Any, ...]],
+) -> None:
+    magnetar.spark.session(**{"spark.ui.enabled": True, "spark.executor.cores": 2})
+    magnetar.spark.session(tuned=False)
+    tuned, plain = (call[2] for call in started)
+    assert tuned == {
+        **{setting.name: setting.value for setting in (*NEEDED, *TUNED)},
+        "spark.ui.enabled": "true",
+        "spark.executor.cores": "2",
+    }
+    assert plain == {setting.name: setting.value for setting in NEEDED}
+
+
+def test_the_session_has_the_settings_and_knows_the_source(spark: SparkSession) -> None:
+    for setting in (*NEEDED, *TUNED):
+        assert spark.conf.get(setting.name) == setting.value
+    assert spark.conf.get("spark.driver.host") in ("127.0.0.1", "localhost"), (
+        "nobody else can reach a session of one machine"
+    )
+    with pytest.raises(Exception, match=r"service\.url|topic"):
+        spark.read.format("pulsar").load()
+
+
+def test_a_running_session_is_given_back_with_what_it_can_still_take(spark: SparkSession) -> None:
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert magnetar.spark.session(**{name: 7}) is spark
+        assert spark.conf.get(name) == "7"
+    finally:
+        spark.conf.set(name, str(before))
+
+
+def test_what_a_running_session_cannot_take_is_said(spark: SparkSession) -> None:
+    with pytest.warns(UserWarning, match="already running") as told:
+        assert magnetar.spark.session("local[7]", **{"spark.driver.memory": "3g"}) is spark
+    text = str(told[0].message)
+    assert f"spark.master is {spark.sparkContext.master} and not local[7]" in text
+    assert "spark.driver.memory is unset and not 3g" in text
+    assert told[0].filename == __file__

@@ -1,0 +1,42 @@
+"""The parent of the workers, in a real session: what its children find, and what the garbage collector leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark.sql import SparkSession
+
+Seen = tuple[int, bool, bool, int]
+
+
+def look_around(_: Iterator[int]) -> Iterator[Seen]:
+    import gc
+    import os
+    import sys
+
+    yield os.getpid(), "magnetar.spark.source.source" in sys.modules, "pyarrow" in sys.modules, gc.get_freeze_count()
+
+
+def look(spark: SparkSession) -> list[Seen]:
+    return spark.sparkContext.parallelize(range(1), 1).mapPartitions(look_around).collect()
+
+
+def test_a_worker_has_everything_imported_and_frozen_and_serves_many_tasks(spark: SparkSession) -> None:
+    seen = [seen for _ in range(5) for seen in look(spark)]
+    assert all(source and arrow for _, source, arrow, _ in seen)
+    # More objects than a Python without any of it has at all.
+    assert all(frozen > 20_000 for *_, frozen in seen)
+    assert len({pid for pid, *_ in seen}) < len(seen)
+
+
+def test_a_failed_task_does_not_end_the_parent(spark: SparkSession) -> None:
+    def fail(_: Iterator[int]) -> Iterator[int]:
+        raise ValueError("as planned")
+
+    try:
+        spark.sparkContext.parallelize(range(1), 1).mapPartitions(fail).collect()
+    except Exception as error:
+        assert "as planned" in str(error)
+    else:
+        raise AssertionError("the task did not fail")
+    assert look(spark)

@@ -1,0 +1,403 @@
+"""`format("pulsar")` on a broker: batch reads, streams, and what happens to topics meanwhile."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.datasource import DataSourceReader
+from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.types import StructType
+
+from magnetar.client import Client
+from magnetar.client.message import MessageId
+from magnetar.spark.clients import forget_inline_client
+from magnetar.spark.errors import InvalidOption
+from magnetar.spark.source.options import SourceOptions
+from magnetar.spark.source.source import BatchReader, PulsarSource
+from magnetar.testing import TestBroker, broker
+
+PATIENCE_S = 60
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[TestBroker]:
+    with broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def client(running: TestBroker) -> Iterator[Client]:
+    with Client(running.service_url) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return request.node.name.partition("[")[0]
+
+
+def publish(client: Client, topic: str, values: Sequence[str]) -> list[MessageId]:
+    with client.producer(topic) as producer:
+        sent = [producer.send_async(value.encode(), key=value, properties={"p": value}) for value in values]
+        return [each.result() for each in sent]
+
+
+def numbers(first: int, last: int) -> list[str]:
+    return [f"m{number}" for number in range(first, last)]
+
+
+def admin(running: TestBroker, method: str, path: str, **arguments: object) -> None:
+    url = f"{running.http_url}/admin/v2/persistent/public/default/{path}"
+    httpx.request(method, url, **arguments).raise_for_status()  # type: ignore[arg-type]
+
+
+def delete(running: TestBroker, topic: str) -> None:
+    admin(running, "DELETE", topic, params={"force": "true"})
+
+
+def table(spark: SparkSession, running: TestBroker, **options: str) -> DataFrame:
+    return spark.read.format("pulsar").option("service.url", running.service_url).options(**options).load()
+
+
+def values(rows: Sequence[Row]) -> list[str]:
+    return [bytes(row.value).decode() for row in rows]
+
+
+class Stream:
+    """A stream into a list of values; the same `name` goes on where it stopped."""
+
+    def __init__(self, spark: SparkSession, running: TestBroker, folder: Path) -> None:
+        self.values: list[str] = []
+        self.batches: list[int] = []
+        self.fails = False
+        self._spark = spark
+        self._running = running
+        self._folder = folder
+
+    def start(self, *, available_now: bool = False, **options: str) -> StreamingQuery:
+        source = self._spark.readStream.format("pulsar").option("service.url", self._running.service_url)
+        writer = source.options(**options).load().writeStream.foreachBatch(self._take)
+        writer = writer.option("checkpointLocation", str(self._folder / "checkpoint"))
+        return (writer.trigger(availableNow=True) if available_now else writer).start()
+
+    def run(self, **options: str) -> list[str]:
+        """What is there now and was not read before."""
+        self.values.clear()
+        self.batches.clear()
+        query = self.start(available_now=True, **options)
+        assert query.awaitTermination(PATIENCE_S)
+        return self.values
+
+    def _take(self, rows: DataFrame, _: int) -> None:
+        if self.fails:
+            raise ValueError("this batch fails")
+        found = values(rows.collect())
+        self.batches.append(len(found))
+        self.values.extend(found)
+
+    def wait(self, query: StreamingQuery, count: int) -> list[str]:
+        eventually(lambda: len(self.values) >= count or not query.isActive)
+        assert query.exception() is None
+        return self.values
+
+
+def eventually(is_true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def stream(spark: SparkSession, running: TestBroker, tmp_path: Path) -> Iterator[Stream]:
+    yield Stream(spark, running, tmp_path)
+    for query in spark.streams.active:
+        query.stop()
+
+
+def error(action: Callable[[], object]) -> str:
+    with pytest.raises(PySparkException) as raised:
+        action()
+    return str(raised.value)
+
+
+# -- batch
+
+
+def test_sp1_a_topic_is_a_table(spark: SparkSession, running: TestBroker, client: Client, topic: str) -> None:
+    ids = publish(client, topic, numbers(0, 3000))
+
+    frame = table(spark, running, topic=topic)
+
+    assert frame.columns == [
+        "value",
+        "__key",
+        "__topic",
+        "__messageId",
+        "__publishTime",
+        "__eventTime",
+        "__messageProperties",
+        "__batchIndex",
+        "__redeliveryCount",
+        "__error",
+    ]
+    rows = frame.collect()
+    assert values(rows) == numbers(0, 3000)
+    assert [MessageId.from_bytes(bytes(row["__messageId"])).position for row in rows] == [each.position for each in ids]
+    assert (bytes(rows[7]["__key"]), rows[7]["__messageProperties"]) == (b"m7", {"p": "m7"})
+    assert {row["__topic"] for row in rows} == {f"persistent://public/default/{topic}"}
+
+
+def test_sp1_a_part_of_a_partitioned_topic(
+    spark: SparkSession, running: TestBroker, client: Client, topic: str
+) -> None:
+    admin(running, "PUT", f"{topic}/partitions", json=3)
+    publish(client, topic, numbers(0, 100))
+
+    everything = table(spark, running, topic=topic, columns="value,__partition").collect()
+    assert sorted(values(everything)) == sorted(numbers(0, 100))
+    assert {row["__partition"] for row in everything} == {0, 1, 2}
+    assert table(spark, running, topic=topic, startingOffsets="latest").count() == 0
+    pattern = table(spark, running, topicsPattern=f"{topic[:-1]}.", endingOffsets="earliest")
+    assert pattern.count() == 0
+
+
+def test_sp1_entries_are_rows(spark: SparkSession, running: TestBroker, client: Client, topic: str) -> None:
+    ids = publish(client, topic, numbers(0, 100))
+
+    rows = table(spark, running, topic=topic, includeEntries="true").collect()
+
+    assert len(rows) == len({each.position for each in ids})
+    assert sum(row["__messages"] for row in rows) == 100
+
+
+@pytest.mark.parametrize("is_pushed", [False, True])
+def test_sp1_filters_work_in_every_session(
+    spark: SparkSession, running: TestBroker, client: Client, topic: str, is_pushed: bool
+) -> None:
+    one, other = f"{topic}-1-{is_pushed}", f"{topic}-2-{is_pushed}"
+    ids = publish(client, one, numbers(0, 10))
+    publish(client, other, numbers(10, 20))
+    before = spark.conf.get(PUSHDOWN, "false")
+    spark.conf.set(PUSHDOWN, str(is_pushed).lower())
+    try:
+        frame = table(spark, running, topics=f"{one},{other}")
+        of_one = frame.where(frame["__topic"] == f"persistent://public/default/{one}")
+        assert values(of_one.collect()) == numbers(0, 10)
+        assert of_one.rdd.getNumPartitions() == (1 if is_pushed else 2)
+        of_id = frame.where(frame["__messageId"] == ids[3].to_bytes())
+        assert values(of_id.collect()) == ["m3"]
+        time_of_5 = of_one.where("value = 'm5'").first()["__publishTime"]
+        later = frame.where(frame["__publishTime"] > time_of_5)
+        assert values(later.collect()) == [
+            bytes(row.value).decode() for row in frame.collect() if row["__publishTime"] > time_of_5
+        ]
+    finally:
+        spark.conf.set(PUSHDOWN, before)
+
+
+def test_a_reader_without_filters_has_none(running: TestBroker, client: Client, topic: str) -> None:
+    """Spark refuses readers that have `pushFilters` where it is switched off."""
+    publish(client, topic, ["x"])
+    source = PulsarSource({"service.url": running.service_url, "topic": topic})
+    reader = source.reader(StructType(source.schema().fields))
+
+    assert isinstance(reader, BatchReader)
+    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
+
+
+def test_sp1_a_schema_makes_typed_columns(running: TestBroker, client: Client, topic: str) -> None:
+    """Without Spark: what it calls, in one process."""
+    put_schema(running, topic, a="int")
+    publish(client, topic, ['{"a": 1}'])
+    put_schema(running, topic, a="int", b="string")
+    publish(client, topic, ['{"a": 2, "b": "x"}'])
+    options = {"service.url": running.service_url, "topic": topic, "columns": "a,b,__topic"}
+    source = PulsarSource(options)
+
+    schema = source.schema()
+    reader = source.reader(schema)
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    forget_inline_client(SourceOptions.of(options).client)
+
+    assert schema.simpleString() == "struct<a:int,b:string,__topic:string>"
+    name = f"persistent://public/default/{topic}"
+    assert rows == [{"a": 1, "b": None, "__topic": name}, {"a": 2, "b": "x", "__topic": name}]
+    assert (
+        PulsarSource(options | {"columns": "value", "decode": "raw"}).schema().simpleString() == "struct<value:binary>"
+    )
+
+
+def test_columns_are_chosen_in_one_way_only(running: TestBroker, client: Client, topic: str) -> None:
+    publish(client, topic, ["x"])
+    source = PulsarSource({"service.url": running.service_url, "topic": topic, "columns": "__key"})
+
+    with pytest.raises(InvalidOption, match="option columns has __key, and the schema that was given value"):
+        source.reader(StructType().add("value", "binary"))
+
+
+def put_schema(running: TestBroker, topic: str, **fields: str) -> None:
+    definition = {
+        "type": "record",
+        "name": "r",
+        "fields": [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields.items()],
+    }
+    body = {"type": "JSON", "schema": json.dumps(definition), "properties": {}}
+    url = f"{running.http_url}/admin/v2/schemas/public/default/{topic}/schema"
+    httpx.post(url, json=body).raise_for_status()
+
+
+# -- streams
+
+
+def test_sp1_a_stream_finds_new_partitions_and_stops_at_once(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
+    admin(running, "PUT", f"{topic}/partitions", json=1)
+    publish(client, topic, numbers(0, 50))
+    query = stream.start(topic=topic, startingOffsets="earliest", maxEntriesPerTrigger="1000")
+    assert sorted(stream.wait(query, 50)) == sorted(numbers(0, 50))
+
+    admin(running, "POST", f"{topic}/partitions", json=2)
+    publish(client, f"{topic}-partition-1", numbers(50, 60))
+    assert stream.wait(query, 60)[50:] == numbers(50, 60)
+
+    progress = next(each for each in reversed(query.recentProgress) if each.numInputRows)
+    assert progress.sources[0].endOffset == progress.sources[0].latestOffset
+    began_s = time.monotonic()
+    query.stop()
+    assert time.monotonic() - began_s < 5
+
+
+def test_sp1_available_now_reads_what_is_there_in_limited_batches_and_goes_on_later(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
+    admin(running, "PUT", f"{topic}/partitions", json=1)
+    for value in numbers(0, 7):
+        publish(client, topic, [value])
+    options = {"topic": topic, "startingOffsets": "earliest", "maxEntriesPerTrigger": "3"}
+
+    assert stream.run(**options) == numbers(0, 7)
+    assert stream.batches == [3, 3, 1]
+
+    admin(running, "POST", f"{topic}/partitions", json=2)
+    publish(client, f"{topic}-partition-0", numbers(7, 9))
+    publish(client, f"{topic}-partition-1", numbers(9, 12))
+    assert sorted(stream.run(**options)) == sorted(numbers(7, 12))
+    assert stream.run(**options) == []
+
+
+def test_sp1_a_topic_that_was_deleted_and_created_again(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
+    publish(client, topic, numbers(0, 5))
+    options = {"topic": topic, "startingOffsets": "earliest"}
+    assert stream.run(**options) == numbers(0, 5)
+    delete(running, topic)
+    publish(client, topic, numbers(5, 8))
+
+    text = error(lambda: stream.run(**options))
+    assert "was deleted and created again since" in text
+    assert f"public/default/{topic} was read up to" in text
+    assert stream.run(**options, failOnDataLoss="false") == numbers(5, 8)
+    publish(client, topic, numbers(8, 9))
+    assert stream.run(**options) == numbers(8, 9)
+
+
+def test_sp1_retention_passed_the_start(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
+    publish(client, topic, numbers(0, 5))
+    options = {"topic": topic, "startingOffsets": "earliest"}
+    assert stream.run(**options) == numbers(0, 5)
+    publish(client, topic, numbers(5, 8))
+    admin(running, "DELETE", f"{topic}/truncate")
+    publish(client, topic, numbers(8, 10))
+
+    assert "what was between is deleted" in error(lambda: stream.run(**options))
+    assert stream.run(**options, failOnDataLoss="false") == numbers(8, 10)
+
+
+def test_sp1_a_topic_that_is_deleted_while_the_stream_runs(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
+    publish(client, topic, numbers(0, 5))
+    query = stream.start(topic=topic, startingOffsets="earliest")
+    stream.wait(query, 5)
+
+    delete(running, topic)
+
+    eventually(lambda: not query.isActive)
+    assert "does not exist any more" in str(query.exception())
+
+
+# -- subscriptions
+
+
+def backlog(running: TestBroker, topic: str, subscription: str) -> int:
+    stats = httpx.get(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/stats").json()
+    return int(stats["subscriptions"].get(subscription, {"msgBacklog": -1})["msgBacklog"])
+
+
+def test_sp1_the_subscription_follows_also_while_the_stream_is_idle(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
+    publish(client, topic, numbers(0, 5))
+    query = stream.start(topic=topic, startingOffsets="earliest", predefinedSubscription="spark")
+    stream.wait(query, 5)
+
+    eventually(lambda: backlog(running, topic, "spark") == 0)
+
+
+def test_sp1_what_failed_is_not_acknowledged(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
+    options = {"topic": topic, "predefinedSubscription": "spark"}
+    with client.consumer(topic, "spark"):
+        pass
+    publish(client, topic, numbers(0, 5))
+    assert stream.run(**options) == numbers(0, 5), "it begins where the subscription is"
+    for value in numbers(5, 8):
+        publish(client, topic, [value])
+    stream.fails = True
+
+    assert "this batch fails" in error(lambda: stream.run(**options))
+    assert backlog(running, topic, "spark") == 3
+    stream.fails = False
+    assert stream.run(**options) == numbers(5, 8)
+    assert backlog(running, topic, "spark") == 0
+
+
+# -- bad input
+
+
+def test_an_unreachable_broker_is_named(spark: SparkSession) -> None:
+    began_s = time.monotonic()
+    options = {"service.url": "pulsar://127.0.0.1:1", "topic": "t", "pulsar.client.connectionTimeoutMs": "1000"}
+
+    text = error(lambda: spark.read.format("pulsar").options(**options).load())
+
+    assert "127.0.0.1:1" in text
+    assert time.monotonic() - began_s < 30
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": "never-was"}, "persistent://public/default/never-was does not exist"),
+        ({"topic": "t", "startingOfsets": "latest"}, "did you mean startingOffsets?"),
+        ({"topic": "t", "startingOffsets": '{"t": "x"}'}, "option startingOffsets: the offset of"),
+        ({"topic": "t", "columns": "valu"}, "there is no column 'valu'"),
+        ({"topic": "t", "maxEntriesPerTrigger": "5"}, "option maxEntriesPerTrigger is for streams only"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    spark: SparkSession, running: TestBroker, client: Client, options: dict[str, str], words: str
+) -> None:
+    publish(client, "t", ["x"])
+
+    assert words in error(lambda: table(spark, running, **options).collect())

@@ -1,0 +1,62 @@
+"""Draws docs/settings.md from the settings themselves: `python -m tools.settings_reference > docs/settings.md`.
+
+Owns the page's layout and its headings; every name, default, limit and sentence comes from `config`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+from magnetar.settings.settings import KINDS, Settings
+
+# Each heading stands before the setting it is listed with; the order is that of the settings.
+HEADINGS = {
+    "clusterName": "Addresses",
+    "maxMessageSize": "Connections",
+    "enablePersistentTopics": "Topics",
+    "forceDeleteNamespaceAllowed": "Administration",
+    "maxProducersPerTopic": "Producers and consumers",
+    "brokerDeduplicationEnabled": "Deduplication",
+    "defaultRetentionTimeInMinutes": "Retention and expiry",
+    "backlogQuotaCheckEnabled": "Backlog quota",
+    "schemaCompatibilityStrategy": "Schemas",
+    "allowAutoSubscriptionCreation": "Subscriptions",
+    "delayedDeliveryEnabled": "Dispatch",
+    "createTopicToRemoteClusterForReplication": "Geo-replication",
+}
+
+_INTRODUCTION = """\
+# Settings
+
+The broker takes these settings, under Apache Pulsar's names, from `--set key=value` and from a Pulsar `broker.conf` or
+`standalone.conf` given as `--config`. Flags such as `--port` win over `--set`, which wins over `--config`. An empty
+value stands for the default. A wrong value is refused; so is an unknown key in `--set`, while unknown keys of a file
+are named in a warning.
+
+This page is drawn from the code by `make docs`.
+"""
+
+
+def render() -> str:
+    return "\n".join(_lines()) + "\n"
+
+
+def _lines() -> Iterator[str]:
+    defaults = Settings()
+    yield _INTRODUCTION.rstrip()
+    for name, kind in KINDS.items():
+        if name in HEADINGS:
+            yield from (
+                "",
+                f"## {HEADINGS[name]}",
+                "",
+                "| setting | default | allowed | meaning |",
+                "|---|---|---|---|",
+            )
+        default = kind.show(getattr(defaults, name))
+        yield f"| `{name}` | {f'`{default}`' if default else 'empty'} | {kind.allowed} | {kind.meaning} |"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(render())

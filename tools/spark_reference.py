@@ -1,0 +1,81 @@
+"""Draws the tables of docs/spark.md from the code's own: `python -m tools.spark_reference docs/spark.md`.
+
+Owns their layout, and where they go: between `<!-- table: name -->` and `<!-- end -->`. The rest of the page is written
+by hand and stays as it is.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, RAW_VALUE, Column
+from magnetar.spark.option import Option, Use
+from magnetar.spark.runtime.settings import NEEDED, TUNED, Setting
+from magnetar.spark.sink.columns import WRITTEN
+from magnetar.spark.sink.options import SINK_OPTIONS
+from magnetar.spark.source.options import OPTIONS
+
+_PLACE = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+def _options(options: Iterable[Option]) -> Iterator[str]:
+    yield from ("| option | default | allowed | meaning |", "|---|---|---|---|")
+    for option in options:
+        default = "" if option.default is None else f"`{option.kind.show(option.default)}`"
+        only = f" For {option.used_in} only." if option.use in (Use.BATCH, Use.STREAM) else ""
+        yield f"| `{option.name}` | {default} | {_cell(option.kind.allowed)} | {_cell(option.kind.meaning)}{only} |"
+
+
+def _columns(columns: Iterable[Column]) -> Iterator[str]:
+    yield from ("| column | type | meaning |", "|---|---|---|")
+    for column in columns:
+        yield f"| `{column.name}` | {column.type.simpleString()} | {_cell(column.meaning)} |"
+
+
+def _written() -> Iterator[str]:
+    yield from ("| column | type | what it does |", "|---|---|---|")
+    yield f"| `{RAW_VALUE.name}` | binary or string | the payload; null is a message without one |"
+    for name, (types, meaning) in WRITTEN.items():
+        yield f"| `{name}` | {' or '.join(types)} | {_cell(meaning)} |"
+
+
+def _settings(settings: Iterable[Setting]) -> Iterator[str]:
+    yield from ("| setting | value | why |", "|---|---|---|")
+    for setting in settings:
+        yield f"| `{setting.name}` | `{setting.value}` | {_cell(setting.why)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {
+    "options of connecting": lambda: _options(option for option in OPTIONS if option.use == Use.ALL),
+    "options of reading": lambda: _options(option for option in OPTIONS if option.use != Use.ALL),
+    "options of writing": lambda: _options(SINK_OPTIONS),
+    "columns": lambda: _columns((RAW_VALUE, *METADATA)),
+    "columns on request": lambda: _columns(ON_REQUEST),
+    "columns of entries": lambda: _columns(ENTRIES),
+    "columns that are written": _written,
+    "settings of every session": lambda: _settings(NEEDED),
+    "settings of tuned sessions": lambda: _settings(TUNED),
+}
+
+
+def render(page: str) -> str:
+    """The page with every table drawn anew."""
+    places = [name for name, _ in _PLACE.findall(page)]
+    if sorted(places) != sorted(TABLES):
+        raise ValueError(f"the page has places for {', '.join(sorted(places))}; there are {', '.join(sorted(TABLES))}")
+    return _PLACE.sub(lambda found: found[1] + found[2] + "\n".join((*TABLES[found[1]](), "")), page)
+
+
+def main(path: Path) -> None:
+    path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
