@@ -7,7 +7,7 @@ Names and numbers are facts of the protocol and must not change; what is absent
 (scalable topics) we do not speak. A field we do not know stays in the message as
 an unknown field, and entries are stored and forwarded as the bytes they came in.
 
-After an edit: python -m magnetar.wire.regenerate
+After an edit: python -m tools.wire_schema
 """
 
 import builtins

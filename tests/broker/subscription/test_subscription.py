@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from magnetar.errors import ConsumerBusy, NotAllowed
-
 from tests.broker.world import Client, SubscriptionType, World
 
 SHARED, EXCLUSIVE = SubscriptionType.Shared, SubscriptionType.Exclusive

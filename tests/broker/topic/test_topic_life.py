@@ -17,7 +17,6 @@ from magnetar.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.storage.api import Space
-
 from tests.broker.world import AccessMode, SubscriptionType, World
 
 KB = b"x" * 1024
