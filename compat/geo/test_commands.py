@@ -58,8 +58,8 @@ def test_gr6_verify_compares_both_ways_finds_what_is_missing_and_repairs_it(
     found = run(capsys, "replication", "verify", apache.http_url, ours.http_url, "--topics", both_ways, code=0)
     assert [(one["originals"], one["copies"]) for one in found["topics"]] == [(70, 70), (70, 70)]
 
-    way = f"replication/ways/{apache.name}/{both_ways.removeprefix('persistent://')}"
-    ours.ask("PUT", way, {"paused": True})
+    policy = f"replication/routes/{apache.name}/{both_ways.removeprefix('persistent://')}"
+    ours.ask("PUT", policy, {"paused": True})
     board = routes.declared_by(ours).board
     until(lambda: board.state_of((partition(both_ways, 0), apache.name)) == "paused", "paused")
     ours.publish(partition(both_ways, 0), [b"left out 1", b"left out 2"])
@@ -69,7 +69,7 @@ def test_gr6_verify_compares_both_ways_finds_what_is_missing_and_repairs_it(
     assert [one["missing"]["entries"] for one in found["topics"]] == [2, 0]
     found = run(capsys, *to_apache, "--repair", code=0)
     assert [one["published"] for one in found["topics"]] == [2, 0]
-    ours.ask("DELETE", way)
+    ours.ask("DELETE", policy)
     until(lambda: ours.is_copied(both_ways, apache), "resumed")
     assert run(capsys, *to_apache, code=0)["differing"] == 0
     assert apache.values(partition(both_ways, 0))[-2:] == [b"left out 1", b"left out 2"]

@@ -91,7 +91,7 @@ def test_gr8_a_schema_that_apache_pulsar_refuses_stops_the_topic_and_parks_when_
     (row,) = ours.status(topic, apache)
     assert "schema" in row["reason"].lower()
     assert row["backlog"] == 1
-    ours.ask("PUT", f"replication/ways/{apache.name}/{namespace}/refused", {"refused": "park"})
+    ours.ask("PUT", f"replication/routes/{apache.name}/{namespace}/refused", {"refused": "park"})
     until(lambda: ours.is_copied(topic, apache), "the message is parked")
     parked = f"{topic}-{apache.name}-REPL-DLQ"
     assert len(ours.read(parked)) == 1
@@ -187,7 +187,7 @@ def test_sp6_a_filter_a_mask_and_another_name_on_the_way(
     topic, renamed = f"persistent://{namespace}/people", f"persistent://{namespace}/people-of-ours"
     ours.replicate(namespace, apache)
     masked = {"where": "number > 2", "masks": [{"field": "text", "kind": "fixed", "text": "hidden"}]}
-    ours.ask("PUT", f"replication/ways/{apache.name}/{namespace}", {**masked, "rename": "{topic}-of-ours"})
+    ours.ask("PUT", f"replication/routes/{apache.name}/{namespace}", {**masked, "rename": "{topic}-of-ours"})
     routes.declared_by(ours)
     ours.create(topic)
     publish_orders(ours, topic, JsonSchema)

@@ -77,8 +77,8 @@ class Cluster:
     def delete(self, topic: str, *, partitioned: bool = False) -> None:
         self.ask("DELETE", _path(topic) + ("/partitions" if partitioned else ""), force=True)
 
-    def set_way(self, remote: Cluster, place: str, **way: object) -> None:
-        self.ask("PUT", f"replication/ways/{remote.name}/{place}", way)
+    def set_route(self, remote: Cluster, place: str, **policy: object) -> None:
+        self.ask("PUT", f"replication/routes/{remote.name}/{place}", policy)
 
     def status(self, topic: str, remote: Cluster) -> list[dict[str, Any]]:
         return list(self.ask("GET", "replication/status", topic=full(topic), remote=remote.name))

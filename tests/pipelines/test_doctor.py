@@ -445,8 +445,8 @@ def test_fault_loop_one_cluster_under_two_names(sick: Sick) -> None:
 
 def test_fault_loop_by_a_rename(sick: Sick) -> None:
     sick.create(sick.a)
-    way = {"rename": "{tenant}/{namespace}/{topic}-eu"}
-    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}/orders", way)
+    policy = {"rename": "{tenant}/{namespace}/{topic}-eu"}
+    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}/orders", policy)
     sick.create(sick.b, topic="orders-eu")
     sick.ask(sick.b, "PUT", "clusters/a", {"serviceUrl": sick.a.http_url, "brokerServiceUrl": sick.a.service_url})
     sick.ask(sick.b, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
@@ -461,7 +461,7 @@ def test_fault_loop_by_a_rename(sick: Sick) -> None:
 def test_fault_paused(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
-    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}", {"paused": True})
+    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
     sick.tell()
     cause = sick.first()
     assert cause["kind"] == "paused"
@@ -526,7 +526,7 @@ def test_a_topic_that_does_not_exist_is_an_error(sick: Sick) -> None:
 def test_several_faults_the_one_to_repair_first_is_first(sick: Sick) -> None:
     sick.create(sick.a, 3)
     sick.create(sick.b, 2)
-    sick.ask(sick.a, "PUT", f"replication/ways/b/{NAMESPACE}", {"paused": True})
+    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
     assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "shapes-differ"]
 
 

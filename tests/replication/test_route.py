@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from magnetar.errors import InvalidName, InvalidSetting
-from magnetar.replication.model import Mask, MaskKind, Way
-from magnetar.replication.route import check, check_where, route_of
+from magnetar.replication.model import Mask, MaskKind, RoutePolicy
+from magnetar.replication.route import applied_changes, check, check_where
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_sp6_conditions(where: str) -> None:
 )
 def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        check(Way(where=where))
+        check(RoutePolicy(where=where))
     assert reason in str(refused.value)
 
 
@@ -61,18 +61,21 @@ def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
 )
 def test_what_cannot_be_a_mask_is_refused(masks: list[Mask], reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        check(Way(masks=tuple(masks)))
+        check(RoutePolicy(masks=tuple(masks)))
     assert reason in str(refused.value)
 
 
 def test_a_rename_is_checked_too() -> None:
-    check(Way(rename="archive"))
+    check(RoutePolicy(rename="archive"))
     with pytest.raises(InvalidName, match=r"no \{topic\}"):
-        check(Way(rename="archive"), of_namespace=True)
+        check(RoutePolicy(rename="archive"), of_namespace=True)
 
 
 def test_a_route_names_what_was_done() -> None:
     masks = (Mask("email"), Mask("address.street", MaskKind.NULL))
-    assert route_of(Way(where="a > 1", masks=masks, rename="x")) == "where,mask:email,mask:address.street,rename"
-    assert route_of(Way(masks=(Mask("email"),))) == "mask:email"
-    assert route_of(Way()) == ""
+    assert (
+        applied_changes(RoutePolicy(where="a > 1", masks=masks, rename="x"))
+        == "where,mask:email,mask:address.street,rename"
+    )
+    assert applied_changes(RoutePolicy(masks=(Mask("email"),))) == "mask:email"
+    assert applied_changes(RoutePolicy()) == ""

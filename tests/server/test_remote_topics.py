@@ -124,7 +124,7 @@ def test_gr2_a_topic_that_a_producer_created_is_made_there(topic: str) -> None:
 
 def test_gr2_a_topic_is_renamed_on_its_way(topic: str) -> None:
     with clusters("a", "b") as (a, b):
-        a.do("PUT", f"replication/ways/b/{NAMESPACE}", {"rename": "{tenant}/{namespace}/{topic}-of-a"})
+        a.do("PUT", f"replication/routes/b/{NAMESPACE}", {"rename": "{tenant}/{namespace}/{topic}-of-a"})
         b.replicate()
         a.create(topic, 2)
         eventually(lambda: b.partitions(f"{topic}-of-a") == 2, SOON_S)

@@ -6,7 +6,15 @@ import pytest
 
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
-from magnetar.replication.model import AS_IT_IS, SOURCE_POSITION, WAY, WAY_CHANGED, Mask, Way, way_mark
+from magnetar.replication.model import (
+    AS_IT_IS,
+    ROUTE_CHANGED,
+    ROUTE_FINGERPRINT,
+    SOURCE_POSITION,
+    Mask,
+    RoutePolicy,
+    route_fingerprint,
+)
 from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
@@ -154,7 +162,7 @@ def test_sp6_who_copies_on_a_way_that_was_changed_is_sent_away() -> None:
     overrides = Overrides(replication_clusters=["standalone", "west"])
     world.broker.catalog.save_namespace("public/default", NamespaceRecord(overrides=overrides))
     world.topic()
-    masked = Way(masks=(Mask("email"),))
+    masked = RoutePolicy(masks=(Mask("email"),))
     reader = Replicator(world, "someone", knows_positions=False)
 
     def subscribe(consumer_id: int, mark: str) -> list[Command]:
@@ -162,21 +170,21 @@ def test_sp6_who_copies_on_a_way_that_was_changed_is_sent_away() -> None:
             topic="t", subscription=f"s{consumer_id}", consumer_id=consumer_id, request_id=7, durable=False
         )
         subscribe.subType = pb.CommandSubscribe.Exclusive
-        subscribe.metadata.append(pb.KeyValue(key=WAY, value=mark))
+        subscribe.metadata.append(pb.KeyValue(key=ROUTE_FINGERPRINT, value=mark))
         return reader.tell(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
 
-    assert [said.type for said in subscribe(1, way_mark("west", AS_IT_IS))] == [Command.SUCCESS]
-    (refused,) = subscribe(2, way_mark("west", masked))
-    assert refused.error.error == pb.NotAllowedError and WAY_CHANGED in refused.error.message
+    assert [said.type for said in subscribe(1, route_fingerprint("west", AS_IT_IS))] == [Command.SUCCESS]
+    (refused,) = subscribe(2, route_fingerprint("west", masked))
+    assert refused.error.error == pb.NotAllowedError and ROUTE_CHANGED in refused.error.message
 
-    replication.set_way("west", "public/default/t", masked)
+    replication.set_route("west", "public/default/t", masked)
     world.settle()
     (closed,) = [said for said, _ in FrameDecoder(1 << 20).receive_data(b"".join(reader.session.take_output()))]
     assert closed.type == Command.CLOSE_CONSUMER and closed.close_consumer.consumer_id == 1
     assert "s1" not in world.topic().subscriptions
-    (refused,) = subscribe(3, way_mark("west", AS_IT_IS))
+    (refused,) = subscribe(3, route_fingerprint("west", AS_IT_IS))
     assert refused.type == Command.ERROR
-    assert [said.type for said in subscribe(4, way_mark("west", masked))] == [Command.SUCCESS]
+    assert [said.type for said in subscribe(4, route_fingerprint("west", masked))] == [Command.SUCCESS]
 
     world.broker.catalog.save_namespace("public/default", NamespaceRecord())
     world.settle()

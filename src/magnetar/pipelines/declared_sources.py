@@ -28,10 +28,10 @@ from magnetar.replication.model import (
     SUBSCRIPTION_PREFIX,
     ClusterAddress,
     Declaration,
-    Declared,
+    DeclaredRoute,
     Mismatch,
     Reports,
-    Way,
+    RoutePolicy,
 )
 from magnetar.security.tls import context_of
 
@@ -162,7 +162,7 @@ class Selection:
 
     words: tuple[str, ...]
     remotes: dict[str, ClusterAddress]
-    way: Way = AS_IT_IS
+    policy: RoutePolicy = AS_IT_IS
     creates_topics: bool = True
     mismatch: Mismatch = Mismatch.PIP370
 
@@ -230,7 +230,7 @@ class ListedSource:
     def _declaration(self, found: dict[str, int], grown_from: dict[str, int]) -> Declaration:
         selection = self._selection
         topics = [
-            Declared(name, partitions, remote, selection.way, grown_from.get(name, 0))
+            DeclaredRoute(name, partitions, remote, selection.policy, grown_from.get(name, 0))
             for name, partitions in found.items()
             for remote in selection.remotes
         ]

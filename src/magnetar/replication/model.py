@@ -27,13 +27,13 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 """Property of a copied entry: its ledger:entry in the source. The name is Apache Pulsar's."""
 
 ROUTE = "magnetar.route"
-"""Property of a message that was filtered, masked or renamed on its way: by which route."""
+"""Property of a copied message: which filter, masks or new topic name were applied to it."""
 
-WAY = "magnetar.way"
-"""Property of a consumer that reads what is copied: the way it goes, as `way_mark` says it. The broker sends away who
-goes another one than is set, so that nothing which is published after a change takes the old way."""
+ROUTE_FINGERPRINT = "magnetar.route.fingerprint"
+"""Property of a consumer that copies: the fingerprint of the route policy it copies under. The broker disconnects
+consumers whose policy is no longer in force, so that nothing published after a change is copied under the old one."""
 
-WAY_CHANGED = "the way was changed"
+ROUTE_CHANGED = "the route policy was changed"
 """How the refusal of such a consumer begins."""
 
 
@@ -83,14 +83,14 @@ class Mask(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=Tr
     text: str = ""  # of a fixed one
 
 
-class Way(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """What happens to messages on their way from a topic, or all topics of a namespace, to one remote cluster."""
+class RoutePolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """The treatment of messages from a topic, or all topics of a namespace, to one remote cluster."""
 
     where: str = ""  # SQL: which messages are copied; all, if empty
     masks: tuple[Mask, ...] = ()
     rename: str = ""  # the topic in the remote cluster, with {tenant}, {namespace} and {topic}; the same, if empty
     refused: Refusal = Refusal.STOP
-    letters: bool = False  # whether -DLQ and -RETRY topics are copied as well
+    dead_letters: bool = False  # whether -DLQ and -RETRY topics are copied as well
     paused: bool = False
 
     @property
@@ -98,11 +98,11 @@ class Way(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbi
         return bool(self.where or self.masks)
 
 
-AS_IT_IS = Way()
+AS_IT_IS = RoutePolicy()
 
 
-def way_mark(remote: str, way: Way) -> str:
-    return f"{remote}/{sha256(msgspec.json.encode(way)).hexdigest()[:16]}"
+def route_fingerprint(remote: str, policy: RoutePolicy) -> str:
+    return f"{remote}/{sha256(msgspec.json.encode(policy)).hexdigest()[:16]}"
 
 
 _PATHS = ("file:", "tlsCertFile:", "tlsKeyFile:")
@@ -134,13 +134,13 @@ def without_secrets(parameters: str) -> str:
     return parameters if not parameters or parameters.startswith(_PATHS) else "(hidden)"
 
 
-class Declared(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class DeclaredRoute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """One topic, as a whole, that is to be copied to one remote cluster."""
 
     topic: str  # persistent://tenant/namespace/name
     partitions: int  # 0: not partitioned
     remote: str
-    way: Way = AS_IT_IS
+    policy: RoutePolicy = AS_IT_IS
     grown_from: int = 0  # the partitions it had before it was first given more; 0 if it never was
     subscriptions: tuple[str, ...] = ()  # those whose positions follow to the remote cluster
 
@@ -153,7 +153,7 @@ class Declaration(msgspec.Struct, frozen=True, rename="camel"):
     creates_topics: bool  # createTopicToRemoteClusterForReplication
     mismatch: Mismatch  # partitionMismatch
     clusters: dict[str, ClusterAddress]
-    topics: list[Declared]
+    topics: list[DeclaredRoute]
 
 
 class Report(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -194,7 +194,7 @@ class Status(msgspec.Struct, rename="camel"):
     delay_s: float  # how long the oldest message that is not copied has waited
     rate_out: float  # messages a second
     throughput_out: float  # bytes a second
-    way: Way = AS_IT_IS
+    policy: RoutePolicy = AS_IT_IS
     messages_out: int = 0  # since the pipeline started
     bytes_out: int = 0
 

@@ -10,7 +10,7 @@ import re
 
 from magnetar.errors import InvalidSetting
 from magnetar.replication import topic_template as renaming
-from magnetar.replication.model import Mask, MaskKind, Way
+from magnetar.replication.model import Mask, MaskKind, RoutePolicy
 
 WHERE_SIZE_MAX = 10_000
 MASKS_MAX = 100
@@ -29,14 +29,14 @@ _TOKENS = re.compile(
 _OPEN, _CLOSE = {"(": ")", "[": "]"}, {")": "(", "]": "["}
 
 
-def check(way: Way, *, of_namespace: bool = False) -> None:
+def check(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
     """Raises `InvalidSetting` or `InvalidName`, which say what is wrong. `of_namespace`: of all its topics."""
-    if way.where:
-        check_where(way.where)
-    check_masks(way.masks)
-    if way.rename:
-        renaming.check(way.rename)
-        renaming.check_covers(way.rename, of_namespace=of_namespace)
+    if policy.where:
+        check_where(policy.where)
+    check_masks(policy.masks)
+    if policy.rename:
+        renaming.check(policy.rename)
+        renaming.check_covers(policy.rename, of_namespace=of_namespace)
 
 
 def check_where(expression: str) -> None:
@@ -98,11 +98,11 @@ def check_masks(masks: tuple[Mask, ...]) -> None:
         raise InvalidSetting(f"two masks of field {min(twice)!r}")
 
 
-def route_of(way: Way) -> str:
+def applied_changes(policy: RoutePolicy) -> str:
     """What was done to a message, as its property says it: `where,mask:email,rename`."""
-    parts = ["where"] if way.where else []
-    parts += [f"mask:{mask.field}" for mask in way.masks]
-    parts += ["rename"] if way.rename else []
+    parts = ["where"] if policy.where else []
+    parts += [f"mask:{mask.field}" for mask in policy.masks]
+    parts += ["rename"] if policy.rename else []
     return ",".join(parts)
 
 

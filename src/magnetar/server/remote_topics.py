@@ -17,7 +17,7 @@ import msgspec
 
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.replication.model import Declaration, Declared
+from magnetar.replication.model import Declaration, DeclaredRoute
 from magnetar.replication.topic_template import remote_topic
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class RemoteTopics:
             )
 
 
-def _errand(row: Declared) -> Errand | None:
+def _errand(row: DeclaredRoute) -> Errand | None:
     """None of what only a pipeline can say something about: a bad name, a partition that lost its topic."""
     try:
-        target = remote_topic(row.topic, row.way.rename)
+        target = remote_topic(row.topic, row.policy.rename)
     except InvalidName:
         return None
     if TopicName.parse(target).is_partition:

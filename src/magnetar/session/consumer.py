@@ -24,7 +24,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import SUBSCRIPTION_PREFIX, WAY_CHANGED
+from magnetar.replication.model import ROUTE_CHANGED, SUBSCRIPTION_PREFIX
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb
@@ -56,7 +56,7 @@ def on_subscribe(session: Session, command: Command) -> None:
     policy = _dead_letters_of(broker, request, name, metadata)
     _check_subscribe(broker, name, request)
     if not broker.replication.may_copy(name, metadata):
-        raise NotAllowed(f"{WAY_CHANGED} on which {name.full} is copied, or it no longer is")
+        raise NotAllowed(f"{ROUTE_CHANGED} on which {name.full} is copied, or it no longer is")
     topic = broker.topic(name, create=request.force_topic_creation)
     schema = schema_of(request)
     admit_consumer(topic, schema)

@@ -13,12 +13,12 @@ import pytest
 
 import magnetar.testing
 from magnetar.names import TopicName
-from magnetar.replication.model import Declaration, Declared, Report, Reports, State, Status, Way
+from magnetar.replication.model import Declaration, DeclaredRoute, Report, Reports, RoutePolicy, State, Status
 from tests.admin.driver import NOW_MS, Admin
 
 REPLICATION = "/admin/v2/replication"
 DECLARATION, STATUS, REPORTS = f"{REPLICATION}/declaration", f"{REPLICATION}/status", f"{REPLICATION}/reports"
-WAYS = f"{REPLICATION}/ways"
+ROUTES = f"{REPLICATION}/routes"
 TOPICS = "/admin/v2/persistent/public/default"
 EAST = {"serviceUrl": "http://east:8080", "brokerServiceUrl": "pulsar://east:6650"}
 T = "persistent://public/default/t"
@@ -63,8 +63,8 @@ def test_gr1_the_declaration_is_what_was_set(replicated: Admin) -> None:
     found = declaration(replicated)
     assert (found.cluster, found.creates_topics, found.mismatch) == ("standalone", True, "pip370")
     assert found.topics == [
-        Declared("persistent://public/default/many", 2, "east"),
-        Declared(T, 0, "east"),
+        DeclaredRoute("persistent://public/default/many", 2, "east"),
+        DeclaredRoute(T, 0, "east"),
     ]
     assert (found.clusters["east"].service_url, found.clusters["east"].broker_service_url) == tuple(EAST.values())
     assert declaration(replicated.after_crash()).topics == found.topics
@@ -196,7 +196,7 @@ def test_a_report_that_is_none_is_refused(replicated: Admin, body: bytes) -> Non
 
 
 def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
-    of_namespace, of_topic = f"{WAYS}/east/public/default", f"{WAYS}/east/public/default/t"
+    of_namespace, of_topic = f"{ROUTES}/east/public/default", f"{ROUTES}/east/public/default/t"
     for path in (of_namespace, of_topic):
         assert replicated("GET", path).status_code == 204
         assert replicated.get(f"{path}?applied=true") == {}
@@ -205,10 +205,10 @@ def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
     for admin in (replicated, replicated.after_crash()):
         assert admin.get(of_namespace) == {"refused": "park"}
         assert admin.get(of_topic) == {"paused": True, "masks": [{"field": "a.b", "kind": "null", "text": ""}]}
-        assert admin.get(f"{WAYS}/east/public/default/many?applied=true") == {"refused": "park"}
-        ways = {row.topic: row.way for row in declaration(admin).topics}
-        assert ways[T].paused and ways["persistent://public/default/many"].refused == "park"
-    listed = replicated.get(WAYS)
+        assert admin.get(f"{ROUTES}/east/public/default/many?applied=true") == {"refused": "park"}
+        route_policies = {row.topic: row.policy for row in declaration(admin).topics}
+        assert route_policies[T].paused and route_policies["persistent://public/default/many"].refused == "park"
+    listed = replicated.get(ROUTES)
     assert [(one["remote"], one["namespace"], one["topic"]) for one in listed] == [
         ("east", "public/default", None),
         ("east", "public/default", "t"),
@@ -235,7 +235,7 @@ def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
 def test_a_way_leads_from_something_to_somewhere(
     replicated: Admin, method: str, status: int, path: str, why: str
 ) -> None:
-    assert why in replicated.reason(status, method, f"{WAYS}/{path}", json={})
+    assert why in replicated.reason(status, method, f"{ROUTES}/{path}", json={})
 
 
 @pytest.mark.parametrize(
@@ -253,19 +253,19 @@ def test_a_way_leads_from_something_to_somewhere(
     ],
 )
 def test_a_way_that_cannot_be_is_refused(replicated: Admin, body: bytes) -> None:
-    replicated.reason(400, "PUT", f"{WAYS}/east/public/default", content=body)
-    assert replicated.get(WAYS) == []
+    replicated.reason(400, "PUT", f"{ROUTES}/east/public/default", content=body)
+    assert replicated.get(ROUTES) == []
 
 
 def test_sp6_ways_that_make_one_topic_of_two_are_refused(replicated: Admin) -> None:
     admin = replicated
     for place in ("t", "many"):
-        admin.done("PUT", f"{WAYS}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
-    response = admin("PUT", f"{WAYS}/east/public/default/many", json={"rename": "x/y/t"})
+        admin.done("PUT", f"{ROUTES}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
+    response = admin("PUT", f"{ROUTES}/east/public/default/many", json={"rename": "x/y/t"})
     assert response.status_code == 400
     for named in (T, "persistent://public/default/many", "persistent://x/y/t"):
         assert named in response.text
-    admin.done("PUT", f"{WAYS}/east/public/default", json={"rename": "x/y/all-{topic}"})
+    admin.done("PUT", f"{ROUTES}/east/public/default", json={"rename": "x/y/all-{topic}"})
 
 
 # -- what Pulsar's own paths make of it
@@ -331,4 +331,4 @@ def test_gr9_a_subscription_that_follows_is_declared(replicated: Admin) -> None:
 
 def test_a_way_is_what_it_is() -> None:
     """Whoever reads a way that a newer or older broker wrote finds what is not set."""
-    assert msgspec.json.encode(Way()) == b"{}"
+    assert msgspec.json.encode(RoutePolicy()) == b"{}"

@@ -7,12 +7,13 @@ import pytest
 
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
+from magnetar.broker.replication import declaration
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed, TopicBusy
 from magnetar.names import TopicName
-from magnetar.replication.model import AS_IT_IS, Declared, Report, Reports, State, Status, Way
+from magnetar.replication.model import AS_IT_IS, DeclaredRoute, Report, Reports, RoutePolicy, State, Status
 from tests.broker.world import SubscriptionType, World
 
 NAMESPACE = "public/default"
@@ -53,7 +54,7 @@ def world() -> World:
     return new_world()
 
 
-def declared(world: World) -> dict[tuple[str, str], Declared]:
+def declared(world: World) -> dict[tuple[str, str], DeclaredRoute]:
     return {
         (TopicName.parse(row.topic).local, row.remote): row for row in world.broker.replication.declaration().topics
     }
@@ -124,11 +125,11 @@ def test_dead_letters_go_nowhere_unless_the_way_says_so(world: World) -> None:
     for topic in ("t", "t-s-DLQ", "t-s-RETRY"):
         world.topic(topic)
     assert sorted(declared(world)) == [("t", EAST), ("t", WEST)]
-    world.broker.replication.set_way(EAST, NAMESPACE, Way(letters=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(dead_letters=True))
     world.settle()
     assert sorted(declared(world)) == [("t", EAST), ("t", WEST), ("t-s-DLQ", EAST), ("t-s-RETRY", EAST)]
     assert subscriptions(world, "t-s-DLQ") == [TO_EAST]
-    world.broker.replication.remove_way(EAST, NAMESPACE)
+    world.broker.replication.remove_route(EAST, NAMESPACE)
     world.settle()
     assert subscriptions(world, "t-s-DLQ") == []
 
@@ -150,8 +151,8 @@ def test_every_change_makes_another_version_and_wakes_who_waits(world: World) ->
     assert is_another()
     catalog.grow_partitioned(name("many"), 4)
     assert is_another() and declared(world)["many", EAST].grown_from == 2
-    replication.set_way(EAST, "public/default/t", Way(paused=True))
-    assert is_another() and declared(world)["t", EAST].way.paused
+    replication.set_route(EAST, "public/default/t", RoutePolicy(paused=True))
+    assert is_another() and declared(world)["t", EAST].policy.paused
     catalog.save_cluster(EAST, ClusterRecord(broker_service_url="pulsar://east2:6650"))
     assert is_another()
     replicate_topic(world, "t", WEST)
@@ -365,7 +366,7 @@ def test_what_a_quota_evicts_is_given_up_without_letters() -> None:
 
 def test_letters_that_only_replication_has_seen_are_kept() -> None:
     world = new_world(managedLedgerMinLedgerRolloverTimeMinutes=0)
-    world.broker.replication.set_way(EAST, NAMESPACE, Way(letters=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(dead_letters=True))
     replicate(world, EAST)
     world.publish(3, "t-s-DLQ")
     world.subscription(TO_EAST, "t-s-DLQ").advance(2)
@@ -410,19 +411,19 @@ def test_a_way_of_a_topic_counts_instead_of_its_namespaces(world: World) -> None
     replicate(world, EAST, WEST)
     for topic in ("a", "b"):
         world.topic(topic)
-    replication.set_way(EAST, NAMESPACE, Way(where="key = 'x'"))
-    replication.set_way(EAST, "public/default/a", Way(paused=True))
+    replication.set_route(EAST, NAMESPACE, RoutePolicy(where="key = 'x'"))
+    replication.set_route(EAST, "public/default/a", RoutePolicy(paused=True))
     world.settle()
     for one in (world, world.restart()):
-        ways = {key: row.way for key, row in declared(one).items()}
-        assert ways == {
-            ("a", EAST): Way(paused=True),
-            ("b", EAST): Way(where="key = 'x'"),
+        route_policies = {key: row.policy for key, row in declared(one).items()}
+        assert route_policies == {
+            ("a", EAST): RoutePolicy(paused=True),
+            ("b", EAST): RoutePolicy(where="key = 'x'"),
             ("a", WEST): AS_IT_IS,
             ("b", WEST): AS_IT_IS,
         }
-    replication.remove_way(EAST, "public/default/a")
-    assert declared(world)["a", EAST].way == Way(where="key = 'x'")
+    replication.remove_route(EAST, "public/default/a")
+    assert declared(world)["a", EAST].policy == RoutePolicy(where="key = 'x'")
 
 
 def test_ways_go_with_what_they_are_of(world: World) -> None:
@@ -431,16 +432,20 @@ def test_ways_go_with_what_they_are_of(world: World) -> None:
     catalog.create_partitioned(name("many"), 2, {})
     world.topic()
     for place in ("public/other", "public/default/many", "public/default/t", NAMESPACE):
-        replication.set_way(EAST, place, Way(paused=True))
-    replication.set_way(WEST, NAMESPACE, Way(paused=True))
+        replication.set_route(EAST, place, RoutePolicy(paused=True))
+    replication.set_route(WEST, NAMESPACE, RoutePolicy(paused=True))
     world.broker.delete_topic(name("many-partition-1"))
     world.broker.delete_topic(name())
     catalog.delete_namespace("public/other")
-    assert sorted(replication.ways) == [(EAST, NAMESPACE), (EAST, "public/default/many"), (WEST, NAMESPACE)]
+    assert sorted(replication.route_policies) == [(EAST, NAMESPACE), (EAST, "public/default/many"), (WEST, NAMESPACE)]
     world.broker.delete_partitioned(name("many"))
     catalog.delete_cluster(WEST)
     world.settle()
-    assert sorted(replication.ways) == sorted(world.restart().broker.replication.ways) == [(EAST, NAMESPACE)]
+    assert (
+        sorted(replication.route_policies)
+        == sorted(world.restart().broker.replication.route_policies)
+        == [(EAST, NAMESPACE)]
+    )
 
 
 # -- how it stands
@@ -505,12 +510,12 @@ def test_gr4_a_way_that_pauses_is_said_with_its_place(world: World) -> None:
     world.topic()
     tell(world, Report(full(), EAST, State.RUNNING, since_ms=1))
     world.advance(seconds=3)
-    world.broker.replication.set_way(EAST, NAMESPACE, Way(paused=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(paused=True))
     status = statuses(world)["t", EAST]
     assert (status.state, status.since_ms) == (State.PAUSED, world.clock.now_ms())
     assert status.reason == "the way of public/default to east is paused"
-    assert status.way.paused
-    world.broker.replication.set_way(EAST, NAMESPACE, AS_IT_IS)
+    assert status.policy.paused
+    world.broker.replication.set_route(EAST, NAMESPACE, AS_IT_IS)
     assert statuses(world)["t", EAST].state is State.RUNNING
 
 
@@ -572,4 +577,12 @@ def test_a_status_is_json() -> None:
     assert isinstance(topic, PersistentTopic)
     (status,) = statuses(world).values()
     shown = msgspec.json.decode(msgspec.json.encode(status))
-    assert shown["state"] == "stopped" and shown["backlogBytes"] == 0 and shown["way"] == {}
+    assert shown["state"] == "stopped" and shown["backlogBytes"] == 0 and shown["policy"] == {}
+
+
+def test_a_route_policy_that_was_stored_under_the_first_names_is_read() -> None:
+    stored = msgspec.msgpack.encode({"letters": True, "paused": True})
+    policy = RoutePolicy(dead_letters=True, paused=True)
+    assert declaration._decode_policy(stored) == policy
+    assert declaration._decode_policy(declaration._encode_policy(policy)) == policy
+    assert msgspec.msgpack.decode(declaration._encode_policy(policy)) == {"letters": True, "paused": True}

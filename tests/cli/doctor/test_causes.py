@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.cli.doctor.causes import Case, Kind, causes_of
 from magnetar.cli.doctor.facts import RemoteFacts, SourceFacts, TopicFacts, Trouble, Waiting
-from magnetar.replication.model import Declared, Mismatch, State, Status, Way
+from magnetar.replication.model import DeclaredRoute, Mismatch, RoutePolicy, State, Status
 from magnetar.replication.partitions import decide
 from magnetar.security.tls import Fault
 
@@ -22,8 +22,8 @@ def status(state: State = State.RUNNING, reason: str = "", *, backlog: int = 0, 
     return Status(ORDERS, "b", state, reason, 0, error, 0, backlog, 0, 7.0, 0.0, 0.0)
 
 
-def case(*statuses: Status, remote: RemoteFacts = REMOTE, way: Way | None = None, **facts: object) -> Case:
-    declared = Declared(ORDERS, 0, "b", way or Way())
+def case(*statuses: Status, remote: RemoteFacts = REMOTE, policy: RoutePolicy | None = None, **facts: object) -> Case:
+    declared = DeclaredRoute(ORDERS, 0, "b", policy or RoutePolicy())
     topic = TopicFacts(declared, ORDERS, list(statuses) or [status()])
     for name, value in facts.items():
         assert hasattr(topic, name)
@@ -52,7 +52,7 @@ REFUSED = status(State.REFUSED, "no")
         (case(remote=remote(twins=("c",))), Kind.LOOP),
         (case(maps_back="x"), Kind.LOOP),
         (case(remote=remote(address_error="none")), Kind.NO_ADDRESS),
-        (case(way=Way(paused=True)), Kind.PAUSED),
+        (case(policy=RoutePolicy(paused=True)), Kind.PAUSED),
         (case(status(State.STOPPED, "no pipelines process reports: …")), Kind.NOT_RUNNING),
         (case(status(State.STOPPED, "not started yet: …")), Kind.NOT_STARTED),
         (case(cursors_missing=[ORDERS]), Kind.SUBSCRIPTION_MISSING),
@@ -101,7 +101,7 @@ def test_nothing_is_wrong_with_what_is_copied() -> None:
 def test_what_has_to_be_repaired_first_is_first() -> None:
     one = case(
         status(State.STOPPED, "no pipelines process reports", backlog=3, error="lost"),
-        way=Way(paused=True),
+        policy=RoutePolicy(paused=True),
         troubles={ORDERS: (Trouble.QUOTA, "full")},
         deduplicates=False,
     )
@@ -117,7 +117,7 @@ def test_partitions_are_added_where_there_are_fewer() -> None:
     for local, there, url in ((3, 2, "http://b:8080"), (2, 3, "http://a:8080")):
         decision = decide(local, there, creates=True, mismatch=Mismatch.STOP)
         one = case(decision=decision, remote_partitions=there)
-        one.facts.declared = Declared(ORDERS, local, "b")
+        one.facts.declared = DeclaredRoute(ORDERS, local, "b")
         repair = causes_of(one)[0].repair
         assert repair == f"magnetar topics update-partitioned-topic {ORDERS} -p 3 --url {url}"
 

@@ -10,7 +10,7 @@ from magnetar.cli.main import main
 from magnetar.pipelines import process
 from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Source
 from magnetar.pipelines.replicate.assignment import Side
-from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, Way
+from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, RoutePolicy
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, An
     assert options == {"master": None, "retry_max_s": 5.0}
     selection = source._selection
     assert (selection.namespaces, selection.topics) == (["acme/shop"], ["persistent://public/default/orders"])
-    assert selection.way == Way(
+    assert selection.policy == RoutePolicy(
         where="__key = 'x'",
         masks=(Mask("email", MaskKind.NULL),),
         rename="{tenant}/{namespace}/{topic}-eu",

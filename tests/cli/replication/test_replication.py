@@ -130,48 +130,48 @@ def test_pause_and_resume_a_topic(geo: CommandLine, source: testing.TestBroker, 
     geo.ok("replication", "resume", topic, "--to", "b")
     (row,) = geo.json("replication", "status", topic)
     assert row["state"] == "running"
-    assert _own_ways(geo) == [], "nothing is left of it"
-    assert geo("replication", "ways").err == "no way was set: messages go as they are\n"
+    assert _own_policies(geo) == [], "nothing is left of it"
+    assert geo("replication", "routes").err == "no way was set: messages go as they are\n"
 
 
 def test_a_paused_topic_keeps_what_its_namespace_says(geo: CommandLine, topic: str) -> None:
-    geo.ok("replication", "set-way", NAMESPACE, "--to", "b", "--mask", "email", "--refused", "park")
+    geo.ok("replication", "set-route", NAMESPACE, "--to", "b", "--mask", "email", "--refused", "park")
     try:
         geo.ok("replication", "pause", topic, "--to", "b")
         masks = [{"field": "email", "kind": "hash", "text": ""}]
-        assert _way(geo, topic) == {"masks": masks, "refused": "park", "paused": True}
+        assert _policy(geo, topic) == {"masks": masks, "refused": "park", "paused": True}
         geo.ok("replication", "resume", topic, "--to", "b")
-        assert _own_ways(geo) == [f"{NAMESPACE}"]
+        assert _own_policies(geo) == [f"{NAMESPACE}"]
         geo.ok("replication", "pause", NAMESPACE, "--to", "b")
         geo.ok("replication", "resume", topic, "--to", "b")
-        assert _way(geo, topic) == {"masks": masks, "refused": "park"}, "its namespace is paused, and it is not"
-        assert _way(geo, NAMESPACE)["paused"]
+        assert _policy(geo, topic) == {"masks": masks, "refused": "park"}, "its namespace is paused, and it is not"
+        assert _policy(geo, NAMESPACE)["paused"]
     finally:
-        geo.ok("replication", "remove-way", topic, "--to", "b")
-        geo.ok("replication", "remove-way", NAMESPACE, "--to", "b")
-    assert _own_ways(geo) == []
+        geo.ok("replication", "remove-route", topic, "--to", "b")
+        geo.ok("replication", "remove-route", NAMESPACE, "--to", "b")
+    assert _own_policies(geo) == []
 
 
-def _way(geo: CommandLine, place: str) -> Any:
-    return geo.json("replication", "get-way", place, "--to", "b")
+def _policy(geo: CommandLine, place: str) -> Any:
+    return geo.json("replication", "get-route", place, "--to", "b")
 
 
-def _own_ways(geo: CommandLine) -> list[str]:
-    return ["/".join(filter(None, (one["namespace"], one["topic"]))) for one in geo.json("replication", "ways")]
+def _own_policies(geo: CommandLine) -> list[str]:
+    return ["/".join(filter(None, (one["namespace"], one["topic"]))) for one in geo.json("replication", "routes")]
 
 
 # -- ways
 
 
 def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
-    assert _way(geo, topic) == {}
-    assert geo("replication", "get-way", topic, "--to", "b").err == (
+    assert _policy(geo, topic) == {}
+    assert geo("replication", "get-route", topic, "--to", "b").err == (
         f"messages of persistent://{topic} go to b as they are\n"
     )
     words = ("--where", "price > 10", "--mask", "email", "--mask", "name=fixed:a=b", "--mask", "iban=null")
-    more = ("--rename", "{tenant}/{namespace}/{topic}-eu", "--refused", "skip", "--letters")
-    geo.ok("replication", "set-way", topic, "--to", "b", *words, *more)
-    assert _way(geo, topic) == {
+    more = ("--rename", "{tenant}/{namespace}/{topic}-eu", "--refused", "skip", "--dead-letters")
+    geo.ok("replication", "set-route", topic, "--to", "b", *words, *more)
+    assert _policy(geo, topic) == {
         "where": "price > 10",
         "masks": [
             {"field": "email", "kind": "hash", "text": ""},
@@ -180,29 +180,29 @@ def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
         ],
         "rename": "{tenant}/{namespace}/{topic}-eu",
         "refused": "skip",
-        "letters": True,
+        "deadLetters": True,
     }
-    (line,) = [line for line in geo.ok("replication", "ways").splitlines() if topic in line]
+    (line,) = [line for line in geo.ok("replication", "routes").splitlines() if topic in line]
     assert line.split(None, 2)[2] == (
         "--where 'price > 10' --mask email=hash --mask name=fixed:a=b --mask iban=null"
-        " --rename {tenant}/{namespace}/{topic}-eu --refused skip --letters"
+        " --rename {tenant}/{namespace}/{topic}-eu --refused skip --dead-letters"
     )
     geo.ok("replication", "pause", topic, "--to", "b")
-    assert geo.ok("replication", "set-way", topic, "--to", "b", "--letters").endswith("; it is paused\n")
-    assert _way(geo, topic) == {"letters": True, "paused": True}, "what is not given is unset, except the pause"
-    geo.ok("replication", "remove-way", topic, "--to", "b")
-    assert _way(geo, topic) == {}
+    assert geo.ok("replication", "set-route", topic, "--to", "b", "--dead-letters").endswith("; it is paused\n")
+    assert _policy(geo, topic) == {"deadLetters": True, "paused": True}, "what is not given is unset, except the pause"
+    geo.ok("replication", "remove-route", topic, "--to", "b")
+    assert _policy(geo, topic) == {}
 
 
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (("set-way", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' names no field"),
-        (("set-way", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
-        (("set-way", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
-        (("set-way", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
-        (("set-way", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
-        (("set-way", NAMESPACE, "--to", "a"), 1, "cluster a is this one"),
+        (("set-route", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' names no field"),
+        (("set-route", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
+        (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
+        (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
+        (("set-route", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
+        (("set-route", NAMESPACE, "--to", "a"), 1, "cluster a is this one"),
         (("pause", NAMESPACE, "--to", "nowhere"), 1, "cluster nowhere does not exist"),
         (("pause", "geo/missing", "--to", "b"), 1, "`magnetar namespaces create geo/missing`"),
         (("pause", f"{NAMESPACE}/missing", "--to", "b"), 1, "missing not found"),
@@ -211,7 +211,7 @@ def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
 )
 def test_what_is_wrong_with_a_way_is_said(geo: CommandLine, words: tuple[str, ...], code: int, complaint: str) -> None:
     assert complaint in geo.fails("replication", *words, code=code)
-    assert _own_ways(geo) == []
+    assert _own_policies(geo) == []
 
 
 def test_a_place_is_a_namespace_or_a_topic() -> None:

@@ -81,7 +81,7 @@ def test_gr6_what_is_declared_is_compared_under_its_name_there(two: Two) -> None
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
     two.ask(two.a, "PUT", "persistent/public/default/not-replicated")
     declare(two)
-    two.ask(two.a, "PUT", f"replication/ways/b/{GEO}", {"rename": "{tenant}/{namespace}/{topic}-eu", "where": "true"})
+    two.ask(two.a, "PUT", f"replication/routes/b/{GEO}", {"rename": "{tenant}/{namespace}/{topic}-eu", "where": "true"})
     found = two.found()
     assert {(one["topic"], one["target"]) for one in found["topics"]} == {
         (f"persistent://{GEO}/{name}", f"persistent://{GEO}/{renamed}")

@@ -13,7 +13,7 @@ from magnetar.pipelines import clusters as connecting
 from magnetar.pipelines.clusters import Clusters
 from magnetar.pipelines.copy.copier import _copy_all, copy
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
-from magnetar.replication.model import PRODUCER_PREFIX, ROUTE, SOURCE_POSITION, Mask, MaskKind, State, Way
+from magnetar.replication.model import PRODUCER_PREFIX, ROUTE, SOURCE_POSITION, Mask, MaskKind, RoutePolicy, State
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from tests.client.fake_broker import Command, FakeBroker, fake_broker
@@ -259,9 +259,9 @@ def test_sp6_only_messages_that_stay_and_masked(a: TestBroker, b: TestBroker) ->
     singles = [message(0, b'{"id": 1, "name": "Ann"}'), message(1, b'{"id": 2, "name": "Bob"}'), message(2, b"{}")]
     store(a, topic, [*singles, message(3, b'{"id": 3, "name": "Eve"}')])
     entries = stored(a, topic)
-    way = Way(where="id <> 2", masks=(Mask(field="name", kind=MaskKind.FIXED, text="?"),))
+    policy = RoutePolicy(where="id <> 2", masks=(Mask(field="name", kind=MaskKind.FIXED, text="?"),))
     kept: dict[tuple[int, int], tuple[int, ...] | str] = {entries[0].id.position: (0,)}
-    outcome = copy_one(assignment(a, b, topic, way=way, messages_kept=kept, until=entries[2].id))
+    outcome = copy_one(assignment(a, b, topic, policy=policy, messages_kept=kept, until=entries[2].id))
     [copied] = stored(b, topic)
     assert b"Ann" not in copied.blob and b"?" in copied.blob
     assert ROUTE in {pair.key for pair in metadata_of(copied).properties}
@@ -272,7 +272,7 @@ def test_sp6_only_messages_that_stay_and_masked(a: TestBroker, b: TestBroker) ->
 def test_sp6_a_topic_may_have_another_name_there(a: TestBroker, b: TestBroker) -> None:
     topic, target = new_topic(), create(b, new_topic())
     store(a, topic, [message(0), batch(1, 3)])
-    copy_one(assignment(a, b, topic, target=target, way=Way(rename="other")))
+    copy_one(assignment(a, b, topic, target=target, policy=RoutePolicy(rename="other")))
     assert source_positions(stored(b, target)) == positions(stored(a, topic))
     with Client(b.service_url) as client, client.reader(target, EARLIEST) as reader:
         assert all(ROUTE in reader.read(10).properties for _ in range(4))

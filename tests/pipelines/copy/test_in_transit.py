@@ -58,7 +58,7 @@ def publish_batch(cluster: Cluster, topic: str, *values: bytes) -> None:
 def test_sp6_messages_are_filtered_masked_and_renamed_on_the_way(linked: tuple[Cluster, Cluster]) -> None:
     a, b = linked
     masks = [{"field": "email"}]
-    a.set_way(b, NAMESPACE, where=OVER_ONE, masks=masks, rename="{tenant}/{namespace}/{topic}-eu")
+    a.set_route(b, NAMESPACE, where=OVER_ONE, masks=masks, rename="{tenant}/{namespace}/{topic}-eu")
     a.create("people", 2)
     publish_batch(a, "people-partition-1", *(person(number, f"{number}@x") for number in range(5)))
     a.publish("people-partition-1", person(0, "no@x"), person(9, "9@x"))
@@ -83,7 +83,7 @@ def test_sp6_a_mask_that_does_not_fit_stops_the_topic_until_the_way_is_changed(
 ) -> None:
     a, b = linked
     a.create("people")
-    a.set_way(b, f"{NAMESPACE}/people", where="n > 1", masks=[{"field": "n"}])
+    a.set_route(b, f"{NAMESPACE}/people", where="n > 1", masks=[{"field": "n"}])
     publish_avro(a, "people", *({"n": number, "email": f"{number}@x"} for number in range(4)))
 
     def status() -> dict[str, Any]:
@@ -94,11 +94,11 @@ def test_sp6_a_mask_that_does_not_fit_stops_the_topic_until_the_way_is_changed(
     assert full("people") in status()["reason"]
     assert not b.has_more_than("people", 0)
 
-    a.set_way(b, f"{NAMESPACE}/people", where="nn > 1")
+    a.set_route(b, f"{NAMESPACE}/people", where="nn > 1")
     until(lambda: "`nn`" in status()["reason"], "what is wrong with the condition")
     assert status()["state"] == "stopped"
 
-    a.set_way(b, f"{NAMESPACE}/people", where="n > 1", masks=[{"field": "email", "kind": "null"}])
+    a.set_route(b, f"{NAMESPACE}/people", where="n > 1", masks=[{"field": "email", "kind": "null"}])
     copied = [avro({"n": number, "email": None}) for number in (2, 3)]
     assert seen(b.read("people", 2)) == [(value, "where,mask:email") for value in copied]
     until(lambda: status()["state"] == "running", "running")

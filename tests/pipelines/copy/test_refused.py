@@ -11,7 +11,7 @@ from magnetar.deadletter.properties import DEATH_DESCRIPTION, DEATH_REASON, ORIG
 from magnetar.pipelines import clusters as connecting
 from magnetar.pipelines.copy import schemas
 from magnetar.pipelines.copy.refused import REASON, parking_topic
-from magnetar.replication.model import Mask, Refusal, State, Way
+from magnetar.replication.model import Mask, Refusal, RoutePolicy, State
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from tests.pipelines.two_clusters import (
@@ -32,7 +32,11 @@ from tests.pipelines.two_clusters import (
     stored,
 )
 
-STOP, PARK, SKIP = Way(refused=Refusal.STOP), Way(refused=Refusal.PARK), Way(refused=Refusal.SKIP)
+STOP, PARK, SKIP = (
+    RoutePolicy(refused=Refusal.STOP),
+    RoutePolicy(refused=Refusal.PARK),
+    RoutePolicy(refused=Refusal.SKIP),
+)
 
 
 def json_schema(*fields: str, optional: bool = True) -> pb.Schema:
@@ -113,7 +117,7 @@ def refuse_the_second(a: TestBroker, b: TestBroker) -> str:
 def test_gr8_a_refused_schema_stops_before_its_message(a: TestBroker, b: TestBroker) -> None:
     topic = refuse_the_second(a, b)
     for _ in range(2):
-        outcome = copy_one(assignment(a, b, topic, way=STOP))
+        outcome = copy_one(assignment(a, b, topic, policy=STOP))
         assert outcome.state is State.REFUSED
         assert "refuses schema version 1" in outcome.reason and f"{outcome.acked}"[:-3].endswith(":1")
         assert payloads(stored(b, topic)) == [b"0", b"1"]
@@ -122,11 +126,11 @@ def test_gr8_a_refused_schema_stops_before_its_message(a: TestBroker, b: TestBro
 
 def test_gr8_refused_messages_are_parked_once(a: TestBroker, b: TestBroker) -> None:
     topic = refuse_the_second(a, b)
-    outcome = copy_one(assignment(a, b, topic, way=PARK))
+    outcome = copy_one(assignment(a, b, topic, policy=PARK))
     assert (outcome.state, outcome.entries, outcome.parked) == (State.RUNNING, 3, 2)
     assert "refuses schema version 1" in outcome.error
     # Whoever has lost its position does it all again, and nothing is there twice.
-    copy_one(assignment(a, b, topic, way=PARK, subscription="magnetar.repl.again"))
+    copy_one(assignment(a, b, topic, policy=PARK, subscription="magnetar.repl.again"))
     assert payloads(stored(b, topic)) == [b"0", b"1", b"5"]
     letters = parking_topic(topic, "b")
     assert letters.endswith("-b-REPL-DLQ")
@@ -144,7 +148,7 @@ def test_gr8_refused_messages_are_parked_once(a: TestBroker, b: TestBroker) -> N
 
 def test_gr8_refused_messages_are_skipped_and_counted(a: TestBroker, b: TestBroker) -> None:
     topic = refuse_the_second(a, b)
-    outcome = copy_one(assignment(a, b, topic, way=SKIP))
+    outcome = copy_one(assignment(a, b, topic, policy=SKIP))
     assert (outcome.state, outcome.entries, outcome.skipped) == (State.RUNNING, 3, 2)
     assert payloads(stored(b, topic)) == [b"0", b"1", b"5"]
     assert outcome.acked == stored(a, topic)[-1].id
@@ -165,23 +169,23 @@ def test_gr8_nothing_after_a_refused_message_is_stored(a: TestBroker, b: TestBro
     """The target's memory says how far it is: with a hole in it, the refused message would count as copied."""
     topic = with_a_large_one(a, b)
     for _ in range(2):
-        outcome = copy_one(assignment(a, b, topic, way=STOP))
+        outcome = copy_one(assignment(a, b, topic, policy=STOP))
         assert outcome.state is State.REFUSED and "exceeds maxMessageSize 1000" in outcome.reason
         assert len(stored(b, topic)) == 50
     ask(b, "POST", f"{path_of(topic)}/maxMessageSize", 5000)
-    assert copy_one(assignment(a, b, topic, way=STOP)).state is State.RUNNING
+    assert copy_one(assignment(a, b, topic, policy=STOP)).state is State.RUNNING
     assert source_positions(stored(b, topic)) == positions(stored(a, topic))
 
 
-@pytest.mark.parametrize("way", [PARK, SKIP])
-def test_gr8_large_messages_are_put_aside(a: TestBroker, b: TestBroker, way: Way) -> None:
+@pytest.mark.parametrize("policy", [PARK, SKIP])
+def test_gr8_large_messages_are_put_aside(a: TestBroker, b: TestBroker, policy: RoutePolicy) -> None:
     topic = with_a_large_one(a, b)
-    outcome = copy_one(assignment(a, b, topic, way=way))
+    outcome = copy_one(assignment(a, b, topic, policy=policy))
     assert outcome.state is State.RUNNING
-    assert (outcome.parked, outcome.skipped) == ((2, 0) if way is PARK else (0, 2))
+    assert (outcome.parked, outcome.skipped) == ((2, 0) if policy is PARK else (0, 2))
     expected = [position for index, position in enumerate(positions(stored(a, topic))) if index not in (50, 101)]
     assert source_positions(stored(b, topic)) == expected
-    if way is PARK:
+    if policy is PARK:
         assert payloads(stored(a, parking_topic(topic, "b"))) == [b"L" * 2000, b"L" * 3000]
 
 
@@ -190,9 +194,9 @@ def test_gr8_a_broker_that_takes_less(a: TestBroker) -> None:
     with broker(clusterName="b", maxMessageSize=20_000) as b:
         topic = create(b, new_topic())
         store(a, topic, [message(0), message(1, b"x" * 100_000), message(2)])
-        stopped = copy_one(assignment(a, b, topic, way=STOP))
+        stopped = copy_one(assignment(a, b, topic, policy=STOP))
         assert stopped.state is State.REFUSED and "exceeds the broker's limit of 20000" in stopped.reason
-        skipped = copy_one(assignment(a, b, topic, way=SKIP))
+        skipped = copy_one(assignment(a, b, topic, policy=SKIP))
         assert (skipped.entries, skipped.skipped) == (1, 1)
         assert payloads(stored(b, topic)) == [b"0", b"2"]
 
@@ -202,10 +206,10 @@ def test_gr8_a_delay_that_is_too_long_there(a: TestBroker) -> None:
     with broker(clusterName="b", delayedDeliveryMaxDelayInMillis=60_000) as b:
         topic = create(b, new_topic())
         store(a, topic, [message(0), message(1, deliver_at_time=far_ms), message(2)])
-        stopped = copy_one(assignment(a, b, topic, way=STOP))
+        stopped = copy_one(assignment(a, b, topic, policy=STOP))
         assert stopped.state is State.REFUSED and "delayedDeliveryMaxDelayInMillis" in stopped.reason
         assert payloads(stored(b, topic)) == [b"0"]
-        assert copy_one(assignment(a, b, topic, way=PARK)).parked == 1
+        assert copy_one(assignment(a, b, topic, policy=PARK)).parked == 1
         assert payloads(stored(b, topic)) == [b"0", b"2"]
         assert payloads(stored(a, parking_topic(topic, "b"))) == [b"1"]
 
@@ -214,8 +218,8 @@ def test_gr8_what_cannot_be_masked_is_not_copied_unmasked(a: TestBroker, b: Test
     topic = create(b, new_topic())
     secret = message(0, b"{}", encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")])
     store(a, topic, [secret, message(1, b'{"name": "Ann"}')])
-    way = Way(masks=(Mask(field="name"),), refused=Refusal.SKIP)
-    outcome = copy_one(assignment(a, b, topic, way=way))
+    policy = RoutePolicy(masks=(Mask(field="name"),), refused=Refusal.SKIP)
+    outcome = copy_one(assignment(a, b, topic, policy=policy))
     assert (outcome.entries, outcome.skipped) == (1, 1) and "encrypted" in outcome.error
     [copied] = stored(b, topic)
     assert b"Ann" not in copied.blob

@@ -22,7 +22,7 @@ from magnetar.client.errors import (
 from magnetar.pipelines.replicate import remote_topics as remotes_module
 from magnetar.pipelines.replicate.assignment import Side
 from magnetar.pipelines.replicate.remote_topics import RemoteCluster, Remotes, Route
-from magnetar.replication.model import ClusterAddress, Declaration, Declared, Mismatch, State, Way
+from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Mismatch, RoutePolicy, State
 from magnetar.replication.partitions import Decision
 
 TOPIC = "persistent://public/default/t"
@@ -78,7 +78,7 @@ class FakeCluster:
         pass
 
 
-def declaration(*topics: Declared, creates: bool = True, mismatch: Mismatch = Mismatch.PIP370) -> Declaration:
+def declaration(*topics: DeclaredRoute, creates: bool = True, mismatch: Mismatch = Mismatch.PIP370) -> Declaration:
     clusters = {"b": ClusterAddress(broker_service_url="pulsar://b:6650")}
     return Declaration("1", "a", creates, mismatch, clusters, list(topics))
 
@@ -122,27 +122,27 @@ def asker(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ask
 
 
 def test_gr2_a_missing_topic_is_made_in_the_same_shape(asker: Asker, cluster: FakeCluster) -> None:
-    asker.remotes.declare(declaration(Declared(TOPIC, 3, "b")), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 3, "b")), SIDES, {})
     assert asker.next() == Decision(State.RUNNING, creates=3, copied=3)
     assert cluster.shapes == {TOPIC: 3}
 
 
 def test_gr2_a_topic_that_grew_grows_there(asker: Asker, cluster: FakeCluster) -> None:
     cluster.shapes[TOPIC] = 2
-    asker.remotes.declare(declaration(Declared(TOPIC, 4, "b", grown_from=2)), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 4, "b", grown_from=2)), SIDES, {})
     assert asker.next().copied == 4
     assert cluster.shapes == {TOPIC: 4}
 
 
 def test_gr10_what_somebody_else_made_at_the_same_moment_counts(asker: Asker, cluster: FakeCluster) -> None:
     cluster.created_by_others[TOPIC] = 1
-    asker.remotes.declare(declaration(Declared(TOPIC, 2, "b")), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 2, "b")), SIDES, {})
     decision = asker.next()
     assert (decision.state, decision.copied) == (State.MISMATCH, 1)
 
 
 def test_gr3_a_topic_that_may_not_be_made_is_asked_for_until_it_is_there(asker: Asker, cluster: FakeCluster) -> None:
-    asker.remotes.declare(declaration(Declared(TOPIC, 0, "b"), creates=False), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b"), creates=False), SIDES, {})
     assert asker.next().state is State.WAITING
     assert asker.next().state is State.WAITING
     assert cluster.shapes == {}
@@ -151,8 +151,8 @@ def test_gr3_a_topic_that_may_not_be_made_is_asked_for_until_it_is_there(asker: 
 
 
 def test_a_renamed_topic_is_asked_for_by_its_other_name(asker: Asker, cluster: FakeCluster) -> None:
-    way = Way(rename="{tenant}/{namespace}/{topic}-copy")
-    asker.remotes.declare(declaration(Declared(TOPIC, 0, "b", way)), SIDES, {})
+    policy = RoutePolicy(rename="{tenant}/{namespace}/{topic}-copy")
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b", policy)), SIDES, {})
     asker.next()
     assert cluster.shapes == {f"{TOPIC}-copy": 0}
 
@@ -163,7 +163,7 @@ def test_a_renamed_topic_is_asked_for_by_its_other_name(asker: Asker, cluster: F
 )
 def test_what_the_remote_refuses_is_said_in_its_words(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
     cluster.failure = error
-    asker.remotes.declare(declaration(Declared(TOPIC, 0, "b")), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b")), SIDES, {})
     decision = asker.next()
     assert decision.state is State.REFUSED
     assert error.text in decision.reason
@@ -175,7 +175,7 @@ def test_what_the_remote_refuses_is_said_in_its_words(asker: Asker, cluster: Fak
 def test_gr5_of_a_cluster_that_is_away_one_topic_is_tried_and_all_come_back(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(200)]
     cluster.failure = ConnectionLost("nobody there")
-    asker.remotes.declare(declaration(*(Declared(topic, 0, "b") for topic in topics)), SIDES, {})
+    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), SIDES, {})
     decisions = asker.take(200)
     assert {decision.state for decision in decisions.values()} == {State.UNREACHABLE}
     assert all("nobody there" in decision.reason for decision in decisions.values())
@@ -194,7 +194,7 @@ def test_gr5_of_a_cluster_that_is_away_one_topic_is_tried_and_all_come_back(aske
 
 def test_the_topic_that_is_tried_may_be_withdrawn(asker: Asker, cluster: FakeCluster) -> None:
     cluster.failure = ConnectionLost("nobody there")
-    others = [Declared(f"{TOPIC}{number}", 0, "b") for number in range(3)]
+    others = [DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(3)]
     asker.remotes.declare(declaration(*others), SIDES, {})
     asker.take(3)
     cluster.failure = None
@@ -208,7 +208,7 @@ def test_the_topic_that_is_tried_may_be_withdrawn(asker: Asker, cluster: FakeClu
 def test_a_thousand_topics_are_asked_side_by_side_but_not_all_at_once(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(1000)]
     cluster.shapes = dict.fromkeys(topics, 0)
-    asker.remotes.declare(declaration(*(Declared(topic, 0, "b") for topic in topics)), SIDES, {})
+    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), SIDES, {})
     assert {decision.state for decision in asker.take(1000).values()} == {State.RUNNING}
     assert 2 <= cluster.most_at_once <= remotes_module.THREADS
 
@@ -218,7 +218,7 @@ def test_a_remote_topic_that_is_deleted_is_noticed_and_made_again(
     asker: Asker, cluster: FakeCluster, others: int
 ) -> None:
     """One by one, and by a list of the namespace where there are many."""
-    declared = [Declared(TOPIC, 2, "b"), *(Declared(f"{TOPIC}{number}", 0, "b") for number in range(others))]
+    declared = [DeclaredRoute(TOPIC, 2, "b"), *(DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(others))]
     asker.remotes.declare(declaration(*declared), SIDES, {})
     asker.take(others + 1)
     del cluster.shapes[TOPIC]
@@ -228,7 +228,7 @@ def test_a_remote_topic_that_is_deleted_is_noticed_and_made_again(
 
 
 def test_a_cluster_without_address_and_then_with_one(asker: Asker, cluster: FakeCluster) -> None:
-    wanted = declaration(Declared(TOPIC, 0, "b"))
+    wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
     asker.remotes.declare(wanted, {}, {"b": "cluster b has no address"})
     assert asker.next() == Decision(State.UNREACHABLE, "cluster b has no address")
     asker.remotes.declare(wanted, SIDES, {})
@@ -259,7 +259,7 @@ def test_gr5_a_question_that_is_open_when_the_address_is_corrected_is_asked_ther
         lambda _, decision: told.put(decision), open_cluster=lambda side: cluster if side == corrected else slow
     )
     try:
-        wanted = declaration(Declared(TOPIC, 0, "b"))
+        wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
         remotes.declare(wanted, SIDES, {})
         assert slow.is_asked.wait(WAIT_S)
         remotes.declare(wanted, {"b": corrected}, {})

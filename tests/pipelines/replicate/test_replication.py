@@ -156,14 +156,14 @@ def test_paused_and_resumed(world: World) -> None:
     a.create("calm")
     a.publish("calm", b"1")
     assert b.values("calm", 1) == [b"1"]
-    a.set_way(b, f"{NAMESPACE}/calm", paused=True)
+    a.set_route(b, f"{NAMESPACE}/calm", paused=True)
     assert a.pipeline is not None
     board = a.pipeline.board
     until(lambda: board.state_of((full("calm"), "b")) == "paused", "paused")
     assert a.states("calm", b) == ["paused"]
     a.publish("calm", b"2")
     assert not b.has_more_than("calm", 1)
-    a.set_way(b, f"{NAMESPACE}/calm")
+    a.set_route(b, f"{NAMESPACE}/calm")
     assert b.values("calm", 2) == [b"1", b"2"]
 
 
@@ -178,7 +178,7 @@ def test_gr8_dead_letter_topics_are_left_out_unless_asked_for(world: World) -> N
     assert b.values("orders", 1) == [b"alive"]
     assert a.status("orders-sub-DLQ", b) == []
     assert b.client.partition_count(full("orders-sub-DLQ")) is None
-    a.set_way(b, NAMESPACE, letters=True)
+    a.set_route(b, NAMESPACE, deadLetters=True)
     a.publish("orders-sub-DLQ", b"wanted")
     assert b.values("orders-sub-DLQ", 1) == [b"wanted"]
 

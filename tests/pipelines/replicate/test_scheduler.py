@@ -17,7 +17,7 @@ from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.replicate.row import Job, Place
 from magnetar.pipelines.replicate.scheduler import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Replication
 from magnetar.pipelines.status_board import Board
-from magnetar.replication.model import ClusterAddress, Declaration, Declared, Mismatch, Refusal, State, Way
+from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Mismatch, Refusal, RoutePolicy, State
 from magnetar.replication.partitions import Decision
 
 SOURCE = Side("a", "pulsar://a:6650")
@@ -76,7 +76,7 @@ class Driver:
         )
         self.now_s = 0.0
 
-    def declare(self, *topics: Declared) -> None:
+    def declare(self, *topics: DeclaredRoute) -> None:
         clusters = {name: ClusterAddress(broker_service_url=f"pulsar://{name}:6650") for name in ("b", "c")}
         declaration = Declaration("1", "a", True, Mismatch.PIP370, clusters, list(topics))
         self.replication.on_declared(declaration, SOURCE, self.now_s)
@@ -85,7 +85,7 @@ class Driver:
         self.replication.on_decision((full(topic), remote), decision, self.now_s)
 
     def start(self, *topics: str, remote: str = "b") -> None:
-        self.declare(*(Declared(full(topic), 0, remote) for topic in topics))
+        self.declare(*(DeclaredRoute(full(topic), 0, remote) for topic in topics))
         for topic in topics:
             self.decide(topic, remote=remote)
 
@@ -125,7 +125,7 @@ def driver() -> Driver:
 
 
 def test_a_topic_is_copied_once_its_shape_is_known_and_then_waits_for_news(driver: Driver) -> None:
-    driver.declare(Declared(full("t"), 0, "b"))
+    driver.declare(DeclaredRoute(full("t"), 0, "b"))
     assert driver.copied_now() == []
     driver.decide("t")
     assert driver.copied_now() == [["t"]]
@@ -170,7 +170,7 @@ def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
 
 
 def test_gr4_partitions_that_fit_are_copied_and_the_others_say_why(driver: Driver) -> None:
-    driver.declare(Declared(full("t"), 2, "b"))
+    driver.declare(DeclaredRoute(full("t"), 2, "b"))
     driver.decide("t", Decision(State.MISMATCH, "2 here, 1 there", copied=1))
     assert driver.copied_now() == [["t-partition-0"]]
     driver.done()
@@ -206,17 +206,17 @@ def test_a_decision_while_it_is_copied_counts_afterwards(driver: Driver) -> None
 def test_pausing_holds_and_resuming_goes_on(driver: Driver) -> None:
     driver.start("t")
     driver.done()
-    driver.declare(Declared(full("t"), 0, "b", Way(paused=True)))
+    driver.declare(DeclaredRoute(full("t"), 0, "b", RoutePolicy(paused=True)))
     assert driver.state("t") is State.PAUSED
     assert driver.news.expected == {}
-    driver.declare(Declared(full("t"), 0, "b"))
+    driver.declare(DeclaredRoute(full("t"), 0, "b"))
     assert driver.copied_now() == [["t"]], "its shape is known"
 
 
 def test_a_topic_that_is_withdrawn_is_gone_when_its_job_is(driver: Driver) -> None:
     driver.start("t", "other")
     assert len(driver.lanes.running) == 2
-    driver.declare(Declared(full("other"), 0, "b"))
+    driver.declare(DeclaredRoute(full("other"), 0, "b"))
     assert driver.state("t") is State.CATCHING_UP, "it is still copied"
     driver.done()
     assert driver.state("t") is None
@@ -227,10 +227,10 @@ def test_a_topic_that_is_withdrawn_is_gone_when_its_job_is(driver: Driver) -> No
 
 
 def test_a_topic_that_grows_is_asked_for_again(driver: Driver) -> None:
-    driver.declare(Declared(full("t"), 1, "b"))
+    driver.declare(DeclaredRoute(full("t"), 1, "b"))
     driver.decide("t")
     driver.done()
-    driver.declare(Declared(full("t"), 2, "b", grown_from=1))
+    driver.declare(DeclaredRoute(full("t"), 2, "b", grown_from=1))
     assert driver.copied_now() == []
     driver.decide("t", Decision(State.RUNNING, copied=2))
     copied = [topic for job in driver.copied_now() for topic in job]
@@ -273,7 +273,7 @@ def test_another_way_is_tried_at_once(driver: Driver) -> None:
         driver.pass_time(RETRY_MAX_S)
     driver.done(failed(full("t"), State.REFUSED))
     assert driver.copied_now() == []
-    driver.declare(Declared(full("t"), 0, "b", Way(refused=Refusal.SKIP)))
+    driver.declare(DeclaredRoute(full("t"), 0, "b", RoutePolicy(refused=Refusal.SKIP)))
     assert driver.copied_now() == [["t"]]
     driver.done()
     assert driver.state("t") is State.RUNNING
@@ -336,10 +336,11 @@ def test_what_keeps_up_is_copied_longer(driver: Driver) -> None:
 def test_a_group_is_of_one_remote_and_filters_are_apart() -> None:
     driver = Driver(lanes=1)
     topics = [full(name) for name in ("x", "y")]
-    way = Way(where="true")
+    policy = RoutePolicy(where="true")
     driver.lanes.free = 0
     driver.declare(
-        *(Declared(topic, 0, remote) for topic in topics for remote in "bc"), Declared(full("z"), 0, "b", way)
+        *(DeclaredRoute(topic, 0, remote) for topic in topics for remote in "bc"),
+        DeclaredRoute(full("z"), 0, "b", policy),
     )
     for name, remote in (("x", "b"), ("y", "b"), ("x", "c"), ("y", "c"), ("z", "b")):
         driver.decide(name, remote=remote)
@@ -353,7 +354,7 @@ def test_a_group_is_of_one_remote_and_filters_are_apart() -> None:
 
 
 def test_remotes_of_one_topic_share_its_news(driver: Driver) -> None:
-    driver.declare(*(Declared(full("t"), 0, remote) for remote in "bc"))
+    driver.declare(*(DeclaredRoute(full("t"), 0, remote) for remote in "bc"))
     driver.decide("t", remote="b")
     driver.decide("t", remote="c")
     driver.done(reached(full("t"), 5, "b"))
@@ -364,7 +365,9 @@ def test_remotes_of_one_topic_share_its_news(driver: Driver) -> None:
 
 
 def test_dead_letter_topics_are_left_out_unless_asked_for(driver: Driver) -> None:
-    driver.declare(Declared(full("t-s-DLQ"), 0, "b"), Declared(full("t-s-RETRY"), 0, "b", Way(letters=True)))
+    driver.declare(
+        DeclaredRoute(full("t-s-DLQ"), 0, "b"), DeclaredRoute(full("t-s-RETRY"), 0, "b", RoutePolicy(dead_letters=True))
+    )
     driver.decide("t-s-DLQ")
     driver.decide("t-s-RETRY")
     assert driver.copied_now() == [["t-s-RETRY"]]
@@ -386,7 +389,7 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
     for step in steps:
         name = chance.choice(names)
         if step == 0:
-            driver.declare(*(Declared(full(name), 0, "b") for name in names if chance.random() < 0.8))
+            driver.declare(*(DeclaredRoute(full(name), 0, "b") for name in names if chance.random() < 0.8))
         elif step == 1:
             driver.decide(name, chance.choice([FITS, FITS, Decision(State.WAITING, "not there")]))
         elif step == 2 and driver.lanes.running:
@@ -413,12 +416,12 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
 def test_sp6_copies_of_two_topics_are_not_mixed_by_a_rename(driver: Driver) -> None:
     driver.start("x")
     driver.done()
-    renamed = Declared(full("a"), 0, "b", Way(rename="x"))
-    driver.declare(Declared(full("x"), 0, "b"), renamed)
+    renamed = DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="x"))
+    driver.declare(DeclaredRoute(full("x"), 0, "b"), renamed)
     driver.decide("a")
     assert driver.state("a") is State.STOPPED
     assert driver.state("x") is State.RUNNING  # it was there before
     assert driver.copied_now() == []
-    driver.declare(Declared(full("x"), 0, "b"), Declared(full("a"), 0, "b", Way(rename="y")))
+    driver.declare(DeclaredRoute(full("x"), 0, "b"), DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="y")))
     driver.decide("a")
     assert driver.copied_now() == [["a"]]

@@ -51,7 +51,7 @@ def test_gr6_sp6_sp7_a_cluster_of_spark_replicates_filters_and_verifies(tmp_path
         a.replicate(b)
         a.create("plain", partitions=2)
         a.create("some")
-        a.set_way(b, f"{NAMESPACE}/some", where=OVER_ONE, masks=[{"field": "email"}])
+        a.set_route(b, f"{NAMESPACE}/some", where=OVER_ONE, masks=[{"field": "email"}])
         values = [b"%d" % number for number in range(200)]
         a.publish("plain", *values)
         a.publish("some", *(person(number, f"{number}@x") for number in range(5)))

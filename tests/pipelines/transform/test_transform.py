@@ -13,7 +13,7 @@ from magnetar.client import Entry, MessageId, Schema
 from magnetar.client.consume.entry import Opener
 from magnetar.client.message import Message
 from magnetar.pipelines.transform.transform import Refused, Transform
-from magnetar.replication.model import ROUTE, Mask, MaskKind, Way
+from magnetar.replication.model import ROUTE, Mask, MaskKind, RoutePolicy
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
 from magnetar.wire.compression import compress, decompress
@@ -21,13 +21,13 @@ from magnetar.wire.metadata import build_blob
 
 COMPRESSIONS = [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]
 EMAIL = Mask("email", MaskKind.FIXED, "-")
-WHERE = Way(where="true")
+WHERE = RoutePolicy(where="true")
 
 Entered = tuple[pb.MessageMetadata, bytes]
 
 
-def transform(way: Way, schema: Schema | None = None) -> Transform:
-    return Transform(way, "persistent://public/default/people", lambda version: schema)
+def transform(policy: RoutePolicy, schema: Schema | None = None) -> Transform:
+    return Transform(policy, "persistent://public/default/people", lambda version: schema)
 
 
 def entry(
@@ -94,7 +94,7 @@ def test_sp6_what_stays_is_what_it_was_but_for_the_property(
     metadata, payload = entry(messages, compression, replicate_to=["b"], schema_version=b"v", ordering_key=b"first")
     before = metadata.SerializeToString(deterministic=True)
 
-    done = transform(Way(where="n > 1", rename="x")).apply(metadata, payload, kept)
+    done = transform(RoutePolicy(where="n > 1", rename="x")).apply(metadata, payload, kept)
 
     assert metadata.SerializeToString(deterministic=True) == before
     if not kept:
@@ -125,7 +125,7 @@ def test_sp6_what_stays_is_what_it_was_but_for_the_property(
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=9), st.sampled_from(COMPRESSIONS))
 def test_sp6_values_of_a_batch_are_masked(numbers: list[int], compression: pb.CompressionType.ValueType) -> None:
     before = entry(values(numbers), compression)
-    after = opened(transform(Way(masks=(EMAIL,))).apply(*before))
+    after = opened(transform(RoutePolicy(masks=(EMAIL,))).apply(*before))
     assert [message.value for message in after] == [person(number, "-") for number in numbers]
     for message, was in zip(after, opened(before), strict=True):
         assert message.properties == {ROUTE: "mask:email"}
@@ -143,17 +143,17 @@ def test_a_message_alone(compression: pb.CompressionType.ValueType) -> None:
         compress(compression, value), compression=compression, uncompressed_size=len(value), partition_key="k"
     )
     given_.properties.add(key="a", value="b")
-    way = Way(where="n > 0", masks=(EMAIL,))
-    message = opened(transform(way).apply(given_, payload, (0,)))[0]
+    policy = RoutePolicy(where="n > 0", masks=(EMAIL,))
+    message = opened(transform(policy).apply(given_, payload, (0,)))[0]
     assert message.value == person(1, "-")
     assert message.properties == {"a": "b", ROUTE: "where,mask:email"}
     assert message.key == "k"
-    assert transform(way).apply(given_, payload, ()) is None
+    assert transform(policy).apply(given_, payload, ()) is None
 
 
 def test_a_route_of_before_is_replaced() -> None:
     metadata, payload = single(b"x", properties=[pb.KeyValue(key=ROUTE, value="where")])
-    assert opened(transform(Way(rename="t")).apply(metadata, payload))[0].properties == {ROUTE: "rename"}
+    assert opened(transform(RoutePolicy(rename="t")).apply(metadata, payload))[0].properties == {ROUTE: "rename"}
 
 
 def test_a_batch_is_ordered_by_the_key_of_its_first_message_that_stays() -> None:
@@ -174,13 +174,13 @@ def test_what_has_no_value_is_not_masked_and_carries_none() -> None:
         (pb.SingleMessageMetadata(compacted_out=True), b'{"email":"x"}'),
         (pb.SingleMessageMetadata(), b'{"email":"x"}'),
     ]
-    done = transform(Way(masks=(EMAIL,))).apply(*entry(messages))
+    done = transform(RoutePolicy(masks=(EMAIL,))).apply(*entry(messages))
     assert done is not None
     after = split_batch(*done)
     assert [value for _, value in after] == [b"", b"", b'{"email":"-"}']
     assert after[0][0].null_value
     assert after[1][0].compacted_out
-    assert opened(transform(Way(masks=(EMAIL,))).apply(*single(b"?", null_value=True)))[0].value == b""
+    assert opened(transform(RoutePolicy(masks=(EMAIL,))).apply(*single(b"?", null_value=True)))[0].value == b""
 
 
 ENCRYPTED = {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")], "num_messages_in_batch": 3}
@@ -190,10 +190,10 @@ CHUNK = {"uuid": "u", "num_chunks_from_msg": 3, "chunk_id": 1}
 @pytest.mark.parametrize(("metadata", "reason"), [(ENCRYPTED, "encrypted"), (CHUNK, "chunk 1 of the 3")])
 def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: dict[str, object], reason: str) -> None:
     before = single(b"?", **metadata)
-    for way, kept in ((WHERE, ()), (WHERE, (0,)), (Way(masks=(EMAIL,)), None)):
+    for policy, kept in ((WHERE, ()), (WHERE, (0,)), (RoutePolicy(masks=(EMAIL,)), None)):
         with pytest.raises(Refused, match=reason):
-            transform(way).apply(*before, kept)
-    done = transform(Way(rename="t")).apply(*before)
+            transform(policy).apply(*before, kept)
+    done = transform(RoutePolicy(rename="t")).apply(*before)
     assert done is not None
     assert done[1] == b"?"
     assert done[0].properties.pop() == pb.KeyValue(key=ROUTE, value="rename")
@@ -211,7 +211,7 @@ def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: d
 )
 def test_what_cannot_be_read_is_refused(before: Entered) -> None:
     with pytest.raises(Refused):
-        transform(Way(masks=(EMAIL,))).apply(*before)
+        transform(RoutePolicy(masks=(EMAIL,))).apply(*before)
 
 
 def test_why_it_cannot_be_told_what_stays_is_the_refusal() -> None:
@@ -227,5 +227,5 @@ def test_nothing_that_is_to_be_filtered_goes_on_unfiltered() -> None:
 def test_the_schema_of_a_message_is_asked_for_by_its_version() -> None:
     record = {"type": "record", "name": "R", "fields": [{"name": "email", "type": "string"}]}
     schema = Schema(type="AVRO", data=json.dumps(record).encode())
-    way = Way(masks=(EMAIL,))
-    assert opened(transform(way, schema).apply(*single(b"\x02x", schema_version=b"\x00" * 8)))[0].value == b"\x02-"
+    policy = RoutePolicy(masks=(EMAIL,))
+    assert opened(transform(policy, schema).apply(*single(b"\x02x", schema_version=b"\x00" * 8)))[0].value == b"\x02-"

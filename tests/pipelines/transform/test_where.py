@@ -17,7 +17,7 @@ from magnetar.pipelines.replicate.assignment import Assignment, Side
 from magnetar.pipelines.transform import where, where_task
 from magnetar.pipelines.transform.where import Filter, UnusableWhere
 from magnetar.pipelines.transform.where_task import News, Reading
-from magnetar.replication.model import State, Way
+from magnetar.replication.model import RoutePolicy, State
 from magnetar.spark.codec.columns import METADATA, Columns
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
@@ -65,7 +65,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 def assigned(running: TestBroker, topic: str, where: str) -> Assignment:
     source = Side("a", running.service_url)
-    return Assignment(source, Side("b", "pulsar://unused:1"), topic, topic, "magnetar.repl.b", Way(where=where))
+    return Assignment(source, Side("b", "pulsar://unused:1"), topic, topic, "magnetar.repl.b", RoutePolicy(where=where))
 
 
 def batch(*values: bytes, **metadata: object) -> bytes:

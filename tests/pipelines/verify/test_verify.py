@@ -17,7 +17,7 @@ from magnetar.pipelines.verify import verify as verifying
 from magnetar.pipelines.verify.comparison import Compared
 from magnetar.pipelines.verify.repair import REPAIRED
 from magnetar.pipelines.verify.verify import Pair, compare
-from magnetar.replication.model import AS_IT_IS, SOURCE_POSITION, Mask, Way
+from magnetar.replication.model import AS_IT_IS, SOURCE_POSITION, Mask, RoutePolicy
 
 ORDERS = "persistent://public/default/orders"
 
@@ -72,13 +72,13 @@ class Two:
     def pair(
         self,
         *,
-        way: Way = AS_IT_IS,
+        policy: RoutePolicy = AS_IT_IS,
         mark: tuple[int, int] | None = None,
         repairs: bool = False,
         topic: str = ORDERS,
         target: str = ORDERS,
     ) -> Pair:
-        return Pair(Assignment(self.a, self.b, topic, target, "pulsar.repl.b", way), mark, repairs=repairs)
+        return Pair(Assignment(self.a, self.b, topic, target, "pulsar.repl.b", policy), mark, repairs=repairs)
 
     def compared(self, pair: Pair | None = None) -> Compared:
         result = compare(pair or self.pair())
@@ -193,9 +193,9 @@ def test_gr6_what_either_side_no_longer_stores(two: Two) -> None:
 def test_gr6_a_topic_that_is_changed_on_its_way(two: Two) -> None:
     two.publish(4)
     two.copy([0, 1, 3], payload=b"masked", target=f"{ORDERS}-eu")
-    masked = two.pair(way=Way(masks=(Mask("email"),)), target=f"{ORDERS}-eu")
+    masked = two.pair(policy=RoutePolicy(masks=(Mask("email"),)), target=f"{ORDERS}-eu")
     assert ranges(two.compared(masked)) == {"missing": ["2-2"]}
-    filtered = two.compared(two.pair(way=Way(where="true"), target=f"{ORDERS}-eu"))
+    filtered = two.compared(two.pair(policy=RoutePolicy(where="true"), target=f"{ORDERS}-eu"))
     assert (filtered.found, filtered.filtered) == ({}, 1)
 
 

@@ -46,7 +46,7 @@ def test_gr6_verify_finds_what_was_left_out_and_repairs_it(
     for cluster in two:
         assert cluster.pipeline is not None
         cluster.pipeline.stop()
-    a.set_way(b, NAMESPACE, paused=True)
+    a.set_route(b, NAMESPACE, paused=True)
     a.publish("orders-partition-1", b"left out 1", b"left out 2")
     found = run(capsys, "replication", "verify", *urls, code=0)
     assert [one["not_yet"] for one in found["topics"]] == [0, 2]

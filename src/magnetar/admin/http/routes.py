@@ -64,7 +64,7 @@ _TOPICS = "/admin/v2/{domain}/{tenant}/{namespace}"
 _TOPIC = _TOPICS + "/{topic}"
 _SUBSCRIPTION = _TOPIC + "/subscription/{subscription}"
 _REPLICATION = "/admin/v2/replication"
-_WAY = _REPLICATION + "/ways/{remote}/{tenant}/{namespace}"
+_ROUTE = _REPLICATION + "/routes/{remote}/{tenant}/{namespace}"
 _SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
@@ -231,13 +231,13 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", _REPLICATION + "/reports", replication.report, body_size_max=REPORTS_SIZE_MAX),
     Route("GET", _REPLICATION + "/status", replication.status),
     Route("POST", _REPLICATION + "/cursors", cursors.of_topics),
-    Route("GET", _REPLICATION + "/ways", replication.list_ways),
-    Route("GET", _WAY, replication.get_way),
-    Route("PUT", _WAY, replication.set_way, changes=True),
-    Route("DELETE", _WAY, replication.remove_way, changes=True),
-    Route("GET", _WAY + "/{topic}", replication.get_way),
-    Route("PUT", _WAY + "/{topic}", replication.set_way, changes=True),
-    Route("DELETE", _WAY + "/{topic}", replication.remove_way, changes=True),
+    Route("GET", _REPLICATION + "/routes", replication.list_routes),
+    Route("GET", _ROUTE, replication.get_route),
+    Route("PUT", _ROUTE, replication.set_route, changes=True),
+    Route("DELETE", _ROUTE, replication.remove_route, changes=True),
+    Route("GET", _ROUTE + "/{topic}", replication.get_route),
+    Route("PUT", _ROUTE + "/{topic}", replication.set_route, changes=True),
+    Route("DELETE", _ROUTE + "/{topic}", replication.remove_route, changes=True),
     #
     *(Route(*row) for row in policy_routes.routes()),
     #

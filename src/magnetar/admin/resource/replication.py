@@ -15,25 +15,25 @@ from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
-from magnetar.replication import route as ways
+from magnetar.replication import route as route_policies
 from magnetar.replication import topic_template as renaming
-from magnetar.replication.model import AS_IT_IS, Declaration, Reports, Status, Way
+from magnetar.replication.model import AS_IT_IS, Declaration, Reports, RoutePolicy, Status
 
 WAIT_MS_MAX = 60_000
 COALESCED_S = 0.02
 """A change seldom comes alone: who waits is told of all that follow at once."""
 
 _reports = msgspec.json.Decoder(Reports)
-_way = msgspec.json.Decoder(Way)
+_policy = msgspec.json.Decoder(RoutePolicy)
 
 
-class SetWay(msgspec.Struct, rename="camel"):
+class ScopedRoutePolicy(msgspec.Struct, rename="camel"):
     """A way with the place it was set for; without a topic, for the namespace."""
 
     remote: str
     namespace: str
     topic: str | None
-    way: Way
+    policy: RoutePolicy
 
 
 # -- pipelines
@@ -85,41 +85,41 @@ async def status(call: Call) -> list[Status]:
     return found
 
 
-def list_ways(call: Call) -> list[SetWay]:
+def list_routes(call: Call) -> list[ScopedRoutePolicy]:
     """All ways that were set"""
-    ways_set = call.broker.replication.ways
-    return [_shown(remote, place, ways_set[remote, place]) for remote, place in sorted(ways_set)]
+    policies_set = call.broker.replication.route_policies
+    return [_shown(remote, place, policies_set[remote, place]) for remote, place in sorted(policies_set)]
 
 
-def get_way(call: Call) -> Way | None:
+def get_route(call: Call) -> RoutePolicy | None:
     """What happens to messages on their way; with `applied` also if that is set for the namespace, or not at all"""
     remote, place = _place(call)
     replication = call.broker.replication
     if not call.flag("applied"):
-        return replication.way_at(remote, place)
+        return replication.route_policy_at(remote, place)
     if "topic" in call.path:
-        return replication.way_of(_topic(call), remote)
-    return replication.way_at(remote, place) or AS_IT_IS
+        return replication.route_policy(_topic(call), remote)
+    return replication.route_policy_at(remote, place) or AS_IT_IS
 
 
-def set_way(call: Call) -> None:
+def set_route(call: Call) -> None:
     """Sets what happens to messages on their way to a cluster; of a topic it counts instead of the namespace's"""
     remote, place = _place(call)
-    way = call.body_as(_way)
-    if way is None:
+    policy = call.body_as(_policy)
+    if policy is None:
         raise BadRequest('the request body is empty: a way is expected, for example {} or {"paused": true}')
-    ways_set = call.broker.replication.ways
+    policies_set = call.broker.replication.route_policies
     try:
-        ways.check(way, of_namespace="topic" not in call.path)
-        renaming.check_distinct(_renamed(call.broker.replication.declaration(), remote, place, way, ways_set))
+        route_policies.check(policy, of_namespace="topic" not in call.path)
+        renaming.check_distinct(_renamed(call.broker.replication.declaration(), remote, place, policy, policies_set))
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
-    call.broker.replication.set_way(remote, place, way)
+    call.broker.replication.set_route(remote, place, policy)
 
 
-def remove_way(call: Call) -> None:
+def remove_route(call: Call) -> None:
     """Takes a way back: messages go as they are, or as the namespace says"""
-    call.broker.replication.remove_way(*_place(call))
+    call.broker.replication.remove_route(*_place(call))
 
 
 # -- reading
@@ -145,15 +145,19 @@ def _place(call: Call) -> tuple[str, str]:
 
 
 def _renamed(
-    declared: Declaration, remote: str, place: str, way: Way, ways_set: Mapping[tuple[str, str], Way]
+    declared: Declaration,
+    remote: str,
+    place: str,
+    policy: RoutePolicy,
+    policies_set: Mapping[tuple[str, str], RoutePolicy],
 ) -> Iterator[tuple[str, str]]:
     """The topics that go to a cluster, and what renames each once the way is set."""
     for one in declared.topics:
         if one.remote == remote:
             name = TopicName.parse(one.topic)
             own = f"{name.namespace_full}/{name.local}"
-            is_set = place == own or (place == name.namespace_full and (remote, own) not in ways_set)
-            yield one.topic, way.rename if is_set else one.way.rename
+            is_set = place == own or (place == name.namespace_full and (remote, own) not in policies_set)
+            yield one.topic, policy.rename if is_set else one.policy.rename
 
 
 def _topic(call: Call) -> TopicName:
@@ -174,6 +178,6 @@ def _check_namespace(text: str) -> None:
         raise BadRequest(f"namespace: {error}") from error
 
 
-def _shown(remote: str, place: str, way: Way) -> SetWay:
+def _shown(remote: str, place: str, policy: RoutePolicy) -> ScopedRoutePolicy:
     tenant, namespace, *topic = place.split("/", 2)
-    return SetWay(remote, f"{tenant}/{namespace}", topic[0] if topic else None, way)
+    return ScopedRoutePolicy(remote, f"{tenant}/{namespace}", topic[0] if topic else None, policy)

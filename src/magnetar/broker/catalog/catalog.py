@@ -71,7 +71,7 @@ class Catalog:
     def delete_cluster(self, cluster: str) -> None:
         del self.clusters[cluster]
         self._broker.commits.batch().delete(keys.named(keys.CLUSTER, cluster))
-        self._broker.replication.forget_ways(remote=cluster)
+        self._broker.replication.forget_routes(remote=cluster)
         self._broker.replication.clusters_changed()
 
     def create_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
@@ -120,7 +120,7 @@ class Catalog:
         batch = self._broker.commits.batch()
         batch.delete(keys.named(keys.NAMESPACE, namespace))
         self._broker.schemas.forget_namespace(namespace, batch)
-        self._broker.replication.forget_ways(place=namespace)
+        self._broker.replication.forget_routes(place=namespace)
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
         """A new namespace, or one that changed: its open topics obey at once."""

@@ -23,17 +23,17 @@ from magnetar.errors import ServiceNotReady
 from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
     AS_IT_IS,
+    ROUTE_FINGERPRINT,
     SUBSCRIPTION_PREFIX,
-    WAY,
     ClusterAddress,
     Declaration,
-    Declared,
+    DeclaredRoute,
     Mismatch,
+    RoutePolicy,
     State,
     Status,
-    Way,
+    route_fingerprint,
     subscription_of,
-    way_mark,
 )
 from magnetar.storage.api import Space
 
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 _TOPICS_PER_TURN = 200
 _SEPARATOR = "\0"  # between a cluster and a namespace or topic, in a key
 
-_encode_way = msgspec.msgpack.encode
-_decode_way = msgspec.msgpack.Decoder(Way).decode
 
 Place = tuple[str, str]
 """A remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
@@ -53,8 +51,8 @@ Place = tuple[str, str]
 class Replication:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._ways: dict[Place, Way] = {}
-        self._rows: dict[str, tuple[Declared, ...]] = {}  # by topic, a partitioned one as a whole
+        self._route_policies: dict[Place, RoutePolicy] = {}
+        self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, a partitioned one as a whole
         self._changed: set[str] = set()  # topics whose rows are to be made again
         self._started_ms = broker.now_ms()
         self._count = 0
@@ -64,9 +62,9 @@ class Replication:
 
     def load(self) -> None:
         """Reads the ways; the catalog is there already. Topics that are replicated are opened soon, some per turn."""
-        for key, value in self._broker.storage.scan(Space.STATE, keys.WAY, keys.after(keys.WAY)):
+        for key, value in self._broker.storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
             remote, _, place = key[1:].decode().partition(_SEPARATOR)
-            self._ways[remote, place] = _decode_way(value)
+            self._route_policies[remote, place] = _decode_policy(value)
         catalog = self._broker.catalog
         of_namespaces = {namespace for namespace in catalog.namespaces if self._is_replicated(namespace)}
         replicated = [full for full in catalog.topics if self._may_be_replicated(full, of_namespaces)]
@@ -101,7 +99,7 @@ class Replication:
             )
         return self._declaration
 
-    def rows_of(self, name: TopicName) -> tuple[Declared, ...]:
+    def rows_of(self, name: TopicName) -> tuple[DeclaredRoute, ...]:
         """Of a topic, a partitioned topic or one of its partitions."""
         self._refresh()
         return self._rows.get(name.base.full) or self._rows.get(name.full, ())
@@ -114,7 +112,7 @@ class Replication:
         clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
         remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
         if remotes and is_letter_topic(name):
-            return [remote for remote in remotes if self.way_of(name, remote).letters]
+            return [remote for remote in remotes if self.route_policy(name, remote).dead_letters]
         return remotes
 
     def _clusters_of(self, name: TopicName) -> Sequence[str]:
@@ -130,7 +128,7 @@ class Replication:
             else:
                 self._rows.pop(full, None)
 
-    def _rows_for(self, name: TopicName) -> tuple[Declared, ...]:
+    def _rows_for(self, name: TopicName) -> tuple[DeclaredRoute, ...]:
         catalog = self._broker.catalog
         partitioned = catalog.partitioned.get(name.full)
         if partitioned is None and not catalog.exists(name):
@@ -140,11 +138,11 @@ class Replication:
             return ()
         partitions = 0 if partitioned is None else partitioned.partitions
         return tuple(
-            Declared(
+            DeclaredRoute(
                 topic=name.full,
                 partitions=partitions,
                 remote=remote,
-                way=self.way_of(name, remote),
+                policy=self.route_policy(name, remote),
                 grown_from=0 if partitioned is None else partitioned.grown_from,
                 subscriptions=self._following(name, partitions),
             )
@@ -201,7 +199,7 @@ class Replication:
     def topic_gone(self, name: TopicName) -> None:
         self.topic_changed(name)
         if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
-            self.forget_ways(place=_place_of(name))
+            self.forget_routes(place=_place_of(name))
 
     def retargeted(self, topics: Iterable[str]) -> None:
         """What these persistent or other topics are replicated to may have changed. The open ones obey at once, the
@@ -283,47 +281,47 @@ class Replication:
 
     def may_copy(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
         """Whether a consumer that says on which way it copies still may; everybody else may read anything."""
-        mark = metadata.get(WAY)
+        mark = metadata.get(ROUTE_FINGERPRINT)
         if mark is None:
             return True
-        return mark in {way_mark(remote, self.way_of(name, remote)) for remote in self.remotes_of(name)}
+        return mark in {route_fingerprint(remote, self.route_policy(name, remote)) for remote in self.remotes_of(name)}
 
     # -- ways
 
-    def way_of(self, name: TopicName, remote: str) -> Way:
+    def route_policy(self, name: TopicName, remote: str) -> RoutePolicy:
         """The topic's own, or that of its namespace."""
-        own = self._ways.get((remote, _place_of(name)))
-        return self._ways.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
+        own = self._route_policies.get((remote, _place_of(name)))
+        return self._route_policies.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
 
-    def way_at(self, remote: str, place: str) -> Way | None:
+    def route_policy_at(self, remote: str, place: str) -> RoutePolicy | None:
         """What was set there and nowhere else."""
-        return self._ways.get((remote, place))
+        return self._route_policies.get((remote, place))
 
     @property
-    def ways(self) -> dict[Place, Way]:
-        return dict(self._ways)
+    def route_policies(self) -> dict[Place, RoutePolicy]:
+        return dict(self._route_policies)
 
-    def set_way(self, remote: str, place: str, way: Way) -> None:
-        before = self._ways.get((remote, place))
-        if before == way:
+    def set_route(self, remote: str, place: str, policy: RoutePolicy) -> None:
+        before = self._route_policies.get((remote, place))
+        if before == policy:
             return
-        self._ways[remote, place] = way
-        self._broker.commits.batch().put(_way_key(remote, place), _encode_way(way))
-        if way.paused and not (before or AS_IT_IS).paused:
+        self._route_policies[remote, place] = policy
+        self._broker.commits.batch().put(_route_key(remote, place), _encode_policy(policy))
+        if policy.paused and not (before or AS_IT_IS).paused:
             self.reports.paused(remote, place, self._broker.now_ms())
         self.retargeted(self._topics_at(place))
 
-    def remove_way(self, remote: str, place: str) -> None:
-        if self._ways.pop((remote, place), None) is not None:
-            self._broker.commits.batch().delete(_way_key(remote, place))
+    def remove_route(self, remote: str, place: str) -> None:
+        if self._route_policies.pop((remote, place), None) is not None:
+            self._broker.commits.batch().delete(_route_key(remote, place))
             self.reports.resumed(remote, place)
             self.retargeted(self._topics_at(place))
 
-    def forget_ways(self, *, remote: str | None = None, place: str | None = None) -> None:
+    def forget_routes(self, *, remote: str | None = None, place: str | None = None) -> None:
         """Those to a cluster, or of a namespace or a topic, that is no more."""
-        for one in [one for one in self._ways if remote in (None, one[0]) and place in (None, one[1])]:
-            del self._ways[one]
-            self._broker.commits.batch().delete(_way_key(*one))
+        for one in [one for one in self._route_policies if remote in (None, one[0]) and place in (None, one[1])]:
+            del self._route_policies[one]
+            self._broker.commits.batch().delete(_route_key(*one))
             self.reports.resumed(*one)
 
     def _topics_at(self, place: str) -> list[str]:
@@ -351,8 +349,8 @@ class Replication:
                 if topic is None or not topic.is_partition or full == topic.full:
                     yield self._status(TopicName.parse(full), row, now_ms)
 
-    def _status(self, name: TopicName, row: Declared, now_ms: int) -> Status:
-        status = self.reports.status(name.full, row.remote, row.way, self._paused_at(name, row.remote), now_ms)
+    def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
+        status = self.reports.status(name.full, row.remote, row.policy, self._paused_at(name, row.remote), now_ms)
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:
@@ -372,7 +370,7 @@ class Replication:
     def _paused_at(self, name: TopicName, remote: str) -> str:
         """The namespace or topic whose way pauses this one, if it does."""
         own = _place_of(name)
-        return own if (remote, own) in self._ways else name.namespace_full
+        return own if (remote, own) in self._route_policies else name.namespace_full
 
     def is_declared(self, full: str, remote: str) -> bool:
         """Whether something can be said of this topic or partition."""
@@ -393,5 +391,22 @@ def _place_of(name: TopicName) -> str:
     return f"{name.namespace_full}/{name.base.local}"
 
 
-def _way_key(remote: str, place: str) -> bytes:
-    return keys.named(keys.WAY, f"{remote}{_SEPARATOR}{place}")
+def _route_key(remote: str, place: str) -> bytes:
+    return keys.named(keys.ROUTE, f"{remote}{_SEPARATOR}{place}")
+
+
+# On disk the field `deadLetters` has its first name.
+
+
+def _encode_policy(policy: RoutePolicy) -> bytes:
+    stored = msgspec.to_builtins(policy)
+    if "deadLetters" in stored:
+        stored["letters"] = stored.pop("deadLetters")
+    return msgspec.msgpack.encode(stored)
+
+
+def _decode_policy(value: bytes) -> RoutePolicy:
+    stored = msgspec.msgpack.decode(value)
+    if "letters" in stored:
+        stored["deadLetters"] = stored.pop("letters")
+    return msgspec.convert(stored, RoutePolicy)

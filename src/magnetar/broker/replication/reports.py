@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.rates import Rates
-from magnetar.replication.model import Report, Reports, State, Status, Way
+from magnetar.replication.model import Report, Reports, RoutePolicy, State, Status
 
 HEARTBEAT_MAX_MS = 10_000
 """Without a word from a pipelines process for so long, nothing is being replicated."""
@@ -83,10 +83,10 @@ class ReplicationReports:
     def resumed(self, remote: str, place: str) -> None:
         self._paused_ms.pop((remote, place), None)
 
-    def status(self, topic: str, remote: str, way: Way, paused_at: str, now_ms: int) -> Status:
+    def status(self, topic: str, remote: str, policy: RoutePolicy, paused_at: str, now_ms: int) -> Status:
         """`paused_at` is the namespace or topic that the way was set for."""
         row = self._rows.get((topic, remote))
-        state, reason, since_ms = self._state(row, remote, way, paused_at, now_ms)
+        state, reason, since_ms = self._state(row, remote, policy, paused_at, now_ms)
         status = Status(
             topic=topic,
             remote=remote,
@@ -100,7 +100,7 @@ class ReplicationReports:
             delay_s=0.0,
             rate_out=0.0,
             throughput_out=0.0,
-            way=way,
+            policy=policy,
         )
         if row is not None:
             status.last_error, status.last_error_ms = row.report.error, row.report.error_ms
@@ -108,7 +108,9 @@ class ReplicationReports:
             status.messages_out, status.bytes_out = row.report.messages_out, row.report.bytes_out
         return status
 
-    def _state(self, row: _Row | None, remote: str, way: Way, paused_at: str, now_ms: int) -> tuple[State, str, int]:
+    def _state(
+        self, row: _Row | None, remote: str, policy: RoutePolicy, paused_at: str, now_ms: int
+    ) -> tuple[State, str, int]:
         if self._heard_ms is None:
             why = f"reports: {self.absence}" if self.absence else "has reported since the broker started"
             reason = f"no pipelines process {why}"
@@ -118,7 +120,7 @@ class ReplicationReports:
             known = f" ({self.absence})" if self.absence else ""
             reason = f"no pipelines process reports: the last word came {silent_s} s ago{known}"
             return State.STOPPED, reason, self._heard_ms
-        if way.paused:
+        if policy.paused:
             since_ms = self._paused_ms.get((remote, paused_at), self._started_ms)
             return State.PAUSED, f"the way of {paused_at} to {remote} is paused", since_ms
         if row is None:

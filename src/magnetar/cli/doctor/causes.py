@@ -161,7 +161,7 @@ def _address(case: Case) -> Iterator[Cause]:
 
 
 def _paused(case: Case) -> Iterator[Cause]:
-    if case.facts.declared.way.paused:
+    if case.facts.declared.policy.paused:
         repair = case.here("replication", "resume", case.topic, "--to", case.remote.name)
         yield Cause(Kind.PAUSED, f"the way to {case.remote.name} is paused", (), repair)
 
@@ -283,7 +283,7 @@ def _reshaped(case: Case, local: int, remote: int) -> str:
     """Partitions can be added and never taken away; and a topic without does not get any."""
     if not (local and remote):
         template = "{tenant}/{namespace}/{topic}-" + case.source.cluster
-        return case.here("replication", "set-way", case.topic, "--to", case.remote.name, "--rename", template)
+        return case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--rename", template)
     if remote < local:
         return case.there("topics", "update-partitioned-topic", case.facts.target, "-p", str(local))
     return case.here("topics", "update-partitioned-topic", case.topic, "-p", str(remote))
@@ -354,7 +354,7 @@ def _sizes(case: Case) -> Iterator[Cause]:
     if case.facts.size_limit_is_of_topic:
         repair = case.there("topics", "remove-max-message-size", case.facts.target)
     else:
-        repair = case.here("replication", "set-way", case.topic, "--to", case.remote.name, "--refused", "park")
+        repair = case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", "park")
     yield Cause(Kind.TOO_LARGE, what, evidence, repair)
 
 
@@ -368,14 +368,14 @@ def _reported(case: Case) -> Iterator[Cause]:
     if "schema" in words and not case.facts.schema_refusal:
         yield _schema_cause(case, (text,))
     elif case.facts.waiting is None and "exceeds" in words and "bytes" in words:
-        repair = case.here("replication", "set-way", case.topic, "--to", case.remote.name, "--refused", "park")
+        repair = case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", "park")
         yield Cause(Kind.TOO_LARGE, f"a message is larger than {case.remote.name} takes", (text,), repair)
 
 
 def _maps_back(case: Case) -> Iterator[Cause]:
     if case.facts.maps_back:
         what = f"{case.facts.target} is itself replicated from {case.remote.name} to here: two topics get mixed"
-        repair = case.here("replication", "remove-way", case.topic, "--to", case.remote.name)
+        repair = case.here("replication", "remove-route", case.topic, "--to", case.remote.name)
         yield Cause(Kind.LOOP, what, (case.facts.maps_back,), repair)
 
 

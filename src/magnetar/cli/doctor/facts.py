@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from magnetar.replication.model import Declared, Status
+from magnetar.replication.model import DeclaredRoute, Status
 from magnetar.replication.partitions import Decision
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class TopicFacts:
     What was not asked, or could not be answered, is as if it were fine.
     """
 
-    declared: Declared
+    declared: DeclaredRoute
     target: str
     statuses: list[Status]
     cursors_missing: list[str] = field(default_factory=list)  # topics and partitions without their subscription

@@ -32,7 +32,7 @@ from magnetar.client.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.replication.cluster import Reached, reached
-from magnetar.replication.model import ClusterAddress, Declaration, Declared, Status
+from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Status
 from magnetar.replication.partitions import decide
 from magnetar.replication.topic_template import remote_topic
 from magnetar.security.tls import Fault, fault_of
@@ -137,10 +137,10 @@ class Remote:
 
     def nothing(self) -> TopicFacts:
         """As of a topic with which everything is fine: what is wrong with the cluster itself is left."""
-        return TopicFacts(Declared("-", 0, self.name), "-", [])
+        return TopicFacts(DeclaredRoute("-", 0, self.name), "-", [])
 
-    def topic(self, declared: Declared, statuses: list[Status]) -> TopicFacts:
-        target = remote_topic(declared.topic, declared.way.rename)
+    def topic(self, declared: DeclaredRoute, statuses: list[Status]) -> TopicFacts:
+        target = remote_topic(declared.topic, declared.policy.rename)
         facts = TopicFacts(declared, target, statuses)
         marks = self._ask_source(facts)
         if self.facts.is_reached and not self.facts.is_source:
@@ -301,12 +301,12 @@ class Remote:
 
     def _ask_back(self, facts: TopicFacts) -> None:
         """Whether a renamed topic is one that comes back from the remote cluster."""
-        if not facts.declared.way.rename or self.declaration is None:
+        if not facts.declared.policy.rename or self.declaration is None:
             return
         own = self._source.declaration.cluster
         for other in self.declaration.topics:
             if other.topic == facts.target and other.remote == own:
-                back = remote_topic(other.topic, other.way.rename)
+                back = remote_topic(other.topic, other.policy.rename)
                 facts.maps_back = f"{facts.declared.topic} becomes {facts.target} there, which becomes {back} here"
 
     @property

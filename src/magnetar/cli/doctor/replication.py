@@ -22,7 +22,7 @@ from magnetar.cli.replication.two_clusters import FOUND
 from magnetar.cli.replication.verified_topics import declaration_of
 from magnetar.cli.rest import Refused, Rest, RestError
 from magnetar.names import TopicName
-from magnetar.replication.model import Declaration, Declared, Status
+from magnetar.replication.model import Declaration, DeclaredRoute, Status
 
 if TYPE_CHECKING:
     from magnetar.cli.doctor.questions import Remote
@@ -36,7 +36,7 @@ OptionalTopic = Annotated[
     typer.Argument(metavar="TOPIC", help="The topic to examine.", show_default="all that are not copied"),
 ]
 
-Row = tuple[Declared, list[Status]]
+Row = tuple[DeclaredRoute, list[Status]]
 
 
 def replication(rest: Rest, topic: OptionalTopic = None) -> Page:

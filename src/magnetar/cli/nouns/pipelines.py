@@ -13,8 +13,8 @@ from magnetar.cli.command import Token, TrustCerts, security_of
 from magnetar.cli.replication.route import parse_mask
 from magnetar.cli.rest import DEFAULT_URL, checked_url
 from magnetar.errors import InvalidSetting
-from magnetar.replication import route as ways
-from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, Way
+from magnetar.replication import route as route_policies
+from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
 
 _CLUSTER = "standalone"
 
@@ -68,7 +68,9 @@ def pipelines(
     refused: Annotated[
         Refusal, typer.Option("--refused", help="With --from: what becomes of a message that is refused.")
     ] = Refusal.STOP,
-    letters: Annotated[bool, typer.Option("--letters", help="With --from: -DLQ and -RETRY topics as well.")] = False,
+    dead_letters: Annotated[
+        bool, typer.Option("--dead-letters", help="With --from: -DLQ and -RETRY topics as well.")
+    ] = False,
     create_topics: Annotated[
         bool, typer.Option("--create-topics/--no-create-topics", help="With --from: make topics that are missing.")
     ] = True,
@@ -109,7 +111,7 @@ def pipelines(
             "--where": where,
             "--mask": mask,
             "--rename": rename,
-            "--letters": letters,
+            "--dead-letters": dead_letters,
             "--refused": refused is not Refusal.STOP,
             "--no-create-topics": not create_topics,
             "--partition-mismatch": partition_mismatch is not Mismatch.PIP370,
@@ -121,8 +123,10 @@ def pipelines(
                 raise InvalidSetting(f"{option} is given without --from")
     elif service_url:
         raise InvalidSetting("--service-url is given with --from, which is such an address itself")
-    way = Way(where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, letters=letters)
-    ways.check(way)
+    policy = RoutePolicy(
+        where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, dead_letters=dead_letters
+    )
+    route_policies.check(policy)
     try:
         from magnetar.pipelines import process
         from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
@@ -143,7 +147,7 @@ def pipelines(
             "--remote-trust-certs is given, but no --to is encrypted: write pulsar+ssl:// and https://"
         )
     selection = Selection(
-        words=tuple(topics), remotes=remotes, way=way, creates_topics=create_topics, mismatch=partition_mismatch
+        words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
     )
     side = Side(cluster, from_, admin_from, security)
     return process.run(lambda: ListedSource(side, selection), master=master, retry_max_s=retry_max)

@@ -16,7 +16,7 @@ from magnetar.cli.output import Done, Page, Table, counted, shown_bytes
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.replication import diff as replication_diff
 from magnetar.cli.replication import verify as replication_verify
-from magnetar.cli.replication.route import OptionalPlace, Place, Remote, TopicOrNamespace, add_ways
+from magnetar.cli.replication.route import OptionalPlace, Place, Remote, TopicOrNamespace, add_route_commands
 from magnetar.cli.rest import Refused, Rest
 from magnetar.names import TopicName
 from magnetar.replication.model import State
@@ -125,6 +125,6 @@ def _set_clusters(rest: Rest, place: Place, clusters: list[str]) -> None:
         rest.post(*namespace_path(place, "replication"), body=clusters)
 
 
-add_ways(noun)
+add_route_commands(noun)
 replication_diff.add_to(noun)
 replication_verify.add_to(noun)

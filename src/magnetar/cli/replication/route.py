@@ -1,4 +1,4 @@
-"""`magnetar replication pause, resume, get-way, set-way, remove-way`: what happens to messages on their way.
+"""`magnetar replication pause, resume, get-route, set-route, remove-route`: what happens to messages on their way.
 
 A topic's own way stands in for its namespace's, as a whole. So whoever pauses a topic that has none of its own gives it
 the namespace's, paused; whoever resumes it takes it away again where it says nothing else.
@@ -16,7 +16,7 @@ from magnetar.cli.command import Noun
 from magnetar.cli.output import Done, Record, Table
 from magnetar.cli.rest import Rest
 from magnetar.names import TopicName
-from magnetar.replication.model import AS_IT_IS, Mask, MaskKind, Refusal, Way
+from magnetar.replication.model import AS_IT_IS, Mask, MaskKind, Refusal, RoutePolicy
 
 Place = TopicName | NamespaceName
 
@@ -55,13 +55,13 @@ OptionalPlace = Annotated[
 Remote = Annotated[str, typer.Option("--to", metavar="CLUSTER", parser=parse_cluster, help="The remote cluster.")]
 
 
-def add_ways(noun: Noun) -> None:
+def add_route_commands(noun: Noun) -> None:
     noun.command("pause")(pause)
     noun.command("resume")(resume)
-    noun.command("ways")(list_ways)
-    noun.command("get-way")(get_way)
-    noun.command("set-way")(set_way)
-    noun.command("remove-way")(remove_way)
+    noun.command("routes")(list_routes)
+    noun.command("get-route")(get_route)
+    noun.command("set-route")(set_route)
+    noun.command("remove-route")(remove_route)
 
 
 # -- the commands
@@ -79,11 +79,11 @@ def resume(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
     return Done(f"resumed {place} to {to}")
 
 
-def list_ways(rest: Rest) -> Table:
+def list_routes(rest: Rest) -> Table:
     """List all ways that were set."""
-    value = rest.get("replication", "ways")
-    rows = [(one["remote"], _name(one), msgspec.convert(one["way"], Way)) for one in value]
-    shown = [(remote, name, _described(way)) for remote, name, way in rows]
+    value = rest.get("replication", "routes")
+    rows = [(one["remote"], _name(one), msgspec.convert(one["policy"], RoutePolicy)) for one in value]
+    shown = [(remote, name, _described(policy)) for remote, name, policy in rows]
     return Table(value, ("REMOTE", "OF", "WAY"), shown, none="no way was set: messages go as they are")
 
 
@@ -91,28 +91,28 @@ def _name(one: dict[str, Any]) -> str:
     return "/".join(part for part in (one["namespace"], one["topic"]) if part)
 
 
-def _described(way: Way) -> str:
+def _described(policy: RoutePolicy) -> str:
     """As the options that would set it."""
-    masks = [f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in way.masks]
+    masks = [f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in policy.masks]
     parts = (
-        "paused" if way.paused else "",
-        f"--where {way.where!r}" if way.where else "",
+        "paused" if policy.paused else "",
+        f"--where {policy.where!r}" if policy.where else "",
         *masks,
-        f"--rename {way.rename}" if way.rename else "",
-        f"--refused {way.refused.value}" if way.refused is not Refusal.STOP else "",
-        "--letters" if way.letters else "",
+        f"--rename {policy.rename}" if policy.rename else "",
+        f"--refused {policy.refused.value}" if policy.refused is not Refusal.STOP else "",
+        "--dead-letters" if policy.dead_letters else "",
     )
     return " ".join(part for part in parts if part) or "as it is"
 
 
-def get_way(rest: Rest, place: TopicOrNamespace, to: Remote) -> Record:
+def get_route(rest: Rest, place: TopicOrNamespace, to: Remote) -> Record:
     """Show what is set about the way to a cluster; of a topic, what it has from its namespace if nothing of its own."""
-    way = _in_force(rest, place, to)
-    value = msgspec.to_builtins(way) if way != AS_IT_IS else {}
+    policy = _in_force(rest, place, to)
+    value = msgspec.to_builtins(policy) if policy != AS_IT_IS else {}
     return Record(value, none=f"messages of {place} go to {to} as they are")
 
 
-def set_way(
+def set_route(
     rest: Rest,
     place: TopicOrNamespace,
     to: Remote,
@@ -146,17 +146,19 @@ def set_way(
         Refusal,
         typer.Option("--refused", help="What becomes of a message that the remote cluster refuses."),
     ] = Refusal.STOP,
-    letters: Annotated[bool, typer.Option("--letters", help="Copy -DLQ and -RETRY topics as well.")] = False,
+    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Copy -DLQ and -RETRY topics as well.")] = False,
 ) -> Done:
     """Say what happens to messages on their way to a cluster; what is not given is as if it had never been set."""
     masks = tuple(parse_mask(text) for text in mask or ())
     is_paused = _in_force(rest, place, to).paused
-    way = Way(where=where, masks=masks, rename=rename, refused=refused, letters=letters, paused=is_paused)
-    rest.put(*_path(to, place), body=msgspec.to_builtins(way))
+    policy = RoutePolicy(
+        where=where, masks=masks, rename=rename, refused=refused, dead_letters=dead_letters, paused=is_paused
+    )
+    rest.put(*_path(to, place), body=msgspec.to_builtins(policy))
     return Done(f"set the way of {place} to {to}" + ("; it is paused" if is_paused else ""))
 
 
-def remove_way(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+def remove_route(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
     """Remove what is set about the way to a cluster, pausing included; a topic then has that of its namespace."""
     rest.delete(*_path(to, place))
     return Done(f"removed the way of {place} to {to}")
@@ -167,32 +169,32 @@ def remove_way(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
 
 def _path(remote: str, place: Place) -> tuple[str, ...]:
     ends = (place.tenant, place.namespace, *((place.base.local,) if isinstance(place, TopicName) else ()))
-    return ("replication", "ways", remote, *ends)
+    return ("replication", "routes", remote, *ends)
 
 
-def _own(rest: Rest, remote: str, place: Place) -> Way | None:
+def _own(rest: Rest, remote: str, place: Place) -> RoutePolicy | None:
     value = rest.get(*_path(remote, place))
-    return None if value is None else msgspec.convert(value, Way)
+    return None if value is None else msgspec.convert(value, RoutePolicy)
 
 
-def _inherited(rest: Rest, place: Place, remote: str) -> Way:
+def _inherited(rest: Rest, place: Place, remote: str) -> RoutePolicy:
     """What would be in force without a way of its own."""
     if not isinstance(place, TopicName):
         return AS_IT_IS
     return _own(rest, remote, NamespaceName(place.tenant, place.namespace)) or AS_IT_IS
 
 
-def _in_force(rest: Rest, place: Place, remote: str) -> Way:
-    return msgspec.convert(rest.get(*_path(remote, place), query={"applied": True}), Way)
+def _in_force(rest: Rest, place: Place, remote: str) -> RoutePolicy:
+    return msgspec.convert(rest.get(*_path(remote, place), query={"applied": True}), RoutePolicy)
 
 
-def _save(rest: Rest, place: Place, remote: str, way: Way) -> None:
+def _save(rest: Rest, place: Place, remote: str, policy: RoutePolicy) -> None:
     """As its own, unless it says nothing that would not be so without it."""
-    if way != _inherited(rest, place, remote):
-        rest.put(*_path(remote, place), body=msgspec.to_builtins(way))
+    if policy != _inherited(rest, place, remote):
+        rest.put(*_path(remote, place), body=msgspec.to_builtins(policy))
     elif _own(rest, remote, place) is not None:
         rest.delete(*_path(remote, place))
 
 
-def _changed(way: Way, *, paused: bool) -> Way:
-    return msgspec.structs.replace(way, paused=paused)
+def _changed(policy: RoutePolicy, *, paused: bool) -> RoutePolicy:
+    return msgspec.structs.replace(policy, paused=paused)

@@ -16,7 +16,7 @@ from magnetar.cli.rest import Refused, Rest
 from magnetar.deadletter.topics import SUFFIXES
 from magnetar.errors import InvalidSetting
 from magnetar.names import TopicName
-from magnetar.replication.model import AS_IT_IS, Declaration, Declared, Way
+from magnetar.replication.model import AS_IT_IS, Declaration, DeclaredRoute, RoutePolicy
 from magnetar.replication.topic_template import remote_topic
 
 _NOT_THERE = (404, 405, 501)
@@ -27,7 +27,7 @@ class Route(NamedTuple):
 
     topic: str
     target: str
-    way: Way
+    policy: RoutePolicy
 
 
 def declaration_of(rest: Rest) -> Declaration | None:
@@ -51,10 +51,10 @@ def routes_between(rest: Rest, source: str, remote: str, words: list[str]) -> li
     return [route for one in chosen for route in _routes(one)]
 
 
-def _chosen(rest: Rest, declared: list[Declared], remote: str, words: list[str]) -> list[Declared]:
+def _chosen(rest: Rest, declared: list[DeclaredRoute], remote: str, words: list[str]) -> list[DeclaredRoute]:
     """What is not declared any more, or in a cluster that declares nothing, can be compared all the same."""
     by_name = {one.topic: one for one in declared}
-    found: dict[str, Declared] = {}
+    found: dict[str, DeclaredRoute] = {}
     for word in words:
         if "://" not in word and word.count("/") == 1:
             namespace = parse_namespace_name(word)
@@ -63,7 +63,7 @@ def _chosen(rest: Rest, declared: list[Declared], remote: str, words: list[str])
         else:
             names = [parse_topic(word).base.full]
         for name in names:
-            found[name] = by_name.get(name) or Declared(name, _partitions(rest, name), remote, AS_IT_IS)
+            found[name] = by_name.get(name) or DeclaredRoute(name, _partitions(rest, name), remote, AS_IT_IS)
     return list(found.values())
 
 
@@ -79,10 +79,10 @@ def _partitions(rest: Rest, name: str) -> int:
     return int(rest.get(*topic_path(TopicName.parse(name), "partitions"))["partitions"])
 
 
-def _routes(declared: Declared) -> Iterator[Route]:
+def _routes(declared: DeclaredRoute) -> Iterator[Route]:
     topic = TopicName.parse(declared.topic)
-    target = TopicName.parse(remote_topic(declared.topic, declared.way.rename))
+    target = TopicName.parse(remote_topic(declared.topic, declared.policy.rename))
     if not declared.partitions:
-        yield Route(topic.full, target.full, declared.way)
+        yield Route(topic.full, target.full, declared.policy)
     for index in range(declared.partitions):
-        yield Route(topic.with_partition(index).full, target.with_partition(index).full, declared.way)
+        yield Route(topic.with_partition(index).full, target.with_partition(index).full, declared.policy)

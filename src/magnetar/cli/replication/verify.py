@@ -150,13 +150,13 @@ def _pairs(
             remarks.append(
                 f"{route.topic} has no subscription for {remote.name}: all of it should be in B, whatever is on its way"
             )
-        if route.way.changes_messages:
+        if route.policy.changes_messages:
             remarks.append(f"{route.topic} is changed on its way: only positions are compared, not payloads")
         if shared[route.target] > 1:
             remarks.append(f"{route.target} gets copies of several topics: entries that are extra cannot be told")
         pairs.append(
             Pair(
-                Assignment(source, remote, route.topic, route.target, subscription or "", route.way),
+                Assignment(source, remote, route.topic, route.target, subscription or "", route.policy),
                 mark,
                 _is_trimmed(of_target),
                 shared[route.target] > 1,

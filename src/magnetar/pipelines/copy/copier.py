@@ -26,7 +26,7 @@ from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import LookAgain, SchemaRefused, Target
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position, Side
 from magnetar.pipelines.transform.changes import Changes
-from magnetar.replication.model import SUBSCRIPTION_PREFIX, WAY, Refusal, State, way_mark
+from magnetar.replication.model import ROUTE_FINGERPRINT, SUBSCRIPTION_PREFIX, Refusal, State, route_fingerprint
 
 _ACKNOWLEDGED_EVERY_S = 0.2
 _TRIES = 5
@@ -226,7 +226,7 @@ class Copier:
         """A broker that has the way cuts who goes another one; of a source that declares nothing, none is known."""
         assignment = self.assignment
         is_declared = assignment.subscription.startswith(SUBSCRIPTION_PREFIX)
-        return {WAY: way_mark(assignment.remote.name, assignment.way)} if is_declared else {}
+        return {ROUTE_FINGERPRINT: route_fingerprint(assignment.remote.name, assignment.policy)} if is_declared else {}
 
     def _id(self, position: Position) -> MessageId:
         return MessageId(*position, self._partition)
@@ -397,7 +397,7 @@ class Copier:
         assignment, outcome = self.assignment, self.outcome
         outcome.error = f"entry {entry.id} of {assignment.topic}: {reason}"
         await self._target.flush()
-        match assignment.way.refused:
+        match assignment.policy.refused:
             case Refusal.STOP:
                 raise Trouble(State.REFUSED, outcome.error)
             case Refusal.PARK:

@@ -22,7 +22,7 @@ from magnetar.client.errors import (
     Timeout,
     TooManyRequests,
 )
-from magnetar.replication.model import WAY_CHANGED, State
+from magnetar.replication.model import ROUTE_CHANGED, State
 
 _T = TypeVar("_T")
 
@@ -50,8 +50,8 @@ class AtSource(Trouble):
         if isinstance(error, ConsumerBusy):
             # Another process copies, or its connection is not known to be gone yet: nothing is wrong with the topic.
             super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
-        elif isinstance(error, NotAllowed) and WAY_CHANGED in error.text:
-            super().__init__(State.CATCHING_UP, WAY_CHANGED, error)  # what is set now comes with the next assignment
+        elif isinstance(error, NotAllowed) and ROUTE_CHANGED in error.text:
+            super().__init__(State.CATCHING_UP, ROUTE_CHANGED, error)  # what is set now comes with the next assignment
         else:
             super().__init__(State.STOPPED, f"the source cluster: {prefix}{error.text}", error)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from magnetar.client import MessageId, Security
-from magnetar.replication.model import AS_IT_IS, State, Way
+from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
 
 Position = tuple[int, int]
 """Ledger and entry."""
@@ -37,7 +37,7 @@ class Assignment(msgspec.Struct, frozen=True):
     topic: str
     target: str
     subscription: str
-    way: Way = AS_IT_IS
+    policy: RoutePolicy = AS_IT_IS
     messages_kept: dict[Position, tuple[int, ...] | str] | None = None
     until: MessageId | None = None
 

@@ -130,7 +130,7 @@ class Pipeline:
 
     def _filter(self, job: Job) -> tuple[list[Assignment], list[Outcome]]:
         """In a lane. Ways with a condition need it to be asked first; most have none, and load nothing for it."""
-        if not any(assignment.way.where for assignment in job.assignments):
+        if not any(assignment.policy.where for assignment in job.assignments):
             return job.assignments, []
         from magnetar.pipelines.transform.where import Filter
 

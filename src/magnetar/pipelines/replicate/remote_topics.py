@@ -28,7 +28,7 @@ from magnetar.client.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.pipelines.replicate.assignment import Side
-from magnetar.replication.model import Declaration, Declared, State
+from magnetar.replication.model import Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision, decide
 from magnetar.replication.topic_template import remote_topic
 
@@ -116,9 +116,9 @@ class RemoteCluster:
 class _Asked:
     """A route: what is asked for, and what is known of it."""
 
-    def __init__(self, declared: Declared, retry_max_s: float) -> None:
+    def __init__(self, declared: DeclaredRoute, retry_max_s: float) -> None:
         self.declared = declared
-        self.target = remote_topic(declared.topic, declared.way.rename)
+        self.target = remote_topic(declared.topic, declared.policy.rename)
         self.backoff = Backoff(RETRY_FIRST_S, retry_max_s)
         self.is_asked = False  # at this moment
         self.is_again = False  # something changed while it was asked
@@ -401,8 +401,8 @@ class Remotes:
         return changed
 
 
-def _shape_of(declared: Declared) -> tuple[int, int, str]:
-    return declared.partitions, declared.grown_from, declared.way.rename
+def _shape_of(declared: DeclaredRoute) -> tuple[int, int, str]:
+    return declared.partitions, declared.grown_from, declared.policy.rename
 
 
 def _refused(error: ClientError, target: str, remote: str) -> Decision:

@@ -29,7 +29,7 @@ from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.replicate.row import Job, Place, Row
 from magnetar.pipelines.status_board import Board, Key
 from magnetar.replication import topic_template as renaming
-from magnetar.replication.model import Declaration, Declared, State
+from magnetar.replication.model import Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision
 from magnetar.replication.topic_template import remote_topic
 
@@ -89,10 +89,10 @@ class Lanes(Protocol):
 class _Routed:
     """A topic as a whole and a remote cluster, with its rows."""
 
-    declared: Declared
+    declared: DeclaredRoute
     rows: dict[Key, Row]
     decision: Decision | None = None
-    known: tuple[Declared, Side, Side] | None = None  # what the rows were made of
+    known: tuple[DeclaredRoute, Side, Side] | None = None  # what the rows were made of
     clash: str = ""  # with what its copies would be mixed
 
 
@@ -144,13 +144,13 @@ class Replication:
         self._remotes.declare(msgspec.structs.replace(declaration, topics=wanted), sides, troubles)
         self._dispatch()
 
-    def _clashing(self, by_route: Mapping[Route, Declared]) -> dict[Route, str]:
+    def _clashing(self, by_route: Mapping[Route, DeclaredRoute]) -> dict[Route, str]:
         """Topics whose copies would be mixed with those of another one, which was there before."""
         found: dict[Route, str] = {}
-        for remote in {route[1] for route, declared in by_route.items() if declared.way.rename}:
+        for remote in {route[1] for route, declared in by_route.items() if declared.policy.rename}:
             routes = [route for route in by_route if route[1] == remote]
             routes.sort(key=lambda route: route not in self._routed)
-            clashes = renaming.clashes((route[0], by_route[route].way.rename) for route in routes)
+            clashes = renaming.clashes((route[0], by_route[route].policy.rename) for route in routes)
             found.update({(topic, remote): text for topic, text in clashes.items()})
         return found
 
@@ -163,7 +163,7 @@ class Replication:
             self._remove(routed.rows.pop(key))
         for key, topic in wanted.items():
             try:
-                target = remote_topic(topic.full, declared.way.rename)
+                target = remote_topic(topic.full, declared.policy.rename)
             except InvalidName as error:
                 self._board.set(key, State.REFUSED, str(error))
                 continue
@@ -173,7 +173,7 @@ class Replication:
                 topic=topic.full,
                 target=target,
                 subscription=self._prefix + declared.remote,
-                way=declared.way,
+                policy=declared.policy,
             )
             row = routed.rows.get(key)
             if row is None:
@@ -209,7 +209,7 @@ class Replication:
         """Holds and releases rows as the declaration and the decision say."""
         decision = routed.decision
         for row in routed.rows.values():
-            if row.assignment.way.paused:
+            if row.assignment.policy.paused:
                 self._hold(row, State.PAUSED)
             elif routed.clash:
                 self._hold(row, State.STOPPED, routed.clash)
@@ -329,7 +329,7 @@ class Replication:
         routed = self._routed[row.route]
         decision = routed.decision
         is_wanted = decision is not None and decision.copies(row.partition)
-        if row.assignment.way.paused or routed.clash or not is_wanted:
+        if row.assignment.policy.paused or routed.clash or not is_wanted:
             self._apply(routed)
 
     # -- places
@@ -346,7 +346,7 @@ class Replication:
                 self._news.forget(row.key[0])
 
     def _make_ready(self, row: Row) -> None:
-        kind = (row.key[1], bool(row.assignment.way.where))
+        kind = (row.key[1], bool(row.assignment.policy.where))
         if kind not in self._ready:
             self._ready[kind] = OrderedDict()
             self._turn.append(kind)
@@ -395,13 +395,13 @@ class Replication:
         return []
 
 
-def _is_wanted(declared: Declared) -> bool:
-    return declared.way.letters or not is_letter_topic(TopicName.parse(declared.topic))
+def _is_wanted(declared: DeclaredRoute) -> bool:
+    return declared.policy.dead_letters or not is_letter_topic(TopicName.parse(declared.topic))
 
 
 def _short_slice_s(topics: int) -> float:
     return min(SLICE_FIRST_S, SLICE_SHORT_S + SLICE_SHORT_PER_TOPIC_S * (topics - 1))
 
 
-def _shape_of(declared: Declared) -> tuple[int, int, str]:
-    return declared.partitions, declared.grown_from, declared.way.rename
+def _shape_of(declared: DeclaredRoute) -> tuple[int, int, str]:
+    return declared.partitions, declared.grown_from, declared.policy.rename

@@ -18,7 +18,7 @@ from magnetar.pipelines.lanes import Jobs, failure_text
 from magnetar.pipelines.replicate import task
 from magnetar.pipelines.replicate.assignment import Side
 from magnetar.pipelines.subscriptions.following import Followed, FollowWork, Memory
-from magnetar.replication.model import Declaration, Declared
+from magnetar.replication.model import Declaration, DeclaredRoute
 from magnetar.replication.topic_template import remote_topic
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Positions:
         works = [
             work
             for declared in declaration.topics
-            if declared.subscriptions and not declared.way.paused and declared.remote in sides
+            if declared.subscriptions and not declared.policy.paused and declared.remote in sides
             for work in _works_of(declared, source, sides[declared.remote])
         ]
         with self._changed:
@@ -126,8 +126,8 @@ class Positions:
         self._troubles[key] = told
 
 
-def _works_of(declared: Declared, source: Side, remote: Side) -> Iterator[FollowWork]:
+def _works_of(declared: DeclaredRoute, source: Side, remote: Side) -> Iterator[FollowWork]:
     name = TopicName.parse(declared.topic)
     for topic in [name.with_partition(index) for index in range(declared.partitions)] or [name]:
-        target = remote_topic(topic.full, declared.way.rename)
+        target = remote_topic(topic.full, declared.policy.rename)
         yield FollowWork(source, remote, topic.full, target, declared.subscriptions)

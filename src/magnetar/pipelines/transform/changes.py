@@ -18,15 +18,15 @@ class Changes:
     """Of one assignment. `is_plain`: nothing is changed."""
 
     def __init__(self, assignment: Assignment, schemas: Schemas) -> None:
-        way = assignment.way
-        self.is_plain = not (way.changes_messages or way.rename)
+        policy = assignment.policy
+        self.is_plain = not (policy.changes_messages or policy.rename)
         self._assignment = assignment
         self._schemas = schemas
         self._transform = None
         if not self.is_plain:
             from magnetar.pipelines.transform.transform import Transform  # most ways change nothing, and need no codecs
 
-            self._transform = Transform(way, assignment.topic, schemas.known)
+            self._transform = Transform(policy, assignment.topic, schemas.known)
 
     async def changed(self, entry: Entry, content: Opened) -> Opened | None:
         """The entry as it goes on; None if nothing of it does. Raises `MessageRefused`."""

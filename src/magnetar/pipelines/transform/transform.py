@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection
 from magnetar.client.admin.schemas import Schema
 from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX
 from magnetar.pipelines.transform.masks import Masks, Refused
-from magnetar.replication.model import ROUTE, Way
-from magnetar.replication.route import route_of
+from magnetar.replication.model import ROUTE, RoutePolicy
+from magnetar.replication.route import applied_changes
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
 from magnetar.wire.compression import CompressionError, compress, decompress
@@ -31,10 +31,10 @@ _Metadata = pb.MessageMetadata | pb.SingleMessageMetadata
 class Transform:
     """Of one topic. `schema_of` is asked for the schema of a version, which is None for messages without one."""
 
-    def __init__(self, way: Way, topic: str, schema_of: Callable[[bytes | None], Schema | None]) -> None:
-        self._way = way
-        self._route = route_of(way)
-        self._masks = Masks(way.masks, topic, schema_of) if way.masks else None
+    def __init__(self, policy: RoutePolicy, topic: str, schema_of: Callable[[bytes | None], Schema | None]) -> None:
+        self._policy = policy
+        self._route = applied_changes(policy)
+        self._masks = Masks(policy.masks, topic, schema_of) if policy.masks else None
 
     def apply(
         self, metadata: pb.MessageMetadata, payload: bytes, kept: Kept | None = None
@@ -45,10 +45,10 @@ class Transform:
         """
         if isinstance(kept, str):
             raise Refused(kept)
-        if kept is None and self._way.where:
-            raise ValueError(f"nobody said which messages stay of what the way filters by {self._way.where!r}")
+        if kept is None and self._policy.where:
+            raise ValueError(f"nobody said which messages stay of what the way filters by {self._policy.where!r}")
         is_chunk = metadata.num_chunks_from_msg > 1
-        if self._way.changes_messages:
+        if self._policy.changes_messages:
             _refuse_if_closed(metadata, is_chunk)
         if kept is not None and not kept:
             return None

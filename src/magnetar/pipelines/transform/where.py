@@ -86,19 +86,19 @@ class Filter:
         Those with a `where` have the messages that stay, up to where they were looked at. `starts` are positions up to
         which topics are known to be copied; where there is none, the subscription is asked.
         """
-        ready = [assignment for assignment in assignments if not assignment.way.where]
+        ready = [assignment for assignment in assignments if not assignment.policy.where]
         failed: list[Outcome] = []
         groups: dict[tuple[str, Any, Any], list[Assignment]] = {}
         values: dict[Any, _Values] = {}
         for assignment in assignments:
-            if not assignment.way.where:
+            if not assignment.policy.where:
                 continue
             try:
                 found = self._values(assignment.topic)
             except Trouble as trouble:
                 failed.append(_outcome(assignment, trouble))
                 continue
-            key = (assignment.way.where, assignment.source, _identity(found))
+            key = (assignment.policy.where, assignment.source, _identity(found))
             values[key] = found
             groups.setdefault(key, []).append(assignment)
         for key, group in groups.items():
@@ -160,7 +160,7 @@ class Filter:
     def _ask(
         self, group: Sequence[Assignment], values: _Values, starts: Mapping[Key, MessageId | None]
     ) -> list[Assignment | Outcome]:
-        where, topic = group[0].way.where, group[0].topic
+        where, topic = group[0].policy.where, group[0].topic
         needed = self._needed(where, topic, values)
         fields = [field for field in values.all_fields if field.name in needed or field.name in _ALWAYS]
         news = tuple(News(one.source, one.topic, one.subscription, starts.get(_key(one))) for one in group)

@@ -18,7 +18,7 @@ from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.transform.transform import Transform
 from magnetar.pipelines.verify.comparison import Positions
 from magnetar.replication.model import PRODUCER_PREFIX
-from magnetar.replication.route import route_of
+from magnetar.replication.route import applied_changes
 
 REPAIRED = "magnetar.repaired"
 """Property of a copied entry that a repair brought: by which one."""
@@ -36,8 +36,8 @@ class Repair:
         self._assignment = assignment
         self._remote = clusters.client(assignment.remote)
         self._schemas = Schemas(assignment, clusters.client(assignment.source), self._remote)
-        self._transform = Transform(assignment.way, assignment.topic, self._schemas.known)
-        self._changes = bool(route_of(assignment.way))
+        self._transform = Transform(assignment.policy, assignment.topic, self._schemas.known)
+        self._changes = bool(applied_changes(assignment.policy))
         # Never the name that replication has: the target would drop what comes out of its order.
         self._name = f"{PRODUCER_PREFIX}{assignment.source.name}/{assignment.topic}/repair-{secrets.token_hex(6)}"
         self._sender: tuple[int, bytes] | None = None

@@ -96,11 +96,11 @@ class _Task:
         self._unplaced = 0
 
     def run(self) -> Compared:
-        assignment, way = self._assignment, self._assignment.way
+        assignment, policy = self._assignment, self._assignment.policy
         # What is in the target by now was in the source before: in this order nothing new looks like an extra entry.
         target = self._bounds(self._remote, assignment.target, may_be_missing=True)
         source = self._bounds(self._source, assignment.topic)
-        merged = Comparison(self._originals(source), compares_payloads=not way.changes_messages)
+        merged = Comparison(self._originals(source), compares_payloads=not policy.changes_messages)
         for copy in self._copies(target):
             merged.add(copy)
         before_first = self._bounds(self._source, assignment.topic).before_first.position
@@ -108,7 +108,7 @@ class _Task:
             mark=self._pair.mark,
             before_first=before_first,
             is_trimmed=self._pair.is_trimmed or target.before_first.entry_id >= 0,
-            is_filtered=bool(way.where),
+            is_filtered=bool(policy.where),
             from_first_copy=self._pair.from_first_copy,
         )
         result.unplaced = self._unplaced
