@@ -47,7 +47,7 @@ MEANING = {("REST", "absent"): False, ("binary", "absent"): True}
 @pytest.mark.parametrize("there", ["missing", "plain", "partitioned"])
 @pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
 @pytest.mark.parametrize("transport", ["REST", "binary"])
-def test_pm1_table(transport: str, domain: str, there: str, auto_creation: str, flag: str) -> None:
+def test_pm1_pm4_table(transport: str, domain: str, there: str, auto_creation: str, flag: str) -> None:
     ways = Ways(**AUTO_CREATION[auto_creation])
     topic = f"{domain}://public/default/t"
     if there != "missing":

@@ -36,7 +36,7 @@ def said(session: Session) -> list[Command]:
     return [command for command, _ in frames]
 
 
-def test_connected_announces_what_works_and_nothing_else() -> None:
+def test_pm2_connected_announces_what_works_and_nothing_else() -> None:
     session, _ = conversation()
     connected = said(session)[0].connected
     assert connected.protocol_version == 21

@@ -36,7 +36,7 @@ class AutoCreationTest extends Stage {
 
     /** AC5. On Apache Pulsar 4.2.4 one topic and two messages became 154 topics at once, 661 after the fifth restart. */
     @Test
-    void aRegexConsumerWithRetryLeavesTheNumberOfTopicsConstant() throws Exception {
+    void ac5RegexConsumerWithRetryLeavesTheNumberOfTopicsConstant() throws Exception {
         topic = "persistent://" + namespace + "/orders";
         try (Producer<byte[]> producer = producer().create()) {
             send(producer, "a", "b");
