@@ -242,7 +242,7 @@ def test_dl13_suspects_are_tried_in_groups_before_they_are_tried_alone(type: Sub
     world = World()
     world.publish(100, keys=["a", "b", "c"])
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
-    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    world.subscription().set_dead_letter_policy(DeadLetterPolicy(1), "test")
     held: list[int] = []
     for crash in range(5):
         consumer = world.consumer(type=type, name=f"c{crash}")
@@ -256,7 +256,7 @@ def test_dl13_a_consumer_that_wants_more_before_it_acknowledges_is_not_stuck(typ
     world = World()
     world.publish(20, keys=["a"])
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
-    world.subscription().set_dead_letters(DeadLetterPolicy(9), "test")
+    world.subscription().set_dead_letter_policy(DeadLetterPolicy(9), "test")
     for crash in range(3):
         consumer = world.consumer(type=type, name=f"c{crash}")
         world.topic().remove_consumer(consumer, vanished=True)
@@ -275,7 +275,7 @@ def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_
     world = World()
     world.publish(4)
     consumer = world.consumer(type=type)
-    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    world.subscription().set_dead_letter_policy(DeadLetterPolicy(1), "test")
     world.client.take()
     for again in ([2, 3], [3]):
         world.subscription().redeliver(consumer, None)  # 0 and 1 are handled, 2 failed
@@ -294,7 +294,7 @@ def test_dl5_messages_that_a_batch_does_not_have_are_not_counted(open_bits: int)
     world = World()
     world.publish(1, messages=3)
     consumer = world.consumer()
-    world.subscription().set_dead_letters(DeadLetterPolicy(1), "test")
+    world.subscription().set_dead_letter_policy(DeadLetterPolicy(1), "test")
     world.subscription().ack(0, open_bits=open_bits)
     named = 0b1001 & ~open_bits | 0b1000  # acknowledged, or never there
     for _ in range(3):
@@ -330,7 +330,7 @@ def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(mon
     world = World()
     world.publish(5)
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
-    world.subscription().failed.bury_up_to(4, Reason.Expired, "It was too old.")
+    world.subscription().failed.dead_letter_up_to(4, Reason.Expired, "It was too old.")
     world.topic().delete_subscription("s", force=True)
     world.advance(seconds=1)
     assert world.topic("t-s-DLQ").log.confirmed == 1

@@ -74,7 +74,7 @@ class Administrator:
         model = self._world.oracle.model_of(topic, subscription)
         if rng.random() < 0.5:
             policy = letters.policy(rng) if rng.random() < 0.8 else None
-            subscription.set_dead_letters(policy, "admin")
+            subscription.set_dead_letter_policy(policy, "admin")
             model.rules = model.rules._replace(policy=policy, source="admin")
         else:
             backoff_ms = letters.backoff_ms(rng)

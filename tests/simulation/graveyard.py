@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from magnetar.broker import keys
-from magnetar.broker.subscription import entry_state as position
+from magnetar.broker.subscription import entry_state
 from magnetar.broker.topic import run
 from magnetar.storage.api import Space
 from magnetar.storage.memory import _DELETE, _DELETE_RANGE, _PUT, Operation
@@ -97,7 +97,7 @@ class _OnDisk:
         state = self.states.get(entry, b"")
         if entry <= self.mark or state == _ACKED:
             return True
-        open_bits = position.decode(state[1:]).open_bits if state else None
+        open_bits = entry_state.decode(state[1:]).open_bits if state else None
         return open_bits is not None and not open_bits & bits
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.commit import Commits, Group
-from magnetar.broker.subscription import entry_state as position
-from magnetar.broker.subscription import failures
+from magnetar.broker.subscription import entry_state, failures
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.dispatch import StickyKey
-from magnetar.broker.subscription.entry_state import Position
+from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.failures import FailedMessages
 from magnetar.broker.subscription.subscription import Subscription
@@ -172,9 +171,9 @@ def writes_a_letter_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    encode = position.encode
+    encode = entry_state.encode
     without = lambda found: encode(msgspec.structs.replace(found, count=0, index_counts={}))  # noqa: E731
-    patch.setattr(position, "encode", without)
+    patch.setattr(entry_state, "encode", without)
 
 
 def kills_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
@@ -182,7 +181,7 @@ def kills_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def dies_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
-    def is_enough(found: Position, policy: DeadLetterPolicy) -> bool:
+    def is_enough(found: EntryState, policy: DeadLetterPolicy) -> bool:
         return found.highest_count >= policy.max_redeliver_count
 
     patch.setattr(FailedMessages, "_is_enough", staticmethod(is_enough))
@@ -210,7 +209,7 @@ def counts_suspects(patch: pytest.MonkeyPatch) -> None:
 def blames_nobody(patch: pytest.MonkeyPatch) -> None:
     def vanished(failed: FailedMessages, consumer: Consumer) -> list[int]:
         for entry_id in consumer.pending:
-            failed._subscription.cursor.change(entry_id, Position.suspect)
+            failed._subscription.cursor.change(entry_id, EntryState.suspect)
         return []
 
     patch.setattr(FailedMessages, "vanished", vanished)

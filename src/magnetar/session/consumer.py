@@ -83,7 +83,7 @@ def on_subscribe(session: Session, command: Command) -> None:
         del session.consumers[request.consumer_id]
         raise
     if policy is not None and isinstance(subscription, Subscription):
-        subscription.set_dead_letters(policy, f"consumer {consumer.name}")
+        subscription.set_dead_letter_policy(policy, f"consumer {consumer.name}")
     session.reply_success(request.request_id)
 
 

@@ -54,7 +54,7 @@ def test_dl3_a_policy_is_set_shown_kept_and_removed(idle: Admin) -> None:
 
 def test_dl3_the_last_one_set_wins_whoever_it_was(idle: Admin) -> None:
     idle.done("POST", POLICY, json={"maxRedeliverCount": 3})
-    subscription_of(idle).set_dead_letters(DeadLetterPolicy(5), "consumer c1")
+    subscription_of(idle).set_dead_letter_policy(DeadLetterPolicy(5), "consumer c1")
     assert idle.get(POLICY)["maxRedeliverCount"] == 5
     assert idle.get(POLICY)["source"] == "subscription: consumer c1"
     idle.done("POST", POLICY, json={"maxRedeliverCount": 7})
@@ -185,7 +185,7 @@ def test_a_backoff_is_set_kept_obeyed_and_removed(admin: Admin) -> None:
     admin.done("POST", BACKOFF, json=[1000, 60_000])
     assert admin.get(BACKOFF) == admin.after_crash().get(BACKOFF) == [1000, 60_000]
     fail(admin, consumer, 0)
-    assert admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["resting"] == 1
+    assert admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["backingOff"] == 1
     admin.done("DELETE", BACKOFF)
     assert admin("GET", BACKOFF).content == b""
 
@@ -198,7 +198,7 @@ def test_where_order_counts_the_next_message_rests(admin: Admin) -> None:
     subscription_of(admin).flow(consumer, 10)
     settle(admin)
     fail(admin, consumer, 0)
-    assert admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["resting"] == 1
+    assert admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["backingOff"] == 1
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_stats_of_a_subscription_say_what_failed(admin: Admin) -> None:
     assert stats["deadLetterPolicy"] == admin.get(POLICY)
     assert stats["deadLettered"] == {"MaxRedeliveries": 2}
     assert stats["msgRedeliverCounter"] == 4
-    assert (stats["suspects"], stats["resting"]) == (0, 0)
+    assert (stats["suspects"], stats["backingOff"]) == (0, 0)
     assert "deadLetterProblem" not in stats and "pausedReason" not in stats
 
 
@@ -365,7 +365,7 @@ def test_metrics_of_failures(admin: Admin) -> None:
         f"magnetar_subscription_redelivered_total{{{labels}}} 4",
         f'magnetar_subscription_dead_lettered_total{{{labels},reason="MaxRedeliveries"}} 2',
         f"magnetar_subscription_suspects{{{labels}}} 0",
-        f"magnetar_subscription_resting{{{labels}}} 0",
+        f"magnetar_subscription_backing_off{{{labels}}} 0",
         f"magnetar_subscription_paused{{{labels}}} 1",
         "# TYPE magnetar_subscription_dead_lettered_total counter",
         "# TYPE magnetar_subscription_suspects gauge",

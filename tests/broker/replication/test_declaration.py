@@ -343,7 +343,7 @@ def test_gr1_replication_has_no_dead_letters(world: World) -> None:
     assert [delivery[1] for _, delivery in world.client.delivered if delivery[0] == 0] == [0] * 10
     assert subscription.backlog == 3 and list(world.broker.catalog.topics) == [full()]
     with pytest.raises(NotAllowed, match="no dead letters"):
-        subscription.set_dead_letters(DeadLetterPolicy(1), "somebody")
+        subscription.set_dead_letter_policy(DeadLetterPolicy(1), "somebody")
 
 
 def test_what_expires_before_it_is_copied_is_given_up_without_letters(world: World) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
 from magnetar.broker.subscription.cursor import Cursor
-from magnetar.broker.subscription.entry_state import Position
+from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.storage.memory import MemoryStorage
 
 LAST = 40
@@ -63,7 +63,7 @@ def same(cursor: Cursor, model: Model) -> None:
     is_open = {entry for entry in range(LAST + 1) if not cursor.is_acked(entry)}
     assert is_open == set(model.open)
     assert cursor.mark_delete == min(model.open, default=LAST + 1) - 1
-    known = {entry: cursor.known(entry) or Position() for entry in is_open}
+    known = {entry: cursor.known(entry) or EntryState() for entry in is_open}
     assert {entry: 0b1111 if (bits := k.open_bits) is None else bits for entry, k in known.items()} == model.open
     assert {entry: k.highest_count for entry, k in known.items() if k.count} == model.counts
     assert cursor.holes(LAST) == len(model.open)

@@ -10,7 +10,7 @@ import pytest
 from magnetar.broker.schema.registry import schema_id
 from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import Breaker, DeadLetterPolicy, policy_from
+from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy, policy_from
 from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS
 from magnetar.deadletter.properties import history_of
 from magnetar.errors import NotAllowed
@@ -27,7 +27,7 @@ EXCLUSIVE, FAILOVER, KEY_SHARED = SubscriptionType.Exclusive, SubscriptionType.F
 
 def with_policy(world: World, limit: int = 2, **fields: object) -> None:
     policy = DeadLetterPolicy(limit, **{key: str(value) for key, value in fields.items()})
-    world.subscription().set_dead_letters(policy, "test")
+    world.subscription().set_dead_letter_policy(policy, "test")
     world.settle()
 
 
@@ -290,7 +290,7 @@ class TestTheMove:
         world.publish(1, "x-s-DLQ")
         consumer = world.consumer(topic="x-s-DLQ")
         subscription = world.subscription(topic="x-s-DLQ")
-        subscription.set_dead_letters(DeadLetterPolicy(1), "test")
+        subscription.set_dead_letter_policy(DeadLetterPolicy(1), "test")
         for count in range(1, 6):
             subscription.redeliver(consumer, None)
             world.settle()
@@ -540,7 +540,7 @@ class TestBreaker:
         world.publish(20)
         consumer = world.consumer()
         with_policy(world, 1)
-        configure(world, breaker=Breaker(percent=50, window_s=60, minimum=4))
+        configure(world, breaker=BreakerPolicy(percent=50, window_s=60, minimum=4))
         for entry in range(4):
             world.subscription().ack(entry)
         fail(world, consumer)
@@ -561,7 +561,7 @@ class TestBreaker:
         world.publish(3)
         consumer = world.consumer()
         with_policy(world, 1)
-        configure(world, breaker=Breaker(percent=1, window_s=60, minimum=10))
+        configure(world, breaker=BreakerPolicy(percent=1, window_s=60, minimum=10))
         for _ in range(2):
             fail(world, consumer)
         assert len(letters(world)) == 3

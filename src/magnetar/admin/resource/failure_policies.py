@@ -18,7 +18,12 @@ from magnetar.admin.policy.table import EMPTY
 from magnetar.admin.resource.subscriptions import persistent_in_all_partitions
 from magnetar.admin.stats.topic import policy_in_force
 from magnetar.broker.catalog import creation
-from magnetar.broker.subscription.failure_policy import BACKOFF_MS_MAX, BACKOFF_STEPS_MAX, Breaker, DeadLetterPolicy
+from magnetar.broker.subscription.failure_policy import (
+    BACKOFF_MS_MAX,
+    BACKOFF_STEPS_MAX,
+    BreakerPolicy,
+    DeadLetterPolicy,
+)
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
@@ -80,13 +85,13 @@ def set_policy(call: Call) -> None:
     policy = _required(call, _policy, "a policy with maxRedeliverCount").kept()
     _check_target(found, policy)
     for _, subscription in found:
-        subscription.set_dead_letters(policy, BY_REST)
+        subscription.set_dead_letter_policy(policy, BY_REST)
 
 
 def remove_policy(call: Call) -> None:
     """Forgets the policy of a subscription, whoever set it; that of the namespace holds then."""
     for _, subscription in _subscriptions(call, "a dead letter policy"):
-        subscription.set_dead_letters(None, "")
+        subscription.set_dead_letter_policy(None, "")
 
 
 def _check_target(found: Found, policy: DeadLetterPolicy) -> None:
@@ -143,7 +148,7 @@ def set_breaker(call: Call) -> None:
     """Pauses the subscription when more than `percent` of the messages finished within a window are dead."""
     found = _subscriptions(call, "a circuit breaker")
     body = _required(call, _breaker, "a circuit breaker with percent")
-    _save(found, breaker=Breaker(body.percent, body.window_seconds, body.minimum))
+    _save(found, breaker=BreakerPolicy(body.percent, body.window_seconds, body.minimum))
     for _, subscription in found:
         subscription.failed.resumed()  # a window of its own
 

@@ -219,7 +219,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("magnetar_subscription_dead_lettered_total", by_reason=lambda one: one.failed.dead, is_summed=True),
     Family("magnetar_subscription_suspects", subscription=_kept(lambda one: len(one.cursor.suspects)), is_summed=True),
-    Family("magnetar_subscription_resting", subscription=_kept(lambda one: one.resting), is_summed=True),
+    Family("magnetar_subscription_backing_off", subscription=_kept(lambda one: one.backing_off), is_summed=True),
     Family("magnetar_subscription_paused", subscription=_kept(lambda one: int(bool(one.record.paused)))),
     Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
     Family(

@@ -103,7 +103,7 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     dead_letter_problem: str | UnsetType = UNSET  # why the last message that should be a dead letter is not
     dead_lettered: dict[str, int] = {}  # by reason
     suspects: int = 0  # entries that were held by a consumer that vanished
-    resting: int = 0  # failed entries whose back-off is not over
+    backing_off: int = 0  # failed entries whose back-off is not over
     paused_reason: str | UnsetType = UNSET
 
 
@@ -312,7 +312,7 @@ def _add_failures(stats: SubscriptionStats, topic: PersistentTopic, subscription
     stats.dead_letter_problem = failed.problem or UNSET
     stats.dead_lettered = {reason.value: count for reason, count in failed.dead.items()}
     stats.suspects = len(subscription.cursor.suspects)
-    stats.resting = subscription.resting
+    stats.backing_off = subscription.backing_off
     stats.paused_reason = subscription.record.paused or UNSET
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from magnetar.broker.catalog.policies import Overrides
-from magnetar.broker.subscription.failure_policy import Breaker, DeadLetterPolicy
+from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy
 
 
 class TenantRecord(msgspec.Struct, omit_defaults=True):
@@ -69,7 +69,7 @@ class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
     dead_letters: DeadLetterPolicy | None = None
     dead_letters_from: str = ""
     backoff_ms: list[int] = []
-    breaker: Breaker | None = None
+    breaker: BreakerPolicy | None = None
     paused: str = ""
 
 

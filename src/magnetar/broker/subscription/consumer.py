@@ -30,7 +30,7 @@ class Consumer:
         "consumer_id",
         "delivered_bytes",
         "delivered_messages",
-        "end_of_topic_said",
+        "end_of_topic_sent",
         "entries_max",
         "epoch",
         "hash_ranges",
@@ -87,7 +87,7 @@ class Consumer:
         self.delivered_bytes = 0
         self.redelivered_messages = 0
         self.rates = Rates(3)  # messages, bytes, redelivered messages
-        self.end_of_topic_said = False
+        self.end_of_topic_sent = False
         self.subscription: TopicSubscription | None = None
 
     def limit_unacked(self, unacked_max: int) -> None:

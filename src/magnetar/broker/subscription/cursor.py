@@ -16,17 +16,17 @@ from pyroaring import BitMap64
 
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
-from magnetar.broker.subscription import entry_state as position
-from magnetar.broker.subscription.entry_state import Position
+from magnetar.broker.subscription import entry_state
+from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.storage.api import Batch, Space, Storage
 
 _ACKED = b"a"
-_OPEN = b"o"  # then the Position
+_OPEN = b"o"  # then the EntryState
 
 POSITIONS_KEPT = 50_000
 """How many positions of a cursor are remembered in memory; the others are read again when they are delivered."""
 
-_NOTHING = Position()
+_NOTHING = EntryState()
 
 # A range delete leaves a tombstone that every later scan pays for: a few keys are cheaper one by one.
 _RANGE_DELETE_MIN = 64
@@ -59,7 +59,7 @@ class Cursor:
         self.mark_delete = mark_delete
         self.acked = BitMap64()
         self.suspects = BitMap64()  # those of the positions below that are under suspicion
-        self._known: dict[int, Position] = {}
+        self._known: dict[int, EntryState] = {}
         self._changed_since: set[int] | None = None  # since some of what is known was chosen to be forgotten
         self._changed: set[int] = set()
         self._stored = BitMap64()
@@ -79,7 +79,7 @@ class Cursor:
             if state == _ACKED:
                 cursor.acked.add(entry)
                 continue
-            found = position.decode(state[1:])
+            found = entry_state.decode(state[1:])
             if found.suspicions:
                 cursor.suspects.add(entry)
             if len(cursor._known) < POSITIONS_KEPT:
@@ -93,7 +93,7 @@ class Cursor:
         """Whether anything is known of any position: nothing nearly always."""
         return bool(self._known) or bool(self._stored)
 
-    def known(self, entry: int) -> Position | None:
+    def known(self, entry: int) -> EntryState | None:
         """What is known of an unacknowledged position, if anything."""
         found = self._known.get(entry)
         if found is not None or entry not in self._stored or entry in self._changed or self._storage is None:
@@ -101,12 +101,12 @@ class Cursor:
         if not self.is_acked(entry):
             state = self._storage.get(Space.STATE, self._position_key(entry))
             if state is not None and state != _ACKED:
-                return position.decode(state[1:])
+                return entry_state.decode(state[1:])
         return None
 
-    def change(self, entry: int, change: Callable[[Position], None]) -> Position:
+    def change(self, entry: int, change: Callable[[EntryState], None]) -> EntryState:
         """Changes what is known of an unacknowledged position."""
-        found = self._known[entry] = self.known(entry) or Position()
+        found = self._known[entry] = self.known(entry) or EntryState()
         # Before it is touched: that may store what is known, and what comes after it would not be seen as a change.
         change(found)
         if found.suspicions:
@@ -230,7 +230,7 @@ class Cursor:
         if entry > self.mark_delete:
             self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
 
-    def count_redelivery(self, entry: int, now_ms: int = 0, indexes: int | None = None) -> Position:
+    def count_redelivery(self, entry: int, now_ms: int = 0, indexes: int | None = None) -> EntryState:
         """It failed and comes back; with `indexes` only some messages of a batch did."""
         return self.change(entry, lambda found: found.failed(now_ms, indexes))
 
@@ -305,7 +305,7 @@ class Cursor:
         if entry in self.acked:
             return _ACKED
         found = self._known.get(entry)
-        return None if found is None or found == _NOTHING else _OPEN + position.encode(found)
+        return None if found is None or found == _NOTHING else _OPEN + entry_state.encode(found)
 
     def _position_key(self, entry: int) -> bytes:
         return keys.POSITION + keys.PAIR.pack(self._id, entry)

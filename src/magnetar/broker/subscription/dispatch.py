@@ -37,7 +37,7 @@ class Dispatcher(Protocol):
     def is_waiting(self, entry_id: int) -> None:
         """An entry that was in flight, or delayed, waits for delivery again."""
 
-    def is_laid_down(self, entry_id: int) -> None:
+    def is_backing_off(self, entry_id: int) -> None:
         """An entry that waited rests now, and will wait again later."""
 
     def has_left(self, entry_id: int) -> None:
@@ -53,7 +53,7 @@ class Keyless:
     def is_waiting(self, entry_id: int) -> None:
         pass
 
-    def is_laid_down(self, entry_id: int) -> None:
+    def is_backing_off(self, entry_id: int) -> None:
         pass
 
     def has_left(self, entry_id: int) -> None:
@@ -100,7 +100,7 @@ class SingleActive(Keyless):
         if left_over:
             subscription.read_id = left_over[0][0]
         elif consumer.permits > 0 and subscription.has_unread:
-            subscription.again()
+            subscription.schedule_pump()
 
     def _elect(self) -> bool:
         """Picks the active consumer; true when it changed."""
@@ -174,7 +174,7 @@ class RoundRobin(Keyless):
                 self._turn = self._consumers.index(consumer) + 1
             subscription.put_back(subscription.give(consumer, entries))
             budget -= max(len(entries), 1)
-        subscription.again()
+        subscription.schedule_pump()
 
     def _with_room_for(self, entry_id: int) -> Consumer | None:
         ready = (consumer for consumer in self._consumers if consumer.can_receive)
@@ -236,7 +236,7 @@ class StickyKey:
             key_hash = self._hash(entry)
         self._park(entry_id, key_hash)
 
-    def is_laid_down(self, entry_id: int) -> None:
+    def is_backing_off(self, entry_id: int) -> None:
         """Those of its key behind it go on: order per key ends where a message fails, as with any redelivery."""
         self._unpark(entry_id, self._hash_of[entry_id])
 
@@ -268,7 +268,7 @@ class StickyKey:
                 self._offer(entry, self._hash(entry))
             budget -= max(len(entries), 1)
         if budget <= 0:
-            self._subscription.again()
+            self._subscription.schedule_pump()
 
     def _look_ahead(self) -> float:
         """How many entries may wait before no new ones are read; either of the two limits may be 0, for none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Position(msgspec.Struct, array_like=True, omit_defaults=True):
+class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     """`count` is how often it failed and came back, between `first_ms` and `last_ms`; it rests until `due_ms`.
 
     `suspicions` is how often a consumer vanished while it held this and others. `open_bytes` are the messages of a
@@ -68,4 +68,4 @@ class Position(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(Position).decode
+decode = msgspec.msgpack.Decoder(EntryState).decode

@@ -41,7 +41,7 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
         return TopicName.parse(self.topic or f"{name.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
 
 
-class Breaker(msgspec.Struct, frozen=True, omit_defaults=True):
+class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pauses the subscription when more than `percent` of the messages finished within `window_s` are dead.
 
     Nothing is concluded from fewer than `minimum` messages.

@@ -15,9 +15,9 @@ from pyroaring import BitMap64
 
 from magnetar.broker.catalog import creation
 from magnetar.broker.subscription.consumer import Consumer
-from magnetar.broker.subscription.entry_state import Position
+from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.subscription.failure_policy import COUNT_MAX, DeadLetterPolicy
-from magnetar.broker.subscription.letter import Grave, Reason, letters_of
+from magnetar.broker.subscription.letter import FailureSite, Reason, letters_of
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import MagnetarError, NotAllowed
 
@@ -64,15 +64,15 @@ class FailedMessages:
         "_subscription",
         "_topic",
         "_window",
+        "backing_off",
         "dead",
         "problem",
-        "resting",
     )
 
     def __init__(self, topic: PersistentTopic, subscription: Subscription) -> None:
         self._topic = topic
         self._subscription = subscription
-        self.resting = BitMap64()
+        self.backing_off = BitMap64()
         self._buckets: dict[int, BitMap64] = {}
         self.dead: Counter[Reason] = Counter()  # messages moved since the topic was opened
         self.problem = ""  # why the last message that should have been moved was not
@@ -101,29 +101,29 @@ class FailedMessages:
                 return  # a client names what is acknowledged, or was never there
         self._subscription.cursor.count_redelivery(entry_id, self._topic.broker.now_ms(), indexes)
 
-    def judge(self, entry_ids: Iterable[int], reason: Reason = Reason.MaxRedeliveries) -> None:
+    def settle(self, entry_ids: Iterable[int], reason: Reason = Reason.MaxRedeliveries) -> None:
         """Buries those of the counted entries that have failed too often, and gives the others time."""
         policy, cursor = self.policy, self._subscription.cursor
-        doomed: list[int] = []
+        exhausted: list[int] = []
         for entry_id in entry_ids:
             position = cursor.known(entry_id)
             if position is None:
                 continue
             if policy is not None and self._is_enough(position, policy):
-                doomed.append(entry_id)
+                exhausted.append(entry_id)
             else:
                 self._rest(entry_id, position)
         if policy is not None:
-            for entry_id in self._bury(doomed, reason, policy):
-                self._rest(entry_id, cursor.known(entry_id) or Position())
+            for entry_id in self._dead_letter(exhausted, reason, policy):
+                self._rest(entry_id, cursor.known(entry_id) or EntryState())
 
     @staticmethod
-    def _is_enough(position: Position, policy: DeadLetterPolicy) -> bool:
+    def _is_enough(position: EntryState, policy: DeadLetterPolicy) -> bool:
         return position.highest_count > policy.max_redeliver_count
 
     # -- back-off
 
-    def _rest(self, entry_id: int, position: Position) -> None:
+    def _rest(self, entry_id: int, position: EntryState) -> None:
         """Sets the time before which a failed entry is not delivered again, if there is a back-off."""
         steps = self._subscription.record.backoff_ms
         delay_ms = steps[min(position.highest_count, len(steps)) - 1] if steps and position.highest_count else 0
@@ -131,23 +131,23 @@ class FailedMessages:
             return
         due_ms = self._topic.broker.now_ms() + delay_ms
         self._subscription.cursor.change(entry_id, lambda found: found.rest(due_ms))
-        self._subscription.lay_down(entry_id, due_ms)
+        self._subscription.back_off(entry_id, due_ms)
 
     def due_ms(self, entry_id: int) -> int:
         """When the entry may be delivered; 0 for at once."""
         position = self._subscription.cursor.known(entry_id)
         return 0 if position is None else position.due_ms
 
-    def is_resting(self, entry_id: int) -> bool:
+    def is_backing_off(self, entry_id: int) -> bool:
         """Whether an entry that was read has to wait: then it is resting from now on."""
         due_ms = self.due_ms(entry_id)
         if due_ms <= self._topic.broker.now_ms():
             return False
-        self.rest_until(entry_id, due_ms)
+        self.back_off_until(entry_id, due_ms)
         return True
 
-    def rest_until(self, entry_id: int, due_ms: int) -> None:
-        self.resting.add(entry_id)
+    def back_off_until(self, entry_id: int, due_ms: int) -> None:
+        self.backing_off.add(entry_id)
         bucket_ms = -(-due_ms // _BUCKET_MS) * _BUCKET_MS  # never early
         bucket = self._buckets.get(bucket_ms)
         if bucket is None:
@@ -157,17 +157,17 @@ class FailedMessages:
 
     def rewind(self) -> None:
         """Everything unacknowledged is unread again, and finds its time when it is read."""
-        self.resting.clear()
+        self.backing_off.clear()
         self._buckets.clear()
 
     def _wake(self) -> None:
         now_ms = self._topic.broker.now_ms()
         for bucket_ms in [bucket_ms for bucket_ms in self._buckets if bucket_ms <= now_ms]:
-            rested = (self._buckets.pop(bucket_ms) & self.resting).to_array()
+            rested = (self._buckets.pop(bucket_ms) & self.backing_off).to_array()
             for entry_id in rested:
-                self.resting.remove(entry_id)
+                self.backing_off.remove(entry_id)
             self._subscription.wait_again(rested)
-        self._subscription.again()
+        self._subscription.schedule_pump()
 
     # -- consumers that vanish
 
@@ -180,7 +180,7 @@ class FailedMessages:
             self.count(entry_id)
             return [entry_id]
         for entry_id in consumer.pending:
-            self._subscription.cursor.change(entry_id, Position.suspect)
+            self._subscription.cursor.change(entry_id, EntryState.suspect)
         return []
 
     def company_of(self, entry_id: int) -> int:
@@ -221,27 +221,31 @@ class FailedMessages:
         self._free_until_ms = now_ms + ALONE_PATIENCE_MS
         for consumer in self._subscription.consumers:
             consumer.entries_max = 0
-        self._subscription.again()
+        self._subscription.schedule_pump()
 
     # -- the move
 
-    def bury(self, entry_id: int, reason: Reason, description: str) -> bool:
+    def dead_letter(self, entry_id: int, reason: Reason, description: str) -> bool:
         """Moves all that is open of an entry, whatever its counts: its time is over, or there is no room for it."""
-        return not self._bury([entry_id], reason, self.policy or _ANY, description)
+        return not self._dead_letter([entry_id], reason, self.policy or _ANY, description)
 
-    def bury_up_to(self, last: int, reason: Reason, description: str) -> None:
+    def dead_letter_up_to(self, last: int, reason: Reason, description: str) -> None:
         """The same for all entries up to `last`, some per turn of the loop; stops at one that cannot be moved."""
         subscription = self._subscription
         if self._topic.is_unloaded or self._topic.subscriptions.get(subscription.name) is not subscription:
             return  # deleted between two turns
         for _ in range(_BURIED_PER_TURN):
             entry_id = subscription.cursor.mark_delete + 1
-            if entry_id > last or not self.bury(entry_id, reason, description):
+            if entry_id > last or not self.dead_letter(entry_id, reason, description):
                 return
             subscription.expired_messages += 1
-        self._topic.broker.wake_at(self._topic.broker.now_ms(), lambda: self.bury_up_to(last, reason, description))
+        self._topic.broker.wake_at(
+            self._topic.broker.now_ms(), lambda: self.dead_letter_up_to(last, reason, description)
+        )
 
-    def _bury(self, entry_ids: Sequence[int], reason: Reason, policy: DeadLetterPolicy, text: str = "") -> list[int]:
+    def _dead_letter(
+        self, entry_ids: Sequence[int], reason: Reason, policy: DeadLetterPolicy, text: str = ""
+    ) -> list[int]:
         """Moves entries, many together; returns those that cannot be moved now and stay: `problem` says why."""
         staying: list[int] = []
         moves: list[_Move] = []
@@ -279,14 +283,14 @@ class FailedMessages:
         subscription, (entry_id, messages, _, blob) = self._subscription, entry
         if subscription.record.paused or self._trips():
             return None
-        position = subscription.cursor.known(entry_id) or Position()
+        position = subscription.cursor.known(entry_id) or EntryState()
         is_open = (1 << messages) - 1 if position.open_bits is None else position.open_bits
         dead = _indexes(is_open) if text else _failed(is_open, position, policy.max_redeliver_count)
         failures = {index: (position.count_of(index), position.first_ms, position.last_ms) for index in dead}
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            letters, is_whole = letters_of(blob, self._grave(entry_id, reason, text), failures, _SIZE_MAX)
+            letters, is_whole = letters_of(blob, self._site(entry_id, reason, text), failures, _SIZE_MAX)
         except MagnetarError as error:
             self.problem = str(error)
             return None
@@ -306,9 +310,9 @@ class FailedMessages:
             target.append_letters(group, blobs)
             self.dead[reason] += len(blobs)
 
-    def _grave(self, entry_id: int, reason: Reason, description: str) -> Grave:
+    def _site(self, entry_id: int, reason: Reason, description: str) -> FailureSite:
         topic, subscription = self._topic, self._subscription
-        return Grave(
+        return FailureSite(
             topic=topic.name.full,
             subscription=subscription.name,
             ledger_id=topic.ledger_id,
@@ -367,7 +371,7 @@ def _indexes(bits: int) -> list[int]:
     return [index for index in range(bits.bit_length()) if bits >> index & 1]
 
 
-def _failed(is_open: int, position: Position, limit: int) -> list[int]:
+def _failed(is_open: int, position: EntryState, limit: int) -> list[int]:
     return [index for index in _indexes(is_open) if position.count_of(index) > limit]
 
 

@@ -77,7 +77,7 @@ def origin_of(properties: Mapping[str, str]) -> Origin | None:
     return Origin(topic, ledger_id, entry_id, batch_index, generation, retries)
 
 
-class Grave(msgspec.Struct, frozen=True, kw_only=True):
+class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
     """What all letters of an entry have in common: where it died, and how to name and number what is published."""
 
     topic: str
@@ -95,35 +95,35 @@ class Grave(msgspec.Struct, frozen=True, kw_only=True):
 Failures = dict[int, tuple[int, int, int]]
 
 
-def letters_of(blob: bytes, grave: Grave, failures: Failures, size_max: int) -> tuple[list[bytes], bool]:
+def letters_of(blob: bytes, site: FailureSite, failures: Failures, size_max: int) -> tuple[list[bytes], bool]:
     """Blobs of the letters: one per index in `failures`, or a single one for an entry that stays whole, and which."""
     try:
         metadata, payload = split_blob(blob)
     except MetadataError:
-        return [_unreadable(blob, grave, failures)], True
+        return [_unreadable(blob, site, failures)], True
     if not metadata.HasField("num_messages_in_batch"):
-        return [_whole(metadata, payload, grave, failures, "")], True
+        return [_whole(metadata, payload, site, failures, "")], True
     if metadata.encryption_keys:
         note = f" It is an encrypted batch of {metadata.num_messages_in_batch} messages, which stays whole."
-        return [_whole(metadata, payload, grave, failures, note)], True
+        return [_whole(metadata, payload, site, failures, note)], True
     try:
         content = decompress(metadata.compression, payload, metadata.uncompressed_size, size_max)
         messages = split_batch(metadata, content)
     except (MetadataError, CompressionError) as error:
         note = f" It is a batch that cannot be taken apart: {error}."
-        return [_whole(metadata, payload, grave, failures, note)], True
+        return [_whole(metadata, payload, site, failures, note)], True
     letters = [
-        _single(metadata, single, content, grave, index, failures[index])
+        _single(metadata, single, content, site, index, failures[index])
         for index, (single, content) in enumerate(messages)
         if index in failures and not single.compacted_out
     ]
     return letters, False
 
 
-def _whole(metadata: pb.MessageMetadata, payload: bytes, grave: Grave, failures: Failures, note: str) -> bytes:
+def _whole(metadata: pb.MessageMetadata, payload: bytes, site: FailureSite, failures: Failures, note: str) -> bytes:
     """The entry as it is, compressed and encrypted as it came; `metadata` gets more properties and is used up."""
-    _restamp(metadata, grave)
-    _add_properties(metadata.properties, grave, -1, _worst(failures), note)
+    _restamp(metadata, site)
+    _add_properties(metadata.properties, site, -1, _worst(failures), note)
     return build_blob(metadata, payload)
 
 
@@ -131,7 +131,7 @@ def _single(
     metadata: pb.MessageMetadata,
     single: pb.SingleMessageMetadata,
     payload: bytes,
-    grave: Grave,
+    site: FailureSite,
     index: int,
     failure: tuple[int, int, int],
 ) -> bytes:
@@ -148,23 +148,23 @@ def _single(
     if single.HasField("null_partition_key"):
         letter.null_partition_key = single.null_partition_key
     letter.uncompressed_size = len(payload)
-    _restamp(letter, grave)
-    _add_properties(letter.properties, grave, index, failure, "")
+    _restamp(letter, site)
+    _add_properties(letter.properties, site, index, failure, "")
     return build_blob(letter, payload)
 
 
-def _unreadable(blob: bytes, grave: Grave, failures: Failures) -> bytes:
+def _unreadable(blob: bytes, site: FailureSite, failures: Failures) -> bytes:
     letter = pb.MessageMetadata()
-    _restamp(letter, grave)
-    _add_properties(letter.properties, grave, -1, _worst(failures), " Its metadata cannot be read: this is all of it.")
+    _restamp(letter, site)
+    _add_properties(letter.properties, site, -1, _worst(failures), " Its metadata cannot be read: this is all of it.")
     return build_blob(letter, blob)
 
 
-def _restamp(letter: pb.MessageMetadata, grave: Grave) -> None:
+def _restamp(letter: pb.MessageMetadata, site: FailureSite) -> None:
     """It is the broker that publishes it, now, and at once."""
-    letter.producer_name = grave.producer
-    letter.sequence_id = grave.entry_id
-    letter.publish_time = grave.now_ms
+    letter.producer_name = site.producer
+    letter.sequence_id = site.entry_id
+    letter.publish_time = site.now_ms
     letter.ClearField("highest_sequence_id")
     letter.ClearField("deliver_at_time")
     letter.ClearField("replicate_to")
@@ -172,28 +172,28 @@ def _restamp(letter: pb.MessageMetadata, grave: Grave) -> None:
 
 def _add_properties(
     properties: RepeatedCompositeFieldContainer[pb.KeyValue],
-    grave: Grave,
+    site: FailureSite,
     index: int,
     failure: tuple[int, int, int],
     note: str,
 ) -> None:
     count, first_ms, last_ms = failure
     death = Death(
-        topic=grave.topic,
-        subscription=grave.subscription,
-        reason=grave.reason,
+        topic=site.topic,
+        subscription=site.subscription,
+        reason=site.reason,
         count=count,
-        first=first_ms or grave.now_ms,
-        last=last_ms or grave.now_ms,
+        first=first_ms or site.now_ms,
+        last=last_ms or site.now_ms,
     )
     history = [*history_of(texts_of(properties)), death][-HISTORY_MAX:]
     batch = f":{index}" if index >= 0 else ""
     added = {
-        REAL_TOPIC: grave.topic,
-        REAL_SUBSCRIPTION: grave.subscription,
-        ORIGIN_MESSAGE_ID: f"{grave.ledger_id}:{grave.entry_id}:{grave.partition}{batch}",
-        DEATH_REASON: grave.reason,
-        DEATH_DESCRIPTION: grave.description + note,
+        REAL_TOPIC: site.topic,
+        REAL_SUBSCRIPTION: site.subscription,
+        ORIGIN_MESSAGE_ID: f"{site.ledger_id}:{site.entry_id}:{site.partition}{batch}",
+        DEATH_REASON: site.reason,
+        DEATH_DESCRIPTION: site.description + note,
         DEATH_HISTORY: msgspec.json.encode(history).decode(),
     }
     for position in reversed(range(len(properties))):  # what it said of itself when it died before

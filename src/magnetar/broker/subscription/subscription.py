@@ -5,7 +5,7 @@ Every position of the topic above the mark-delete position is in exactly one pla
     acknowledged   in `cursor.acked`
     in flight      in `in_flight`, and in `pending` of the consumer that holds it
     pending        in `pending`: to be delivered again, or read and not taken by anybody
-    resting        in `failed.resting`: it failed, and its back-off is not over
+    backing_off        in `failed.backing_off`: it failed, and its back-off is not over
     delayed        below `read_id` and in none of the above; its time has not come (the topic's index wakes it)
     unread         from `read_id` on
 
@@ -52,8 +52,8 @@ class Subscription:
 
     __slots__ = (
         "_average_messages",
+        "_backs_off_until_ms",
         "_given_back",
-        "_rests_until_ms",
         "_resume_at_ms",
         "_settings",
         "_topic",
@@ -101,7 +101,7 @@ class Subscription:
         self._average_messages = 1.0
         self._resume_at_ms = 0
         self._given_back: tuple[Consumer, int] | None = None  # who gave everything back, and when it is looked at
-        self._rests_until_ms = 0  # where order counts, the end of the back-off of what comes next
+        self._backs_off_until_ms = 0  # where order counts, the end of the back-off of what comes next
         self.delivered_messages = 0
         self.delivered_bytes = 0
         self.redelivered_messages = 0
@@ -136,7 +136,7 @@ class Subscription:
             raise
         self.consumers.append(consumer)
         consumer.subscription = self
-        self.again()
+        self.schedule_pump()
 
     def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
         """Takes back what it held, uncounted: messages that only sat in its queue did not fail.
@@ -163,8 +163,8 @@ class Subscription:
                 self.rewind()  # it may be the former active one, whose successor still waits
             self.dispatcher.remove(consumer)
             self._unblock()
-            self.again()
-        self.failed.judge(blamed, Reason.ConsumerCrash)
+            self.schedule_pump()
+        self.failed.settle(blamed, Reason.ConsumerCrash)
 
     def disconnect_consumers(self) -> None:
         for consumer in list(self.consumers):
@@ -175,7 +175,7 @@ class Subscription:
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         consumer.permits += permits
-        self.again()
+        self.schedule_pump()
 
     def ack(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
         """Acknowledges one entry, or with `open_bits` those messages of a batch whose bit is not set."""
@@ -203,8 +203,8 @@ class Subscription:
             self.acked_messages += self._release(entry_id)
         elif entry_id in self.pending:
             self.pending.remove(entry_id)
-        elif entry_id in self.failed.resting:
-            self.failed.resting.remove(entry_id)
+        elif entry_id in self.failed.backing_off:
+            self.failed.backing_off.remove(entry_id)
         elif entry_id < self.read_id:
             self.delayed -= 1
         self.read_id = max(self.read_id, self.cursor.mark_delete + 1)  # given back, unread again, and acknowledged late
@@ -230,12 +230,12 @@ class Subscription:
             self._acked()
 
     def _acked(self) -> None:
-        self._rests_until_ms = 0  # it may have been the one; if not, that is found again
+        self._backs_off_until_ms = 0  # it may have been the one; if not, that is found again
         self._unblock()
         if self._topic.is_ended:
             self._say_end_of_topic()
         if self.dispatcher is not None and (self.pending or self.has_unread):
-            self.again()
+            self.schedule_pump()
 
     def redeliver(
         self,
@@ -255,7 +255,7 @@ class Subscription:
             # What failed is the first that is not acknowledged. Which one that is shows when all acks have come.
             if self._given_back is None:
                 self._given_back = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
-                self._topic.broker.wake_at(self._given_back[1], self.again)
+                self._topic.broker.wake_at(self._given_back[1], self.schedule_pump)
             return
         self._redeliver(consumer, entry_ids, indexes)
 
@@ -287,12 +287,12 @@ class Subscription:
             self.wait_again(returned)
         for entry_id in blamed:
             self.failed.count(entry_id, indexes.get(entry_id) if indexes else None)
-        self.failed.judge(blamed)
+        self.failed.settle(blamed)
         if self.dispatcher.ordered:
             # Order would be lost if only these came back: everything unacknowledged comes again.
             self.rewind()
         self._unblock()
-        self.again()
+        self.schedule_pump()
 
     def take_out(self, entry_id: int, left_open: int) -> None:
         """What is not left open of an entry has been moved elsewhere: here it counts as acknowledged."""
@@ -303,16 +303,16 @@ class Subscription:
             self._ack_whole(entry_id)
         self.acked_messages = acked  # nobody did
 
-    def lay_down(self, entry_id: int, due_ms: int) -> None:
+    def back_off(self, entry_id: int, due_ms: int) -> None:
         """A failed entry that waits gets time until `due_ms`; where order counts, everything behind it waits too."""
         if self.dispatcher is None or self.dispatcher.ordered:
             return  # it is read again, and found to rest
         if entry_id in self.pending:
             self.pending.remove(entry_id)
-            self.dispatcher.is_laid_down(entry_id)
-            self.failed.rest_until(entry_id, due_ms)
+            self.dispatcher.is_backing_off(entry_id)
+            self.failed.back_off_until(entry_id, due_ms)
 
-    def set_dead_letters(self, policy: DeadLetterPolicy | None, source: str) -> None:
+    def set_dead_letter_policy(self, policy: DeadLetterPolicy | None, source: str) -> None:
         """The last one set wins, whoever set it."""
         if self.is_replicator and policy is not None:
             raise NotAllowed(f"subscription {self.name!r} has no dead letters: it is the position of a replication")
@@ -327,7 +327,7 @@ class Subscription:
     def resume(self) -> None:
         self._topic.save_subscription(self, msgspec.structs.replace(self.record, paused=""))
         self.failed.resumed()
-        self.again()
+        self.schedule_pump()
 
     # -- what dispatchers ask for
 
@@ -343,7 +343,7 @@ class Subscription:
     def has_unread(self) -> bool:
         return self.read_id <= self._topic.log.confirmed
 
-    def again(self) -> None:
+    def schedule_pump(self) -> None:
         self._topic.broker.pump_later(self)
 
     def pump(self) -> None:
@@ -352,7 +352,7 @@ class Subscription:
             return
         if self._given_back is not None and not self._take_back(*self._given_back):
             return
-        if self._rests_until_ms > self._topic.broker.now_ms():
+        if self._backs_off_until_ms > self._topic.broker.now_ms():
             return
         if self._resume_at_ms:
             wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
@@ -414,13 +414,13 @@ class Subscription:
     def _rested(self, entries: list[Entry]) -> list[Entry]:
         """Those whose back-off is over. Where order counts, nothing behind one that rests."""
         if self.dispatcher is None or not self.dispatcher.ordered:
-            return [entry for entry in entries if not self.failed.is_resting(entry[0])]
+            return [entry for entry in entries if not self.failed.is_backing_off(entry[0])]
         for index, entry in enumerate(entries):
             due_ms = self.failed.due_ms(entry[0])
             if due_ms > self._topic.broker.now_ms():
                 self.read_id = entry[0]
-                self._rests_until_ms = due_ms
-                self._topic.broker.wake_at(due_ms, self.again)
+                self._backs_off_until_ms = due_ms
+                self._topic.broker.wake_at(due_ms, self.schedule_pump)
                 return entries[:index]
         return entries
 
@@ -497,10 +497,10 @@ class Subscription:
         """Another consumer is active now: it starts with what the former one has not acknowledged."""
         if delay_ms and self.in_flight:
             self._resume_at_ms = self._topic.broker.now_ms() + delay_ms
-            self._topic.broker.wake_at(self._resume_at_ms, self.again)
+            self._topic.broker.wake_at(self._resume_at_ms, self.schedule_pump)
         else:
             self.rewind()
-        self.again()
+        self.schedule_pump()
 
     # -- positions
 
@@ -510,7 +510,7 @@ class Subscription:
             self._release(entry_id)
         self.pending.clear()
         self.failed.rewind()
-        self._rests_until_ms = 0
+        self._backs_off_until_ms = 0
         self._given_back = None
         self.delayed = 0
         self.read_id = self.cursor.mark_delete + 1
@@ -529,8 +529,8 @@ class Subscription:
             self.pending.remove(passed)
             if self.dispatcher is not None:
                 self.dispatcher.is_done(passed)
-        if self.failed.resting:
-            self.failed.resting.remove_range(0, entry_id + 1)
+        if self.failed.backing_off:
+            self.failed.backing_off.remove_range(0, entry_id + 1)
         if self.delayed:
             # Which of the passed ones were delayed is not kept anywhere: what is left is what is in no other place.
             self.delayed = self._unaccounted()
@@ -580,10 +580,10 @@ class Subscription:
     def wake(self, entry_id: int) -> None:
         """The time of a delayed entry has come."""
         delayed_here = entry_id < self.read_id and not self.cursor.is_acked(entry_id)
-        resting = self.failed.resting
-        if delayed_here and not (entry_id in self.in_flight or entry_id in self.pending or entry_id in resting):
+        backing_off = self.failed.backing_off
+        if delayed_here and not (entry_id in self.in_flight or entry_id in self.pending or entry_id in backing_off):
             self.delayed -= 1
-            if not self.failed.is_resting(entry_id):
+            if not self.failed.is_backing_off(entry_id):
                 self.wait_again([entry_id])
 
     @property
@@ -602,9 +602,9 @@ class Subscription:
         return self.cursor.holes(self._topic.log.confirmed)
 
     @property
-    def resting(self) -> int:
+    def backing_off(self) -> int:
         """Failed entries whose back-off is not over; where order counts only the next one can be."""
-        return len(self.failed.resting) + (self._rests_until_ms > self._topic.broker.now_ms())
+        return len(self.failed.backing_off) + (self._backs_off_until_ms > self._topic.broker.now_ms())
 
     def backlog_size(self) -> int:
         return self._topic.log.size_from(self.cursor.mark_delete + 1)
@@ -643,13 +643,13 @@ class Subscription:
     def _unblock(self) -> None:
         if self.is_blocked and self.unacked <= self._topic.policies.max_unacked_per_subscription // 2:
             self.is_blocked = False
-            self.again()
+            self.schedule_pump()
 
     def limits_changed(self) -> None:
         """The topic has other policies than before."""
         limit = self._topic.policies.max_unacked_per_subscription
         self.is_blocked = self.type in _SEVERAL and 0 < limit <= self.unacked
-        self.again()
+        self.schedule_pump()
 
     def _messages_in(self, entry_id: int) -> int:
         header = self._topic.log.header(entry_id)
@@ -658,15 +658,15 @@ class Subscription:
     def _say_end_of_topic(self) -> None:
         if self.backlog == 0:
             for consumer in self.consumers:
-                if not consumer.end_of_topic_said:
-                    consumer.end_of_topic_said = True
+                if not consumer.end_of_topic_sent:
+                    consumer.end_of_topic_sent = True
                     consumer.peer.end_of_topic(consumer)
 
     def _unaccounted(self) -> int:
         """Positions below `read_id` that are in no other place, that is: delayed."""
         read = self.read_id - 1 - self.cursor.mark_delete
         acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
-        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.failed.resting))
+        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.failed.backing_off))
 
     def update_rates(self, seconds: float) -> None:
         self.failed.roll_window()
@@ -682,10 +682,10 @@ class Subscription:
         assert cursor.mark_delete < self.read_id <= log.confirmed + 1, "read position out of bounds"
         # Not by iterating: pyroaring 1.2 leaks at every iteration of an empty bitmap.
         acked, pending = set(cursor.acked.to_array()), set(self.pending.to_array())
-        in_flight, resting = set(self.in_flight), set(self.failed.resting.to_array())
-        assert not resting & (acked | pending | in_flight), "a position that rests in another place"
+        in_flight, backing_off = set(self.in_flight), set(self.failed.backing_off.to_array())
+        assert not backing_off & (acked | pending | in_flight), "a position that rests in another place"
         assert not acked & pending and not acked & in_flight and not pending & in_flight, "a position in two places"
-        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | resting), (
+        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | backing_off), (
             "place out of bounds"
         )
         assert self.delayed == self._unaccounted(), f"{self.delayed} delayed, {self._unaccounted()} unaccounted for"

@@ -141,7 +141,7 @@ class PersistentTopic(Topic):
         self.log.confirmed = max(self.log.confirmed, last)
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:
-                subscription.again()
+                subscription.schedule_pump()
 
     def add_producer(self, producer: Producer) -> bool:
         if producer.name.startswith(PRODUCER_PREFIX):
@@ -187,7 +187,7 @@ class PersistentTopic(Topic):
                 subscription.wake(entry_id)
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:
-                subscription.again()
+                subscription.schedule_pump()
         self._schedule_delayed()
 
     def _schedule_delayed(self) -> None:
@@ -318,7 +318,7 @@ class PersistentTopic(Topic):
     def _ended(self) -> None:
         self.is_ended = True
         for subscription in self._subscriptions.values():
-            subscription.again()
+            subscription.schedule_pump()
 
     def check_copied(self) -> None:
         for subscription in self._subscriptions.values():
@@ -360,7 +360,9 @@ class PersistentTopic(Topic):
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
                 if self.policies.letters_for_expired and not subscription.is_replicator:
-                    subscription.failed.bury_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
+                    subscription.failed.dead_letter_up_to(
+                        first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms."
+                    )
                 else:
                     subscription.expire(first_alive - 1)
 
@@ -437,7 +439,7 @@ class PersistentTopic(Topic):
             for subscription in self._subscriptions.values():
                 if subscription.durable and self.policies.letters_for_evicted and not subscription.is_replicator:
                     text = f"The backlog was over its quota of {limit}."
-                    subscription.failed.bury_up_to(first_within - 1, Reason.BacklogEvicted, text)
+                    subscription.failed.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
                 elif subscription.durable:
                     subscription.advance(first_within - 1)
 
