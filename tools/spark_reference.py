@@ -11,12 +11,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from magnetar.spark.client_options import CLIENT_OPTIONS
 from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, RAW_VALUE, Column
 from magnetar.spark.option import Option, Use
-from magnetar.spark.runtime.settings import NEEDED, TUNED, Setting
+from magnetar.spark.runtime.settings import REQUIRED, TUNED, SparkSetting
 from magnetar.spark.sink.columns import WRITTEN
 from magnetar.spark.sink.options import SINK_OPTIONS
-from magnetar.spark.source.options import OPTIONS
+from magnetar.spark.source.options import SOURCE_OPTIONS
 
 _PLACE = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
@@ -42,7 +43,7 @@ def _written() -> Iterator[str]:
         yield f"| `{name}` | {' or '.join(types)} | {_cell(meaning)} |"
 
 
-def _settings(settings: Iterable[Setting]) -> Iterator[str]:
+def _settings(settings: Iterable[SparkSetting]) -> Iterator[str]:
     yield from ("| setting | value | why |", "|---|---|---|")
     for setting in settings:
         yield f"| `{setting.name}` | `{setting.value}` | {_cell(setting.why)} |"
@@ -53,14 +54,14 @@ def _cell(text: str) -> str:
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
-    "options of connecting": lambda: _options(option for option in OPTIONS if option.use == Use.ALL),
-    "options of reading": lambda: _options(option for option in OPTIONS if option.use != Use.ALL),
+    "options of connecting": lambda: _options(CLIENT_OPTIONS),
+    "options of reading": lambda: _options(SOURCE_OPTIONS),
     "options of writing": lambda: _options(SINK_OPTIONS),
     "columns": lambda: _columns((RAW_VALUE, *METADATA)),
     "columns on request": lambda: _columns(ON_REQUEST),
     "columns of entries": lambda: _columns(ENTRIES),
     "columns that are written": _written,
-    "settings of every session": lambda: _settings(NEEDED),
+    "settings of every session": lambda: _settings(REQUIRED),
     "settings of tuned sessions": lambda: _settings(TUNED),
 }
 

@@ -15,9 +15,10 @@ from pulsar.schema import AvroSchema, Float, Integer, Record, String
 from pyspark.sql import SparkSession
 
 from magnetar.client import EARLIEST, Client, Message
+from magnetar.spark.client_options import CLIENT_OPTIONS
 from magnetar.spark.option import Option
 from magnetar.spark.sink.options import SINK_OPTIONS
-from magnetar.spark.source.options import OPTIONS
+from magnetar.spark.source.options import SOURCE_OPTIONS
 from magnetar.testing import TestBroker, broker
 from tools import spark_reference as reference
 
@@ -103,7 +104,7 @@ def test_a_table_that_is_missing_is_told() -> None:
         reference.render(PAGE.replace("<!-- table: options of writing -->", ""))
 
 
-@pytest.mark.parametrize("option", [*OPTIONS, *SINK_OPTIONS], ids=lambda option: option.name)
+@pytest.mark.parametrize("option", [*CLIENT_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS], ids=lambda option: option.name)
 def test_every_option_is_on_the_page_with_a_sentence(option: Option) -> None:
     assert f"\n| `{option.name}` |" in PAGE
     assert option.kind.meaning.endswith(".")

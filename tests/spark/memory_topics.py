@@ -9,7 +9,7 @@ from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
 from magnetar.names import TopicName
-from magnetar.spark.source.offsets import place
+from magnetar.spark.source.offsets import sort_key
 
 PUBLIC = "persistent://public/default/"
 
@@ -113,7 +113,7 @@ class MemoryTopics:
         return news
 
     def _news(self, after: Mapping[str, MessageId]) -> list[str]:
-        return [topic for topic, position in after.items() if place(self._last(topic)) > place(position)]
+        return [topic for topic, position in after.items() if sort_key(self._last(topic)) > sort_key(position)]
 
     def position_at(self, topic: str, time_ms: int) -> MessageId:
         stored = self._topic(topic)

@@ -8,11 +8,12 @@ import pytest
 
 from magnetar.client.errors import ConnectionLost, NotFound
 from magnetar.spark import clients as connecting
-from magnetar.spark.clients import forget_inline_client, inline_client, patiently
-from magnetar.spark.source.options import ClientOptions, SourceOptions
+from magnetar.spark.client_options import SparkClientOptions
+from magnetar.spark.clients import forget_inline_client, inline_client, with_retry
+from magnetar.spark.source.options import SourceOptions
 
 
-def client_options(**more: str) -> ClientOptions:
+def client_options(**more: str) -> SparkClientOptions:
     return SourceOptions.of({"service.url": "pulsar://127.0.0.1:1", "topic": "t"} | more).client
 
 
@@ -24,7 +25,7 @@ def test_an_error_that_may_pass_is_waited_out() -> None:
             raise errors.pop()
         return "here"
 
-    assert patiently(ask, 10) == "here"
+    assert with_retry(ask, 10) == "here"
 
 
 def test_patience_ends() -> None:
@@ -36,7 +37,7 @@ def test_patience_ends() -> None:
 
     began_s = time.monotonic()
     with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
-        patiently(ask, 0.5)
+        with_retry(ask, 0.5)
 
     assert len(asked) > 1
     assert time.monotonic() - began_s < 5
@@ -50,7 +51,7 @@ def test_an_error_that_stays_is_raised_at_once() -> None:
         raise NotFound("no such topic")
 
     with pytest.raises(NotFound):
-        patiently(ask, 10)
+        with_retry(ask, 10)
     assert asked == [1]
 
 

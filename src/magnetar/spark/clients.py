@@ -13,24 +13,24 @@ from typing import TypeVar
 from magnetar.client import Client
 from magnetar.client.errors import ClientError
 from magnetar.client.inline import InlineClient
-from magnetar.client.options import ClientOptions as ClientArguments
+from magnetar.client.options import ClientOptions
 from magnetar.security.credentials import Security
-from magnetar.spark.source.options import ClientOptions
+from magnetar.spark.client_options import SparkClientOptions
 
 _T = TypeVar("_T")
 
 _FIRST_PAUSE_S = 0.1
 _LAST_PAUSE_S = 2.0
 
-_inline: dict[tuple[int, ClientOptions], InlineClient] = {}
+_inline: dict[tuple[int, SparkClientOptions], InlineClient] = {}
 
 
-def blocking_client(options: ClientOptions) -> Client:
+def blocking_client(options: SparkClientOptions) -> Client:
     """For who stays: its loop runs in a thread, so that brokers are answered while Spark does something else."""
     return Client(options.url, **_arguments(options))
 
 
-def inline_client(options: ClientOptions) -> InlineClient:
+def inline_client(options: SparkClientOptions) -> InlineClient:
     """The one of this process for these options. A process that was forked makes its own."""
     key = (os.getpid(), options)
     client = _inline.get(key)
@@ -39,15 +39,15 @@ def inline_client(options: ClientOptions) -> InlineClient:
     return client
 
 
-def forget_inline_client(options: ClientOptions) -> None:
+def forget_inline_client(options: SparkClientOptions) -> None:
     """After a failure the next one begins anew."""
     client = _inline.pop((os.getpid(), options), None)
     if client is not None:
         client.close()
 
 
-def _arguments(options: ClientOptions) -> ClientArguments:
-    arguments = ClientArguments(
+def _arguments(options: SparkClientOptions) -> ClientOptions:
+    arguments = ClientOptions(
         operation_timeout_s=options.operation_timeout_s, connect_timeout_s=options.connect_timeout_s
     )
     if options.service_url is not None and options.admin_url is not None:
@@ -57,7 +57,7 @@ def _arguments(options: ClientOptions) -> ClientArguments:
     return arguments
 
 
-def patiently(ask: Callable[[], _T], give_up_s: float) -> _T:
+def with_retry(ask: Callable[[], _T], give_up_s: float) -> _T:
     """Asks again while the error is one that may pass, for `give_up_s` at most; then raises the last one."""
     deadline_s = time.monotonic() + give_up_s
     pause_s = _FIRST_PAUSE_S

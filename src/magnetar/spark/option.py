@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any
 
-from magnetar.settings.kinds import Kind
+from magnetar.settings.kinds import Kind, Text
 from magnetar.spark.errors import InvalidOption
 
 
@@ -40,7 +40,11 @@ class Option:
         return " and ".join(name for use, name in _USE_NAMES.items() if use in self.use)
 
 
-class Given:
+def any_text(meaning: str, allowed: str = "a text") -> Text:
+    return Text(r"(?s).*\S.*", allowed, meaning)
+
+
+class GivenOptions:
     """Options as they were given, checked one by one against the table; `known` is what may be given for this use."""
 
     def __init__(self, options: Mapping[str, str], use: Use, table: Sequence[Option]) -> None:
@@ -82,7 +86,7 @@ def _value(option: Option, text: str) -> object:
         raise InvalidOption(f"option {option.name} is empty: it has to be {_plain(option.kind.allowed)}")
     value = option.kind.read(text.strip())
     if value is None or not option.kind.permits(value):
-        raise InvalidOption(f"option {option.name} is {shown(text)}: it has to be {_plain(option.kind.allowed)}")
+        raise InvalidOption(f"option {option.name} is {shortened(text)}: it has to be {_plain(option.kind.allowed)}")
     return value
 
 
@@ -90,5 +94,7 @@ def _plain(allowed: str) -> str:
     return allowed.replace("`", "")
 
 
-def shown(text: str) -> str:
+def shortened(value: object) -> str:
+    """A value as errors show it."""
+    text = value if isinstance(value, str) else repr(value)
     return ascii(text if len(text) <= 100 else text[:100] + "...")

@@ -18,7 +18,7 @@ from magnetar.pipelines.transform import where, where_task
 from magnetar.pipelines.transform.where import Filter, UnusableWhere
 from magnetar.pipelines.transform.where_task import News, Reading
 from magnetar.replication.model import RoutePolicy, State
-from magnetar.spark.codec.columns import METADATA, Columns
+from magnetar.spark.codec.columns import METADATA, SourceColumns
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
@@ -152,7 +152,7 @@ def test_a_round_ends_in_the_middle_where_there_is_much(
     ids = published(running, topic, *(single(value) for value in n(*range(40))))
     reading = Reading(
         (News(Side("a", running.service_url), topic, "unused", EARLIEST),),
-        Columns([column.field for column in METADATA if column.name in ("__messageId", "__error")], []),
+        SourceColumns([column.field for column in METADATA if column.name in ("__messageId", "__error")], []),
         None,
     )
     monkeypatch.setattr(where_task, "ENTRIES_MAX", 10)

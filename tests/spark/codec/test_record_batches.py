@@ -15,8 +15,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from magnetar.client.consume.entry import Entry, Opener
 from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
-from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, Columns, chosen, entry_columns
-from magnetar.spark.codec.entry_view import Single, Table, Walked, open_entry
+from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns, entry_columns, select_columns
+from magnetar.spark.codec.entry_view import MixedBatch, SingleMessage, UniformBatch, open_entry
 from magnetar.spark.codec.record_batches import RowReader
 from magnetar.spark.errors import UnreadablePayload
 from magnetar.wire import schema_pb2 as pb
@@ -37,8 +37,8 @@ class Span:
     end_time_ms: int | None = None
 
 
-def every_column() -> Columns:
-    return chosen(EVERY, [RAW_VALUE.field])
+def every_column() -> SourceColumns:
+    return select_columns(EVERY, [RAW_VALUE.field])
 
 
 def single(value_size: int, **fields: Any) -> pb.SingleMessageMetadata:
@@ -130,7 +130,7 @@ def same_layout(count: int = 300) -> list[tuple[pb.SingleMessageMetadata, bytes]
 
 def test_sp1_a_batch_of_one_layout_is_read_as_a_table() -> None:
     entry = entry_of(blob_of(same_layout()), redeliveries=2)
-    assert isinstance(open_entry(entry), Table)
+    assert isinstance(open_entry(entry), UniformBatch)
     assert_as_the_client_reads([entry])
 
 
@@ -150,7 +150,7 @@ def test_sp1_one_message_of_another_layout_is_not_taken_for_the_others(change: A
     messages = same_layout()
     change(messages)
     entry = entry_of(blob_of(messages))
-    assert isinstance(open_entry(entry), Walked)
+    assert isinstance(open_entry(entry), MixedBatch)
     assert_as_the_client_reads([entry])
 
 
@@ -167,7 +167,7 @@ def test_sp1_messages_with_nothing_but_a_value_are_not_parsed() -> None:
     messages = [(single(number, sequence_id=number * 1000), b"v" * number) for number in range(200)]
     entry = entry_of(blob_of(messages))
     opened = open_entry(entry)
-    assert isinstance(opened, Walked) and opened.keys() is None and opened.properties() is None
+    assert isinstance(opened, MixedBatch) and opened.keys() is None and opened.properties() is None
     assert_as_the_client_reads([entry])
 
 
@@ -226,7 +226,7 @@ def test_sp1_single_messages_and_batches_side_by_side() -> None:
         entry_of(blob_of(same_layout(140)), 1),
         entry_of(build_blob(empty, b""), 2),
     ]
-    assert isinstance(open_entry(entries[0]), Single)
+    assert isinstance(open_entry(entries[0]), SingleMessage)
     assert_as_the_client_reads(entries)
 
 
@@ -350,7 +350,7 @@ def test_sp1_what_the_broker_wrote_for_itself_is_no_row() -> None:
 
 
 def test_sp1_whole_entries_byte_for_byte() -> None:
-    columns = chosen(StructType(entry_columns()), [], entries=True)
+    columns = select_columns(StructType(entry_columns()), [], entries=True)
     entries = [entry_of(blob_of(same_layout(30)), 0), entry_of(encrypted(), 1)]
     rows = rows_of(entries, columns=columns)
     assert [(row["__entry"], row["__messages"], row["__topic"]) for row in rows] == [
@@ -376,10 +376,10 @@ class Halves:
         return {"half": array}, {row: f"{number} is odd" for row, number in enumerate(numbers) if number % 2}
 
 
-def halves() -> Columns:
+def halves() -> SourceColumns:
     half = StructField("half", IntegerType())
     others = [column.field for column in METADATA if column.name in ("__messageId", "__error")]
-    return chosen(StructType([half, *others]), [half])
+    return select_columns(StructType([half, *others]), [half])
 
 
 def test_sp1_rows_of_one_schema_version_are_decoded_together() -> None:

@@ -43,7 +43,7 @@ from magnetar.client.admin.schemas import Schema
 from magnetar.client.consume.entry import Entry
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
-from magnetar.spark.codec.columns import chosen
+from magnetar.spark.codec.columns import select_columns
 from magnetar.spark.codec.record_batches import RowReader
 from magnetar.spark.codec.value_decoder import VERSIONS_MAX, ValueDecoder, fields_of
 from magnetar.spark.errors import InvalidOption
@@ -894,7 +894,7 @@ def test_sp1_a_key_apart_comes_with_the_rows() -> None:
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=2)
     entry = Entry("persistent://a/b/c", MessageId(1, 2), 0, (), build_blob(metadata, build_batch(messages)))
     fields = fields_of(of)
-    reader = RowReader(chosen(spark.StructType(fields), fields), ValueDecoder(of, no_other))
+    reader = RowReader(select_columns(spark.StructType(fields), fields), ValueDecoder(of, no_other))
     span = EntryRange("persistent://a/b/c", EARLIEST, LATEST)
     (batch,) = reader.read([[entry]], span)
     assert batch.to_pylist() == [{"key": 0, "value": "0"}, {"key": 1, "value": "1"}]

@@ -91,7 +91,8 @@ def test_without_any_the_error_says_what_was_looked_at_and_what_to_install(tmp_p
 
 JOB = """
 import json, sys
-from magnetar.spark import java, session
+from magnetar.spark import session
+from magnetar.spark.runtime import java
 
 java._USUAL_PLACES = ()
 spark = session("local[1]", **{"spark.driver.memory": "512m"})

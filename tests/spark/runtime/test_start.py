@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 import magnetar.spark
 from magnetar.spark.runtime import java, start
-from magnetar.spark.runtime.settings import NEEDED, TUNED
+from magnetar.spark.runtime.settings import REQUIRED, TUNED
 
 SOURCE = Path(magnetar.spark.__file__).parents[2]
 
@@ -87,15 +87,15 @@ def test_what_is_asked_for_wins_over_our_settings_and_the_plain_session_has_few(
     magnetar.spark.session(tuned=False)
     tuned, plain = (call[2] for call in started)
     assert tuned == {
-        **{setting.name: setting.value for setting in (*NEEDED, *TUNED)},
+        **{setting.name: setting.value for setting in (*REQUIRED, *TUNED)},
         "spark.ui.enabled": "true",
         "spark.executor.cores": "2",
     }
-    assert plain == {setting.name: setting.value for setting in NEEDED}
+    assert plain == {setting.name: setting.value for setting in REQUIRED}
 
 
 def test_the_session_has_the_settings_and_knows_the_source(spark: SparkSession) -> None:
-    for setting in (*NEEDED, *TUNED):
+    for setting in (*REQUIRED, *TUNED):
         assert spark.conf.get(setting.name) == setting.value
     assert spark.conf.get("spark.driver.host") in ("127.0.0.1", "localhost"), (
         "nobody else can reach a session of one machine"

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from magnetar.client.message import MessageId
 from magnetar.spark.errors import UnwritableRow
-from magnetar.spark.sink.batch_encoder import Rows
+from magnetar.spark.sink.batch_encoder import MessageRows
 from magnetar.spark.sink.columns import DELIVER_AT, EVENT_TIME, KEY, ORDERING_KEY, PROPERTIES, SinkColumns
-from magnetar.spark.sink.entry_builder import BatchOptions, BuiltEntry, EntryBuilder, passed_on
-from magnetar.spark.sink.sequence_ids import positions_of
+from magnetar.spark.sink.entry_builder import BatchOptions, BuiltEntry, EntryBuilder, forwarded_entry
+from magnetar.spark.sink.sequence_ids import source_positions
 from magnetar.testing import broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, messages_of
@@ -55,7 +55,7 @@ def record_batch(rows: list[dict[str, object]], columns: frozenset[str]) -> pa.R
     return pa.record_batch({name: pa.array([row[name] for row in spelled], TYPES[name]) for name in columns})
 
 
-def rows_of(rows: list[dict[str, object]], columns: frozenset[str] = frozenset(TYPES)) -> Rows:
+def rows_of(rows: list[dict[str, object]], columns: frozenset[str] = frozenset(TYPES)) -> MessageRows:
     batch = record_batch(rows, columns)
     return SinkColumns(columns, True, ()).rows(batch, batch.column("value"))
 
@@ -161,7 +161,7 @@ def test_columns_may_be_missing_and_arrays_may_be_slices(
 def test_rows_of_one_position_stay_in_one_entry(steps: list[int], messages_max: int, bytes_max: int, cut: int) -> None:
     """A broker knows an entry by its sequence ids: half of a position would be taken for all of it."""
     numbers = np.cumsum(np.array(steps, np.int64))
-    rows = Rows(values=pa.array([b"%d" % place for place in range(len(steps))], pa.binary()))
+    rows = MessageRows(values=pa.array([b"%d" % place for place in range(len(steps))], pa.binary()))
     builder = EntryBuilder("me", BatchOptions(messages_max, bytes_max))
     entries: list[BuiltEntry] = []
     for start in range(0, len(steps), cut):
@@ -174,7 +174,7 @@ def test_rows_of_one_position_stay_in_one_entry(steps: list[int], messages_max: 
 
 
 def test_delayed_rows_of_one_position_are_refused() -> None:
-    rows = Rows(values=pa.array([b"a", b"b"], pa.binary()), deliver_at_ms=np.array([0, 5]))
+    rows = MessageRows(values=pa.array([b"a", b"b"], pa.binary()), deliver_at_ms=np.array([0, 5]))
     for order in ([0, 1], [1, 0]):
         builder = EntryBuilder("me", BatchOptions())
         with pytest.raises(UnwritableRow, match=r"one source position \(sequence id 7\).*exactlyOnce=off"):
@@ -184,10 +184,10 @@ def test_delayed_rows_of_one_position_are_refused() -> None:
 def test_large_columns_are_encoded_in_pieces() -> None:
     values = [bytes(100_000)] * 100
     builder = EntryBuilder("me", BatchOptions())
-    entries = [*builder.add(Rows(values=pa.array(values, pa.binary())), np.arange(100)), *builder.seal()]
+    entries = [*builder.add(MessageRows(values=pa.array(values, pa.binary())), np.arange(100)), *builder.seal()]
     assert [entry.messages for entry in entries] == [1] * 100
     builder = EntryBuilder("me", BatchOptions(bytes_max=1 << 20))
-    entries = [*builder.add(Rows(values=pa.array(values, pa.binary())), np.arange(100)), *builder.seal()]
+    entries = [*builder.add(MessageRows(values=pa.array(values, pa.binary())), np.arange(100)), *builder.seal()]
     assert [entry.messages for entry in entries] == [10] * 10
 
 
@@ -254,9 +254,9 @@ def test_an_entry_keeps_its_payload_and_gets_a_new_address() -> None:
     payload = build_batch([(pb.SingleMessageMetadata(payload_size=0, sequence_id=3), b"x")] * 2)
     blob = build_blob(metadata, payload)
     in_front = b"\x0e\x02\x00\x00\x00\x02\x08\x01"
-    assert passed_on("entry", blob, None) == (blob, 2)
-    assert passed_on("entry", in_front + blob, None) == (blob, 2)
-    moved, messages = passed_on("entry", in_front + blob, ("new", 70))
+    assert forwarded_entry("entry", blob, None) == (blob, 2)
+    assert forwarded_entry("entry", in_front + blob, None) == (blob, 2)
+    moved, messages = forwarded_entry("entry", in_front + blob, ("new", 70))
     assert messages == 2
     assert checksum_ok(moved)
     got = metadata_of(moved)
@@ -268,10 +268,10 @@ def test_an_entry_keeps_its_payload_and_gets_a_new_address() -> None:
 @pytest.mark.parametrize("damage", [b"", b"\x0e\x01", b"\x00\x00\x00\x09ab"])
 def test_a_damaged_entry_is_not_passed_on(damage: bytes) -> None:
     with pytest.raises(UnwritableRow, match="entry 1:2: "):
-        passed_on("entry 1:2", damage, ("new", 1))
+        forwarded_entry("entry 1:2", damage, ("new", 1))
     blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
     with pytest.raises(UnwritableRow, match="its checksum does not match"):
-        passed_on("entry 1:2", blob[:-1] + b"x", ("new", 1))
+        forwarded_entry("entry 1:2", blob[:-1] + b"x", ("new", 1))
 
 
 # -- positions
@@ -296,7 +296,7 @@ def test_a_damaged_entry_is_not_passed_on(damage: bytes) -> None:
 def test_positions_are_what_the_ids_say(ids: list[MessageId], start: int) -> None:
     ids = ids[start:] or ids
     column = pa.array([b"padding"] * start + [position.to_bytes() for position in ids], pa.binary()).slice(start)
-    positions = positions_of("__messageId", column)
+    positions = source_positions("__messageId", column)
     assert positions.ledgers.tolist() == [position.ledger_id for position in ids]
     assert positions.sequence_ids.tolist() == [
         position.entry_id << 16 | max(0, position.batch_index) for position in ids
@@ -307,7 +307,7 @@ def test_positions_are_what_the_ids_say(ids: list[MessageId], start: int) -> Non
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
 def test_bytes_that_are_no_ids_are_refused_or_read_alike(data: list[bytes]) -> None:
     try:
-        positions = positions_of("__messageId", pa.array(data, pa.binary()))
+        positions = source_positions("__messageId", pa.array(data, pa.binary()))
     except UnwritableRow as error:
         assert "column __messageId of row" in str(error)
         return
@@ -328,4 +328,4 @@ def test_a_position_needs_its_parts() -> None:
         (MessageId(1, 1, -1, 65536).to_bytes(), "batch index up to 65535"),
     ):
         with pytest.raises(UnwritableRow, match=text):
-            positions_of("id", pa.array([good, wrong], pa.binary()))
+            source_positions("id", pa.array([good, wrong], pa.binary()))

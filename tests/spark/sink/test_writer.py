@@ -42,8 +42,8 @@ from magnetar.spark.sink import write_task as sink_task
 from magnetar.spark.sink.columns import NOT_WRITTEN, WRITTEN, SinkColumns
 from magnetar.spark.sink.options import SinkOptions
 from magnetar.spark.sink.values import parse_schema
-from magnetar.spark.sink.write_task import Scope, SinkTask, Written
-from magnetar.spark.sink.writer import Committed, batch_writer, check, stream_writer
+from magnetar.spark.sink.write_task import WriteResult, WriteScope, WriteTask
+from magnetar.spark.sink.writer import TaskCommit, batch_writer, check_commits, stream_writer
 from magnetar.testing import TestBroker, broker
 from magnetar.wire.metadata import metadata_of
 from tests.crash.killable import KillableBroker
@@ -95,12 +95,12 @@ def table(columns: dict[str, tuple[str, list[Any]]]) -> tuple[StructType, pa.Rec
 
 def task(
     client: InlineClient, url: str, columns: StructType, /, *, number: int = 0, name: str = "query", **options: str
-) -> SinkTask:
+) -> WriteTask:
     given = {key.replace("_", "."): value for key, value in options.items()}
     sink = SinkOptions.of({"service.url": url, **given})
     shared = sink.producer_name is not None
-    scope = Scope(sink.producer_name or name, number, is_shared=shared, is_sorted=sink.sort_by_position)
-    return SinkTask(client, sink, SinkColumns.of(columns), scope)
+    scope = WriteScope(sink.producer_name or name, number, is_shared=shared, is_sorted=sink.sort_by_position)
+    return WriteTask(client, sink, SinkColumns.of(columns), scope)
 
 
 def read(url: str, topic: str) -> list[Message]:
@@ -375,7 +375,7 @@ def test_sp1_rows_that_are_there_are_skipped(running: TestBroker, client: Inline
     """Wherever a task stopped, and however its rows were divided, doing it again completes it."""
     schema = struct(POSITIONS)
 
-    def write(*batches: pa.RecordBatch) -> Written:
+    def write(*batches: pa.RecordBatch) -> WriteResult:
         return task(client, running.service_url, schema, topic=topic).write(batches)
 
     assert write(positioned(0, 1234)).messages == 1234
@@ -481,11 +481,11 @@ def test_another_task_has_another_name_unless_one_is_given(
 
 def test_a_name_that_two_tasks_of_a_write_used_is_told() -> None:
     """One of them may have taken rows of the other for its own."""
-    mine = Committed(Written(senders=(Sender("t", "mine"),)), True)
-    other = Committed(Written(senders=(Sender("t-2", "mine"),)), True)
-    check([mine, None, other])
+    mine = TaskCommit(WriteResult(senders=(Sender("t", "mine"),)), True)
+    other = TaskCommit(WriteResult(senders=(Sender("t-2", "mine"),)), True)
+    check_commits([mine, None, other])
     with pytest.raises(SparkSourceError, match=r"2 tasks wrote to t as producer 'mine'.*coalesce\(1\)"):
-        check([mine, other, mine])
+        check_commits([mine, other, mine])
 
 
 def test_a_topic_that_does_not_deduplicate_is_refused(topic: str) -> None:

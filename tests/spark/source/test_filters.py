@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from magnetar.client.message import MessageId
 from magnetar.spark.source.entry_range import EntryRange
-from magnetar.spark.source.filters import CLOCKS_DIFFER_MS, Narrowing, narrowing
+from magnetar.spark.source.filters import CLOCKS_DIFFER_MS, RangeFilter, range_filter
 from tests.spark.memory_topics import PUBLIC, MemoryTopics
 
 A, B = PUBLIC + "a", PUBLIC + "b"
@@ -51,7 +51,7 @@ ALL = [EntryRange(A, MessageId(1, -1), MessageId(1, 9)), EntryRange(B, MessageId
 
 
 def narrowed(topics: MemoryTopics, *filters: Filter) -> list[EntryRange]:
-    return narrowing(filters).ranges(topics, ALL)
+    return range_filter(filters).ranges(topics, ALL)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ COMPARISONS = {
 @given(st.sampled_from(sorted(COMPARISONS, key=str)), st.integers(-5000, 5000), st.integers(-3, 3))
 def test_no_time_is_left_out_that_a_filter_keeps(kind: type, time_us: int, published_ms: int) -> None:
     """Publish times are whole milliseconds; what is asked for may be between two."""
-    found = narrowing([kind(TIME, EPOCH + timedelta(microseconds=time_us))])
+    found = range_filter([kind(TIME, EPOCH + timedelta(microseconds=time_us))])
 
     kept = COMPARISONS[kind](published_ms * 1000, time_us)
     low = found.start_time_ms is None or published_ms >= found.start_time_ms
@@ -136,5 +136,5 @@ def test_no_time_is_left_out_that_a_filter_keeps(kind: type, time_us: int, publi
 
 
 def test_nothing_narrows_nothing(topics: MemoryTopics) -> None:
-    assert narrowing([]) == Narrowing()
-    assert Narrowing().ranges(topics, ALL) == ALL
+    assert range_filter([]) == RangeFilter()
+    assert RangeFilter().ranges(topics, ALL) == ALL

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.source.offsets import Bound, Instant, Offsets, parse_bound, place, whole
+from magnetar.spark.source.offsets import Instant, Offsets, OffsetSpec, parse_offset_spec, sort_key, whole_entry
 
 T = "persistent://public/default/t"
 P0, P1 = f"{T}-partition-0", f"{T}-partition-1"
@@ -34,7 +34,7 @@ def test_offsets_survive_a_checkpoint(by_topic: dict[str, MessageId]) -> None:
 
 @given(names, ids)
 def test_an_offset_can_be_given_as_it_is_shown(topic: str, offset: MessageId) -> None:
-    bound = parse_bound("startingOffsets", json.dumps({topic: str(offset)}))
+    bound = parse_offset_spec("startingOffsets", json.dumps({topic: str(offset)}))
 
     assert bound.of(topic) == offset
 
@@ -43,15 +43,15 @@ def test_an_offset_can_be_given_as_it_is_shown(topic: str, offset: MessageId) ->
 def test_the_end_of_an_entry_is_after_every_message_in_it(offset: MessageId) -> None:
     inside = MessageId(offset.ledger_id, offset.entry_id, offset.partition, 7)
 
-    assert place(inside) < place(whole(inside))
-    assert place(whole(inside)) < place(MessageId(offset.ledger_id, offset.entry_id + 1))
-    assert place(MessageId(1, 5)) < place(MessageId(2, -1))
+    assert sort_key(inside) < sort_key(whole_entry(inside))
+    assert sort_key(whole_entry(inside)) < sort_key(MessageId(offset.ledger_id, offset.entry_id + 1))
+    assert sort_key(MessageId(1, 5)) < sort_key(MessageId(2, -1))
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read_or_refused_with_the_name_of_the_option(text: str) -> None:
     try:
-        parse_bound("endingOffsets", text)
+        parse_offset_spec("endingOffsets", text)
     except InvalidOption as error:
         assert "endingOffsets" in str(error)
 
@@ -59,7 +59,7 @@ def test_any_text_is_read_or_refused_with_the_name_of_the_option(text: str) -> N
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
 def test_any_json_is_read_or_refused_with_option_and_topic(value: object) -> None:
     try:
-        parse_bound("startingOffsets", json.dumps({T: value}))
+        parse_offset_spec("startingOffsets", json.dumps({T: value}))
     except InvalidOption as error:
         assert "startingOffsets" in str(error)
         assert T in str(error)
@@ -79,14 +79,14 @@ def test_any_json_is_read_or_refused_with_option_and_topic(value: object) -> Non
     ],
 )
 def test_words_and_times(text: str, point: object) -> None:
-    assert parse_bound("startingOffsets", text).of(T) == point
+    assert parse_offset_spec("startingOffsets", text).of(T) == point
 
 
 def test_json_by_topic_takes_every_spelling() -> None:
     signed = [byte - 256 if byte > 127 else byte for byte in MessageId(200, 300, 1).to_bytes()]
     given_ = {"a": "earliest", "b": "latest", "c": "12:34:0", "d": 1_700_000_000_000, "e": signed, "f": str(signed)}
 
-    bound = parse_bound("startingOffsets", json.dumps(given_))
+    bound = parse_offset_spec("startingOffsets", json.dumps(given_))
 
     points = [bound.of(f"persistent://public/default/{name}") for name in "abcdef"]
     assert points == [EARLIEST, LATEST, MessageId(12, 34, 0), Instant(1_700_000_000_000)] + [MessageId(200, 299, 1)] * 2
@@ -108,26 +108,26 @@ def test_the_spelling_of_the_scala_connector_begins_and_ends_with_the_message(
 ) -> None:
     text = json.dumps({"t": list(message.to_bytes())})
 
-    assert parse_bound("startingOffsets", text).of(T) == before
-    assert parse_bound("endingOffsets", text).of(T) == message
+    assert parse_offset_spec("startingOffsets", text).of(T) == before
+    assert parse_offset_spec("endingOffsets", text).of(T) == message
 
 
 def test_a_topic_speaks_for_its_partitions_unless_they_are_named() -> None:
-    bound = parse_bound("startingOffsets", json.dumps({"t": "earliest", P1: "1:2:1"}))
+    bound = parse_offset_spec("startingOffsets", json.dumps({"t": "earliest", P1: "1:2:1"}))
 
     assert bound.of(P0) == EARLIEST
     assert bound.of(P1) == MessageId(1, 2, 1)
 
 
 def test_a_partition_that_is_not_named_is_an_error() -> None:
-    bound = parse_bound("startingOffsets", json.dumps({P1: "1:2:1"}))
+    bound = parse_offset_spec("startingOffsets", json.dumps({P1: "1:2:1"}))
 
     with pytest.raises(InvalidOption, match=f"startingOffsets names no offset for {P0}"):
         bound.of(P0)
 
 
 def test_a_topic_that_is_not_read_is_an_error() -> None:
-    bound = Bound("endingOffsets", by_topic={"persistent://public/default/other": EARLIEST, T: EARLIEST})
+    bound = OffsetSpec("endingOffsets", by_topic={"persistent://public/default/other": EARLIEST, T: EARLIEST})
 
     bound.check_topics({P0: None, "persistent://public/default/other": None})
     with pytest.raises(InvalidOption, match="endingOffsets names persistent://public/default/other, which is not"):
@@ -154,7 +154,7 @@ def test_a_topic_that_is_not_read_is_an_error() -> None:
 )
 def test_bad_offsets_name_the_option_and_the_topic(text: str, words: list[str]) -> None:
     with pytest.raises(InvalidOption) as raised:
-        parse_bound("startingOffsets", text)
+        parse_offset_spec("startingOffsets", text)
 
     for word in words:
         assert word in str(raised.value)

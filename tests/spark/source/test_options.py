@@ -8,10 +8,11 @@ import pytest
 
 from magnetar.client.message import EARLIEST
 from magnetar.names import TopicName
+from magnetar.spark.client_options import CLIENT_OPTIONS, SECURITY_OPTIONS
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import Use
 from magnetar.spark.source.offsets import Instant
-from magnetar.spark.source.options import OPTIONS, SECURITY_OPTIONS, SourceOptions
+from magnetar.spark.source.options import SOURCE_OPTIONS, SourceOptions
 
 URL = {"service.url": "pulsar://broker:6650"}
 TOPIC = URL | {"topic": "orders"}
@@ -185,8 +186,9 @@ def test_topics_are_named_once() -> None:
 
 
 def test_every_option_is_there_once_and_has_sentences() -> None:
-    for option in OPTIONS:
+    options = (*CLIENT_OPTIONS, *SOURCE_OPTIONS)
+    for option in options:
         assert option.kind.meaning.endswith("."), option.name
         assert option.default is None or option.kind.permits(option.default), option.name
-    assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
-    assert {f"pulsar.client.{name}" for name in SECURITY_OPTIONS} <= {option.name for option in OPTIONS}
+    assert len({option.name.lower() for option in options}) == len(options)
+    assert {f"pulsar.client.{name}" for name in SECURITY_OPTIONS} <= {option.name for option in options}

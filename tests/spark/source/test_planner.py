@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from magnetar.client.errors import NotFound
 from magnetar.client.message import LATEST, MessageId
 from magnetar.spark.errors import DataLoss, InvalidOption
-from magnetar.spark.source.entry_range import ENTRIES_MIN, EntryRange, cut
-from magnetar.spark.source.limits import split
+from magnetar.spark.source.entry_range import ENTRIES_MIN, EntryRange, split_ranges
+from magnetar.spark.source.limits import fair_shares
 from magnetar.spark.source.offsets import Offsets
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.planner import Planner
@@ -291,7 +291,7 @@ def test_the_rest_of_an_entry_counts_as_one(topics: MemoryTopics) -> None:
 
 @given(st.integers(0, 1000), st.lists(st.integers(0, 300), min_size=1, max_size=10))
 def test_shares_use_the_budget_and_are_fair(budget: int, wants: list[int]) -> None:
-    shares = split(budget, wants)
+    shares = fair_shares(budget, wants)
 
     assert sum(shares) == min(budget, sum(wants))
     assert all(0 <= share <= want for share, want in zip(shares, wants, strict=True))
@@ -335,7 +335,7 @@ def test_an_end_beyond_the_end_is_the_end(topics: MemoryTopics, caplog: pytest.L
 def test_a_long_range_is_cut_without_gaps(entries: int, tasks: int, first: int) -> None:
     whole = EntryRange(T, MessageId(7, first), MessageId(7, first + entries, -1, 3))
 
-    pieces = cut([whole], tasks)
+    pieces = split_ranges([whole], tasks)
 
     assert pieces[0].start == whole.start
     assert pieces[-1].end == whole.end
@@ -347,8 +347,8 @@ def test_a_long_range_is_cut_without_gaps(entries: int, tasks: int, first: int) 
 def test_a_range_of_several_ledgers_is_left_whole() -> None:
     whole = EntryRange(T, MessageId(7, 3), MessageId(9, 100_000))
 
-    assert cut([whole], 8) == [whole]
-    assert cut([], 8) == []
+    assert split_ranges([whole], 8) == [whole]
+    assert split_ranges([], 8) == []
 
 
 # -- what is gone

@@ -11,9 +11,9 @@ from pyspark.sql.types import StructType
 from magnetar.client import Client
 from magnetar.client.message import EARLIEST, MessageId
 from magnetar.spark.clients import forget_inline_client
-from magnetar.spark.codec.columns import RAW_VALUE, chosen, named_columns
+from magnetar.spark.codec.columns import RAW_VALUE, named_columns, select_columns
 from magnetar.spark.errors import DataLoss
-from magnetar.spark.source.entry_range import EntryRange, cut
+from magnetar.spark.source.entry_range import EntryRange, split_ranges
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.read_task import read_range
 from magnetar.testing import TestBroker, broker
@@ -54,7 +54,7 @@ class Stage:
 
     def read(self, span: EntryRange, **more: str) -> list[bytes]:
         options = self.options(**more)
-        columns = chosen(StructType(named_columns(["value"], [RAW_VALUE.field])), [RAW_VALUE.field])
+        columns = select_columns(StructType(named_columns(["value"], [RAW_VALUE.field])), [RAW_VALUE.field])
         batches = list(read_range(options, columns, None, span))
         return [value for batch in batches for value in batch.column(0).to_pylist()]
 
@@ -85,7 +85,7 @@ def test_pieces_of_a_range_are_the_range(stage: Stage) -> None:
     stage.publish(2500)
     whole = EntryRange(stage.topic, MessageId(stage.ids[0].ledger_id, -1), stage.ids[-1])
 
-    pieces = cut([whole], 4)
+    pieces = split_ranges([whole], 4)
 
     assert len(pieces) == 4
     assert [value for piece in pieces for value in stage.read(piece)] == numbers(0, 2500)

@@ -10,7 +10,7 @@ from magnetar.client import Client
 from magnetar.client.errors import ConsumerBusy
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.spark.source.offsets import Offsets
-from magnetar.spark.source.subscription import Cursor, Subscription
+from magnetar.spark.source.subscription import StreamSubscription, SubscriptionCursor
 from magnetar.testing import TestBroker, broker
 
 T = "persistent://public/default/t"
@@ -37,11 +37,11 @@ def topic(request: pytest.FixtureRequest, client: Client) -> str:
     return name
 
 
-def cursors(client: Client, name: str = "follower") -> Subscription:
-    def opened(topic: str, initial: MessageId) -> Cursor:
+def cursors(client: Client, name: str = "follower") -> StreamSubscription:
+    def opened(topic: str, initial: MessageId) -> SubscriptionCursor:
         return client.cursor(topic, name, initial_position=initial)
 
-    return Subscription(opened)
+    return StreamSubscription(opened)
 
 
 def first(client: Client, topic: str) -> MessageId:
@@ -148,7 +148,7 @@ class CountedCursor:
 def test_the_same_is_not_acknowledged_twice() -> None:
     cursor = CountedCursor()
     opened: list[MessageId] = []
-    subscription = Subscription(lambda topic, initial: (opened.append(initial), cursor)[1])
+    subscription = StreamSubscription(lambda topic, initial: (opened.append(initial), cursor)[1])
 
     for entry_id in (-1, -1, 3, 3, 2, 5, 5):
         subscription.acknowledge(Offsets({T: MessageId(1, entry_id)}))
@@ -160,7 +160,7 @@ def test_the_same_is_not_acknowledged_twice() -> None:
 
 def test_a_ledger_is_done_when_the_next_one_begins() -> None:
     cursor = CountedCursor()
-    subscription = Subscription(lambda topic, initial: cursor)
+    subscription = StreamSubscription(lambda topic, initial: cursor)
 
     for position in ((1, -1), (1, 3), (2, -1), (2, -1), (1, 9), (2, 0)):
         subscription.acknowledge(Offsets({T: MessageId(*position)}))

@@ -14,7 +14,7 @@ from magnetar.client import Client
 from magnetar.client.errors import ConnectionLost, NotFound, NotSupported
 from magnetar.client.message import MessageId
 from magnetar.spark.clients import blocking_client
-from magnetar.spark.source.offsets import whole
+from magnetar.spark.source.offsets import whole_entry
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.topics import ClientTopics
 from magnetar.testing import TestBroker, broker
@@ -96,7 +96,7 @@ def test_what_a_topic_stores(topics: ClientTopics, running: TestBroker, topic: s
 
 
 def test_waiting_ends_with_news(topics: ClientTopics, running: TestBroker, topic: str) -> None:
-    one, other = whole(publish(running, topic)[0]), whole(publish(running, topic + "2")[0])
+    one, other = whole_entry(publish(running, topic)[0]), whole_entry(publish(running, topic + "2")[0])
     after = {topic: one, topic + "2": other}
 
     assert topics.wait(after, 0.05) == []

@@ -30,10 +30,10 @@ from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News,
 from magnetar.replication.model import State
 from magnetar.replication.route import check_where
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
-from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, Columns
+from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns
 from magnetar.spark.codec.value_schema import common_schema
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.sink.sequence_ids import positions_of
+from magnetar.spark.sink.sequence_ids import source_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -164,7 +164,7 @@ class Filter:
         needed = self._needed(where, topic, values)
         fields = [field for field in values.all_fields if field.name in needed or field.name in _ALWAYS]
         news = tuple(News(one.source, one.topic, one.subscription, starts.get(_key(one))) for one in group)
-        reading = Reading(news, Columns(fields, [field.name for field in values.fields]), values.schema)
+        reading = Reading(news, SourceColumns(fields, [field.name for field in values.fields]), values.schema)
         try:
             table = _chosen(reading, where)
         except PythonException as error:
@@ -204,7 +204,7 @@ def _kept(messages: pa.Table) -> _Kept:
     kept: _Kept = {}
     if not messages.num_rows:
         return kept
-    chosen = positions_of("__messageId", messages["__messageId"].combine_chunks())
+    chosen = source_positions("__messageId", messages["__messageId"].combine_chunks())
     entries = chosen.sequence_ids >> _INDEX_BITS
     indexes = chosen.sequence_ids & ((1 << _INDEX_BITS) - 1)
     is_next = (np.diff(entries) != 0) | (np.diff(chosen.ledgers) != 0)

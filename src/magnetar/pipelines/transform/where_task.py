@@ -17,7 +17,7 @@ from magnetar.client.errors import ClientError
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.replicate.assignment import Side
-from magnetar.spark.codec.columns import Columns
+from magnetar.spark.codec.columns import SourceColumns
 from magnetar.spark.codec.record_batches import RowReader
 from magnetar.spark.codec.value_decoder import ValueDecoder
 from magnetar.spark.source.entry_range import EntryRange
@@ -50,7 +50,7 @@ class Reading:
     """One round: topics whose messages have the same columns."""
 
     news: tuple[News, ...]
-    columns: Columns  # with __messageId and __error
+    columns: SourceColumns  # with __messageId and __error
     schema: Schema | None
 
     @property
@@ -174,7 +174,7 @@ class _ReadTopic:
         return whole
 
 
-def _unknown(columns: Columns, entries: list[Entry]) -> pa.RecordBatch:
+def _unknown(columns: SourceColumns, entries: list[Entry]) -> pa.RecordBatch:
     """Rows of chunks: `Transform` says why they are refused, if they are here at all."""
     told = {
         "__messageId": [entry.id.to_bytes() for entry in entries],

@@ -1,7 +1,6 @@
-"""How each column of messages is filled, from the parts of a record batch: one entry each, whatever way it was opened.
+"""Builders of message columns: one function per column, given the entries of a record batch.
 
-`MAKERS` has one function per column; None is "null in every row". Columns of the value, errors and constants are made
-in `rows`.
+None stands for "null in every row". Value columns, errors and constants are built in `record_batches`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from magnetar.client.message import MessageId
-from magnetar.spark.codec.entry_view import Cells, Opened
+from magnetar.spark.codec.entry_view import Cells, EntryView
 from magnetar.wire.frames import encode_varint
 
 if TYPE_CHECKING:
@@ -25,19 +24,19 @@ _ONE_BYTE, _TWO_BYTES = 1 << 7, 1 << 14
 _NO_INDEX = np.full(1, -1, np.int32)
 
 
-def version_of(opened: Opened) -> bytes | None:
+def version_of(view: EntryView) -> bytes | None:
     """The schema that an entry was published with."""
-    return opened.metadata.schema_version if opened.metadata.HasField("schema_version") else None
+    return view.metadata.schema_version if view.metadata.HasField("schema_version") else None
 
 
 def binary_column(
-    cells: Sequence[NDArray[np.uint8] | Cells | None], parts: list[Opened], rows: int, type_: pa.DataType
+    cells: Sequence[NDArray[np.uint8] | Cells | None], parts: list[EntryView], rows: int, type_: pa.DataType
 ) -> pa.Array | None:
     """Values of bytes, copied once into the column they are in."""
     if all(cell is None for cell in cells):
         return None
     if all(isinstance(cell, np.ndarray) for cell in cells):
-        return _binary_of_tables(cells, rows, type_)  # type: ignore[arg-type]
+        return _binary_of_blocks(cells, rows, type_)  # type: ignore[arg-type]
     if not any(isinstance(cell, np.ndarray) for cell in cells):
         flat: list[bytes | None] = []
         for cell, part in zip(cells, parts, strict=True):
@@ -49,7 +48,7 @@ def binary_column(
     )
 
 
-def _binary_of_tables(tables: Sequence[NDArray[np.uint8]], rows: int, type_: pa.DataType) -> pa.Array:
+def _binary_of_blocks(tables: Sequence[NDArray[np.uint8]], rows: int, type_: pa.DataType) -> pa.Array:
     offsets = np.zeros(rows + 1, np.int32)
     lengths = [(table.shape[0], table.shape[1]) for table in tables]
     np.cumsum(np.repeat([width for _, width in lengths], [count for count, _ in lengths]), out=offsets[1:])
@@ -63,15 +62,15 @@ def _binary_of_tables(tables: Sequence[NDArray[np.uint8]], rows: int, type_: pa.
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def keys_of(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def keys_of(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return binary_column([part.keys() for part in parts], parts, rows, type_)
 
 
-def _ordering_keys(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _ordering_keys(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return binary_column([part.ordering_keys() for part in parts], parts, rows, type_)
 
 
-def message_ids(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
+def message_ids(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
     ids: list[NDArray[np.uint8]] = []
     for part in parts:
         position = part.entry.id
@@ -84,10 +83,10 @@ def message_ids(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
             table[:, : len(head)] = np.frombuffer(head, np.uint8)
             table[:, len(head) :] = tails
             ids.append(table)
-    return _binary_of_tables(ids, rows, type_)
+    return _binary_of_blocks(ids, rows, type_)
 
 
-def _id_tails(part: Opened) -> Sequence[NDArray[np.uint8]]:
+def _id_tails(part: EntryView) -> Sequence[NDArray[np.uint8]]:
     """What serialized ids of a batch end with: the place in it and its size. The same for every batch of that size."""
     assert part.indexes is not None
     size = part.metadata.num_messages_in_batch
@@ -122,16 +121,16 @@ def _by_width(indexes: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
             yield part
 
 
-def _publish_times(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
+def _publish_times(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
     return _repeated(parts, [part.metadata.publish_time * 1000 for part in parts], np.int64, type_)
 
 
-def _repeated(parts: list[Opened], values: list[int], kind: type, type_: pa.DataType) -> pa.Array:
+def _repeated(parts: list[EntryView], values: list[int], kind: type, type_: pa.DataType) -> pa.Array:
     numbers: NDArray[Any] = np.repeat(np.array(values, kind), [part.count for part in parts])
     return pa.Array.from_buffers(type_, len(numbers), [None, pa.py_buffer(numbers)])
 
 
-def _event_times(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _event_times(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     times = [part.event_times_ms() for part in parts]
     if all(each is None for each in times):
         return None
@@ -141,7 +140,7 @@ def _event_times(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array
     return pa.array(flat * 1000, type_, mask=flat == 0)
 
 
-def _deliver_at(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _deliver_at(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return _of_entries(
         parts,
         [part.metadata.deliver_at_time * 1000 if part.metadata.HasField("deliver_at_time") else None for part in parts],
@@ -149,7 +148,7 @@ def _deliver_at(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array 
     )
 
 
-def _properties(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
+def _properties(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
     properties = [part.properties() for part in parts]
     if any(each is not None for each in properties):
         flat: list[list[tuple[str, str]]] = []
@@ -161,7 +160,7 @@ def _properties(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(offsets)], children=[entries])
 
 
-def _batch_indexes(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _batch_indexes(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     if all(part.indexes is None for part in parts):
         return None
     flat = np.concatenate([_NO_INDEX if part.indexes is None else part.indexes for part in parts])
@@ -169,20 +168,20 @@ def _batch_indexes(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Arr
     return pa.array(flat, type_, mask=flat < 0 if has_others else None)
 
 
-def _redelivery_counts(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
+def _redelivery_counts(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
     return _repeated(parts, [part.entry.redelivery_count for part in parts], np.int32, type_)
 
 
-def _sequence_ids(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array:
+def _sequence_ids(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
     return pa.array(np.concatenate([part.sequence_ids() for part in parts]), type_)
 
 
-def _partitions(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _partitions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     index = parts[0].entry.id.partition
     return None if index < 0 else _repeated(parts, [index] * len(parts), np.int32, type_)
 
 
-def _of_entries(parts: list[Opened], values: list[Any], type_: pa.DataType) -> pa.Array | None:
+def _of_entries(parts: list[EntryView], values: list[Any], type_: pa.DataType) -> pa.Array | None:
     """What all messages of an entry share."""
     if all(value is None for value in values):
         return None
@@ -192,19 +191,19 @@ def _of_entries(parts: list[Opened], values: list[Any], type_: pa.DataType) -> p
     return pa.array(flat, type_)
 
 
-def _producer_names(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _producer_names(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return _of_entries(parts, [part.metadata.producer_name for part in parts], type_)
 
 
-def _schema_versions(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _schema_versions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return _of_entries(parts, [version_of(part) for part in parts], type_)
 
 
-def _replicated_from(parts: list[Opened], rows: int, type_: pa.DataType) -> pa.Array | None:
+def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
     return _of_entries(parts, [part.metadata.replicated_from or None for part in parts], type_)
 
 
-MAKERS: dict[str, Callable[[list[Opened], int, pa.DataType], pa.Array | None]] = {
+COLUMN_BUILDERS: dict[str, Callable[[list[EntryView], int, pa.DataType], pa.Array | None]] = {
     "__key": keys_of,
     "__messageId": message_ids,
     "__publishTime": _publish_times,

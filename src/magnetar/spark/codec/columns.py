@@ -80,7 +80,7 @@ _BY_NAME = {column.name: column for column in (*METADATA, *ON_REQUEST)}
 METADATA_NAMES = frozenset(_BY_NAME)
 
 
-class Columns:
+class SourceColumns:
     """What a query reads: fields in its order. `value_fields` are those that come out of the payload."""
 
     def __init__(self, fields: Sequence[StructField], value_names: Sequence[str], *, entries: bool = False) -> None:
@@ -137,7 +137,7 @@ def named_columns(names: Sequence[str], value_fields: Sequence[StructField]) -> 
     return fields
 
 
-def chosen(struct: StructType, value_fields: Sequence[StructField], *, entries: bool = False) -> Columns:
+def select_columns(struct: StructType, value_fields: Sequence[StructField], *, entries: bool = False) -> SourceColumns:
     """What Spark asks a reader for, which is what `.schema(...)` said where it was said."""
     known = {column.name: column.field for column in ENTRIES}
     if not entries:
@@ -153,7 +153,7 @@ def chosen(struct: StructType, value_fields: Sequence[StructField], *, entries: 
                 f"schema: column {field.name!r} is {wanted.dataType.simpleString()},"
                 f" not {field.dataType.simpleString()}"
             )
-    return Columns(struct.fields, [field.name for field in value_fields], entries=entries)
+    return SourceColumns(struct.fields, [field.name for field in value_fields], entries=entries)
 
 
 def _is_same_type(asked: DataType, there: DataType) -> bool:

@@ -36,17 +36,17 @@ _PAYLOAD_SIZE_TAG, _SEQUENCE_ID_TAG = 3 << 3 | _VARINT, 8 << 3 | _VARINT
 _KEY, _PAYLOAD_SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID = 2, 3, 5, 7, 8
 _MAY_DIFFER = frozenset((_KEY, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID))
 _MORE = 0x80
-_TABLE_MIN = 8  # messages, below which a table costs more than a walk
+_UNIFORM_MIN = 8  # messages, below which a table costs more than a walk
 
 Cells = Sequence[bytes | None]
 """One for each message. An array instead has a row of the same length for each."""
 
 
-class Unreadable(Exception):
+class UnreadableEntry(Exception):
     """An entry that is corrupt or encrypted; the text says why."""
 
 
-class Opened(ABC):
+class EntryView(ABC):
     """The messages of an entry, as columns. `indexes` is None for a message outside of a batch."""
 
     __slots__ = ("count", "entry", "error", "indexes", "metadata")
@@ -81,11 +81,11 @@ class Opened(ABC):
         """None where no message has any."""
 
     @abstractmethod
-    def cut(self, first: int, end: int) -> Opened:
+    def cut(self, first: int, end: int) -> EntryView:
         """The messages from one place in the batch to before another."""
 
 
-class Single(Opened):
+class SingleMessage(EntryView):
     """A message outside of a batch, or an entry that cannot be read: then it has no value and an error."""
 
     __slots__ = ("_value",)
@@ -118,11 +118,11 @@ class Single(Opened):
         pairs = self.metadata.properties
         return [_pairs(pairs)] if pairs else None
 
-    def cut(self, first: int, end: int) -> Opened:
+    def cut(self, first: int, end: int) -> EntryView:
         return self
 
 
-class Table(Opened):
+class UniformBatch(EntryView):
     """A batch whose messages have the same layout: a row each, and the fields at the same place in all of them."""
 
     __slots__ = ("_fields", "_first", "_rows", "_value_start")
@@ -171,10 +171,10 @@ class Table(Opened):
         pairs = self._first.properties
         return [_pairs(pairs)] * self.count if pairs else None
 
-    def cut(self, first: int, end: int) -> Opened:
+    def cut(self, first: int, end: int) -> EntryView:
         assert self.indexes is not None
         part = slice(*np.searchsorted(self.indexes, (first, end)))
-        return Table(
+        return UniformBatch(
             self.entry,
             self.metadata,
             self.indexes[part],
@@ -185,7 +185,7 @@ class Table(Opened):
         )
 
 
-class Walked(Opened):
+class MixedBatch(EntryView):
     """A batch whose messages differ. `singles` has None for a message with nothing but a value and a number."""
 
     __slots__ = ("_singles", "_values")
@@ -235,50 +235,50 @@ class Walked(Opened):
             return None
         return [_pairs(single.properties) if single and single.properties else [] for single in self._singles]
 
-    def cut(self, first: int, end: int) -> Opened:
+    def cut(self, first: int, end: int) -> EntryView:
         assert self.indexes is not None
         part = slice(*np.searchsorted(self.indexes, (first, end)))
-        return Walked(self.entry, self.metadata, self.indexes[part], self._singles[part], self._values[part])
+        return MixedBatch(self.entry, self.metadata, self.indexes[part], self._singles[part], self._values[part])
 
 
-def open_entry(entry: Entry, *, with_numbers: bool = False) -> Opened | None:
+def open_entry(entry: Entry, *, with_numbers: bool = False) -> EntryView | None:
     """The messages of an entry; None for what the broker wrote for itself and for a chunk, which cannot be read alone.
 
-    `with_numbers` wants the sequence id of each message, which else is not looked at. Raises `Unreadable`.
+    `with_numbers` wants the sequence id of each message, which else is not looked at. Raises `UnreadableEntry`.
     """
     if not checksum_ok(entry.blob):
-        raise Unreadable("its checksum does not match")
+        raise UnreadableEntry("its checksum does not match")
     try:
         metadata, start = metadata_and_payload_start(entry.blob)
         if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
             return None
         if metadata.encryption_keys:
-            raise Unreadable("it is encrypted, and decryption is not supported")
+            raise UnreadableEntry("it is encrypted, and decryption is not supported")
         data = entry.blob
         if metadata.compression != pb.NONE:
             size = metadata.uncompressed_size
             data, start = decompress(metadata.compression, data[start:], size, UNCOMPRESSED_SIZE_MAX), 0
         if not metadata.HasField("num_messages_in_batch"):
-            return Single(entry, metadata, None if metadata.null_value else data[start:])
+            return SingleMessage(entry, metadata, None if metadata.null_value else data[start:])
         return _open_batch(entry, metadata, data, start, with_numbers)
     except (MetadataError, CompressionError) as error:
-        raise Unreadable(str(error)) from None
+        raise UnreadableEntry(str(error)) from None
 
 
-def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> Opened:
+def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> EntryView:
     """The batch is what is in `data` from `start` on, which saves copying it."""
     count = metadata.num_messages_in_batch
-    if count >= _TABLE_MIN and (len(data) - start) % count == 0:
-        table = _as_table(entry, metadata, data, start, count)
+    if count >= _UNIFORM_MIN and (len(data) - start) % count == 0:
+        table = _as_uniform_batch(entry, metadata, data, start, count)
         if table is not None:
             return table
     walked = None if with_numbers else _walk(data, start, count)
     if walked is None:
         return _split(entry, metadata, data[start:])
-    return Walked(entry, metadata, np.arange(count, dtype=np.int32), *walked)
+    return MixedBatch(entry, metadata, np.arange(count, dtype=np.int32), *walked)
 
 
-def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> Opened:
+def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> EntryView:
     """By the general way, which knows messages that were compacted away, and says what is wrong with a batch."""
     kept = [
         (index, single, None if single.null_value else value)
@@ -286,10 +286,12 @@ def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> Opened
         if not single.compacted_out
     ]
     indexes = np.array([index for index, _, _ in kept], np.int32)
-    return Walked(entry, metadata, indexes, [single for _, single, _ in kept], [value for _, _, value in kept])
+    return MixedBatch(entry, metadata, indexes, [single for _, single, _ in kept], [value for _, _, value in kept])
 
 
-def _as_table(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, count: int) -> Table | None:
+def _as_uniform_batch(
+    entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, count: int
+) -> UniformBatch | None:
     """None unless every message has the layout of the first one."""
     stride = (len(data) - start) // count
     message = data[start : start + stride]
@@ -316,7 +318,7 @@ def _as_table(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: in
     head = pb.SingleMessageMetadata.FromString(message[4:value_start])
     if head.compacted_out:
         return None
-    return Table(entry, metadata, np.arange(count, dtype=np.int32), rows, fields, value_start, head)
+    return UniformBatch(entry, metadata, np.arange(count, dtype=np.int32), rows, fields, value_start, head)
 
 
 def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int]], int] | None:

@@ -1,7 +1,7 @@
 """Entries become Arrow record batches: the hot path of reading.
 
 Owns how many rows a record batch has, what a range leaves out, and what becomes of a message that cannot be read; how a
-column is filled is in `filling`. All is done for a whole entry at a time where the entry allows it (see `opened`).
+column is filled is in `filling`. All is done for a whole entry at a time where the entry allows it (see `entry_view`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pyarrow as pa
 from magnetar.client.consume.entry import Entry, Opener
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import MessageId
-from magnetar.spark.codec.column_builders import MAKERS, binary_column, keys_of, message_ids, version_of
-from magnetar.spark.codec.columns import VALUE, Columns
-from magnetar.spark.codec.entry_view import Opened, Single, Unreadable, open_entry
+from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, binary_column, keys_of, message_ids, version_of
+from magnetar.spark.codec.columns import VALUE, SourceColumns
+from magnetar.spark.codec.entry_view import EntryView, SingleMessage, UnreadableEntry, open_entry
 from magnetar.spark.errors import UnreadablePayload
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
@@ -67,7 +67,7 @@ Earlier = Callable[[MessageId], Iterable[list[Entry]]]
 class RowReader:
     def __init__(
         self,
-        columns: Columns,
+        columns: SourceColumns,
         decoder: Decoder | None = None,
         on_unreadable: OnUnreadable = "fail",
         earlier: Earlier | None = None,
@@ -77,7 +77,7 @@ class RowReader:
         self._on_unreadable = on_unreadable
         self._earlier = earlier
         self._with_numbers = "__sequenceId" in columns.names
-        self._makers = {name: MAKERS[name] for name in columns.names if name in MAKERS}
+        self._builders = {name: COLUMN_BUILDERS[name] for name in columns.names if name in COLUMN_BUILDERS}
         self._constants: dict[object, pa.Array] = {}
 
     def read(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[pa.RecordBatch]:
@@ -86,15 +86,15 @@ class RowReader:
             for entries in chunks:
                 yield self._entry_rows([entry for entry in entries if _is_within(entry, span)])
             return
-        waiting: list[Opened] = []
+        waiting: list[EntryView] = []
         rows = size = 0
-        for opened in self._open(chunks, span):
-            if waiting and self._decoder is not None and version_of(opened) != version_of(waiting[-1]):
+        for view in self._open(chunks, span):
+            if waiting and self._decoder is not None and version_of(view) != version_of(waiting[-1]):
                 yield self._batch(waiting, rows)
                 waiting, rows, size = [], 0, 0
-            waiting.append(opened)
-            rows += opened.count
-            size += len(opened.entry.blob)
+            waiting.append(view)
+            rows += view.count
+            size += len(view.entry.blob)
             if rows >= ROWS_MAX or size >= BYTES_MAX:
                 yield self._batch(waiting, rows)
                 waiting, rows, size = [], 0, 0
@@ -103,25 +103,25 @@ class RowReader:
 
     # -- what is in the range
 
-    def _open(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[Opened]:
+    def _open(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[EntryView]:
         opener = _ChunkOpener(self._earlier)
         first, last = span.start.position, span.end.position
         for entries in chunks:
             for entry in entries:
                 try:
-                    opened = open_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
-                except (Unreadable, UnreadableMessage) as error:
-                    opened = self._unreadable(entry, str(error))
-                if opened is None or not opened.count or not _is_in_time(opened.metadata, span):
+                    view = open_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
+                except (UnreadableEntry, UnreadableMessage) as error:
+                    view = self._unreadable(entry, str(error))
+                if view is None or not view.count or not _is_in_time(view.metadata, span):
                     continue
                 position = entry.id.position
                 if position in (first, last):
-                    opened = _cut(opened, span)
-                    if not opened.count:
+                    view = _cut(view, span)
+                    if not view.count:
                         continue
-                yield opened
+                yield view
 
-    def _unreadable(self, entry: Entry, reason: str) -> Opened:
+    def _unreadable(self, entry: Entry, reason: str) -> EntryView:
         text = f"message {entry.id} of {entry.topic} cannot be read: {reason.removeprefix(_prefix(entry))}"
         if self._on_unreadable == "fail":
             raise UnreadablePayload(
@@ -132,11 +132,11 @@ class RowReader:
             metadata = metadata_of(entry.blob)
         except MetadataError:
             metadata = pb.MessageMetadata()
-        return Single(entry, metadata, None, text)
+        return SingleMessage(entry, metadata, None, text)
 
     # -- columns
 
-    def _batch(self, parts: list[Opened], rows: int) -> pa.RecordBatch:
+    def _batch(self, parts: list[EntryView], rows: int) -> pa.RecordBatch:
         schema = self._columns.arrow
         typed, errors = self._values(parts, rows)
         arrays = []
@@ -149,11 +149,11 @@ class RowReader:
             elif name == "__topic":
                 arrays.append(self._constant(rows, parts[0].entry.topic, field.type))
             else:
-                array = self._makers[name](parts, rows, field.type)
+                array = self._builders[name](parts, rows, field.type)
                 arrays.append(self._constant(rows, None, field.type) if array is None else array)
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _values(self, parts: list[Opened], rows: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
+    def _values(self, parts: list[EntryView], rows: int) -> tuple[dict[str, pa.Array], dict[int, str]]:
         names = self._columns.value_names
         if not names and (self._decoder is None or "__error" not in self._columns.names):
             return {}, {}
@@ -172,7 +172,7 @@ class RowReader:
             )
         return typed, errors
 
-    def _errors(self, parts: list[Opened], rows: int, errors: dict[int, str]) -> pa.Array:
+    def _errors(self, parts: list[EntryView], rows: int, errors: dict[int, str]) -> pa.Array:
         type_ = pa.string()
         if not errors and not any(part.error for part in parts):
             return self._constant(rows, None, type_)
@@ -217,7 +217,7 @@ class _ChunkOpener:
         self._opener = Opener()
         self._earlier = earlier
 
-    def open(self, entry: Entry) -> Opened | None:
+    def open(self, entry: Entry) -> EntryView | None:
         metadata = metadata_of(entry.blob)
         if metadata.HasField("marker_type"):
             return None
@@ -229,7 +229,7 @@ class _ChunkOpener:
             messages = self._with_earlier(entry, metadata, self._earlier)
         if not messages:
             return None
-        return Single(entry, metadata, None if messages[0].is_null else messages[0].value)
+        return SingleMessage(entry, metadata, None if messages[0].is_null else messages[0].value)
 
     def _with_earlier(self, entry: Entry, metadata: pb.MessageMetadata, earlier: Earlier) -> list[Any]:
         """The first chunks are before the range."""
@@ -269,12 +269,12 @@ def _is_in_time(metadata: pb.MessageMetadata, span: ReadRange) -> bool:
     return span.end_time_ms is None or metadata.publish_time <= span.end_time_ms
 
 
-def _cut(opened: Opened, span: ReadRange) -> Opened:
-    if opened.indexes is None:
-        return opened
-    position, first, end = opened.entry.id.position, 0, 1 << 31
+def _cut(view: EntryView, span: ReadRange) -> EntryView:
+    if view.indexes is None:
+        return view
+    position, first, end = view.entry.id.position, 0, 1 << 31
     if position == span.start.position and span.start.batch_index >= 0:
         first = span.start.batch_index + 1
     if position == span.end.position and span.end.batch_index >= 0:
         end = span.end.batch_index + 1
-    return opened.cut(first, end)
+    return view.cut(first, end)

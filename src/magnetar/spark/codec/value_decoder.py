@@ -23,8 +23,8 @@ from magnetar.client.admin.schemas import Schema
 from magnetar.spark.codec import primitive as primitive_values
 from magnetar.spark.codec.avro import fields as avro_fields
 from magnetar.spark.codec.avro.fields import Node, UnsupportedSchema
+from magnetar.spark.codec.avro.reader import AvroReader
 from magnetar.spark.codec.avro.resolution import SchemaMismatch
-from magnetar.spark.codec.avro.values import AvroReader
 from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
 from magnetar.spark.codec.json import JsonReader
 from magnetar.spark.errors import InvalidOption
@@ -40,7 +40,7 @@ Decoded = tuple[list[pa.Array], dict[int, str]]
 
 
 @dataclass(frozen=True)
-class Shape:
+class PayloadType:
     """What a schema says of a payload: a definition in Avro's notation, a primitive type, or nothing (`raw`)."""
 
     type: str
@@ -67,21 +67,21 @@ class Shape:
             return [spark.StructField(each.name, avro_fields.spark_type(each.node)) for each in self.node.fields]
         return [spark.StructField(VALUE, self.spark_type)]
 
-    def only(self, names: Sequence[str]) -> Shape:
+    def only(self, names: Sequence[str]) -> PayloadType:
         if not self.is_record:
             return self
         assert self.node is not None
         chosen = {each.name: each for each in self.node.fields}
-        return Shape(self.type, replace(self.node, fields=tuple(chosen[name] for name in names)))
+        return PayloadType(self.type, replace(self.node, fields=tuple(chosen[name] for name in names)))
 
 
-def shape_of(schema: Schema) -> Shape:
+def payload_type_of(schema: Schema) -> PayloadType:
     """Raises `UnsupportedSchema`."""
     if schema.type == "STRING" or schema.type in primitive_values.LAYOUTS:
-        return Shape(schema.type)
+        return PayloadType(schema.type)
     if schema.type in ("JSON", "AVRO") and not _is_jackson(schema):
-        return Shape(schema.type, avro_fields.parse(schema.data))
-    return Shape("raw")
+        return PayloadType(schema.type, avro_fields.parse(schema.data))
+    return PayloadType("raw")
 
 
 def _is_jackson(schema: Schema) -> bool:
@@ -100,7 +100,7 @@ def fields_of(schema: Schema) -> list[spark.StructField]:
     if schema.type == "KEY_VALUE":
         key, value = key_and_value(schema)
         return [spark.StructField(KEY, key.spark_type), spark.StructField(VALUE, value.spark_type)]
-    fields = shape_of(schema).fields
+    fields = payload_type_of(schema).fields
     for field in fields:
         if field.name in METADATA_NAMES:
             raise InvalidOption(
@@ -113,17 +113,17 @@ def fields_of(schema: Schema) -> list[spark.StructField]:
 # -- key and value
 
 
-def key_and_value(schema: Schema) -> tuple[Shape, Shape]:
+def key_and_value(schema: Schema) -> tuple[PayloadType, PayloadType]:
     key, rest = _cut(schema.data, "key")
     value, _ = _cut(rest, "value")
     properties = schema.properties
     return (
-        shape_of(Schema(type=properties.get("key.schema.type", "BYTES"), data=key)),
-        shape_of(Schema(type=properties.get("value.schema.type", "BYTES"), data=value)),
+        payload_type_of(Schema(type=properties.get("key.schema.type", "BYTES"), data=key)),
+        payload_type_of(Schema(type=properties.get("value.schema.type", "BYTES"), data=value)),
     )
 
 
-_PARTS: dict[str, Callable[[Schema], Shape]] = {
+_PARTS: dict[str, Callable[[Schema], PayloadType]] = {
     KEY: lambda schema: key_and_value(schema)[0],
     VALUE: lambda schema: key_and_value(schema)[1],
 }
@@ -177,12 +177,12 @@ class _Reader(Protocol):
     def decode(self, values: pa.Array) -> Decoded: ...
 
 
-class _Raw:
+class _RawReader:
     def decode(self, values: pa.Array) -> Decoded:
         return [values], {}
 
 
-class _Primitive:
+class _PrimitiveReader:
     def __init__(self, schema_type: str) -> None:
         self._type = schema_type
 
@@ -190,10 +190,10 @@ class _Primitive:
         return primitive_values.decode(values, self._type)
 
 
-class _Refusal:
+class _RejectingReader:
     """Of a version that the read schema cannot take: every row has the same error."""
 
-    def __init__(self, shape: Shape, reason: str) -> None:
+    def __init__(self, shape: PayloadType, reason: str) -> None:
         self._types = [to_arrow_type(each.dataType, timezone="UTC") for each in shape.fields]
         self._reason = reason
 
@@ -203,14 +203,14 @@ class _Refusal:
         return columns, dict.fromkeys(rows, self._reason)
 
 
-def _reader(writer: Shape, reader: Shape) -> _Reader:
+def _reader(writer: PayloadType, reader: PayloadType) -> _Reader:
     if reader.type == "raw":
-        return _Raw()
+        return _RawReader()
     if writer.node is not None and reader.node is not None:
         return JsonReader(reader.node) if writer.type == "JSON" else AvroReader(writer.node, reader.node)
     if writer.type == reader.type:
-        return _Primitive(reader.type)
-    return _Refusal(reader, f"it was written with a schema of type {writer.type}, which is not {reader.type}")
+        return _PrimitiveReader(reader.type)
+    return _RejectingReader(reader, f"it was written with a schema of type {writer.type}, which is not {reader.type}")
 
 
 class ValueDecoder:
@@ -251,7 +251,7 @@ class ValueDecoder:
             columns, errors = self._key_value(values, version, keys)
             columns = {name: columns[name] for name in chosen}
         else:
-            decoded, errors = self._decode(values, version, VALUE, shape_of, chosen)
+            decoded, errors = self._decode(values, version, VALUE, payload_type_of, chosen)
             columns = dict(zip(chosen, decoded, strict=True))
         if errors:
             columns = {name: _without(column, errors) for name, column in columns.items()}
@@ -273,7 +273,7 @@ class ValueDecoder:
         return columns, errors
 
     @staticmethod
-    def _one_column(decoded: list[pa.Array], payloads: pa.Array, shape: Shape) -> pa.Array:
+    def _one_column(decoded: list[pa.Array], payloads: pa.Array, shape: PayloadType) -> pa.Array:
         if not shape.is_record:
             return decoded[0]
         kind = shape.arrow_type
@@ -284,7 +284,7 @@ class ValueDecoder:
         values: pa.Array,
         version: bytes | None,
         part: str,
-        shape: Callable[[Schema], Shape],
+        shape: Callable[[Schema], PayloadType],
         names: Sequence[str] | None = None,
     ) -> Decoded:
         key = (version or None, part, None if names is None else tuple(names))
@@ -296,20 +296,24 @@ class ValueDecoder:
             self._readers.move_to_end(key)
         return reader.decode(values)
 
-    def _made(self, version: bytes | None, shape: Callable[[Schema], Shape], names: Sequence[str] | None) -> _Reader:
+    def _made(
+        self, version: bytes | None, shape: Callable[[Schema], PayloadType], names: Sequence[str] | None
+    ) -> _Reader:
         target = shape(self.schema)
         reader = target if names is None else target.only(names)
         schema = self.schema if version is None or version == self.schema.version else self._schema(version)
         if schema is None:
-            return _Refusal(reader, f"{_named(version)} is not there any more")
+            return _RejectingReader(reader, f"{_named(version)} is not there any more")
         if (schema.type == "KEY_VALUE") != (self.schema.type == "KEY_VALUE"):
-            return _Refusal(reader, f"{_named(version)} is of type {schema.type}, which is not {self.schema.type}")
+            return _RejectingReader(
+                reader, f"{_named(version)} is of type {schema.type}, which is not {self.schema.type}"
+            )
         try:
             return _reader(shape(schema), reader)
         except SchemaMismatch as error:
-            return _Refusal(reader, f"{_named(version)} does not fit the latest: {error}")
+            return _RejectingReader(reader, f"{_named(version)} does not fit the latest: {error}")
         except UnsupportedSchema as error:
-            return _Refusal(reader, f"{_named(version)} cannot be followed: {error}")
+            return _RejectingReader(reader, f"{_named(version)} cannot be followed: {error}")
 
     def _schema(self, version: bytes) -> Schema | None:
         if version not in self._schemas:

@@ -24,10 +24,10 @@ from magnetar.spark.codec import primitive as primitive_values
 from magnetar.spark.codec.avro import writer as avro_bytes
 from magnetar.spark.codec.avro.columns import can_read
 from magnetar.spark.codec.avro.fields import Node, member_name
+from magnetar.spark.codec.avro.reader import fastavro_schema, union_member
 from magnetar.spark.codec.avro.resolution import to_storage
-from magnetar.spark.codec.avro.values import fastavro_schema, union_member
 from magnetar.spark.codec.columns import VALUE
-from magnetar.spark.codec.value_decoder import KEY, Shape, fields_of, is_separated, key_and_value, shape_of
+from magnetar.spark.codec.value_decoder import KEY, PayloadType, fields_of, is_separated, key_and_value, payload_type_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 
 _LENGTH = struct.Struct(">i")
@@ -51,8 +51,8 @@ class ValueEncoder:
             key, value = key_and_value(schema)
             self._key, self._value = _writer(key), _writer(value)
         else:
-            self._value = _writer(shape_of(schema))
-        self._shape = None if self._is_pair else shape_of(schema)
+            self._value = _writer(payload_type_of(schema))
+        self._payload_type = None if self._is_pair else payload_type_of(schema)
 
     @property
     def has_keys(self) -> bool:
@@ -140,14 +140,14 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
 class _Writer(ABC):
     """Of one part: `encode` takes the fields of a record or the one column, `encode_one` a column that holds it all."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self, shape: PayloadType) -> None:
+        self._payload_type = shape
 
     @abstractmethod
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array: ...
 
     def encode_one(self, column: pa.Array) -> pa.Array:
-        if not self._shape.is_record:
+        if not self._payload_type.is_record:
             return self.encode([column], len(column))
         whole = column.drop_null()
         payloads = iter(self.encode(whole.flatten(), len(whole)).to_pylist())
@@ -161,11 +161,11 @@ class _RawWriter(_Writer):
 
 class _PrimitiveWriter(_Writer):
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
-        return pa.array(primitive_values.encode(columns[0], self._shape.type), pa.binary())
+        return pa.array(primitive_values.encode(columns[0], self._payload_type.type), pa.binary())
 
 
 class _NodeWriter(_Writer):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PayloadType) -> None:
         super().__init__(shape)
         assert shape.node is not None
         self._node = shape.node
@@ -176,7 +176,7 @@ class _NodeWriter(_Writer):
     def _stored(self, columns: list[pa.Array], *, for_json: bool) -> list[pa.Array]:
         stored = []
         for (name, node), column in zip(self._fields, columns, strict=True):
-            if column.null_count and not node.is_nullable and self._shape.is_record:
+            if column.null_count and not node.is_nullable and self._payload_type.is_record:
                 row = column.is_null().index(True).as_py()
                 raise avro_bytes.NullRefused(f"column {name!r}", row, node.logical or node.kind)
             try:
@@ -187,7 +187,7 @@ class _NodeWriter(_Writer):
 
 
 class _JsonWriter(_NodeWriter):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PayloadType) -> None:
         super().__init__(shape)
         members = [(f"f{index}", Any, None) for index in range(len(self._fields))]
         rename = {f"f{index}": name for index, (name, _) in enumerate(self._fields)}
@@ -198,7 +198,7 @@ class _JsonWriter(_NodeWriter):
         stored = self._stored(columns, for_json=True)
         lists = [_json_values(column, node) for column, (_, node) in zip(stored, self._fields, strict=True)]
         encode, make = _json.encode, self._struct
-        if not self._shape.is_record:
+        if not self._payload_type.is_record:
             payloads = [None if each is None else encode(each) for each in lists[0]]
         elif not lists:
             payloads = [b"{}"] * rows
@@ -238,7 +238,7 @@ def _json_value(value: Any, node: Node) -> Any:
 
 
 class _AvroWriter(_NodeWriter):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: PayloadType) -> None:
         super().__init__(shape)
         self._at_once = shape.is_record and self._node.null_at < 0 and can_read(self._node)
         self._schema: Any = None if self._at_once else fastavro.parse_schema(fastavro_schema(self._node))
@@ -247,12 +247,12 @@ class _AvroWriter(_NodeWriter):
         stored = self._stored(columns, for_json=False)
         if self._at_once:
             return avro_bytes.encode(stored, self._node, rows)
-        path = "r_{}" if self._shape.is_record else "r"
+        path = "r_{}" if self._payload_type.is_record else "r"
         lists = [
             [_avro_value(each, node, path.format(index)) for each in column.to_pylist()]
             for index, (column, (_, node)) in enumerate(zip(stored, self._fields, strict=True))
         ]
-        if not self._shape.is_record:
+        if not self._payload_type.is_record:
             return pa.array([None if each is None else self._payload(each) for each in lists[0]], pa.binary())
         names = [name for name, _ in self._fields]
         rows_made = (dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True))
@@ -287,7 +287,7 @@ def _avro_value(value: Any, node: Node, path: str) -> Any:
     return value
 
 
-def _writer(shape: Shape) -> _Writer:
+def _writer(shape: PayloadType) -> _Writer:
     if shape.type == "raw":
         return _RawWriter(shape)
     if shape.node is None:

@@ -15,11 +15,11 @@ from pyspark.sql.types import StructField
 
 from magnetar.client.admin.schemas import Schema
 from magnetar.names import TopicName
-from magnetar.spark.clients import inline_client, patiently
+from magnetar.spark.client_options import SparkClientOptions
+from magnetar.spark.clients import inline_client, with_retry
 from magnetar.spark.codec.columns import RAW_VALUE
 from magnetar.spark.codec.value_decoder import ValueDecoder, fields_of
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.source.options import ClientOptions
 
 _DECODERS_MAX = 256
 
@@ -41,7 +41,7 @@ class ValueSchema:
     def fields(self) -> list[StructField]:
         return fields_of(self.schema)
 
-    def decoder(self, client: ClientOptions, partition: str) -> ValueDecoder:
+    def decoder(self, client: SparkClientOptions, partition: str) -> ValueDecoder:
         """The one of this process for a topic; versions are numbers of a topic's own."""
         topic = TopicName.parse(partition).base.full
         key = (client, topic, self.topic, self.schema.type, self.schema.data, self.schema.version)
@@ -59,12 +59,14 @@ class ValueSchema:
 class RegistryVersions:
     """Asks for older versions from a worker."""
 
-    client: ClientOptions
+    client: SparkClientOptions
     topic: str
 
     def __call__(self, version: bytes) -> Schema | None:
         client = inline_client(self.client)
-        return patiently(lambda: client.run(client.client.schema(self.topic, version)), self.client.operation_timeout_s)
+        return with_retry(
+            lambda: client.run(client.client.schema(self.topic, version)), self.client.operation_timeout_s
+        )
 
 
 def common_schema(registry: Registry, partitions: Iterable[str]) -> ValueSchema | None:

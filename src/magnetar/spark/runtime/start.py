@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from magnetar.spark.runtime import gateway, java, shipping
 from magnetar.spark.runtime import local_filesystem as local_files
-from magnetar.spark.runtime.settings import NEEDED, TUNED
+from magnetar.spark.runtime.settings import REQUIRED, TUNED
 
 MASTER_VARIABLE = "MAGNETAR_SPARK_MASTER"
 _GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
@@ -35,7 +35,7 @@ def session(
     session has Spark's own settings but for a few that are needed.
     """
     asked = {name: _text(value) for name, value in conf.items()}
-    settings = {setting.name: setting.value for setting in (*NEEDED, *(TUNED if tuned else ()))} | asked
+    settings = {setting.name: setting.value for setting in (*REQUIRED, *(TUNED if tuned else ()))} | asked
     running = SparkSession.getActiveSession()
     if running is not None:
         _adjust(running, master, settings)

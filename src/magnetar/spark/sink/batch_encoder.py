@@ -39,7 +39,7 @@ _SEPTET, _MORE = np.uint64(0x7F), np.uint8(0x80)
 
 
 @dataclass(frozen=True)
-class Rows:
+class MessageRows:
     """Messages as columns of one length. A column that is None has nothing in any row; a time of 0 is none."""
 
     values: pa.Array
@@ -56,9 +56,9 @@ class Rows:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, indexes: NDArray[np.int64]) -> Rows:
+    def take(self, indexes: NDArray[np.int64]) -> MessageRows:
         chosen = pa.array(indexes)
-        return Rows(
+        return MessageRows(
             values=self.values.take(chosen),
             keys=None if self.keys is None else self.keys.take(chosen),
             keys_are_base64=None if self.keys_are_base64 is None else self.keys_are_base64[indexes],
@@ -68,9 +68,9 @@ class Rows:
             properties=None if self.properties is None else self.properties.take(chosen),
         )
 
-    def slice(self, start: int, count: int) -> Rows:
+    def slice(self, start: int, count: int) -> MessageRows:
         end = start + count
-        return Rows(
+        return MessageRows(
             values=self.values.slice(start, count),
             keys=None if self.keys is None else self.keys.slice(start, count),
             keys_are_base64=None if self.keys_are_base64 is None else self.keys_are_base64[start:end],
@@ -81,12 +81,12 @@ class Rows:
         )
 
 
-class Encoded:
+class EncodedRows:
     """The rows as they are in a batch: row n is `data[offsets[n]:offsets[n + 1]]`."""
 
     __slots__ = ("data", "offsets", "rows", "sequence_ids")
 
-    def __init__(self, rows: Rows, sequence_ids: NDArray[np.int64]) -> None:
+    def __init__(self, rows: MessageRows, sequence_ids: NDArray[np.int64]) -> None:
         self.rows = rows
         self.sequence_ids = sequence_ids
         joined = _join(rows, sequence_ids)
@@ -97,7 +97,7 @@ class Encoded:
         return self.data[self.offsets[start] : self.offsets[end]].tobytes()
 
 
-def _join(rows: Rows, sequence_ids: NDArray[np.int64]) -> pa.Array:
+def _join(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> pa.Array:
     """One binary array: each element is a message of a batch."""
     numbers = _numbers(rows, sequence_ids)
     fields: list[pa.Array] = []
@@ -107,7 +107,7 @@ def _join(rows: Rows, sequence_ids: NDArray[np.int64]) -> pa.Array:
     if rows.properties is not None and len(rows.properties.items):
         fields.append(_properties(rows.properties))
     metadata_sizes = numbers.sizes() + sum(_sizes(field) for field in fields)
-    head = _Cells(len(rows))
+    head = _ByteColumns(len(rows))
     head.u32(metadata_sizes)
     return pc.binary_join_element_wise(
         head.followed_by(numbers).array(),
@@ -119,8 +119,8 @@ def _join(rows: Rows, sequence_ids: NDArray[np.int64]) -> pa.Array:
     )
 
 
-def _numbers(rows: Rows, sequence_ids: NDArray[np.int64]) -> _Cells:
-    cells = _Cells(len(rows))
+def _numbers(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> _ByteColumns:
+    cells = _ByteColumns(len(rows))
     cells.byte(_PAYLOAD_SIZE)
     cells.varint(_sizes(rows.values))
     if rows.event_times_ms is not None:
@@ -142,7 +142,7 @@ def _numbers(rows: Rows, sequence_ids: NDArray[np.int64]) -> _Cells:
 def _field(tag: int, column: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Tag and length, and the contents, of a field that is absent where the column is null."""
     is_there = ~is_null_in(column) if column.null_count else None
-    cells = _Cells(len(column))
+    cells = _ByteColumns(len(column))
     cells.byte(tag, is_there)
     cells.varint(_sizes(column), is_there)
     return cells.array(), column
@@ -155,7 +155,7 @@ def _properties(maps: pa.Array) -> pa.Array:
     values = maps.items.slice(first, last - first).cast(pa.binary())
     key, value = _field(_PAIR_KEY, keys), _field(_PAIR_VALUE, values)
     sizes = sum(_sizes(part) for part in (*key, *value))
-    head = _Cells(len(keys))
+    head = _ByteColumns(len(keys))
     head.byte(_PROPERTIES)
     head.varint(np.asarray(sizes, np.int64))
     pairs = pc.binary_join_element_wise(head.array(), *key, *value, pa.scalar(b"", pa.binary()))
@@ -164,7 +164,7 @@ def _properties(maps: pa.Array) -> pa.Array:
     return _binary(_offsets(pairs)[of_message], pairs.buffers()[2])
 
 
-class _Cells:
+class _ByteColumns:
     """Columns of bytes, some of them absent in some rows; `array` closes them up."""
 
     def __init__(self, count: int) -> None:
@@ -196,8 +196,8 @@ class _Cells:
             present = None if is_next.all() else is_next
             rest = higher
 
-    def followed_by(self, other: _Cells) -> _Cells:
-        both = _Cells(self._count)
+    def followed_by(self, other: _ByteColumns) -> _ByteColumns:
+        both = _ByteColumns(self._count)
         both._bytes = self._bytes + other._bytes
         both._are_there = self._are_there + other._are_there
         return both

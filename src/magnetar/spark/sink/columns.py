@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, VALUE
 from magnetar.spark.errors import InvalidOption, UnwritableRow
-from magnetar.spark.sink.batch_encoder import Rows
+from magnetar.spark.sink.batch_encoder import MessageRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -83,12 +83,12 @@ class SinkColumns:
     def __contains__(self, name: str) -> bool:
         return name in self.names
 
-    def rows(self, batch: pa.RecordBatch, values: pa.Array, base64_keys: pa.Array | None = None) -> Rows:
+    def rows(self, batch: pa.RecordBatch, values: pa.Array, base64_keys: pa.Array | None = None) -> MessageRows:
         """The messages of a record batch; raises `UnwritableRow`, which names column and row."""
         keys, are_base64 = _keys(batch.column(KEY)) if KEY in self.names else (None, None)
         if base64_keys is not None:
             keys, are_base64 = base64_keys, base64_keys.is_valid().to_numpy(zero_copy_only=False)
-        return Rows(
+        return MessageRows(
             values=values,
             keys=keys,
             keys_are_base64=are_base64,
@@ -149,12 +149,12 @@ def _keys(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_] | None]:
         return binary(column), None
     keys = column.to_pylist()
     are_base64 = np.array([key is not None and not _is_text(key) for key in keys], np.bool_)
-    in_base64 = spelled(keys)
+    in_base64 = to_base64(keys)
     chosen = [in_base64[row] if is_bytes else keys[row] for row, is_bytes in enumerate(are_base64)]
     return pa.array(chosen, pa.binary()), are_base64
 
 
-def spelled(keys: list[bytes | None]) -> list[bytes | None]:
+def to_base64(keys: list[bytes | None]) -> list[bytes | None]:
     """Keys of bytes as they are on the wire."""
     return [None if key is None else base64.b64encode(key) for key in keys]
 

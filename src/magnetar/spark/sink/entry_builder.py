@@ -15,7 +15,7 @@ import numpy as np
 
 from magnetar.clock import SystemClock
 from magnetar.spark.errors import UnwritableRow
-from magnetar.spark.sink.batch_encoder import Encoded, Rows
+from magnetar.spark.sink.batch_encoder import EncodedRows, MessageRows
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
 from magnetar.wire.metadata import MetadataError, build_blob, checksum_ok, split_blob, without_broker_entry
@@ -45,7 +45,7 @@ class BatchOptions:
     batching: bool = True
 
 
-class _Open:
+class _OpenEntry:
     """The entry that is being filled."""
 
     __slots__ = ("bytes", "count", "first", "first_row", "last_sequence_id", "pieces")
@@ -54,11 +54,11 @@ class _Open:
         self.pieces: list[bytes] = []
         self.count = 0
         self.bytes = 0
-        self.first: Encoded | None = None
+        self.first: EncodedRows | None = None
         self.first_row = 0
         self.last_sequence_id = -1
 
-    def add(self, rows: Encoded, start: int, end: int) -> None:
+    def add(self, rows: EncodedRows, start: int, end: int) -> None:
         if self.first is None:
             self.first, self.first_row = rows, start
         piece = rows.payload(start, end)
@@ -79,13 +79,13 @@ class EntryBuilder:
         self._options = options
         self._schema_version = schema_version
         self._clock = SystemClock()
-        self._open = _Open()
+        self._open = _OpenEntry()
         self._last_sequence_id = -1
 
-    def add(self, rows: Rows, sequence_ids: NDArray[np.int64]) -> Iterator[BuiltEntry]:
+    def add(self, rows: MessageRows, sequence_ids: NDArray[np.int64]) -> Iterator[BuiltEntry]:
         """Takes rows over, and hands out what is complete."""
         for part, ids in _parts(rows, sequence_ids):
-            encoded = Encoded(part, ids)
+            encoded = EncodedRows(part, ids)
             if part.deliver_at_ms is None:
                 yield from self._add_run(encoded, 0, len(part))
                 continue
@@ -97,19 +97,19 @@ class EntryBuilder:
                 start = delayed + 1
             yield from self._add_run(encoded, start, len(part))
 
-    def _delayed(self, rows: Encoded, row: int) -> BuiltEntry:
+    def _delayed(self, rows: EncodedRows, row: int) -> BuiltEntry:
         """The time of delivery is of a whole entry, which therefore has one message."""
         sequence_id = int(rows.sequence_ids[row])
         if sequence_id == self._last_sequence_id:
-            raise _shared_position(sequence_id)
+            raise _shared_position_error(sequence_id)
         self._last_sequence_id = sequence_id
         return self._single(rows, row)
 
-    def _add_run(self, rows: Encoded, start: int, end: int) -> Iterator[BuiltEntry]:
+    def _add_run(self, rows: EncodedRows, start: int, end: int) -> Iterator[BuiltEntry]:
         """Rows that may be batched."""
         ids, offsets, options = rows.sequence_ids, rows.offsets, self._options
         if start < end and not self._open.count and ids[start] == self._last_sequence_id >= 0:
-            raise _shared_position(int(ids[start]))
+            raise _shared_position_error(int(ids[start]))
         while start < end:
             open_ = self._open
             if open_.count and int(ids[start]) == open_.last_sequence_id:
@@ -131,7 +131,7 @@ class EntryBuilder:
 
     def seal(self) -> Iterator[BuiltEntry]:
         """Ends the open entry."""
-        open_, self._open = self._open, _Open()
+        open_, self._open = self._open, _OpenEntry()
         if open_.first is None:
             return
         if open_.count == 1:  # alone, a message is shorter without a batch around it
@@ -141,7 +141,7 @@ class EntryBuilder:
 
     # -- bytes
 
-    def _batch(self, open_: _Open, first: Encoded) -> BuiltEntry:
+    def _batch(self, open_: _OpenEntry, first: EncodedRows) -> BuiltEntry:
         first_id = int(first.sequence_ids[open_.first_row])
         metadata = self._metadata(first.rows, open_.first_row, first_id)
         metadata.num_messages_in_batch = open_.count
@@ -149,7 +149,7 @@ class EntryBuilder:
         payload = open_.pieces[0] if len(open_.pieces) == 1 else b"".join(open_.pieces)
         return BuiltEntry(self._blob(metadata, payload), first_id, open_.last_sequence_id, open_.count)
 
-    def _single(self, encoded: Encoded, row: int) -> BuiltEntry:
+    def _single(self, encoded: EncodedRows, row: int) -> BuiltEntry:
         rows, sequence_id = encoded.rows, int(encoded.sequence_ids[row])
         metadata = self._metadata(rows, row, sequence_id)
         if rows.properties is not None:
@@ -166,7 +166,7 @@ class EntryBuilder:
             metadata.null_value = True
         return BuiltEntry(self._blob(metadata, value or b""), sequence_id, sequence_id, 1, is_delayed)
 
-    def _metadata(self, rows: Rows, row: int, sequence_id: int) -> pb.MessageMetadata:
+    def _metadata(self, rows: MessageRows, row: int, sequence_id: int) -> pb.MessageMetadata:
         """What a batch has too: it is routed and ordered by the key of its first message."""
         metadata = pb.MessageMetadata(
             producer_name=self._producer_name, sequence_id=sequence_id, publish_time=self._clock.now_ms()
@@ -191,14 +191,14 @@ class EntryBuilder:
         return build_blob(metadata, payload)
 
 
-def _shared_position(sequence_id: int) -> UnwritableRow:
+def _shared_position_error(sequence_id: int) -> UnwritableRow:
     return UnwritableRow(
         f"several rows come from one source position (sequence id {sequence_id}), and one of them has a __deliverAt:"
         " they cannot be in one entry, so they cannot be written exactly once; write them with exactlyOnce=off"
     )
 
 
-def _parts(rows: Rows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple[Rows, NDArray[np.int64]]]:
+def _parts(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple[MessageRows, NDArray[np.int64]]]:
     """The same rows in pieces of bounded size."""
     count = len(rows)
     parts = 1 + rows.values.nbytes // _ENCODED_BYTES_MAX
@@ -210,7 +210,7 @@ def _parts(rows: Rows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple[Rows, 
         yield rows.slice(start, step), sequence_ids[start : start + step]
 
 
-def passed_on(what: str, blob: bytes, address: tuple[str, int] | None) -> tuple[bytes, int]:
+def forwarded_entry(what: str, blob: bytes, address: tuple[str, int] | None) -> tuple[bytes, int]:
     """An entry of another topic for this one, and the number of its messages; the payload stays as it is.
 
     `address` is the producer name and the sequence id it gets: a broker that restarts reads in the entries how far each

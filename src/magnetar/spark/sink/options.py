@@ -11,10 +11,11 @@ from magnetar.client.options import COMPRESSIONS
 from magnetar.client.produce.routing import HashingScheme
 from magnetar.names import TopicName
 from magnetar.settings.kinds import Choice, Flag, Text, Whole
+from magnetar.spark.client_options import CLIENT_OPTIONS, SparkClientOptions
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.option import Given, Option, Use
+from magnetar.spark.option import GivenOptions, Option, Use
 from magnetar.spark.sink.entry_builder import BatchOptions
-from magnetar.spark.source.options import OPTIONS, ClientOptions
+from magnetar.spark.source.options import SOURCE_OPTIONS
 
 PRODUCER_PREFIX = "pulsar.producer."
 
@@ -116,7 +117,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
 
 @dataclass(frozen=True)
 class SinkOptions:
-    client: ClientOptions
+    client: SparkClientOptions
     topic: str | None
     exactly_once: ExactlyOnce
     sort_by_position: bool
@@ -130,9 +131,9 @@ class SinkOptions:
     def of(options: Mapping[str, str]) -> SinkOptions:
         """Raises `InvalidOption`, which names the option."""
         own = {key: text for key, text in options.items() if key.lower() not in _OF_SPARK}
-        given = Given(own, Use.WRITE, (*OPTIONS, *SINK_OPTIONS))
+        given = GivenOptions(own, Use.WRITE, (*CLIENT_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
         return SinkOptions(
-            client=ClientOptions.of(given),
+            client=SparkClientOptions.of(given),
             topic=_topic(given.get("topic")),
             exactly_once=given.get("exactlyOnce"),
             sort_by_position=given.get("sortByPosition"),

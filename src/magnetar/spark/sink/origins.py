@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from magnetar.spark.errors import UnwritableRow
-from magnetar.spark.sink.sequence_ids import Positions
+from magnetar.spark.sink.sequence_ids import SourcePositions
 from magnetar.spark.sink.targets import full_name, partition_of
 
 if TYPE_CHECKING:
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Origins:
+class RowOrigins:
     """The topic and the position that each row comes from. `codes` are indexes of `topics`."""
 
     topics: tuple[str, ...]
     codes: NDArray[np.int64]
-    positions: Positions
+    positions: SourcePositions
 
     @property
     def partitions(self) -> NDArray[np.int64]:
         """Indexes of the partitions, 0 for topics without."""
         return np.array([partition_of(topic) for topic in self.topics], np.int64)[self.codes]
 
-    def take(self, indexes: NDArray[np.int64]) -> Origins:
-        positions = Positions(self.positions.ledgers[indexes], self.positions.sequence_ids[indexes])
-        return Origins(self.topics, self.codes[indexes], positions)
+    def take(self, indexes: NDArray[np.int64]) -> RowOrigins:
+        positions = SourcePositions(self.positions.ledgers[indexes], self.positions.sequence_ids[indexes])
+        return RowOrigins(self.topics, self.codes[indexes], positions)
 
     def order(self) -> NDArray[np.int64]:
         """The rows sorted by where they come from."""
         return np.lexsort((self.positions.sequence_ids, self.positions.ledgers, self.codes))
 
 
-def topics_in(name: str, column: pa.Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
+def distinct_topics(name: str, column: pa.Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
     """The full names in a column of topics, and which of them each row has."""
     if column.null_count:
         row = column.is_null().index(True).as_py()
@@ -52,19 +52,19 @@ def topics_in(name: str, column: pa.Array) -> tuple[tuple[str, ...], NDArray[np.
     return topics, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-class Order:
+class OrderCheck:
     """Rows of one source come in the order of their positions, from the first of a task to its last."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
 
-    def check(self, origins: Origins) -> None:
+    def check(self, origins: RowOrigins) -> None:
         for code, topic in enumerate(origins.topics):
             rows = np.flatnonzero(origins.codes == code)
             if len(rows):
                 self._check_topic(topic, origins.take(rows).positions)
 
-    def _check_topic(self, topic: str, positions: Positions) -> None:
+    def _check_topic(self, topic: str, positions: SourcePositions) -> None:
         ledgers, numbers = positions.ledgers, positions.sequence_ids
         last = self._last.get(topic)
         if last is not None:
@@ -72,7 +72,7 @@ class Order:
         is_back = (ledgers[1:] < ledgers[:-1]) | ((ledgers[1:] == ledgers[:-1]) & (numbers[1:] < numbers[:-1]))
         if is_back.any():
             row = int(np.flatnonzero(is_back)[0])
-            seen = Positions(ledgers, numbers)
+            seen = SourcePositions(ledgers, numbers)
             raise UnwritableRow(
                 f"rows of {topic} come out of order: {seen.text(row + 1)}, after {seen.text(row)}. Something between"
                 " source and sink shuffles or sorts them; write with option sortByPosition=true, or exactlyOnce=off"
@@ -80,7 +80,7 @@ class Order:
         self._last[topic] = int(ledgers[-1]), int(numbers[-1])
 
 
-def groups_of(*codes: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64] | None]]:
+def row_groups(*codes: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64] | None]]:
     """The rows by what all of `codes` say, in their order: the codes and the indexes; None instead means all rows."""
     if all((code == code[0]).all() for code in codes):
         yield tuple(int(code[0]) for code in codes), None

@@ -33,7 +33,7 @@ _VARINT_SIZE_MAX = 10
 
 
 @dataclass(frozen=True)
-class Positions:
+class SourcePositions:
     """The ledger, and the sequence id within it, of each row."""
 
     ledgers: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Positions:
         return f"{self.ledgers[row]}:{sequence_id >> _BATCH_INDEX_BITS}, message {sequence_id & _BATCH_INDEX_MAX} of it"
 
 
-def positions_of(column: str, ids: pa.Array) -> Positions:
+def source_positions(column: str, ids: pa.Array) -> SourcePositions:
     """Reads a binary column; raises `UnwritableRow`, which names the column and the row."""
     if ids.null_count:
         row = ids.is_null().index(True).as_py()
@@ -64,7 +64,7 @@ def positions_of(column: str, ids: pa.Array) -> Positions:
             f"column {column} of row {row} is {text}: a position needs a ledger, an entry up to {_ENTRY_MAX} and a"
             f" batch index up to {_BATCH_INDEX_MAX}"
         )
-    return Positions(ledgers, entries << _BATCH_INDEX_BITS | indexes)
+    return SourcePositions(ledgers, entries << _BATCH_INDEX_BITS | indexes)
 
 
 def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:

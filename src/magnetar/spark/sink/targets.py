@@ -17,18 +17,18 @@ from magnetar import errors as server_errors
 from magnetar.client.inline import InlineClient
 from magnetar.client.produce.routing import HASHES
 from magnetar.names import TopicName
-from magnetar.spark.clients import patiently
+from magnetar.spark.client_options import SparkClientOptions
+from magnetar.spark.clients import with_retry
 from magnetar.spark.errors import UnwritableRow
-from magnetar.spark.source.options import ClientOptions
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_REMEMBERED_S = 60.0
+_CACHED_S = 60.0
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetTopic:
     """A topic to write to."""
 
     topic: str
@@ -39,33 +39,33 @@ class Target:
 
 class _Key(NamedTuple):
     process: int
-    client: ClientOptions
+    client: SparkClientOptions
     topic: str
 
 
-_remembered: dict[_Key, tuple[float, Target]] = {}
+_cache: dict[_Key, tuple[float, TargetTopic]] = {}
 
 
-def target_of(client: InlineClient, options: ClientOptions, topic: str) -> Target:
+def target_topic(client: InlineClient, options: SparkClientOptions, topic: str) -> TargetTopic:
     """What is known of the topic; it is created where the broker allows that."""
     key = _Key(os.getpid(), options, topic)
-    asked_s, target = _remembered.get(key, (0.0, None))
-    if target is not None and time.monotonic() - asked_s < _REMEMBERED_S:
+    asked_s, target = _cache.get(key, (0.0, None))
+    if target is not None and time.monotonic() - asked_s < _CACHED_S:
         return target
-    partitions = patiently(
+    partitions = with_retry(
         lambda: client.run(client.client.get_partitions_for_topic(topic)), options.operation_timeout_s
     )
     deduplicates: bool | None = False
     if TopicName.parse(topic).is_persistent:
-        deduplicates = patiently(lambda: client.run(client.client.deduplicates(topic)), options.operation_timeout_s)
-    target = Target(topic, tuple(partitions), deduplicates)
-    _remembered[key] = time.monotonic(), target
+        deduplicates = with_retry(lambda: client.run(client.client.deduplicates(topic)), options.operation_timeout_s)
+    target = TargetTopic(topic, tuple(partitions), deduplicates)
+    _cache[key] = time.monotonic(), target
     return target
 
 
-def forget_targets() -> None:
+def clear_target_cache() -> None:
     """What went wrong may be because they are not as they were."""
-    _remembered.clear()
+    _cache.clear()
 
 
 def full_name(column: str, topic: str) -> str:
@@ -80,7 +80,9 @@ def partition_of(topic: str) -> int:
     return max(0, TopicName.parse(topic).partition)
 
 
-def routes(keys: pa.Array | None, otherwise: NDArray[np.int64], partitions: int, scheme: str) -> NDArray[np.int64]:
+def choose_partitions(
+    keys: pa.Array | None, otherwise: NDArray[np.int64], partitions: int, scheme: str
+) -> NDArray[np.int64]:
     """The partition of each row: where the hash of its key says, or the one of `otherwise`, which wraps around."""
     chosen: NDArray[np.int64] = otherwise % partitions
     if keys is None or partitions == 1 or keys.null_count == len(keys):

@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, schema_to_wire
 from magnetar.client.inline import InlineClient
-from magnetar.spark.clients import patiently
+from magnetar.spark.clients import with_retry
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.sink.columns import KEY, SinkColumns, binary, spelled
+from magnetar.spark.sink.columns import KEY, SinkColumns, binary, to_base64
 from magnetar.spark.sink.options import SinkOptions
 from magnetar.wire import schema_pb2 as pb
 
@@ -29,7 +29,7 @@ _ENCODERS_MAX = 64
 _encoders: OrderedDict[tuple[str, bytes, bytes], ValueEncoder] = OrderedDict()
 
 
-class _Given(msgspec.Struct, forbid_unknown_fields=True):
+class _SchemaJson(msgspec.Struct, forbid_unknown_fields=True):
     type: str
     schema: str = ""
     properties: dict[str, str] = {}
@@ -38,7 +38,7 @@ class _Given(msgspec.Struct, forbid_unknown_fields=True):
 def parse_schema(text: str) -> Schema:
     """Reads option `schema`; raises `InvalidOption`."""
     try:
-        given = msgspec.json.decode(text, type=_Given)
+        given = msgspec.json.decode(text, type=_SchemaJson)
     except msgspec.DecodeError as error:
         raise InvalidOption(f"option schema is not JSON as of the admin API: {error}") from None
     answer = SchemaAnswer(version=0, type=given.type.upper(), data=given.schema, properties=given.properties)
@@ -50,9 +50,9 @@ def parse_schema(text: str) -> Schema:
     return schema
 
 
-def spelled_schema(schema: Schema) -> str:
+def schema_json(schema: Schema) -> str:
     """As `parse_schema` reads it."""
-    return msgspec.json.encode(_Given(schema.type, schema.data.decode(), schema.properties)).decode()
+    return msgspec.json.encode(_SchemaJson(schema.type, schema.data.decode(), schema.properties)).decode()
 
 
 class Payloads(NamedTuple):
@@ -67,7 +67,7 @@ class _Encoding:
     schema: pb.Schema
 
 
-class Values:
+class PayloadEncoder:
     """Of one task. Nothing is asked of a broker unless there are typed columns."""
 
     def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns) -> None:
@@ -89,7 +89,7 @@ class Values:
             return Payloads(values)
         if KEY in self._columns:
             raise InvalidOption(f"the schema of {topic} has the keys: there cannot be a column {KEY} too")
-        return Payloads(values, pa.array(spelled(encoder.encode_keys(batch)), pa.binary()))
+        return Payloads(values, pa.array(to_base64(encoder.encode_keys(batch)), pa.binary()))
 
     def _encoding(self, topic: str) -> _Encoding:
         encoding = self._encodings.get(topic)
@@ -102,7 +102,7 @@ class Values:
         if self._options.schema is not None:
             return parse_schema(self._options.schema)
         timeout_s = self._options.client.operation_timeout_s
-        schema = patiently(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
+        schema = with_retry(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
         if schema is None:
             raise InvalidOption(
                 f"{topic} has no schema to encode columns {', '.join(self._columns.fields)} with: give option schema,"

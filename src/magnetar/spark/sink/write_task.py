@@ -19,14 +19,14 @@ from magnetar.client.errors import ClientError
 from magnetar.client.inline import InlineClient
 from magnetar.client.produce.entry_producers import EntryProducers, Sender
 from magnetar.spark.errors import InvalidOption, SparkSourceError
-from magnetar.spark.sink.batch_encoder import Rows
+from magnetar.spark.sink.batch_encoder import MessageRows
 from magnetar.spark.sink.columns import ENTRY, MESSAGE_ID, SOURCE_TOPIC, TOPIC, SinkColumns, binary
-from magnetar.spark.sink.entry_builder import BuiltEntry, EntryBuilder, passed_on
+from magnetar.spark.sink.entry_builder import BuiltEntry, EntryBuilder, forwarded_entry
 from magnetar.spark.sink.options import SinkOptions
-from magnetar.spark.sink.origins import Order, Origins, groups_of, topics_in
-from magnetar.spark.sink.sequence_ids import positions_of
-from magnetar.spark.sink.targets import Target, forget_targets, routes, target_of
-from magnetar.spark.sink.values import Values
+from magnetar.spark.sink.origins import OrderCheck, RowOrigins, distinct_topics, row_groups
+from magnetar.spark.sink.sequence_ids import source_positions
+from magnetar.spark.sink.targets import TargetTopic, choose_partitions, clear_target_cache, target_topic
+from magnetar.spark.sink.values import PayloadEncoder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,7 @@ _PIECE_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Scope:
+class WriteScope:
     """Which write a task is of, and which of its tasks it is."""
 
     name: str
@@ -56,7 +56,7 @@ class Scope:
 
 
 @dataclass
-class Written:
+class WriteResult:
     """What became of the rows of a task. Every one that is counted as stored has the broker's receipt."""
 
     messages: int = 0
@@ -77,23 +77,23 @@ def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
     return is_there and options.exactly_once != "off"
 
 
-class SinkTask:
+class WriteTask:
     """Writes rows once; a task that failed is left to be done again from its first row."""
 
-    def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns, scope: Scope) -> None:
+    def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns, scope: WriteScope) -> None:
         self._client = client
         self._options = options
         self._columns = columns
         self._scope = scope
         self._has_positions = has_positions(options, columns)
-        self._values = Values(client, options, columns)
-        self._orders: defaultdict[str, Order] = defaultdict(Order)
+        self._values = PayloadEncoder(client, options, columns)
+        self._order_checks: defaultdict[str, OrderCheck] = defaultdict(OrderCheck)
         self._turn = scope.task
         self._builders: dict[Sender, EntryBuilder] = {}
         self._next_ids: dict[Sender, int] = {}
-        self._unsure: dict[str, str] = {}
+        self._unverified: dict[str, str] = {}
         self._highest: dict[Sender, int] = {}
-        self._written = Written()
+        self._written = WriteResult()
         self._sent = 0
         self._producers = {
             deduplicated: EntryProducers(
@@ -105,13 +105,13 @@ class SinkTask:
             for deduplicated in (True, False)
         }
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> Written:
+    def write(self, batches: Iterable[pa.RecordBatch]) -> WriteResult:
         try:
             for batch in self._in_order(batches) if self._options.sort_by_position else _merged(batches):
                 self._write_batch(batch)
             self._client.run(self._finish())
         except ClientError:
-            forget_targets()
+            clear_target_cache()
             raise
         finally:
             for producers in self._producers.values():
@@ -129,10 +129,10 @@ class SinkTask:
         order = self._origins(_one([batch.select(names) for batch in collected])).order()
         return _merged(pa.Table.from_batches(collected).take(pa.array(order)).to_batches())
 
-    def _origins(self, batch: pa.RecordBatch) -> Origins:
+    def _origins(self, batch: pa.RecordBatch) -> RowOrigins:
         name = SOURCE_TOPIC if SOURCE_TOPIC in self._columns else TOPIC
-        topics, codes = topics_in(name, batch.column(name))
-        return Origins(topics, codes, positions_of(MESSAGE_ID, binary(batch.column(MESSAGE_ID))))
+        topics, codes = distinct_topics(name, batch.column(name))
+        return RowOrigins(topics, codes, source_positions(MESSAGE_ID, binary(batch.column(MESSAGE_ID))))
 
     def _write_batch(self, batch: pa.RecordBatch) -> None:
         self._columns.refuse_unreadable(batch)
@@ -141,42 +141,44 @@ class SinkTask:
             return
         if TOPIC not in self._columns:
             raise InvalidOption(f"there is neither an option topic nor a column {TOPIC}: nobody says where rows go")
-        topics, codes = topics_in(TOPIC, batch.column(TOPIC))
-        for (code,), rows in groups_of(codes):
+        topics, codes = distinct_topics(TOPIC, batch.column(TOPIC))
+        for (code,), rows in row_groups(codes):
             self._write_to(topics[code], batch if rows is None else batch.take(pa.array(rows)))
 
     def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
-        target = target_of(self._client, self._options.client, topic)
+        target = target_topic(self._client, self._options.client, topic)
         origins = self._origins(batch) if self._has_positions else None
         if origins is not None:
             self._check_target(target)
-            self._orders[topic].check(origins)
+            self._order_checks[topic].check(origins)
         rows = self._rows(target, batch)
         self._turn += 1
         otherwise = np.full(len(rows), self._turn) if origins is None else origins.partitions
-        chosen = routes(rows.keys, otherwise, len(target.partitions), self._options.hashing_scheme)
+        chosen = choose_partitions(rows.keys, otherwise, len(target.partitions), self._options.hashing_scheme)
         self._client.run(self._send_rows(target, rows, chosen, origins))
 
-    def _check_target(self, target: Target) -> None:
+    def _check_target(self, target: TargetTopic) -> None:
         if target.deduplicates is None and self._options.exactly_once == "required":
-            self._unsure.update(dict.fromkeys(target.partitions, target.topic))
+            self._unverified.update(dict.fromkeys(target.partitions, target.topic))
         if target.deduplicates is False:
             raise InvalidOption(
                 f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: switch"
                 " deduplication on for the topic or its namespace, or write with option exactlyOnce=off"
             )
 
-    def _rows(self, target: Target, batch: pa.RecordBatch) -> Rows:
+    def _rows(self, target: TargetTopic, batch: pa.RecordBatch) -> MessageRows:
         if self._columns.has_entries:
-            return Rows(values=binary(batch.column(ENTRY)))
+            return MessageRows(values=binary(batch.column(ENTRY)))
         values, base64_keys = self._values.payloads(target.topic, batch)
         return self._columns.rows(batch, values, base64_keys)
 
     # -- out
 
-    async def _send_rows(self, target: Target, rows: Rows, chosen: NDArray[np.int64], origins: Origins | None) -> None:
+    async def _send_rows(
+        self, target: TargetTopic, rows: MessageRows, chosen: NDArray[np.int64], origins: RowOrigins | None
+    ) -> None:
         codes = (chosen,) if origins is None else (chosen, origins.codes, origins.positions.ledgers)
-        groups = [(self._sender(target, group, origins), indexes) for group, indexes in groups_of(*codes)]
+        groups = [(self._sender(target, group, origins), indexes) for group, indexes in row_groups(*codes)]
         producers = self._producers[origins is not None]
         await producers.open((sender for sender, _ in groups), self._values.schema(target.topic))
         for sender, indexes in groups:
@@ -186,7 +188,7 @@ class SinkTask:
             else:
                 await self._send_group(producers, sender, rows.take(indexes), None if ids is None else ids[indexes])
 
-    def _sender(self, target: Target, group: tuple[int, ...], origins: Origins | None) -> Sender:
+    def _sender(self, target: TargetTopic, group: tuple[int, ...], origins: RowOrigins | None) -> Sender:
         topic = target.partitions[group[0]]
         if origins is not None:
             return Sender(topic, self._scope.producer_name(origins.topics[group[1]], group[2]))
@@ -194,7 +196,7 @@ class SinkTask:
         return Sender(topic, None if given is None else f"{given}/{self._scope.task}")
 
     async def _send_group(
-        self, producers: EntryProducers, sender: Sender, rows: Rows, ids: NDArray[np.int64] | None
+        self, producers: EntryProducers, sender: Sender, rows: MessageRows, ids: NDArray[np.int64] | None
     ) -> None:
         """All rows of a group go to one producer, in their order."""
         producer = producers[sender]
@@ -209,7 +211,7 @@ class SinkTask:
             if not len(rows):
                 return
         if self._columns.has_entries:
-            entries = _passed_on(rows, ids, sender)
+            entries = _forwarded_entries(rows, ids, sender)
         else:
             entries = self._builder(producers, sender).add(rows, ids)
         await self._send_entries(producers, sender, entries)
@@ -250,11 +252,13 @@ class SinkTask:
         self._written.messages = sum(producers[sender].messages_stored for sender in producers.senders)
         if self._written.messages != self._sent:
             raise SparkSourceError(f"{self._sent} messages were sent, but {self._written.messages} are stored")
-        await self._make_sure(producers)
+        await self._verify_deduplication(producers)
 
-    async def _make_sure(self, producers: EntryProducers) -> None:
+    async def _verify_deduplication(self, producers: EntryProducers) -> None:
         """Where nobody could say whether a topic deduplicates, its memory of a producer that wrote does."""
-        checked = {self._unsure[sender.topic]: sender for sender in self._highest if sender.topic in self._unsure}
+        checked = {
+            self._unverified[sender.topic]: sender for sender in self._highest if sender.topic in self._unverified
+        }
         if checked:
             await producers.close()
         for topic, sender in checked.items():
@@ -290,8 +294,8 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batch
 
 
-def _passed_on(rows: Rows, ids: NDArray[np.int64], sender: Sender) -> Iterator[BuiltEntry]:
+def _forwarded_entries(rows: MessageRows, ids: NDArray[np.int64], sender: Sender) -> Iterator[BuiltEntry]:
     for blob, number in zip(rows.values, ids.tolist(), strict=True):
         address = None if sender.name is None else (sender.name, number)
-        entry, messages = passed_on(f"column {ENTRY} for {sender.topic}", blob.as_py() or b"", address)
+        entry, messages = forwarded_entry(f"column {ENTRY} for {sender.topic}", blob.as_py() or b"", address)
         yield BuiltEntry(entry, number, number, messages)

@@ -25,17 +25,17 @@ from magnetar.spark.codec.frame_schema import KINDS, schema_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 from magnetar.spark.sink.columns import TOPIC, SinkColumns
 from magnetar.spark.sink.options import SinkOptions
-from magnetar.spark.sink.values import parse_schema, spelled_schema
-from magnetar.spark.sink.write_task import Scope, SinkTask, Written, has_positions
+from magnetar.spark.sink.values import parse_schema, schema_json
+from magnetar.spark.sink.write_task import WriteResult, WriteScope, WriteTask, has_positions
 
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
-class Committed(WriterCommitMessage):
+class TaskCommit(WriterCommitMessage):
     """What one task wrote."""
 
-    written: Written
+    written: WriteResult
     has_positions: bool
 
 
@@ -61,7 +61,7 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[SinkOption
         if not columns.fields:
             raise InvalidOption("option schema is for typed columns, and there are none")
         if given.schema in KINDS:
-            return replace(given, schema=spelled_schema(schema_of(schema, KINDS[given.schema]))), columns
+            return replace(given, schema=schema_json(schema_of(schema, KINDS[given.schema]))), columns
         parse_schema(given.schema)
     return given, columns
 
@@ -78,7 +78,7 @@ class BatchWriter(DataSourceArrowWriter):
         return _write(self._options, self._columns, self._job, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        check(messages)
+        check_commits(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """What was stored stays stored."""
@@ -97,7 +97,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return _write(self._options, self._columns, query, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        check(messages)
+        check_commits(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """What was stored stays stored, and is skipped when the batch is done again."""
@@ -109,19 +109,19 @@ def _write(
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     given = options.producer_name
-    scope = Scope(
+    scope = WriteScope(
         job if given is None else given, task, is_shared=given is not None, is_sorted=options.sort_by_position
     )
-    written = SinkTask(inline_client(options.client), options, columns, scope).write(batches)
-    return Committed(written, has_positions(options, columns))
+    written = WriteTask(inline_client(options.client), options, columns, scope).write(batches)
+    return TaskCommit(written, has_positions(options, columns))
 
 
-def check(messages: Sequence[WriterCommitMessage | None]) -> None:
+def check_commits(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Two tasks under one producer name take each other's rows for duplicates: that is found here, if not before."""
     senders = Counter(
         sender
         for message in messages
-        if isinstance(message, Committed) and message.has_positions
+        if isinstance(message, TaskCommit) and message.has_positions
         for sender in message.written.senders
     )
     for sender, tasks in senders.items():

@@ -31,7 +31,7 @@ class EntryRange(InputPartition):
         return self.end.entry_id - self.start.entry_id
 
 
-def cut(ranges: Sequence[EntryRange], tasks: int) -> list[EntryRange]:
+def split_ranges(ranges: Sequence[EntryRange], tasks: int) -> list[EntryRange]:
     """The ranges, long ones in pieces, so that there are about as many as `tasks`."""
     if not ranges:
         return []

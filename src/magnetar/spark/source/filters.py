@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import MessageId
 from magnetar.spark.source.entry_range import EntryRange
-from magnetar.spark.source.offsets import place, whole
+from magnetar.spark.source.offsets import sort_key, whole_entry
 
 CLOCKS_DIFFER_MS = 60_000
 """Publish times are of producers' clocks, and so are not quite in the order of the topic: brokers look for a time as if
@@ -36,12 +36,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MS = timedelta(milliseconds=1)
 
 
-class Times(Protocol):
+class TimeLookup(Protocol):
     def position_at(self, topic: str, time_ms: int) -> MessageId: ...
 
 
 @dataclass(frozen=True)
-class Narrowing:
+class RangeFilter:
     """What rows have in common. None of `topics` and `ids` is no limit; times are included."""
 
     topics: frozenset[str] | None = None
@@ -49,15 +49,15 @@ class Narrowing:
     start_time_ms: int | None = None
     end_time_ms: int | None = None
 
-    def __and__(self, other: Narrowing) -> Narrowing:
-        return Narrowing(
+    def __and__(self, other: RangeFilter) -> RangeFilter:
+        return RangeFilter(
             topics=_both(self.topics, other.topics),
             ids=_both(self.ids, other.ids),
             start_time_ms=_one(max, self.start_time_ms, other.start_time_ms),
             end_time_ms=_one(min, self.end_time_ms, other.end_time_ms),
         )
 
-    def ranges(self, times: Times, ranges: Iterable[EntryRange]) -> list[EntryRange]:
+    def ranges(self, times: TimeLookup, ranges: Iterable[EntryRange]) -> list[EntryRange]:
         """The parts of ranges that can hold such rows."""
         found = [each for each in ranges if self.topics is None or each.topic in self.topics]
         if self.start_time_ms is not None and self.end_time_ms is not None and self.start_time_ms > self.end_time_ms:
@@ -74,71 +74,71 @@ class Narrowing:
         ]
         return [part for each in found if (part := self._from_start_time(times, each)) is not None]
 
-    def _from_start_time(self, times: Times, span: EntryRange) -> EntryRange | None:
+    def _from_start_time(self, times: TimeLookup, span: EntryRange) -> EntryRange | None:
         """Begins where a time begins. Its end is no place: producers' clocks differ, and later entries may be older."""
         if self.start_time_ms is None:
             return span
-        start = whole(times.position_at(span.topic, max(0, self.start_time_ms - CLOCKS_DIFFER_MS)))
-        if place(start) <= place(span.start):
+        start = whole_entry(times.position_at(span.topic, max(0, self.start_time_ms - CLOCKS_DIFFER_MS)))
+        if sort_key(start) <= sort_key(span.start):
             return span
-        return replace(span, start=start) if place(start) < place(span.end) else None
+        return replace(span, start=start) if sort_key(start) < sort_key(span.end) else None
 
 
-def narrowing(filters: Sequence[Filter]) -> Narrowing:
+def range_filter(filters: Sequence[Filter]) -> RangeFilter:
     """All of the filters hold for every row that is wanted."""
-    return reduce(Narrowing.__and__, map(_narrowing, filters), Narrowing())
+    return reduce(RangeFilter.__and__, map(_range_filter, filters), RangeFilter())
 
 
-def _narrowing(each: Filter) -> Narrowing:
+def _range_filter(each: Filter) -> RangeFilter:
     attribute = getattr(each, "attribute", None)
     read = _COLUMNS.get(attribute[0]) if isinstance(attribute, tuple) and len(attribute) == 1 else None
-    return Narrowing() if read is None else read(each)
+    return RangeFilter() if read is None else read(each)
 
 
-def _of_topic(each: Filter) -> Narrowing:
+def _of_topic(each: Filter) -> RangeFilter:
     values = _values(each)
     if values is None or not all(isinstance(value, str) for value in values):
-        return Narrowing()
-    return Narrowing(topics=frozenset(values))
+        return RangeFilter()
+    return RangeFilter(topics=frozenset(values))
 
 
-def _of_id(each: Filter) -> Narrowing:
+def _of_id(each: Filter) -> RangeFilter:
     """Serialized ids have no order of their own that means something: only equality narrows."""
     values = _values(each)
     if values is None:
-        return Narrowing()
+        return RangeFilter()
     ids = set()
     for value in values:
         try:
             ids.add(MessageId.from_bytes(bytes(value)))
         except (TypeError, ValueError, InvalidArgument):
             continue  # no id at all, and so the id of no message
-    return Narrowing(ids=frozenset(ids))
+    return RangeFilter(ids=frozenset(ids))
 
 
-def _of_time(each: Filter) -> Narrowing:
+def _of_time(each: Filter) -> RangeFilter:
     values = _values(each)
     if values is not None:
         times = [_us(value) for value in values]
         if not times or None in times:
-            return Narrowing()
+            return RangeFilter()
         known = [time for time in times if time is not None]
-        return Narrowing(start_time_ms=_up(min(known)), end_time_ms=_down(max(known)))
+        return RangeFilter(start_time_ms=_up(min(known)), end_time_ms=_down(max(known)))
     time = _us(getattr(each, "value", None))
     if time is None:
-        return Narrowing()
+        return RangeFilter()
     if isinstance(each, GreaterThanOrEqual):
-        return Narrowing(start_time_ms=_up(time))
+        return RangeFilter(start_time_ms=_up(time))
     if isinstance(each, GreaterThan):
-        return Narrowing(start_time_ms=_down(time) + 1)
+        return RangeFilter(start_time_ms=_down(time) + 1)
     if isinstance(each, LessThanOrEqual):
-        return Narrowing(end_time_ms=_down(time))
+        return RangeFilter(end_time_ms=_down(time))
     if isinstance(each, LessThan):
-        return Narrowing(end_time_ms=_up(time) - 1)
-    return Narrowing()
+        return RangeFilter(end_time_ms=_up(time) - 1)
+    return RangeFilter()
 
 
-_COLUMNS: dict[str, Callable[[Filter], Narrowing]] = {
+_COLUMNS: dict[str, Callable[[Filter], RangeFilter]] = {
     "__topic": _of_topic,
     "__messageId": _of_id,
     "__publishTime": _of_time,
@@ -183,8 +183,8 @@ def _of_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
     end = MessageId(*last, span.end.partition)
     return replace(
         span,
-        start=start if place(start) > place(span.start) else span.start,
-        end=end if place(end) < place(span.end) else span.end,
+        start=start if sort_key(start) > sort_key(span.start) else span.start,
+        end=end if sort_key(end) < sort_key(span.end) else span.end,
     )
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from magnetar.client.message import MessageId
-from magnetar.spark.source.offsets import whole
+from magnetar.spark.source.offsets import whole_entry
 
 _MANY = 1 << 62
 
 
-class Sizes(Protocol):
+class SizeLookup(Protocol):
     """What is asked of topics."""
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
@@ -61,7 +61,7 @@ class Backlog:
         return MessageId(self.before.ledger_id, self.before.entry_id + entries, self.end.partition)
 
 
-def allowed(topics: Sizes, backlogs: Sequence[Backlog], limits: Limits, turn: int) -> dict[str, MessageId]:
+def limited_ends(topics: SizeLookup, backlogs: Sequence[Backlog], limits: Limits, turn: int) -> dict[str, MessageId]:
     """How far each partition may go. `turn` goes up, so that each comes first once when there is not enough for all."""
     first = turn % len(backlogs)
     ordered = [_in_its_ledger(topics, backlog) for backlog in (*backlogs[first:], *backlogs[:first])]
@@ -80,11 +80,11 @@ def allowed(topics: Sizes, backlogs: Sequence[Backlog], limits: Limits, turn: in
 def _shares(budget: int, wants: Sequence[int], sizes: Sequence[int]) -> list[int]:
     """How many entries each may have. The first gets one, however large: whoever waits is the first some time."""
     left = max(0, budget - sizes[0])
-    in_bytes = split(left, [(want - (place == 0)) * sizes[place] for place, want in enumerate(wants)])
+    in_bytes = fair_shares(left, [(want - (place == 0)) * sizes[place] for place, want in enumerate(wants)])
     return [part // sizes[place] + (place == 0) for place, part in enumerate(in_bytes)]
 
 
-def split(budget: int, wants: Sequence[int]) -> list[int]:
+def fair_shares(budget: int, wants: Sequence[int]) -> list[int]:
     """Shares of a budget: nobody gets more than wanted, and what one leaves the others have. Sums up to the budget."""
     shares = [0] * len(wants)
     order = sorted(range(len(wants)), key=lambda index: wants[index])
@@ -95,7 +95,7 @@ def split(budget: int, wants: Sequence[int]) -> list[int]:
     return shares
 
 
-def _in_its_ledger(topics: Sizes, backlog: Backlog) -> Backlog:
+def _in_its_ledger(topics: SizeLookup, backlog: Backlog) -> Backlog:
     """The backlog from where it really goes on: the ledger of its start may be read to its end."""
     start = backlog.start
     if start.ledger_id == backlog.end.ledger_id or start.batch_index >= 0 or (start.entry_id < 0 <= start.ledger_id):
@@ -103,12 +103,12 @@ def _in_its_ledger(topics: Sizes, backlog: Backlog) -> Backlog:
     return Backlog(backlog.topic, _before_the_next(topics, backlog.topic, start), backlog.end)
 
 
-def _stored(topics: Sizes, backlog: Backlog, end: MessageId) -> MessageId:
+def _stored(topics: SizeLookup, backlog: Backlog, end: MessageId) -> MessageId:
     """An end after the last entry of a ledger would be acknowledged as entries that never were: the next one begins."""
     return end if end.ledger_id == backlog.end.ledger_id else _before_the_next(topics, backlog.topic, end)
 
 
-def _before_the_next(topics: Sizes, topic: str, position: MessageId) -> MessageId:
+def _before_the_next(topics: SizeLookup, topic: str, position: MessageId) -> MessageId:
     """The same place, before the first entry of the ledger that comes next if its own has no more."""
     first = topics.first_after(topic, position)
     if first is None or first.ledger_id == position.ledger_id:
@@ -116,6 +116,6 @@ def _before_the_next(topics: Sizes, topic: str, position: MessageId) -> MessageI
     return MessageId(first.ledger_id, first.entry_id - 1, first.partition)
 
 
-def _entry_size(topics: Sizes, backlog: Backlog) -> int:
-    sizes = topics.entry_sizes(backlog.topic, whole(backlog.before))
+def _entry_size(topics: SizeLookup, backlog: Backlog) -> int:
+    sizes = topics.entry_sizes(backlog.topic, whole_entry(backlog.before))
     return max(1, sum(sizes) // len(sizes)) if sizes else 1

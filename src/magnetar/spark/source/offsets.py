@@ -18,21 +18,22 @@ from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.names import TopicName
 from magnetar.spark.errors import InvalidOption
+from magnetar.spark.option import shortened
 
 STARTING: Final = "startingOffsets"
 """The option whose offsets are the messages before the first one to read."""
 
 _WHOLE: Final = 1 << 31
 
-Place = tuple[int, int, int]
+SortKey = tuple[int, int, int]
 
 
-def place(offset: MessageId) -> Place:
+def sort_key(offset: MessageId) -> SortKey:
     """Offsets of one partition compare by this: a whole entry is after every message in it."""
     return offset.ledger_id, offset.entry_id, offset.batch_index if offset.batch_index >= 0 else _WHOLE
 
 
-def whole(offset: MessageId) -> MessageId:
+def whole_entry(offset: MessageId) -> MessageId:
     """The offset after the whole entry that the message is in."""
     return MessageId(offset.ledger_id, offset.entry_id, offset.partition)
 
@@ -68,7 +69,7 @@ class Offsets(Mapping[str, MessageId]):
     def of_json(what: str, value: object) -> Offsets:
         """Reads what `to_json` made; `what` is where it is from."""
         if not isinstance(value, Mapping):
-            raise InvalidOption(f"{what} is {_shown(value)}: it has to be a map from topics to offsets")
+            raise InvalidOption(f"{what} is {shortened(value)}: it has to be a map from topics to offsets")
         return Offsets({_topic(what, name): _offset(what, name, offset) for name, offset in value.items()})
 
 
@@ -81,7 +82,7 @@ def _topic(what: str, name: object) -> str:
 
 def _offset(what: str, topic: str, value: object) -> MessageId:
     if not isinstance(value, str):
-        raise InvalidOption(f"{what}: the offset of {topic} is {_shown(value)}, not a text ledger:entry:partition")
+        raise InvalidOption(f"{what}: the offset of {topic} is {shortened(value)}, not a text ledger:entry:partition")
     try:
         return MessageId.parse(value)
     except InvalidArgument as error:
@@ -100,7 +101,7 @@ Point = MessageId | Instant
 
 
 @dataclass(frozen=True)
-class Bound:
+class OffsetSpec:
     """Where a read begins or ends, as a user says it: for every topic the same, or by topic."""
 
     option: str
@@ -130,15 +131,15 @@ _ALLOWED = "earliest, latest, a time (ISO 8601, or milliseconds since the epoch)
 _MS_MAX = 253402300799999  # the last millisecond of the year 9999
 
 
-def parse_bound(option: str, text: str) -> Bound:
+def parse_offset_spec(option: str, text: str) -> OffsetSpec:
     """Reads `startingOffsets` or `endingOffsets`; raises `InvalidOption`, which names the option and the topic."""
     text = text.strip()
     if text.startswith("{"):
-        return Bound(option, by_topic=_points(option, text))
+        return OffsetSpec(option, by_topic=_points(option, text))
     point = _word_or_time(text)
     if point is None:
-        raise InvalidOption(f"option {option} is {_shown(text)}: it has to be {_ALLOWED}")
-    return Bound(option, everywhere=point)
+        raise InvalidOption(f"option {option} is {shortened(text)}: it has to be {_ALLOWED}")
+    return OffsetSpec(option, everywhere=point)
 
 
 def _points(option: str, text: str) -> dict[str, Point]:
@@ -166,7 +167,7 @@ def _point(option: str, topic: str, value: object) -> Point:
         value = str(value)
     if not isinstance(value, str):
         raise InvalidOption(
-            f"{what}: the offset of {topic} is {_shown(value)}: it has to be earliest, latest, a time, an id "
+            f"{what}: the offset of {topic} is {shortened(value)}: it has to be earliest, latest, a time, an id "
             "ledger:entry:partition, or the bytes of a serialized id"
         )
     text = value.strip()
@@ -189,7 +190,7 @@ def _serialized(what: str, topic: str, numbers: object) -> MessageId:
         offset = MessageId.from_bytes(data)
     except (TypeError, ValueError, InvalidArgument):
         raise InvalidOption(
-            f"{what}: the offset of {topic} is {_shown(numbers)}, which are not the bytes of a serialized message id"
+            f"{what}: the offset of {topic} is {shortened(numbers)}, which are not the bytes of a serialized message id"
         ) from None
     return LATEST if offset.position == LATEST.position else offset
 
@@ -217,8 +218,3 @@ def _word_or_time(text: str) -> Point | None:
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     # Whole milliseconds, as brokers count; a fraction of one is never lost at the beginning.
     return Instant(max(0, int(time.timestamp() * 1000)))
-
-
-def _shown(value: object) -> str:
-    text = value if isinstance(value, str) else repr(value)
-    return ascii(text if len(text) <= 100 else text[:100] + "...")

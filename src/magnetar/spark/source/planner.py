@@ -13,10 +13,10 @@ from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.names import TopicName
-from magnetar.spark.source.data_loss import Losses, created_again, deleted, gone
+from magnetar.spark.source.data_loss import DataLossReporter, messages_deleted, topic_deleted, topic_recreated
 from magnetar.spark.source.entry_range import EntryRange
-from magnetar.spark.source.limits import Backlog, Limits, allowed
-from magnetar.spark.source.offsets import Bound, Instant, Offsets, Point, place, whole
+from magnetar.spark.source.limits import Backlog, Limits, limited_ends
+from magnetar.spark.source.offsets import Instant, Offsets, OffsetSpec, Point, sort_key, whole_entry
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.topics import Topics
 
@@ -45,7 +45,7 @@ class Planner:
         self._new: dict[str, MessageId] = {}
         self._latest: dict[str, MessageId] = {}
         self._caught_up: dict[str, MessageId] = {}
-        self._losses = Losses(fail=options.fail_on_data_loss)
+        self._data_loss = DataLossReporter(fail=options.fail_on_data_loss)
         self._final: dict[str, MessageId] | None = None
         self._turn = 0
 
@@ -95,7 +95,7 @@ class Planner:
 
     # -- where a query begins and ends
 
-    def resolved(self, bound: Bound | None, usual: MessageId) -> Offsets:
+    def resolved(self, bound: OffsetSpec | None, usual: MessageId) -> Offsets:
         """Offsets of all partitions for what a user said, or for what is usual."""
         partitions = dict.fromkeys(self.partitions())
         if bound is not None:
@@ -106,13 +106,13 @@ class Planner:
     def _resolve(self, topic: str, point: Point) -> MessageId:
         try:
             if isinstance(point, Instant):
-                return whole(self._topics.position_at(topic, point.time_ms))
+                return whole_entry(self._topics.position_at(topic, point.time_ms))
             if point not in (EARLIEST, LATEST):
                 return point
             bounds = self._topics.bounds(topic)
         except NotFound:  # a partition that nobody has used yet
             return EARLIEST
-        return bounds.before_first if point == EARLIEST or bounds.is_empty else whole(bounds.last)
+        return bounds.before_first if point == EARLIEST or bounds.is_empty else whole_entry(bounds.last)
 
     def batch_ranges(self) -> list[EntryRange]:
         """One for each partition that has something in the range of the options."""
@@ -125,7 +125,7 @@ class Planner:
     def _stored(self, topic: str, offset: MessageId) -> MessageId:
         """An end, where there is so much."""
         last = self._ends([topic]).get(topic, EARLIEST)
-        if place(offset) <= place(last):
+        if sort_key(offset) <= sort_key(last):
             return offset
         log.warning("%s ends at %s, before %s: it is read to its end", topic, last, offset)
         return last
@@ -193,7 +193,7 @@ class Planner:
             except NotFound:
                 continue
             if last.entry_id >= 0:
-                ends[topic] = whole(last)
+                ends[topic] = whole_entry(last)
         self._latest.update(ends)
         return ends
 
@@ -202,14 +202,14 @@ class Planner:
         backlogs = [
             Backlog(topic, begin, ends[topic])
             for topic, begin in begins.items()
-            if begin is not None and place(ends[topic]) > place(begin)
+            if begin is not None and sort_key(ends[topic]) > sort_key(begin)
         ]
         if not backlogs:
             return start
         further = {backlog.topic: backlog.end for backlog in backlogs}
         if limited and self._limits.are_set:
             self._turn += 1
-            further = allowed(self._topics, backlogs, self._limits, self._turn)
+            further = limited_ends(self._topics, backlogs, self._limits, self._turn)
         self._caught_up.update((topic, end) for topic, end in further.items() if end == ends[topic])
         return start.with_offsets(further)
 
@@ -222,7 +222,7 @@ class Planner:
             if start.get(topic) == last:
                 continue
             begin = self._begin(topic, start)
-            if begin is not None and place(last) > place(begin):
+            if begin is not None and sort_key(last) > sort_key(begin):
                 ranges.append(EntryRange(topic, begin, last))
         return ranges
 
@@ -242,7 +242,7 @@ class Planner:
                 self._lost_topic(topic, offset)
             return None
         if not bounds.is_empty:
-            self._latest[topic] = whole(bounds.last)
+            self._latest[topic] = whole_entry(bounds.last)
         if offset is None:
             self._new[topic] = bounds.before_first
             return bounds.before_first
@@ -250,7 +250,7 @@ class Planner:
         if lost is None:
             self._checked.add(topic)
             return offset
-        self._losses.report(lost)
+        self._data_loss.report(lost)
         return bounds.before_first
 
     def _loss(self, topic: str, offset: MessageId, bounds: Bounds) -> str | None:
@@ -259,24 +259,24 @@ class Planner:
         if offset.ledger_id < 0 or first.ledger_id < 0:
             return None
         if offset.ledger_id == first.ledger_id:
-            return deleted(topic, offset, first) if offset.entry_id < first.entry_id else None
+            return messages_deleted(topic, offset, first) if offset.entry_id < first.entry_id else None
         if offset.ledger_id > max(first.ledger_id, bounds.last.ledger_id):
-            return created_again(topic, offset, first)
+            return topic_recreated(topic, offset, first)
         if offset.ledger_id > first.ledger_id:
             return None
         if self._topics.keeps_its_ledger(topic):
-            return created_again(topic, offset, first)
+            return topic_recreated(topic, offset, first)
         if self._caught_up.get(topic) == offset or self._options.subscription is not None:
             return None  # the ledger was read to its end, and deleted afterwards
-        return deleted(topic, offset, first)
+        return messages_deleted(topic, offset, first)
 
     def _check_missing(self, start: Offsets) -> None:
         """Topics that were read, or asked for by name, and are not there any more."""
         for topic in sorted(start.keys() - set(self._known)):
             self._lost_topic(topic, start[topic])
         for topic in self._absent:
-            self._losses.report(f"topic {topic} does not exist")
+            self._data_loss.report(f"topic {topic} does not exist")
 
     def _lost_topic(self, topic: str, offset: MessageId) -> None:
         if offset.entry_id >= 0:
-            self._losses.report(gone(topic, offset))
+            self._data_loss.report(topic_deleted(topic, offset))

@@ -10,11 +10,11 @@ from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.inline import InlineClient
 from magnetar.client.message import MessageId
-from magnetar.spark.clients import inline_client, patiently
-from magnetar.spark.codec.columns import Columns
+from magnetar.spark.clients import inline_client, with_retry
+from magnetar.spark.codec.columns import SourceColumns
 from magnetar.spark.codec.record_batches import CHUNKS_BACK_MAX, RowReader
 from magnetar.spark.codec.value_schema import ValueSchema
-from magnetar.spark.source.data_loss import Losses, deleted, gone
+from magnetar.spark.source.data_loss import DataLossReporter, messages_deleted, topic_deleted
 from magnetar.spark.source.entry_range import EntryRange
 from magnetar.spark.source.options import SourceOptions
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def read_range(
-    options: SourceOptions, columns: Columns, values: ValueSchema | None, span: EntryRange
+    options: SourceOptions, columns: SourceColumns, values: ValueSchema | None, span: EntryRange
 ) -> Iterator[pa.RecordBatch]:
     """Record batches of a range, as they come."""
     client = inline_client(options.client)
@@ -41,18 +41,18 @@ def read_range(
 
 def _complete(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
     """The entries of a range. What was deleted since it was planned is noticed, and said."""
-    losses = Losses(fail=options.fail_on_data_loss)
+    data_loss = DataLossReporter(fail=options.fail_on_data_loss)
     is_first = True
     try:
         for entries in _entries(client, options, span):
             if is_first and _is_gap(span, entries[0].id):
-                _check_deleted(client, options, span, losses)
+                _check_deleted(client, options, span, data_loss)
             is_first = False
             yield entries
         if is_first:
-            _check_deleted(client, options, span, losses)
+            _check_deleted(client, options, span, data_loss)
     except NotFound:
-        losses.report(gone(span.topic, span.start))
+        data_loss.report(topic_deleted(span.topic, span.start))
 
 
 def _is_gap(span: EntryRange, first: MessageId) -> bool:
@@ -61,19 +61,19 @@ def _is_gap(span: EntryRange, first: MessageId) -> bool:
     return span.start.ledger_id >= 0 and first.position != (span.start.ledger_id, expected)
 
 
-def _check_deleted(client: InlineClient, options: SourceOptions, span: EntryRange, losses: Losses) -> None:
+def _check_deleted(client: InlineClient, options: SourceOptions, span: EntryRange, data_loss: DataLossReporter) -> None:
     async def bounds() -> Bounds:
         async with await client.client.watch(span.topic) as watch:
             return await watch.bounds()
 
-    before_first = patiently(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first
+    before_first = with_retry(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first
     start = span.start
     if start.ledger_id == before_first.ledger_id and start.entry_id < before_first.entry_id:
-        losses.report(deleted(span.topic, start, before_first))
+        data_loss.report(messages_deleted(span.topic, start, before_first))
 
 
 def _entries(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
-    reader = patiently(
+    reader = with_retry(
         lambda: client.run(client.client.entries(span.topic, span.start, span.end)), options.client.operation_timeout_s
     )
     try:

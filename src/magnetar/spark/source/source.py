@@ -33,23 +33,30 @@ from pyspark.sql.types import StructField, StructType
 
 from magnetar.client.message import LATEST, MessageId
 from magnetar.spark.clients import blocking_client
-from magnetar.spark.codec.columns import RAW_VALUE, Columns, all_columns, chosen, entry_columns, named_columns
+from magnetar.spark.codec.columns import (
+    RAW_VALUE,
+    SourceColumns,
+    all_columns,
+    entry_columns,
+    named_columns,
+    select_columns,
+)
 from magnetar.spark.codec.value_schema import ValueSchema, common_schema
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import Use
-from magnetar.spark.source.entry_range import EntryRange, cut
-from magnetar.spark.source.filters import Narrowing, narrowing
+from magnetar.spark.source.entry_range import EntryRange, split_ranges
+from magnetar.spark.source.filters import RangeFilter, range_filter
 from magnetar.spark.source.offsets import Offsets
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.planner import Planner
 from magnetar.spark.source.read_task import read_range
-from magnetar.spark.source.subscription import Cursor, Subscription
+from magnetar.spark.source.subscription import StreamSubscription, SubscriptionCursor
 from magnetar.spark.source.topics import ClientTopics
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _TASKS_MIN = 8
 
 
@@ -70,11 +77,11 @@ class PulsarSource(DataSource):
         return StructType(all_columns(fields))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        what = _Reading(SourceOptions.of(self.options, Use.BATCH), schema)
-        return PushingBatchReader(what) if _filters_are_pushed() else BatchReader(what)
+        what = _ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema)
+        return PushdownBatchReader(what) if _is_pushdown_worker() else BatchReader(what)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(_Reading(SourceOptions.of(self.options, Use.STREAM), schema))
+        return StreamReader(_ReadSpec(SourceOptions.of(self.options, Use.STREAM), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from magnetar.spark.sink.writer import batch_writer
@@ -87,12 +94,12 @@ class PulsarSource(DataSource):
         return stream_writer(self.options, schema, overwrite)
 
 
-def _filters_are_pushed() -> bool:
+def _is_pushdown_worker() -> bool:
     """Whether Spark made this process to push filters down.
 
     A reader that has `pushFilters` is refused by sessions in which that is switched off, as it is by default.
     """
-    return _PUSHING_WORKER in sys.modules or _program() == _PUSHING_WORKER
+    return _PUSHDOWN_WORKER in sys.modules or _program() == _PUSHDOWN_WORKER
 
 
 def _program() -> str:
@@ -118,14 +125,14 @@ def _fields(values: ValueSchema | None) -> list[StructField]:
     return [RAW_VALUE.field] if values is None else values.fields
 
 
-class _Reading:
+class _ReadSpec:
     """What a worker has to know: the options, the columns that are wanted, and how payloads become columns."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
         self._values = None if options.include_entries else _value_schema(options)
         fields = _fields(self._values)
-        self._columns: Columns = chosen(schema, fields, entries=options.include_entries)
+        self._columns: SourceColumns = select_columns(schema, fields, entries=options.include_entries)
         if options.columns is not None:
             _check_chosen(schema, named_columns(options.columns, fields))
 
@@ -143,15 +150,15 @@ def _check_chosen(schema: StructType, columns: list[StructField]) -> None:
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, reading: _Reading) -> None:
+    def __init__(self, reading: _ReadSpec) -> None:
         self._reading = reading
-        self._narrowing = Narrowing()
+        self._range_filter = RangeFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._reading.options
         with closing(_topics(options)) as topics:
-            ranges = self._narrowing.ranges(topics, Planner(topics, options).batch_ranges())
-        return cut(ranges, max(_TASKS_MIN, 2 * (os.cpu_count() or 1)))
+            ranges = self._range_filter.ranges(topics, Planner(topics, options).batch_ranges())
+        return split_ranges(ranges, max(_TASKS_MIN, 2 * (os.cpu_count() or 1)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntryRange):
@@ -159,27 +166,27 @@ class BatchReader(DataSourceReader):
         return self._reading.rows(partition)
 
 
-class PushingBatchReader(BatchReader):
+class PushdownBatchReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Sequence[Filter]:
         """All are handed back: ranges are narrowed to what can hold such rows, and Spark filters what is in them."""
-        self._narrowing = narrowing(filters)
+        self._range_filter = range_filter(filters)
         return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """In the driver's long-lived process, all but `read`; `read` in workers, to which `_running` does not go."""
 
-    def __init__(self, reading: _Reading) -> None:
+    def __init__(self, reading: _ReadSpec) -> None:
         self._reading = reading
-        self._running: _Running | None = None
+        self._running: _ConnectedStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_running": None}
 
     @property
-    def _run(self) -> _Running:
+    def _run(self) -> _ConnectedStream:
         if self._running is None:
-            self._running = _Running(self._reading.options)
+            self._running = _ConnectedStream(self._reading.options)
         return self._running
 
     def initialOffset(self) -> dict[str, Any]:
@@ -222,7 +229,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._running = None
 
 
-class _Running:
+class _ConnectedStream:
     """A stream that is connected."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -230,9 +237,9 @@ class _Running:
         self.topics = _topics(options)
         self.planner = Planner(self.topics, options)
         name = options.subscription
-        self._subscription = None if name is None else Subscription(self._open_cursor)
+        self._subscription = None if name is None else StreamSubscription(self._open_cursor)
 
-    def _open_cursor(self, topic: str, initial: MessageId) -> Cursor:
+    def _open_cursor(self, topic: str, initial: MessageId) -> SubscriptionCursor:
         name = self._options.subscription
         assert name is not None
         return self.topics.cursor(topic, name, initial)
@@ -255,7 +262,7 @@ def _offsets(value: dict[str, Any]) -> Offsets:
     return Offsets.of_json("the offset of the checkpoint", value)
 
 
-def _settle_in_a_worker() -> None:
+def _freeze_imports_in_worker() -> None:
     """Takes what is imported by now out of the sight of the garbage collector, in processes that Spark started.
 
     Their daemon lets it run after each task, and walking all modules each time took longer than the task. Not all of
@@ -268,4 +275,4 @@ def _settle_in_a_worker() -> None:
         gc.freeze()
 
 
-_settle_in_a_worker()
+_freeze_imports_in_worker()

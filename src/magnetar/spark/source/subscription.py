@@ -12,12 +12,12 @@ from typing import Protocol
 
 from magnetar.client.errors import NotFound
 from magnetar.client.message import EARLIEST, LATEST, MessageId
-from magnetar.spark.source.offsets import Offsets, place
+from magnetar.spark.source.offsets import Offsets, sort_key
 
 log = logging.getLogger(__name__)
 
 
-class Cursor(Protocol):
+class SubscriptionCursor(Protocol):
     """The position of a subscription on one partition."""
 
     def position(self) -> MessageId: ...
@@ -27,16 +27,16 @@ class Cursor(Protocol):
     def close(self) -> None: ...
 
 
-OpenCursor = Callable[[str, MessageId], Cursor]
+OpenCursor = Callable[[str, MessageId], SubscriptionCursor]
 """Topic, and where the subscription begins if it is created: EARLIEST or LATEST."""
 
 
-class Subscription:
+class StreamSubscription:
     """`_done` is what is acknowledged for sure."""
 
     def __init__(self, open_cursor: OpenCursor) -> None:
         self._open_cursor = open_cursor
-        self._cursors: dict[str, Cursor] = {}
+        self._cursors: dict[str, SubscriptionCursor] = {}
         self._done: dict[str, MessageId] = {}
 
     def positions(self, partitions: Iterable[str]) -> Offsets:
@@ -48,7 +48,7 @@ class Subscription:
         for topic, offset in offsets.items():
             entry = _last_whole(offset)
             done = self._done.get(topic)
-            if done is not None and place(entry) <= place(done):
+            if done is not None and sort_key(entry) <= sort_key(done):
                 continue
             try:
                 cursor = self._cursor(topic, EARLIEST)
@@ -66,7 +66,7 @@ class Subscription:
             if topic not in self._cursors:
                 self.acknowledge(Offsets({topic: EARLIEST}))
 
-    def _cursor(self, topic: str, initial: MessageId) -> Cursor:
+    def _cursor(self, topic: str, initial: MessageId) -> SubscriptionCursor:
         cursor = self._cursors.get(topic)
         if cursor is None:
             cursor = self._cursors[topic] = self._open_cursor(topic, initial)

@@ -16,7 +16,7 @@ from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
 from magnetar.names import TopicName
-from magnetar.spark.clients import patiently
+from magnetar.spark.clients import with_retry
 
 _T = TypeVar("_T")
 
@@ -71,7 +71,7 @@ class ClientTopics:
         self._later_give_up_s = give_up_s
 
     def partitions(self, topic: str) -> list[str]:
-        return self._patiently(lambda: self._partitions(topic))
+        return self._with_retry(lambda: self._partitions(topic))
 
     def _partitions(self, topic: str) -> list[str]:
         try:
@@ -85,40 +85,40 @@ class ClientTopics:
             return [each.full for each in found]
 
     def listed(self, namespace: str) -> list[str]:
-        return self._patiently(lambda: self._client.topics(namespace))
+        return self._with_retry(lambda: self._client.topics(namespace))
 
     def bounds(self, topic: str) -> Bounds:
-        return self._patiently(lambda: self._watch(topic).bounds())
+        return self._with_retry(lambda: self._watch(topic).bounds())
 
     def last(self, topic: str) -> MessageId:
-        return self._patiently(lambda: self._watch(topic).last())
+        return self._with_retry(lambda: self._watch(topic).last())
 
     def wait(self, after: Mapping[str, MessageId], timeout_s: float) -> list[str]:
         if not after:
             time.sleep(timeout_s)
             return []
         pairs = [(self._watch(topic), position) for topic, position in after.items()]
-        news = self._patiently(lambda: self._client.wait_any(pairs, timeout_s))
+        news = self._with_retry(lambda: self._client.wait_any(pairs, timeout_s))
         return [watch.topic for watch in news]
 
     def position_at(self, topic: str, time_ms: int) -> MessageId:
-        return self._patiently(lambda: self._client.position_at(topic, time_ms))
+        return self._with_retry(lambda: self._client.position_at(topic, time_ms))
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None:
-        return self._patiently(lambda: self._client.first_after(topic, position))
+        return self._with_retry(lambda: self._client.first_after(topic, position))
 
     def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
-        return self._patiently(lambda: self._entry_sizes(topic, after))
+        return self._with_retry(lambda: self._entry_sizes(topic, after))
 
     def _entry_sizes(self, topic: str, after: MessageId) -> list[int]:
         end = MessageId(after.ledger_id, after.entry_id + SAMPLE_ENTRIES)
         return [len(entry.blob) for entries in self._client.entries(topic, after, end) for entry in entries]
 
     def schema(self, topic: str) -> Schema | None:
-        return self._patiently(lambda: self._client.schema(topic))
+        return self._with_retry(lambda: self._client.schema(topic))
 
     def keeps_its_ledger(self, topic: str) -> bool:
-        return self._patiently(lambda: self._client.server_version(topic)).startswith("Magnetar")
+        return self._with_retry(lambda: self._client.server_version(topic)).startswith("Magnetar")
 
     def cursor(self, topic: str, subscription: str, initial_position: MessageId) -> Cursor:
         return self._client.cursor(topic, subscription, initial_position=initial_position)
@@ -140,8 +140,8 @@ class ClientTopics:
             watch = self._watches[topic] = self._client.watch(topic)
         return watch
 
-    def _patiently(self, ask: Callable[[], _T]) -> _T:
+    def _with_retry(self, ask: Callable[[], _T]) -> _T:
         """At first, an address that is wrong is found out sooner than a broker that is away for a while."""
-        answer = patiently(ask, self._give_up_s)
+        answer = with_retry(ask, self._give_up_s)
         self._give_up_s = self._later_give_up_s
         return answer
