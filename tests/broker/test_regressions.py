@@ -9,8 +9,8 @@ from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS, FEW
-from magnetar.broker.subscription.letter import Reason
 from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.deadletter.properties import Reason
 from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.storage.api import Batch, Space

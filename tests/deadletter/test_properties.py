@@ -1,4 +1,4 @@
-"""What letters say of themselves, whoever wrote them."""
+"""Reading dead letter properties, whichever client wrote them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.deadletter import properties as epitaph
+from magnetar.deadletter.properties import UNKNOWN, read_info
 from magnetar.names import TopicName
 
 FULL = "persistent://public/default"
@@ -23,8 +23,8 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(NAMES, VALUES))
-def test_whatever_properties_say_is_read(properties: dict[str, str]) -> None:
-    found = epitaph.read_epitaph(properties, TopicName.parse("t-s-DLQ"))
+def test_any_properties_are_read(properties: dict[str, str]) -> None:
+    found = read_info(properties, TopicName.parse("t-s-DLQ"))
     assert found.reason
     if properties.get("REAL_TOPIC"):
-        assert found.origin_topic == properties["REAL_TOPIC"] and found.reason != epitaph.UNKNOWN
+        assert found.origin_topic == properties["REAL_TOPIC"] and found.reason != UNKNOWN

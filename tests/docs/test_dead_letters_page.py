@@ -11,8 +11,8 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from magnetar.broker.subscription.letter import Reason
 from magnetar.cli.main import main
+from magnetar.deadletter.properties import Reason
 from magnetar.testing import broker
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
-from magnetar.deadletter.topics import is_letter_topic
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.session.consumer import signed
 from magnetar.session.handles import ConsumerHandle, State, bits_of, request_id_of
 from magnetar.wire import schema_pb2 as pb
@@ -310,7 +310,7 @@ class Oracle:
 
     def _look_at_replication(self, topic: PersistentTopic) -> None:
         """GR1: its position is there as long as the topic is, and nowhere else. Letters are not replicated."""
-        is_expected = self._world.is_replicated and not is_letter_topic(topic.name)
+        is_expected = self._world.is_replicated and not is_dead_letter_or_retry_topic(topic.name)
         expect(
             (topic.replicator(REMOTE) is not None) == is_expected,
             f"{topic.name.full} has the subscriptions {sorted(topic.subscriptions)}, replicated: {is_expected}",
@@ -360,10 +360,10 @@ class Oracle:
         if subscription.durable or last >= topic.log.first:
             # On a clock that was set back a later entry may be older by its stamp: what came before it goes with it.
             # Those that become letters go a few per turn, so that one may not have come yet.
-            end = topic.log.confirmed if topic.policies.letters_for_expired else mark
+            end = topic.log.confirmed if topic.policies.dead_letter_expired else mark
             has_reason = any(self._may_give_up(topic, entry) for entry in range(last, end + 1))
             expect(maintained and has_reason, f"{subscription.name} gave up {last} for no reason")
-        if subscription.durable and topic.policies.letters_for_expired and not subscription.is_replicator:
+        if subscription.durable and topic.policies.dead_letter_expired and not subscription.is_replicator:
             for entry in range(model.mark + 1, mark + 1):
                 self.fate.give_up(topic, subscription, model, entry)
         model.ack_up_to(mark)
@@ -373,7 +373,7 @@ class Oracle:
         if stored is None:
             return False
         policies, now_ms = topic.policies, self._world.broker.now_ms()
-        if policies.letters_for_expired:
+        if policies.dead_letter_expired:
             now_ms = self._world.latest_ms  # between two turns the clock may be set back
         if policies.ttl_ms and stored.received_ms <= now_ms - policies.ttl_ms:
             return True

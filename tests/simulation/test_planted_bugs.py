@@ -137,16 +137,16 @@ def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> Non
 
 
 def writes_a_letter_in_a_group_of_its_own(patch: pytest.MonkeyPatch) -> None:
-    append_letters = PersistentTopic.append_letters
+    append_dead_letters = PersistentTopic.append_dead_letters
 
     def append_later(topic: PersistentTopic, group: Group, blobs: Sequence[bytes]) -> None:
         commits = topic.broker.commits
         commits._close(group)
         commits._open = None
         commits.batch()
-        append_letters(topic, commits.open(), blobs)
+        append_dead_letters(topic, commits.open(), blobs)
 
-    patch.setattr(PersistentTopic, "append_letters", append_later)
+    patch.setattr(PersistentTopic, "append_dead_letters", append_later)
 
 
 def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
@@ -161,13 +161,13 @@ def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch
 
 
 def acknowledges_without_a_letter(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(PersistentTopic, "append_letters", lambda topic, group, blobs: None)
+    patch.setattr(PersistentTopic, "append_dead_letters", lambda topic, group, blobs: None)
 
 
 def writes_a_letter_twice(patch: pytest.MonkeyPatch) -> None:
-    append_letters = PersistentTopic.append_letters
-    twice = lambda topic, group, blobs: append_letters(topic, group, [*blobs, *blobs])  # noqa: E731
-    patch.setattr(PersistentTopic, "append_letters", twice)
+    append_dead_letters = PersistentTopic.append_dead_letters
+    twice = lambda topic, group, blobs: append_dead_letters(topic, group, [*blobs, *blobs])  # noqa: E731
+    patch.setattr(PersistentTopic, "append_dead_letters", twice)
 
 
 def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:

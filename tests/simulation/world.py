@@ -117,8 +117,8 @@ class World:
         overrides = msgspec.structs.replace(
             record.overrides,
             dead_letters=letters.default,
-            letters_for_expired=letters.of_the_given_up,
-            letters_for_evicted=letters.of_the_given_up,
+            dead_letter_expired=letters.of_the_given_up,
+            dead_letter_evicted=letters.of_the_given_up,
         )
         catalog.save_namespace(_NAMESPACE, msgspec.structs.replace(record, overrides=overrides))
 

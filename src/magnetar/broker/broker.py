@@ -135,15 +135,15 @@ class Broker:
         if name.full in self._unloading:
             raise ServiceNotReady(f"topic {name.full} is being unloaded")
 
-    def letter_topic(self, name: TopicName, source: TopicName) -> PersistentTopic:
+    def dead_letter_topic(self, name: TopicName, source: TopicName) -> PersistentTopic:
         """A topic that exists and takes dead letters of `source`; raises MagnetarError where it cannot."""
         topic = self.topic(name)
         if not isinstance(topic, PersistentTopic):
             raise NotAllowed(f"dead letters cannot go to {name.full}, which is not persistent")
         if topic.is_terminated:
             raise TopicTerminated(f"dead letters cannot go to {name.full}, which was terminated")
-        if not topic.record.holds_letters:
-            self.catalog.save_topic(name, msgspec.structs.replace(topic.record, holds_letters=True))
+        if not topic.record.holds_dead_letters:
+            self.catalog.save_topic(name, msgspec.structs.replace(topic.record, holds_dead_letters=True))
         self.schemas.copy(schema_id(source), schema_id(name))
         return topic
 

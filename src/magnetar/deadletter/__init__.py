@@ -1,1 +1,1 @@
-"""Dead letters in words that broker, admin, CLI and pipelines share: topic names, message properties, tallies."""
+"""Dead letters, shared by broker, admin, CLI and pipelines: topic names, message properties, counts."""

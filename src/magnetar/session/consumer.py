@@ -93,7 +93,7 @@ def _dead_letters_of(
     policy = policy_from(metadata)
     if policy is None:
         return None
-    creation.check_for_letters(broker.catalog, policy.topic_for(name, request.subscription), name)
+    creation.check_dead_letter_topic(broker.catalog, policy.topic_for(name, request.subscription), name)
     if not (request.durable and name.is_persistent):
         raise NotAllowed(
             f"subscription {request.subscription!r} of {name.full} cannot have a dead letter policy:"

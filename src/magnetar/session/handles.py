@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic
-from magnetar.deadletter.topics import is_letter_topic
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import MessageEncoder, SendReceiptEncoder
+from magnetar.wire.templates import MessageEncoder, SendReceiptEncoder
 
 Command = pb.BaseCommand
 
@@ -37,7 +37,7 @@ class Address:
 class ProducerHandle:
     """A producer of this connection with what the hot path needs at hand."""
 
-    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_letters", "topic")
+    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_dead_letters", "topic")
 
     def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
         self.producer = producer
@@ -45,7 +45,7 @@ class ProducerHandle:
         self.topic = topic
         self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
         self.is_ready = False
-        self.takes_letters = is_letter_topic(topic.name)
+        self.takes_dead_letters = is_dead_letter_or_retry_topic(topic.name)
 
 
 class ConsumerHandle:

@@ -15,11 +15,12 @@ from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
 from magnetar.session.handles import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
-from magnetar.session.repeated_letters import may_be_letter, publish_letters
+from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame, encode_send_receipt
+from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
 from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, payload_of
+from magnetar.wire.templates import encode_send_receipt
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
 FRAME_PADDING = 10 * 1024
@@ -103,10 +104,10 @@ class Session:
                 publishes, handle = [], None
                 continue
             publish = (sequence_id, highest_id, messages, blob, found == MAY_BE_DELAYED, is_chunk)
-            if self.consumers and may_be_letter(handle, blob):
+            if self.consumers and may_be_dead_letter(handle, blob):
                 self.publish(handle, publishes)
                 publishes = []
-                if publish_letters(self, handle, publish):
+                if publish_dead_letters(self, handle, publish):
                     continue
             publishes.append(publish)
         self._last_send = producer_id, sequence_id

@@ -14,6 +14,7 @@ The checksum covers everything after itself. Integers are big-endian.
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 from struct import Struct
 
 import google_crc32c
@@ -21,8 +22,8 @@ import mmh3
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
-from magnetar.wire.frames import encode_varint
-from magnetar.wire.schema_pb2 import MessageMetadata
+from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
+from magnetar.wire.varint import encode_varint
 
 _MAGIC_BROKER_ENTRY = b"\x0e\x02"
 _MAGIC_CHECKSUM = b"\x0e\x01"
@@ -182,6 +183,12 @@ def build_blob(metadata: MessageMetadata, payload: bytes) -> bytes:
     head = _U32.pack(len(section)) + section
     checksum = google_crc32c.extend(google_crc32c.value(head), payload)
     return b"".join((_MAGIC_CHECKSUM, _U32.pack(checksum), head, payload))
+
+
+def text_properties(properties: Iterable[KeyValue]) -> dict[str, str]:
+    """Properties by key, without those that are not UTF-8, which protobuf returns as bytes."""
+    pairs = ((pair.key, pair.value) for pair in properties)
+    return {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}
 
 
 def sticky_key(metadata: MessageMetadata) -> bytes:

@@ -62,8 +62,8 @@ VALUES: dict[str, list[Any]] = {
         {"maxRedeliverCount": 2**31 - 1, "deadLetterTopic": "persistent://public/default/dead"},
         {"maxRedeliverCount": 3, "initialSubscriptionName": "inspection"},
     ],
-    "letters_for_expired": [True, False],
-    "letters_for_evicted": [True, False],
+    "dead_letter_expired": [True, False],
+    "dead_letter_evicted": [True, False],
 }
 
 ROWS = [

@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.admin.http.turn import Turns
 from magnetar.admin.resource import dead_letters as admin_letters
-from magnetar.deadletter import properties as epitaph
+from magnetar.deadletter import tally as dead_letter_tally
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
 from magnetar.wire.metadata import build_blob
@@ -190,7 +190,7 @@ def test_stats_stop_at_their_limit_say_so_and_go_on() -> None:
 
 
 def test_origins_that_anybody_may_invent_are_bounded(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(epitaph, "ORIGINS_MAX", 2)
+    monkeypatch.setattr(dead_letter_tally, "ORIGINS_MAX", 2)
     for index in range(4):
         put(admin, REAL_TOPIC=f"t{index}", ORIGIN_MESSAGE_ID="1:1:-1")
     stats = admin.get(f"{DLQ}/stats")

@@ -348,7 +348,7 @@ def test_gr1_replication_has_no_dead_letters(world: World) -> None:
 
 def test_what_expires_before_it_is_copied_is_given_up_without_letters(world: World) -> None:
     """As in Apache Pulsar, a time to live counts for replication too."""
-    replicate(world, EAST, message_ttl_s=60, letters_for_expired=True)
+    replicate(world, EAST, message_ttl_s=60, dead_letter_expired=True)
     world.publish(3)
     world.advance(minutes=10)
     assert world.subscription(TO_EAST).backlog == 0
@@ -357,7 +357,7 @@ def test_what_expires_before_it_is_copied_is_given_up_without_letters(world: Wor
 
 def test_what_a_quota_evicts_is_given_up_without_letters() -> None:
     world = new_world(backlogQuotaDefaultLimitSecond=60, backlogQuotaDefaultRetentionPolicy="consumer_backlog_eviction")
-    replicate(world, EAST, letters_for_evicted=True)
+    replicate(world, EAST, dead_letter_evicted=True)
     world.publish(3)
     world.advance(minutes=10)
     assert world.subscription(TO_EAST).backlog == 0

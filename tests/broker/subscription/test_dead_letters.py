@@ -12,7 +12,7 @@ from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy, policy_from
 from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS
-from magnetar.deadletter.properties import history_of
+from magnetar.deadletter.properties import read_history
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
@@ -200,7 +200,7 @@ class TestTheMove:
         fail(world, consumer, 0)
         fail(world, consumer, 0)
         ((_, properties, _),) = letters(world)
-        history = history_of(properties)
+        history = read_history(properties)
         assert len(history) == 20 and history[-1].topic == "persistent://public/default/t" and history[0].count == 1
 
     @pytest.mark.parametrize("compression", [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY])
@@ -571,7 +571,7 @@ class TestOtherReasons:
     def test_expired_messages_become_letters_where_the_namespace_says_so(self) -> None:
         world = World(ttlDurationDefaultInSeconds=60)
         catalog = world.broker.catalog
-        catalog.namespaces["public/default"].overrides.letters_for_expired = True
+        catalog.namespaces["public/default"].overrides.dead_letter_expired = True
         catalog.save_namespace("public/default", catalog.namespaces["public/default"])
         catalog.settings_changed()
         world.publish(250)
@@ -589,7 +589,7 @@ class TestOtherReasons:
             backlogQuotaDefaultLimitBytes=1000, backlogQuotaDefaultRetentionPolicy="consumer_backlog_eviction"
         )
         catalog = world.broker.catalog
-        catalog.namespaces["public/default"].overrides.letters_for_evicted = True
+        catalog.namespaces["public/default"].overrides.dead_letter_evicted = True
         catalog.settings_changed()
         world.consumer(permits=0)
         world.publish(30, payload=b"x" * 100)

@@ -20,6 +20,7 @@ from magnetar.pipelines.transform.avro_types import parse
 from magnetar.pipelines.transform.mask_paths import CannotMask, wanted
 from magnetar.pipelines.transform.masks import Masks, Refused
 from magnetar.replication.model import Mask, MaskKind
+from magnetar.wire.varint import encode_zigzag
 
 HASH, NULL, FIXED = MaskKind.HASH, MaskKind.NULL, MaskKind.FIXED
 NESTED = hashlib.sha256(b'{"a":[2],"b":1.50}').hexdigest()
@@ -382,9 +383,7 @@ def compact(value: Any) -> bytes:
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_of_avro(number: int) -> None:
-    written = avro_masks.written_long(number)
-    assert avro(number, "long") == written
-    assert avro_masks.read_long(written + b"\xff", 0) == (number, len(written))
+    assert avro(number, "long") == encode_zigzag(number)
 
 
 def test_hashes_do_not_depend_on_how_json_is_written() -> None:

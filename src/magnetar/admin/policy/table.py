@@ -566,14 +566,14 @@ POLICIES: tuple[Policy, ...] = (
     ),
     Policy(
         title="whether a message whose time to live is over becomes a dead letter",
-        field="letters_for_expired",
+        field="dead_letter_expired",
         shape=bool,
         namespace="deadLetterExpired",
         in_object="deadLetterExpired",
     ),
     Policy(
         title="whether a message that a backlog quota evicts becomes a dead letter",
-        field="letters_for_evicted",
+        field="dead_letter_evicted",
         shape=bool,
         namespace="deadLetterEvicted",
         in_object="deadLetterEvicted",

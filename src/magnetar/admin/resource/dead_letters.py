@@ -1,7 +1,7 @@
 """The letters in a dead letter topic: page through them, count them, look at one.
 
 Owns how an entry becomes letters on a screen; nothing is taken or changed. What a letter says of itself is read by
-`epitaph`. Partitions of a topic are gone through one after the other. Positions are ids of messages as clients write
+`info`. Partitions of a topic are gone through one after the other. Positions are ids of messages as clients write
 them: `ledger:entry`, then also `:partition` and `:batch index`.
 """
 
@@ -21,7 +21,8 @@ from magnetar.admin.http.turn import Turns
 from magnetar.admin.resource.messages import shown_time
 from magnetar.admin.resource.topics import opened_partitions
 from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.deadletter.properties import Death, Epitaph, Tallied, Tally, history_of, read_epitaph
+from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_history, read_info
+from magnetar.deadletter.tally import ReasonCounts, Tally
 from magnetar.errors import NotAllowed
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
@@ -108,8 +109,8 @@ class _Letter:
     def time_ms(self) -> int:
         return self.metadata.publish_time
 
-    def epitaph(self) -> Epitaph:
-        return read_epitaph(self.properties, self.topic.name)
+    def info(self) -> DeadLetterInfo:
+        return read_info(self.properties, self.topic.name)
 
 
 def _letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_Letter]:
@@ -201,16 +202,16 @@ async def list_letters(call: Call) -> PageOfLetters:
 
 
 def _listed(letter: _Letter) -> Listed:
-    epitaph = letter.epitaph()
+    info = letter.info()
     return Listed(
         id=letter.id,
         time=_time(letter.time_ms),
-        reason=epitaph.reason,
-        description=epitaph.description,
-        origin_topic=epitaph.origin_topic,
-        origin_subscription=epitaph.origin_subscription,
-        origin_message_id=epitaph.origin_message_id,
-        count=epitaph.count,
+        reason=info.reason,
+        description=info.description,
+        origin_topic=info.origin_topic,
+        origin_subscription=info.origin_subscription,
+        origin_message_id=info.origin_message_id,
+        count=info.count,
         key=_text(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
         size=len(letter.content or b""),
         fault=letter.fault or UNSET,
@@ -263,32 +264,32 @@ async def get_stats(call: Call) -> LetterStats:
             return _stats(tally, next_=last)
         left -= 1
         for letter in letters:
-            tally.add(letter.epitaph(), letter.time_ms)
+            tally.add(letter.info(), letter.time_ms)
             last = letter.id
     return _stats(tally, next_=None)
 
 
 def _stats(tally: Tally, next_: str | None) -> LetterStats:
     return LetterStats(
-        letters=tally.all.letters,
+        letters=tally.all.total,
         reasons=tally.all.reasons,
         first=_time(tally.all.first_ms),
         last=_time(tally.all.last_ms),
-        origins=[_origin(*origin, tallied) for origin, tallied in tally.by_origin.items()],
-        origins_left_out=tally.elsewhere,
+        origins=[_origin(*origin, counts) for origin, counts in tally.by_origin.items()],
+        origins_left_out=tally.left_out,
         aborted=next_ is not None,
         next=next_,
     )
 
 
-def _origin(topic: str | None, subscription: str | None, tallied: Tallied) -> Origins:
+def _origin(topic: str | None, subscription: str | None, counts: ReasonCounts) -> Origins:
     return Origins(
         topic=topic,
         subscription=subscription,
-        letters=tallied.letters,
-        reasons=tallied.reasons,
-        first=_time(tallied.first_ms),
-        last=_time(tallied.last_ms),
+        letters=counts.total,
+        reasons=counts.reasons,
+        first=_time(counts.first_ms),
+        last=_time(counts.last_ms),
     )
 
 
@@ -354,7 +355,7 @@ def _shown(letter: _Letter) -> ShownLetter:
     encoding, payload = _payload(letter)
     return ShownLetter(
         **msgspec.structs.asdict(_listed(letter)),
-        deaths=[_death(death) for death in history_of(letter.properties)],
+        deaths=[_death(death) for death in read_history(letter.properties)],
         properties=letter.properties,
         producer_name=_text(metadata.producer_name),
         sequence_id=_signed(own.sequence_id),
@@ -387,7 +388,7 @@ def _payload(letter: _Letter) -> tuple[str | None, msgspec.Raw | str | None]:
     return "text", text
 
 
-def _death(death: Death) -> ShownDeath:
+def _death(death: FailureRecord) -> ShownDeath:
     return ShownDeath(death.topic, death.subscription, death.reason, death.count, _time(death.first), _time(death.last))
 
 

@@ -97,7 +97,7 @@ def remove_policy(call: Call) -> None:
 def _check_target(found: Found, policy: DeadLetterPolicy) -> None:
     topic, subscription = found[0]
     target = policy.topic_for(topic.name, subscription.name)
-    creation.check_for_letters(topic.broker.catalog, target, topic.name)
+    creation.check_dead_letter_topic(topic.broker.catalog, target, topic.name)
 
 
 # -- the back-off

@@ -20,11 +20,11 @@ from magnetar.admin.stats import topic as stats
 from magnetar.admin.stats.replication import is_replication
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
-from magnetar.broker.subscription.letter import Reason
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
+from magnetar.deadletter.properties import Reason
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
 

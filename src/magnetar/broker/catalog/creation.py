@@ -14,7 +14,7 @@ creates on purpose goes to the catalog directly.
 from __future__ import annotations
 
 from magnetar.broker.catalog.catalog import Catalog
-from magnetar.deadletter.topics import SUFFIXES, is_letter_topic, possible_primaries
+from magnetar.deadletter.topics import SUFFIXES, is_dead_letter_or_retry_topic, possible_primaries
 from magnetar.errors import NotAllowed, TopicNotFound
 from magnetar.names import TopicName
 
@@ -60,7 +60,7 @@ def partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
     return count
 
 
-def require_for_letters(catalog: Catalog, name: TopicName) -> None:
+def require_dead_letter_topic(catalog: Catalog, name: TopicName) -> None:
     """Makes sure that a dead letter topic exists for a policy: whoever set the policy wanted it, whatever AC1 says."""
     catalog.check_namespace(name)
     if catalog.exists(name) or name.full in catalog.partitioned:
@@ -68,11 +68,11 @@ def require_for_letters(catalog: Catalog, name: TopicName) -> None:
     if name.is_partition:
         _require_partition(catalog, name)
         return
-    _refuse_letters_of_letters(catalog, name)
+    _refuse_nested_dead_letters(catalog, name)
     catalog.create(name, _auto_created())
 
 
-def check_for_letters(catalog: Catalog, name: TopicName, source: TopicName) -> None:
+def check_dead_letter_topic(catalog: Catalog, name: TopicName, source: TopicName) -> None:
     """Raises NotAllowed for what would keep every dead letter of `source` from this topic. Creates nothing.
 
     So it is said when a policy is set, and not when the first message fails.
@@ -88,7 +88,7 @@ def check_for_letters(catalog: Catalog, name: TopicName, source: TopicName) -> N
     except TopicNotFound as error:
         raise NotAllowed(f"deadLetterTopic {name.full}: {error}") from error
     if not name.is_partition and name.full not in catalog.partitioned and not catalog.exists(name):
-        _refuse_letters_of_letters(catalog, name)
+        _refuse_nested_dead_letters(catalog, name)
 
 
 def was_auto_created(catalog: Catalog, name: TopicName) -> bool:
@@ -113,17 +113,17 @@ def _auto_partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
         raise TopicNotFound(f"Topic {name.full} not found")
     if not name.local.endswith(SUFFIXES):
         return switch.partitions
-    _refuse_letters_of_letters(catalog, name)
+    _refuse_nested_dead_letters(catalog, name)
     return 0  # AC2
 
 
-def _refuse_letters_of_letters(catalog: Catalog, name: TopicName) -> None:
+def _refuse_nested_dead_letters(catalog: Catalog, name: TopicName) -> None:
     """AC4. Several existing topics may be the primary: one that was auto-created with such a name is enough."""
     for full in possible_primaries(name):
         if full not in catalog.partitioned and not catalog.exists_full(name.namespace_full, full):
             continue
         primary = TopicName.parse(full)
-        if is_letter_topic(primary) and was_auto_created(catalog, primary):
+        if is_dead_letter_or_retry_topic(primary) and was_auto_created(catalog, primary):
             raise NotAllowed(
                 f"Topic {name.full} is not auto-created: {primary.full} is a retry or dead letter topic that was"
                 " auto-created itself, and gets none of its own. An administrator may create it."

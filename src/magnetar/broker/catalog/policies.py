@@ -78,8 +78,8 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     schema_validation_enforced: bool | None = None
     replication_clusters: list[str] | None = None
     dead_letters: DeadLetterPolicy | None = None
-    letters_for_expired: bool | None = None
-    letters_for_evicted: bool | None = None
+    dead_letter_expired: bool | None = msgspec.field(default=None, name="letters_for_expired")  # the stored names
+    dead_letter_evicted: bool | None = msgspec.field(default=None, name="letters_for_evicted")
     # of a namespace only
     auto_topic_creation: AutoTopicCreation | None = None
     max_topics: int | None = None
@@ -123,8 +123,8 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     allow_auto_update_schema: bool
     replication_clusters: tuple[str, ...]
     dead_letters: DeadLetterPolicy | None = None
-    letters_for_expired: bool = False  # whether what a time to live or a quota gives up becomes a dead letter
-    letters_for_evicted: bool = False
+    dead_letter_expired: bool = False  # expired messages become dead letters; evicted ones
+    dead_letter_evicted: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Policies:
@@ -221,6 +221,6 @@ _TAKEN_AS_THEY_ARE = (
     "schema_validation_enforced",
     "allow_auto_update_schema",
     "dead_letters",
-    "letters_for_expired",
-    "letters_for_evicted",
+    "dead_letter_expired",
+    "dead_letter_evicted",
 )

@@ -55,7 +55,8 @@ class TopicRecord(msgspec.Struct, omit_defaults=True):
     properties: dict[str, str] = {}
     epoch: int = -1
     terminated: bool = False
-    holds_letters: bool = False  # dead letters came here by a policy of the broker
+    # Whether a dead letter policy of the broker used this topic.
+    holds_dead_letters: bool = msgspec.field(default=False, name="holds_letters")
     created_ms: int = 0  # 0: before this was kept
     overrides: Overrides = msgspec.field(default_factory=Overrides)
 

@@ -18,7 +18,7 @@ from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.broker.replication.reports import ReplicationReports
 from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.deadletter.topics import is_letter_topic
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import ServiceNotReady
 from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
@@ -111,7 +111,7 @@ class Replication:
             return []
         clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
         remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
-        if remotes and is_letter_topic(name):
+        if remotes and is_dead_letter_or_retry_topic(name):
             return [remote for remote in remotes if self.route_policy(name, remote).dead_letters]
         return remotes
 

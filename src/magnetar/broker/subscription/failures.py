@@ -15,10 +15,11 @@ from pyroaring import BitMap64
 
 from magnetar.broker.catalog import creation
 from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.subscription.dead_letter_blobs import FailureSite, dead_letter_blobs
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.subscription.failure_policy import COUNT_MAX, DeadLetterPolicy
-from magnetar.broker.subscription.letter import FailureSite, Reason, letters_of
 from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.deadletter.properties import Reason
 from magnetar.errors import MagnetarError, NotAllowed
 
 if TYPE_CHECKING:
@@ -290,7 +291,7 @@ class FailedMessages:
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            letters, is_whole = letters_of(blob, self._site(entry_id, reason, text), failures, _SIZE_MAX)
+            letters, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text), failures, _SIZE_MAX)
         except MagnetarError as error:
             self.problem = str(error)
             return None
@@ -307,7 +308,7 @@ class FailedMessages:
             letters.setdefault(move.target, []).extend(move.letters)
         assert commits.open() is group
         for target, blobs in letters.items():
-            target.append_letters(group, blobs)
+            target.append_dead_letters(group, blobs)
             self.dead[reason] += len(blobs)
 
     def _site(self, entry_id: int, reason: Reason, description: str) -> FailureSite:
@@ -330,11 +331,11 @@ class FailedMessages:
         name = policy.topic_for(self._topic.name, self._subscription.name)
         if name.base.full == self._topic.name.base.full:
             raise NotAllowed(f"dead letters of {self._subscription.name!r} cannot go to their own topic {name.full}")
-        creation.require_for_letters(broker.catalog, name)
+        creation.require_dead_letter_topic(broker.catalog, name)
         partitioned = broker.catalog.partitioned.get(name.full)
         if partitioned is not None:
             name = name.with_partition(entry_id % partitioned.partitions)
-        target = broker.letter_topic(name, self._topic.name)
+        target = broker.dead_letter_topic(name, self._topic.name)
         if policy.initial_subscription and policy.initial_subscription not in target.subscriptions:
             target.create_subscription(SubscribeRequest(policy.initial_subscription, from_earliest=True))
         return target

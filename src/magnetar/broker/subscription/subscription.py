@@ -29,8 +29,8 @@ from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.dispatch import Dispatcher, dispatcher_for
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.failures import FailedMessages
-from magnetar.broker.subscription.letter import Reason
 from magnetar.broker.topic.run import Entry
+from magnetar.deadletter.properties import Reason
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
 from magnetar.replication.model import SUBSCRIPTION_PREFIX
 

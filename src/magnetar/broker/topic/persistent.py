@@ -13,7 +13,6 @@ from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
 from magnetar.broker.commit import Group
 from magnetar.broker.peer import Receipt
 from magnetar.broker.subscription.cursor import Cursor
-from magnetar.broker.subscription.letter import Reason
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
@@ -23,6 +22,7 @@ from magnetar.broker.topic.log import Log
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import Copies, ForeignCopies
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
+from magnetar.deadletter.properties import Reason
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.names import TopicName
@@ -70,9 +70,9 @@ class PersistentTopic(Topic):
         return self._subscriptions.get(subscription_of(remote))
 
     @property
-    def holds_letters(self) -> bool:
+    def holds_dead_letters(self) -> bool:
         """Whether this is a dead letter topic, by its name or because the broker put dead letters here."""
-        return self.record.holds_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
+        return self.record.holds_dead_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
 
     @property
     def is_terminated(self) -> bool:  # type: ignore[override]
@@ -127,7 +127,7 @@ class PersistentTopic(Topic):
         if delayed:
             self._schedule_delayed()
 
-    def append_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
+    def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
         """Dead letters, in the group that also acknowledges where they come from."""
         log, size_before = self.log, self.log.size
         log.append(group.batch, self.broker.now_ms(), [(1, 0, blob) for blob in blobs], keep=self._is_read())
@@ -359,7 +359,7 @@ class PersistentTopic(Topic):
         if behind:
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
-                if self.policies.letters_for_expired and not subscription.is_replicator:
+                if self.policies.dead_letter_expired and not subscription.is_replicator:
                     subscription.failed.dead_letter_up_to(
                         first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms."
                     )
@@ -371,7 +371,7 @@ class PersistentTopic(Topic):
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
-        if self.holds_letters and not any(s.durable and not s.is_replicator for s in self._subscriptions.values()):
+        if self.holds_dead_letters and not any(s.durable and not s.is_replicator for s in self._subscriptions.values()):
             return False  # nobody has seen them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
@@ -437,7 +437,7 @@ class PersistentTopic(Topic):
                 self.producers.close_all()  # they come back, and are refused or held until there is room
                 continue
             for subscription in self._subscriptions.values():
-                if subscription.durable and self.policies.letters_for_evicted and not subscription.is_replicator:
+                if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_replicator:
                     text = f"The backlog was over its quota of {limit}."
                     subscription.failed.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
                 elif subscription.durable:

@@ -22,7 +22,7 @@ from magnetar.cli.argument import NamespaceName
 from magnetar.cli.output import counted
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Refused, Rest
-from magnetar.deadletter.topics import is_letter_topic, possible_primaries
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic, possible_primaries
 from magnetar.names import DOMAINS, PARTITION_SUFFIX, TopicName
 
 PARTITION_METADATA = "partition-metadata"
@@ -234,7 +234,7 @@ def _parents(inventory: Inventory) -> dict[str, str]:
         primaries = [
             primary
             for primary in possible_primaries(TopicName.parse(full))
-            if (primary in names or primary in bases) and is_letter_topic(TopicName.parse(primary))
+            if (primary in names or primary in bases) and is_dead_letter_or_retry_topic(TopicName.parse(primary))
         ]
         if primaries:
             parents[full] = primaries[-1]

@@ -17,7 +17,8 @@ from magnetar.cli.nouns.messages import client_of
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Query, Refused, Rest
 from magnetar.cli.views.messages import described, shown_time
-from magnetar.deadletter.properties import Tallied, Tally, history_of, read_epitaph
+from magnetar.deadletter.properties import read_history, read_info
+from magnetar.deadletter.tally import ReasonCounts, Tally
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
@@ -95,9 +96,9 @@ class Letters:
     def _read_stats(self, after: str | None) -> dict[str, Any]:
         tally, last = Tally(), None
         for message in self._read(after):
-            if tally.all.letters == READ_MAX:
+            if tally.all.total == READ_MAX:
                 break
-            tally.add(read_epitaph(message.properties, self._topic), message.publish_time_ms)
+            tally.add(read_info(message.properties, self._topic), message.publish_time_ms)
             last = str(message.id)
         else:
             last = None
@@ -139,8 +140,8 @@ class Letters:
         return count
 
     def _listed(self, message: Message) -> dict[str, Any]:
-        epitaph = msgspec.to_builtins(read_epitaph(message.properties, self._topic))
-        listed = {"id": str(message.id), "time": _time(message.publish_time_ms), **epitaph}
+        info = msgspec.to_builtins(read_info(message.properties, self._topic))
+        listed = {"id": str(message.id), "time": _time(message.publish_time_ms), **info}
         if message.key is not None:
             listed["key"] = message.key
         return {**listed, "size": len(message.value)}
@@ -153,7 +154,7 @@ class Letters:
             **self._listed(message),
             "deaths": [
                 {**msgspec.to_builtins(death), "first": _time(death.first), "last": _time(death.last)}
-                for death in history_of(message.properties)
+                for death in read_history(message.properties)
             ],
             "properties": message.properties,
             **{name: fields[field] for name, field in known.items() if field in fields},
@@ -201,18 +202,18 @@ def _stats(tally: Tally, last: str | None) -> dict[str, Any]:
     return {
         **_tallied(tally.all),
         "origins": origins,
-        "originsLeftOut": tally.elsewhere,
+        "originsLeftOut": tally.left_out,
         "aborted": last is not None,
         "next": last,
     }
 
 
-def _tallied(tallied: Tallied) -> dict[str, Any]:
+def _tallied(counts: ReasonCounts) -> dict[str, Any]:
     return {
-        "letters": tallied.letters,
-        "reasons": tallied.reasons,
-        "first": _time(tallied.first_ms),
-        "last": _time(tallied.last_ms),
+        "letters": counts.total,
+        "reasons": counts.reasons,
+        "first": _time(counts.first_ms),
+        "last": _time(counts.last_ms),
     }
 
 

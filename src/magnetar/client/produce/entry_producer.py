@@ -30,7 +30,7 @@ from magnetar.client.produce.in_flight import Room
 from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import SendEncoder
+from magnetar.wire.templates import SendEncoder
 
 _METADATA_SIZE_MAX = 10 * 1024
 """How much larger than its message size limit a broker lets a frame be."""

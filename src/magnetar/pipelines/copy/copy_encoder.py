@@ -16,9 +16,9 @@ import google_crc32c
 
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.replication.model import SOURCE_POSITION
-from magnetar.wire.frames import encode_varint
 from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
 from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
+from magnetar.wire.varint import encode_varint
 
 _MAGIC_CHECKSUM = b"\x0e\x01"
 _METADATA_START = 10

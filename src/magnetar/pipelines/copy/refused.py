@@ -7,27 +7,16 @@ An entry is parked once: the producer's name and the sequence id are made of its
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from magnetar.client import AsyncClient
 from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX, Entry
 from magnetar.client.errors import ClientError, Conflict, MessageTooLarge
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
-from magnetar.deadletter.properties import (
-    DEATH_DESCRIPTION,
-    DEATH_HISTORY,
-    DEATH_REASON,
-    ORIGIN_MESSAGE_ID,
-    REAL_SUBSCRIPTION,
-    REAL_TOPIC,
-    Death,
-    history_of,
-)
+from magnetar.deadletter.properties import FailureRecord
+from magnetar.deadletter.stamp import set_publisher, stamp
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 from magnetar.pipelines.copy.errors import AtSource
@@ -44,7 +33,6 @@ if TYPE_CHECKING:
 REASON = "ReplicationRefused"
 """The code in DEATH_REASON."""
 
-_HISTORY_MAX = 20
 _TRIES = 3
 _OPEN_S = 1.0
 _SEND_S = 3.0
@@ -125,15 +113,13 @@ class Parking:
         except MetadataError:
             metadata, payload = pb.MessageMetadata(), entry.blob
         messages = max(1, metadata.num_messages_in_batch)
-        metadata.producer_name, metadata.sequence_id = producer, entry.id.entry_id
+        set_publisher(metadata, producer, entry.id.entry_id)
         if not metadata.HasField("publish_time"):
             metadata.publish_time = self._clock.now_ms()
-        for field in ("highest_sequence_id", "deliver_at_time", "replicate_to"):
-            metadata.ClearField(field)
         is_open = opens and not metadata.encryption_keys
         if is_open and metadata.HasField("num_messages_in_batch"):
             payload = self._batch(entry, metadata, payload, reason)
-        self._mark(metadata.properties, entry, -1, reason)
+        self._stamp(metadata.properties, entry, -1, reason)
         return build_blob(metadata, payload), messages
 
     def _batch(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes, reason: str) -> bytes:
@@ -143,40 +129,21 @@ class Parking:
         except (MetadataError, CompressionError):
             return payload
         for index, (single, _) in enumerate(messages):
-            self._mark(single.properties, entry, index, reason)
+            self._stamp(single.properties, entry, index, reason)
         data = build_batch(messages)
         metadata.uncompressed_size = len(data)
         return compress(metadata.compression, data)
 
-    def _mark(
+    def _stamp(
         self, properties: RepeatedCompositeFieldContainer[pb.KeyValue], entry: Entry, index: int, reason: str
     ) -> None:
-        assignment, now_ms = self._assignment, self._clock.now_ms()
-        death = Death(
+        now_ms = self._clock.now_ms()
+        failure = FailureRecord(
             topic=entry.topic,
-            subscription=assignment.subscription,
+            subscription=self._assignment.subscription,
             reason=REASON,
             count=1,
             first=now_ms,
             last=now_ms,
         )
-        history = [*history_of(_texts(properties)), death][-_HISTORY_MAX:]
-        added = {
-            REAL_TOPIC: entry.topic,
-            REAL_SUBSCRIPTION: assignment.subscription,
-            ORIGIN_MESSAGE_ID: str(entry.id) + (f":{index}" if index >= 0 else ""),
-            DEATH_REASON: REASON,
-            DEATH_DESCRIPTION: reason,
-            DEATH_HISTORY: msgspec.json.encode(history).decode(),
-        }
-        for place in reversed(range(len(properties))):  # what it said of itself when it died before
-            if properties[place].key in added:
-                del properties[place]
-        for key, value in added.items():
-            properties.add(key=key, value=value)
-
-
-def _texts(properties: Iterable[pb.KeyValue]) -> dict[str, str]:
-    """Properties by key. What is not UTF-8, which protobuf lets pass as bytes, is no text and left out."""
-    pairs = ((pair.key, pair.value) for pair in properties)
-    return {key: value for key, value in pairs if isinstance(key, str) and isinstance(value, str)}
+        stamp(properties, failure, str(entry.id) + (f":{index}" if index >= 0 else ""), reason)

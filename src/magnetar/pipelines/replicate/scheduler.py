@@ -20,7 +20,7 @@ import msgspec
 from magnetar.client.connection.backoff import Backoff
 from magnetar.client.errors import ClientError
 from magnetar.client.message import MessageId
-from magnetar.deadletter.topics import is_letter_topic
+from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.declared_sources import sides_of
@@ -396,7 +396,7 @@ class Replication:
 
 
 def _is_wanted(declared: DeclaredRoute) -> bool:
-    return declared.policy.dead_letters or not is_letter_topic(TopicName.parse(declared.topic))
+    return declared.policy.dead_letters or not is_dead_letter_or_retry_topic(TopicName.parse(declared.topic))
 
 
 def _short_slice_s(topics: int) -> float:

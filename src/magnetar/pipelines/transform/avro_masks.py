@@ -11,6 +11,7 @@ from collections.abc import Callable
 from magnetar.pipelines.transform.avro_types import Type
 from magnetar.pipelines.transform.mask_paths import CannotMask, Wanted, by_name, mask_here, replacement
 from magnetar.replication.model import Mask, MaskKind
+from magnetar.wire.varint import decode_zigzag, encode_zigzag
 
 Skip = Callable[[bytes, int], int]
 """The place after the value at this one."""
@@ -19,7 +20,6 @@ Edit = Callable[[bytes, int, list[bytes]], int]
 """The same, and adds what the value becomes."""
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
-_MORE = 0x80
 
 
 def masker(definition: Type, paths: Wanted) -> Callable[[bytes], bytes]:
@@ -34,6 +34,8 @@ def masker(definition: Type, paths: Wanted) -> Callable[[bytes], bytes]:
             end = skip(value, 0) if edit is None else edit(value, 0, parts)
         except IndexError:
             raise CannotMask(f"the Avro value of {len(value)} bytes ends before {definition} does") from None
+        except ValueError as error:
+            raise CannotMask(f"the Avro value of {len(value)} bytes is malformed: {error}") from None
         if end != len(value):
             raise CannotMask(f"the Avro value has {len(value)} bytes, where {definition} has {end}")
         return value if edit is None else b"".join(parts)
@@ -49,35 +51,8 @@ def check(definition: Type, paths: Wanted) -> None:
 # -- places in bytes
 
 
-def read_long(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag varint, and the place after it."""
-    byte = data[at]
-    at += 1
-    if byte < _MORE:
-        return (byte >> 1) ^ -(byte & 1), at
-    value, shift = byte & 0x7F, 7
-    while byte >= _MORE:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
-            raise CannotMask(f"the number that ends at {at} of the Avro value has more than 10 bytes")
-    return (value >> 1) ^ -(value & 1), at
-
-
-def written_long(number: int) -> bytes:
-    rest = number << 1 if number >= 0 else (-number << 1) - 1
-    out = bytearray()
-    while rest >= _MORE:
-        out.append(rest & 0x7F | _MORE)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
 def _skip_long(data: bytes, at: int) -> int:
-    return read_long(data, at)[1]
+    return decode_zigzag(data, at)[1]
 
 
 def _skip_bytes(data: bytes, at: int) -> int:
@@ -86,14 +61,14 @@ def _skip_bytes(data: bytes, at: int) -> int:
 
 def _bounds(data: bytes, at: int) -> tuple[int, int]:
     """Of the contents of bytes or a string."""
-    size, start = read_long(data, at)
+    size, start = decode_zigzag(data, at)
     if size < 0 or start + size > len(data):
         raise CannotMask(f"a text of {size} bytes at {at} of the Avro value of {len(data)} bytes")
     return start, start + size
 
 
 def _member(data: bytes, at: int, members: int) -> tuple[int, int]:
-    index, start = read_long(data, at)
+    index, start = decode_zigzag(data, at)
     if not 0 <= index < members:
         raise CannotMask(f"member {index} at {at} of the Avro value, of a union of {members}")
     return index, start
@@ -101,7 +76,7 @@ def _member(data: bytes, at: int, members: int) -> tuple[int, int]:
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
     """How many elements come next; 0 at the end."""
-    count, start = read_long(data, at)
+    count, start = decode_zigzag(data, at)
     if count < 0:
         count = -count
         start = _skip_long(data, start)  # the size of the block in bytes
@@ -235,7 +210,7 @@ class _Edits:
         def write(data: bytes, at: int, out: list[bytes]) -> int:
             while True:
                 count, at = _block(data, at)
-                out.append(written_long(count))
+                out.append(encode_zigzag(count))
                 if not count:
                     return at
                 for _ in range(count):
@@ -283,7 +258,7 @@ class _Edits:
         null_at = _null_at(type_)
         if null_at is None:
             return None
-        skip, null = self._skips.of(type_), written_long(null_at)
+        skip, null = self._skips.of(type_), encode_zigzag(null_at)
 
         def write(data: bytes, at: int, out: list[bytes]) -> int:
             out.append(null)
@@ -306,7 +281,7 @@ class _Edits:
         def write(data: bytes, at: int, out: list[bytes]) -> int:
             start, end = _bounds(data, at)
             text = replacement(mask, data[start:end]).encode()
-            out += (written_long(len(text)), text)
+            out += (encode_zigzag(len(text)), text)
             return end
 
         return write
@@ -322,7 +297,7 @@ def _edit_array(item: Edit) -> Edit:
     def write(data: bytes, at: int, out: list[bytes]) -> int:
         while True:
             count, at = _block(data, at)
-            out.append(written_long(count))
+            out.append(encode_zigzag(count))
             if not count:
                 return at
             for _ in range(count):
@@ -338,10 +313,10 @@ def _edit_null_too(edit: Edit, type_: Type, mask: Mask) -> Edit:
     if null_at is None or text_at is None:
         return edit
     text = mask.text.encode()
-    fixed = written_long(text_at) + written_long(len(text)) + text
+    fixed = encode_zigzag(text_at) + encode_zigzag(len(text)) + text
 
     def write(data: bytes, at: int, out: list[bytes]) -> int:
-        index, start = read_long(data, at)
+        index, start = decode_zigzag(data, at)
         if index == null_at:
             out.append(fixed)
             return start

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from magnetar.client.message import MessageId
 from magnetar.spark.codec.entry_view import Cells, EntryView
-from magnetar.wire.frames import encode_varint
+from magnetar.wire.varint import encode_varint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -25,6 +25,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.compression import CompressionError, decompress
 from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
+from magnetar.wire.varint import decode_varint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -327,14 +328,14 @@ def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int
     size = -1
     try:
         while start < end:
-            tag, start = _varint(data, start)
+            tag, start = decode_varint(data, start)
             number, kind = tag >> 3, tag & 7
             if kind == _VARINT:
-                value, after = _varint(data, start)
+                value, after = decode_varint(data, start)
                 if number == _PAYLOAD_SIZE:
                     size = value
             elif kind == _BYTES:
-                value, start = _varint(data, start)
+                value, start = decode_varint(data, start)
                 after = start + value
             else:
                 return None
@@ -342,23 +343,9 @@ def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int
                 return None
             fields[number] = (start, after)
             start = after
-    except IndexError:
+    except (IndexError, ValueError):
         return None
     return (fields, size) if start == end and size >= 0 else None
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    byte = data[position]
-    if byte < _MORE:
-        return byte, position + 1
-    value, shift = byte & 0x7F, 7
-    while True:
-        position += 1
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < _MORE:
-            return value, position + 1
 
 
 def _walk(
@@ -393,7 +380,7 @@ def _plain_size(data: bytes, position: int, end: int) -> int:
     """The payload size of metadata that has nothing but that and maybe a sequence id; -1 for any other."""
     if data[position] != _PAYLOAD_SIZE_TAG:
         return -1
-    size, position = _varint(data, position + 1)
+    size, position = decode_varint(data, position + 1)
     if position == end:
         return size
     if position + 1 >= end or data[position] != _SEQUENCE_ID_TAG or data[end - 1] >= _MORE:

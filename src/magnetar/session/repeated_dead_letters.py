@@ -1,10 +1,10 @@
-"""Letters that clients publish: dead letters and retries that name the message they are for (DL12).
+"""Repeated dead letters: dead letters and retries that a client publishes twice for the same message (DL12).
 
-A client with a dead letter policy publishes the failed message elsewhere and then acknowledges it. When the broker or
-the client dies between the two, the message comes again and is published again. Here the second publish is absorbed:
-that a letter was published is kept with the unacknowledged position it is for, in the same group of the commits.
+A client with a dead letter policy publishes the failed message elsewhere and then acknowledges it. If the broker or the
+client dies in between, the message is delivered and published again. The second publish is dropped, with a receipt:
+the first one is recorded with the unacknowledged position of the message, in the same group of the commits.
 
-Only a message that a consumer of the same connection holds counts, so nobody else can make us drop anything.
+Only a message that a consumer of the same connection holds counts, so no other client can cause a drop.
 """
 
 from __future__ import annotations
@@ -12,27 +12,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from magnetar.broker.subscription.letter import Origin, origin_of, texts_of
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.topic import Publish
-from magnetar.deadletter.properties import ORIGIN_MESSAGE_ID
+from magnetar.deadletter.properties import ORIGIN_MESSAGE_ID, Origin, read_origin
 from magnetar.session.handles import ProducerHandle
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
 from magnetar.wire.compression import CompressionError, compress, decompress
-from magnetar.wire.metadata import MetadataError, build_blob, split_blob
+from magnetar.wire.metadata import MetadataError, build_blob, split_blob, text_properties
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
 
-_MARK = ORIGIN_MESSAGE_ID.encode()  # the misspelt name begins with it too
-_MARK_WITHIN = 8192
+_PROPERTY = ORIGIN_MESSAGE_ID.encode()  # the misspelt name begins with it too
+_PROPERTY_WITHIN = 8192
 _SIZE_MAX = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
-    """A letter for a message that is held: `key` tells it from other letters for the same entry."""
+class DeadLetter:
+    """A dead letter or retry for a message that a consumer holds; `key` separates those for the same entry."""
 
     subscription: Subscription
     entry_id: int
@@ -44,20 +43,20 @@ class Letter:
         return position is not None and self.key in position.published
 
 
-def may_be_letter(handle: ProducerHandle, blob: bytes) -> bool:
-    """A quick look, for the hot path: whether it is worth parsing. A batch may hide its letters by compressing them."""
-    return handle.takes_letters or blob.find(_MARK, 0, _MARK_WITHIN) >= 0
+def may_be_dead_letter(handle: ProducerHandle, blob: bytes) -> bool:
+    """A cheap test for the hot path: whether to parse the blob. A compressed batch may hide its dead letters."""
+    return handle.takes_dead_letters or blob.find(_PROPERTY, 0, _PROPERTY_WITHIN) >= 0
 
 
-def publish_letters(session: Session, handle: ProducerHandle, publish: Publish) -> bool:
-    """Publishes an entry that may hold letters; false if it does not, and nothing was done."""
+def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publish) -> bool:
+    """Publishes an entry that may hold dead letters; false if it holds none, and nothing was done."""
     sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk = publish
     try:
         metadata, payload = split_blob(blob)
         parts = _parts(metadata, payload)
     except (MetadataError, CompressionError):
         return False
-    letters = [_letter(session, handle, properties) for properties, _, _ in parts]
+    letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
     if is_chunk or not any(letters):
         return False
     kept = [index for index, letter in enumerate(letters) if letter is None or not letter.is_published]
@@ -66,33 +65,33 @@ def publish_letters(session: Session, handle: ProducerHandle, publish: Publish) 
         return True
     if len(kept) < len(parts):
         messages, blob = len(kept), _rebuilt(metadata, [parts[index][1:] for index in kept])
-    # One group for the entry and for the note that it was published: opened first, see `failures`.
+    # One group for the entry and for the record that it was published: opened first, see `failures`.
     session.broker.commits.open()
     for letter in (letters[index] for index in kept):
         if letter is not None:
-            _note(letter)
+            _record(letter)
     session.publish(handle, [(sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk)])
     return True
 
 
-def _note(letter: Letter) -> None:
+def _record(letter: DeadLetter) -> None:
     letter.subscription.cursor.change(letter.entry_id, lambda found: found.publish(letter.key))
 
 
 def _parts(
     metadata: pb.MessageMetadata, payload: bytes
 ) -> list[tuple[dict[str, str], pb.SingleMessageMetadata | None, bytes]]:
-    """Properties, metadata and payload of each message of an entry; encrypted ones have no parts to look at."""
+    """Properties, metadata and payload of each message of an entry; none for an encrypted batch."""
     if not metadata.HasField("num_messages_in_batch"):
-        return [(texts_of(metadata.properties), None, payload)]
+        return [(text_properties(metadata.properties), None, payload)]
     if metadata.encryption_keys:
         return []
     content = decompress(metadata.compression, payload, metadata.uncompressed_size, _SIZE_MAX)
-    return [(texts_of(single.properties), single, part) for single, part in split_batch(metadata, content)]
+    return [(text_properties(single.properties), single, part) for single, part in split_batch(metadata, content)]
 
 
-def _letter(session: Session, handle: ProducerHandle, properties: dict[str, str]) -> Letter | None:
-    origin = origin_of(properties)
+def _dead_letter(session: Session, handle: ProducerHandle, properties: dict[str, str]) -> DeadLetter | None:
+    origin = read_origin(properties)
     if origin is None:
         return None
     for consumer in session.consumers.values():
@@ -102,7 +101,7 @@ def _letter(session: Session, handle: ProducerHandle, properties: dict[str, str]
             and consumer.topic.ledger_id == origin.ledger_id
             and origin.entry_id in consumer.consumer.pending
         ):
-            return Letter(subscription, origin.entry_id, _key(origin, handle))
+            return DeadLetter(subscription, origin.entry_id, _key(origin, handle))
     return None
 
 

@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from magnetar.broker.subscription.letter import Origin, origin_of
+from magnetar.deadletter.properties import Origin, read_origin
 from magnetar.session.handles import Address
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
@@ -189,12 +189,12 @@ def test_dl12_messages_of_one_batch_die_one_by_one() -> None:
 )
 @pytest.mark.parametrize("name", ["ORIGIN_MESSAGE_ID", "ORIGIN_MESSAGE_IDY_TIME"])
 def test_dl8_ids_are_read_in_every_spelling(name: str, text: str, batch_index: int) -> None:
-    assert origin_of({"REAL_TOPIC": "t", name: text}) == Origin("t", 5, 7, batch_index, "")
+    assert read_origin({"REAL_TOPIC": "t", name: text}) == Origin("t", 5, 7, batch_index, "")
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:7", "a:b:c", "5:7:-1:4:5", "(5,7)", "\u0665:7:-1", "5" * 30 + ":7:-1"])
 def test_what_is_no_id_is_no_letter(text: str) -> None:
-    assert origin_of({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": text}) is None
+    assert read_origin({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": text}) is None
 
 
 def test_dl7_the_next_retry_of_a_message_whose_ack_is_still_on_its_way_is_no_repetition() -> None:

@@ -1,0 +1,116 @@
+"""Dead letter blobs: a stored entry becomes the entries that are published to a dead letter topic.
+
+Each failed message of a batch becomes its own dead letter. An entry that cannot be split (an encrypted batch, a chunk,
+corrupt bytes) becomes one dead letter, whole, and its description says so. Knows neither subscriptions nor topics:
+`failures` decides which messages are dead-lettered.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from magnetar.deadletter.properties import FailureRecord, Reason
+from magnetar.deadletter.stamp import set_publisher, stamp
+from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.batch import split_batch
+from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.metadata import MetadataError, build_blob, split_blob
+
+
+class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and why an entry failed, and the producer of its dead letters."""
+
+    topic: str
+    subscription: str
+    ledger_id: int
+    entry_id: int
+    partition: int
+    reason: Reason
+    description: str
+    producer: str
+    now_ms: int
+
+
+Failures = dict[int, tuple[int, int, int]]
+"""By batch index: the delivery count, and the times of the first and last failure."""
+
+
+def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures, size_max: int) -> tuple[list[bytes], bool]:
+    """One blob per index in `failures`, or a single one for an entry that stays whole; and whether it stays whole."""
+    try:
+        metadata, payload = split_blob(blob)
+    except MetadataError:
+        note = " Its metadata cannot be read: this is all of it."
+        return [_whole(pb.MessageMetadata(), blob, site, failures, note)], True
+    if not metadata.HasField("num_messages_in_batch"):
+        return [_whole(metadata, payload, site, failures, "")], True
+    if metadata.encryption_keys:
+        note = f" It is an encrypted batch of {metadata.num_messages_in_batch} messages, which stays whole."
+        return [_whole(metadata, payload, site, failures, note)], True
+    try:
+        content = decompress(metadata.compression, payload, metadata.uncompressed_size, size_max)
+        messages = split_batch(metadata, content)
+    except (MetadataError, CompressionError) as error:
+        note = f" It is a batch that cannot be taken apart: {error}."
+        return [_whole(metadata, payload, site, failures, note)], True
+    blobs = [
+        _single(metadata, single, content, site, index, failures[index])
+        for index, (single, content) in enumerate(messages)
+        if index in failures and not single.compacted_out
+    ]
+    return blobs, False
+
+
+def _whole(metadata: pb.MessageMetadata, payload: bytes, site: FailureSite, failures: Failures, note: str) -> bytes:
+    """The entry as it is, still compressed and encrypted. Changes `metadata`."""
+    _stamp(metadata, site, -1, _worst(failures), note)
+    return build_blob(metadata, payload)
+
+
+def _single(
+    metadata: pb.MessageMetadata,
+    single: pb.SingleMessageMetadata,
+    payload: bytes,
+    site: FailureSite,
+    index: int,
+    failure: tuple[int, int, int],
+) -> bytes:
+    """A message of a batch on its own, with the metadata of its batch that applies to it."""
+    letter = pb.MessageMetadata()
+    if metadata.HasField("schema_version"):
+        letter.schema_version = metadata.schema_version
+    if metadata.HasField("replicated_from"):
+        letter.replicated_from = metadata.replicated_from
+    letter.properties.extend(single.properties)
+    for field in ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value"):
+        if single.HasField(field):
+            setattr(letter, field, getattr(single, field))
+    if single.HasField("null_partition_key"):
+        letter.null_partition_key = single.null_partition_key
+    letter.uncompressed_size = len(payload)
+    _stamp(letter, site, index, failure, "")
+    return build_blob(letter, payload)
+
+
+def _stamp(
+    metadata: pb.MessageMetadata, site: FailureSite, index: int, failure: tuple[int, int, int], note: str
+) -> None:
+    count, first_ms, last_ms = failure
+    record = FailureRecord(
+        topic=site.topic,
+        subscription=site.subscription,
+        reason=site.reason,
+        count=count,
+        first=first_ms or site.now_ms,
+        last=last_ms or site.now_ms,
+    )
+    batch = f":{index}" if index >= 0 else ""
+    set_publisher(metadata, site.producer, site.entry_id)
+    metadata.publish_time = site.now_ms
+    message_id = f"{site.ledger_id}:{site.entry_id}:{site.partition}{batch}"
+    stamp(metadata.properties, record, message_id, site.description + note)
+
+
+def _worst(failures: Failures) -> tuple[int, int, int]:
+    counts, firsts, lasts = zip(*failures.values(), strict=True)
+    return max(counts), min(firsts), max(lasts)

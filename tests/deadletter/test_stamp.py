@@ -1,0 +1,53 @@
+"""Dead letter properties as they are written and read again."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from magnetar.deadletter.properties import FailureRecord, read_history, read_info, read_origin
+from magnetar.deadletter.stamp import HISTORY_MAX, set_publisher, stamp
+from magnetar.names import TopicName
+from magnetar.wire.metadata import text_properties
+from magnetar.wire.schema_pb2 import MessageMetadata
+
+TOPIC = "persistent://public/default/t"
+DEAD_LETTER_TOPIC = TopicName.parse("t-s-DLQ")
+
+int64s = st.integers(-(1 << 63), (1 << 63) - 1)
+failures = st.builds(
+    FailureRecord,
+    topic=st.just(TOPIC),
+    subscription=st.text(min_size=1, max_size=20),
+    reason=st.text(min_size=1, max_size=20),
+    count=int64s,
+    first=int64s,
+    last=int64s,
+)
+
+
+@given(st.lists(failures, min_size=1, max_size=HISTORY_MAX + 3), st.dictionaries(st.text(), st.text(), max_size=3))
+def test_what_is_stamped_is_read(records: list[FailureRecord], own: dict[str, str]) -> None:
+    metadata = MessageMetadata()
+    for key, value in own.items():
+        metadata.properties.add(key=key, value=value)
+    for entry_id, record in enumerate(records):
+        stamp(metadata.properties, record, f"7:{entry_id}:-1:3", "why")
+    properties = text_properties(metadata.properties)
+    last = records[-1]
+    info = read_info(properties, DEAD_LETTER_TOPIC)
+    assert (info.reason, info.origin_subscription, info.count) == (last.reason, last.subscription, last.count)
+    assert (info.origin_topic, info.description) == (TOPIC, "why")
+    assert read_history(properties) == records[-HISTORY_MAX:]
+    origin = read_origin(properties)
+    assert origin is not None
+    assert (origin.ledger_id, origin.entry_id, origin.batch_index) == (7, len(records) - 1, 3)
+    assert {key: properties[key] for key in own} == own
+    assert len(metadata.properties) == len(properties)
+
+
+def test_the_publisher_replaces_the_producer() -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=1, highest_sequence_id=5, deliver_at_time=9)
+    metadata.replicate_to.append("east")
+    set_publisher(metadata, "q", 7)
+    assert metadata == MessageMetadata(producer_name="q", sequence_id=7)
