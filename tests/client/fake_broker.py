@@ -104,7 +104,7 @@ class FakeBroker:
                     return Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=part.request_id))
         return b""
 
-    def say(self, data: bytes) -> None:
+    def send(self, data: bytes) -> None:
         """On every connection."""
         for connection in self._sockets:
             with contextlib.suppress(OSError):

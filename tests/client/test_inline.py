@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.client import EARLIEST, LATEST, AsyncClient, Client
 from magnetar.client.errors import Closed, ConnectionLost, NotFound
-from magnetar.client.inline import InlineClient, InlineLoop, together
+from magnetar.client.inline import InlineClient, InlineLoop, gather
 from magnetar.testing import TestBroker
 from tests.client.connection.test_recovery import drop_connections
 
@@ -86,7 +86,7 @@ def test_several_clients_share_a_loop(running: TestBroker, topic: str) -> None:
             await producer.send(value)
         return value
 
-    assert loop.run(together(say(client, b"%d" % n) for n, client in enumerate(clients))) == [b"0", b"1"]
+    assert loop.run(gather(say(client, b"%d" % n) for n, client in enumerate(clients))) == [b"0", b"1"]
     loop.close(*clients)
     loop.close()
     with pytest.raises(Closed):
@@ -103,7 +103,7 @@ def test_together_all_are_awaited_before_an_error_is_raised(running: TestBroker)
             raise ValueError(str(number))
 
     with InlineClient(running.service_url) as inline, pytest.raises(ValueError, match="0"):
-        inline.run(together(end(number) for number in range(3)))
+        inline.run(gather(end(number) for number in range(3)))
     assert ended == [0, 1, 2]
 
 

@@ -437,7 +437,7 @@ def test_a_fresh_token_is_sent_when_the_broker_asks(tmp_path: Path, method: str)
         producer = client.producer("t")
         producer.send(b"before")
         file.write_text("second")
-        fake.say(encode_frame(challenge(method)))
+        fake.send(encode_frame(challenge(method)))
         producer.send(b"after")  # its receipt comes after the challenge,
         producer.send(b"later")  # and this one goes after the answer
         assert tokens(fake) == [b"first", b"second"]
@@ -451,7 +451,7 @@ def test_a_fresh_token_that_cannot_be_read_ends_the_connection(tmp_path: Path) -
         producer = client.producer("t", send_timeout_s=5)
         producer.send(b"before")
         file.unlink()
-        fake.say(encode_frame(challenge()))
+        fake.send(encode_frame(challenge()))
         assert "token_file" in loss(client)
         file.write_text("second")
         producer.send(b"after")

@@ -24,7 +24,7 @@ CLIENTS = 50
 NAMESPACE = "/admin/v2/persistent/public/default"
 
 
-def together(count: int, action: Callable[[int], object]) -> list[object]:
+def gather(count: int, action: Callable[[int], object]) -> list[object]:
     """Starts all at the same moment and gives their answers."""
     barrier = threading.Barrier(count)
 
@@ -59,9 +59,9 @@ class TestFiftyClients:
                 clients[index].produce_to("t-partition-3" if kind == "partitioned" else "t")
                 return "ok"
 
-            answers = together(CLIENTS, ask)
+            answers = gather(CLIENTS, ask)
             assert answers == [4 if kind == "partitioned" else 0] * CLIENTS
-            assert together(CLIENTS, produce) == ["ok"] * CLIENTS
+            assert gather(CLIENTS, produce) == ["ok"] * CLIENTS
             catalog = broker.server.broker.catalog
             assert len(catalog.topics) == (4 if kind == "partitioned" else 1)
             assert len(catalog.partitioned) == (1 if kind == "partitioned" else 0)
@@ -75,7 +75,7 @@ class TestFiftyClients:
             def create(index: int) -> object:
                 return httpx.put(url, json=3).status_code
 
-            assert Counter(together(CLIENTS, create)) == {204: 1, 409: CLIENTS - 1}
+            assert Counter(gather(CLIENTS, create)) == {204: 1, 409: CLIENTS - 1}
             assert len(broker.server.broker.catalog.topics) == 3
 
 
@@ -145,6 +145,6 @@ class TestCreateAndDelete:
                 return response.status_code
 
             for _ in range(5):
-                assert set(together(20, either)) <= {204, 404, 409}
+                assert set(gather(20, either)) <= {204, 404, 409}
                 catalog = broker.server.broker.catalog
                 assert len(catalog.topics) == 4 * len(catalog.partitioned)

@@ -118,7 +118,7 @@ class Stream:
     def during_a_write(self) -> Iterator[None]:
         """A task has just stored something, of which Spark does not know yet."""
         with Client(self.broker.service_url) as client:
-            watch = client.watch(self._moments.choice(partitions_of(TARGET)))
+            watch = client.tail(self._moments.choice(partitions_of(TARGET)))
             last = watch.bounds().last
             self.wait("a write", lambda: watch.wait(last, 1.0))
             yield
@@ -211,7 +211,7 @@ def backlog(broker: KillableBroker) -> int:
 def ends(broker: KillableBroker, topic: str) -> dict[str, tuple[int, int]]:
     """The position of the last entry by partition."""
     with Client(broker.service_url) as client:
-        return {each: client.watch(each).bounds().last.position for each in partitions_of(topic)}
+        return {each: client.tail(each).bounds().last.position for each in partitions_of(topic)}
 
 
 def read_to_the_end(client: pulsar.Client, topic: str) -> list[bytes]:

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from magnetar.client.async_client import AsyncClient
     from magnetar.client.blocking.client import Client
     from magnetar.client.blocking.producer import Producer
-    from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicWatch
+    from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail
     from magnetar.client.consume.consumer import AsyncConsumer
     from magnetar.client.consume.cursor import AsyncCursor
     from magnetar.client.consume.entry import Entry
     from magnetar.client.consume.entry_reader import AsyncEntryReader
     from magnetar.client.consume.raw_consumer import Bounds
     from magnetar.client.consume.reader import AsyncReader
-    from magnetar.client.consume.watch import AsyncTopicWatch
+    from magnetar.client.consume.tail import AsyncTopicTail
     from magnetar.client.inline import InlineClient
-    from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
+    from magnetar.client.message import EARLIEST, LATEST, Message, MessageId, Position
     from magnetar.client.produce.producer import AsyncProducer
     from magnetar.security.credentials import Security
 
@@ -40,7 +40,7 @@ __all__ = [
     "AsyncEntryReader",
     "AsyncProducer",
     "AsyncReader",
-    "AsyncTopicWatch",
+    "AsyncTopicTail",
     "Bounds",
     "Client",
     "Consumer",
@@ -49,11 +49,12 @@ __all__ = [
     "InlineClient",
     "Message",
     "MessageId",
+    "Position",
     "Producer",
     "Reader",
     "Schema",
     "Security",
-    "TopicWatch",
+    "TopicTail",
 ]
 
 _MODULES = {
@@ -63,7 +64,7 @@ _MODULES = {
     "AsyncEntryReader": "magnetar.client.consume.entry_reader",
     "AsyncProducer": "magnetar.client.produce.producer",
     "AsyncReader": "magnetar.client.consume.reader",
-    "AsyncTopicWatch": "magnetar.client.consume.watch",
+    "AsyncTopicTail": "magnetar.client.consume.tail",
     "Bounds": "magnetar.client.consume.raw_consumer",
     "Client": "magnetar.client.blocking.client",
     "Consumer": "magnetar.client.blocking.readers",
@@ -74,11 +75,12 @@ _MODULES = {
     "LATEST": "magnetar.client.message",
     "Message": "magnetar.client.message",
     "MessageId": "magnetar.client.message",
+    "Position": "magnetar.client.message",
     "Producer": "magnetar.client.blocking.producer",
     "Reader": "magnetar.client.blocking.readers",
     "Schema": "magnetar.client.admin.schemas",
     "Security": "magnetar.security.credentials",
-    "TopicWatch": "magnetar.client.blocking.readers",
+    "TopicTail": "magnetar.client.blocking.readers",
 }
 
 

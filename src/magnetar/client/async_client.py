@@ -14,18 +14,18 @@ from magnetar.client.admin.schemas import Schema, chosen_topics, version_number
 from magnetar.client.admin.topics import check_shape, create_topic, grow_topic, partition_count
 from magnetar.client.connection.address import ServiceUrl, parse_service_url
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.lookup import BinaryFinder, Finder
+from magnetar.client.connection.lookup import BinaryLookup, TopicLookup
 from magnetar.client.connection.pool import Pool
-from magnetar.client.connection.retry import patiently
+from magnetar.client.connection.retry import with_retry
 from magnetar.client.consume.consumer import AsyncConsumer
 from magnetar.client.consume.cursor import AsyncCursor
 from magnetar.client.consume.entry_reader import AsyncEntryReader
 from magnetar.client.consume.positions import first_after, position_at
-from magnetar.client.consume.raw_consumer import Tapping
-from magnetar.client.consume.reader import AsyncReader, MessageStream
-from magnetar.client.consume.stream import Inbox, Intake, IntakeOptions
-from magnetar.client.consume.topic_watcher import AsyncNews
-from magnetar.client.consume.watch import AsyncTopicWatch, wait_any
+from magnetar.client.consume.raw_consumer import RawConsumerFactory
+from magnetar.client.consume.reader import AsyncReader, MessageReceiver
+from magnetar.client.consume.stream import EntryQueue, StreamOptions, SubscriptionStream
+from magnetar.client.consume.tail import AsyncTopicTail, wait_any
+from magnetar.client.consume.topic_watcher import AsyncTopicWatcher
 from magnetar.client.errors import (
     Closed,
     Interrupted,
@@ -48,8 +48,8 @@ from magnetar.client.options import (
     choose,
 )
 from magnetar.client.produce.entry_producer import AsyncEntryProducer, EntryProducerOptions
-from magnetar.client.produce.in_flight import Room
-from magnetar.client.produce.outbox import PipelineOptions
+from magnetar.client.produce.in_flight import InFlightLimit
+from magnetar.client.produce.outbox import OutboxOptions
 from magnetar.client.produce.producer import AsyncProducer, PartitionProducer, ProducerOptions
 from magnetar.client.produce.producer_link import LinkOptions
 from magnetar.client.produce.routing import HASHES, HashingScheme, Router
@@ -66,8 +66,8 @@ _Made = TypeVar(
     AsyncConsumer,
     AsyncCursor,
     AsyncEntryReader,
-    AsyncTopicWatch,
-    AsyncNews,
+    AsyncTopicTail,
+    AsyncTopicWatcher,
 )
 
 _PASSING = (ServiceNotReady, TooManyRequests, Interrupted)
@@ -113,25 +113,27 @@ class AsyncClient:
         self._pool = Pool(
             self.url, connect_timeout_s=connect_timeout_s, keepalive_s=keepalive_s, security=self._security
         )
-        self._finder = self._make_finder(self.url)
-        self._catalogue = self._finder if admin_url is None else self._make_finder(admin)
+        self._lookup = self._create_lookup(self.url)
+        self._admin_lookup = self._lookup if admin_url is None else self._create_lookup(admin)
         self._made: list[
             AsyncProducer
             | AsyncEntryProducer
-            | MessageStream
+            | MessageReceiver
             | AsyncCursor
             | AsyncEntryReader
-            | AsyncTopicWatch
-            | AsyncNews
+            | AsyncTopicTail
+            | AsyncTopicWatcher
         ] = []
         self._is_closed = False
 
-    def _make_finder(self, url: ServiceUrl) -> Finder:
+    def _create_lookup(self, url: ServiceUrl) -> TopicLookup:
         if not url.is_http:
-            return BinaryFinder(self._pool, self._timeout_s)
-        from magnetar.client.connection.http import HttpFinder  # the HTTP library takes long to import, and few need it
+            return BinaryLookup(self._pool, self._timeout_s)
+        from magnetar.client.connection.http_lookup import (
+            HttpLookup,  # the HTTP library takes long to import, and few need it
+        )
 
-        return HttpFinder(url, self._timeout_s, self._security)
+        return HttpLookup(url, self._timeout_s, self._security)
 
     # -- questions
 
@@ -150,7 +152,7 @@ class AsyncClient:
         """Whether a topic drops what a producer sends twice. None: only REST can tell, and it cannot or may not."""
         self._check_open()
         name = _topic_name(topic)
-        return await self._patiently(f"deduplication of {name.full}", lambda: self._catalogue.deduplicates(name))
+        return await self._with_retry(f"deduplication of {name.full}", lambda: self._admin_lookup.deduplicates(name))
 
     async def partition_count(self, topic: str) -> int | None:
         """How many partitions a topic has, 0 if it is not partitioned, None if it does not exist. Creates nothing.
@@ -159,9 +161,9 @@ class AsyncClient:
         """
         self._check_open()
         name = _topic_name(topic)
-        by_rest = None if self._catalogue is self._finder else self._catalogue
+        by_rest = None if self._admin_lookup is self._lookup else self._admin_lookup
         what = f"the partitions of {name.full}"
-        return await self._patiently(what, lambda: partition_count(self._finder, name, by_rest=by_rest))
+        return await self._with_retry(what, lambda: partition_count(self._lookup, name, by_rest=by_rest))
 
     async def create_topic(self, topic: str, partitions: int = 0) -> None:
         """Creates a topic, not partitioned if `partitions` is 0. One that exists, in any shape, is `Conflict`.
@@ -171,7 +173,7 @@ class AsyncClient:
         """
         self._check_open()
         name = _topic_name(topic)
-        await self._patiently(f"creating {name.full}", lambda: create_topic(self._catalogue, name, partitions))
+        await self._with_retry(f"creating {name.full}", lambda: create_topic(self._admin_lookup, name, partitions))
         if partitions:
             check_shape(name, partitions, await self.partition_count(topic))
 
@@ -182,12 +184,12 @@ class AsyncClient:
         """
         self._check_open()
         name = _topic_name(topic)
-        await self._patiently(f"growing {name.full}", lambda: grow_topic(self._catalogue, name, partitions))
+        await self._with_retry(f"growing {name.full}", lambda: grow_topic(self._admin_lookup, name, partitions))
 
     async def _partitions(self, topic: TopicName, *, create: bool) -> list[TopicName]:
         self._check_open()
         what = f"the partitions of {topic.full}"
-        count = await self._patiently(what, lambda: self._catalogue.partitions(topic, create=create))
+        count = await self._with_retry(what, lambda: self._admin_lookup.partitions(topic, create=create))
         return [topic.with_partition(index) for index in range(count)] or [topic]
 
     async def topics(self, namespace: str, pattern: str | None = None) -> list[str]:
@@ -201,7 +203,7 @@ class AsyncClient:
             parse_namespace(namespace)
         except server_errors.InvalidName as error:
             raise InvalidName(str(error)) from None
-        found = await self._patiently(f"the topics of {namespace}", lambda: self._catalogue.topics(namespace))
+        found = await self._with_retry(f"the topics of {namespace}", lambda: self._admin_lookup.topics(namespace))
         return chosen_topics(found, pattern)
 
     async def schema(self, topic: str, version: bytes | None = None) -> Schema | None:
@@ -210,7 +212,7 @@ class AsyncClient:
         name = _topic_name(topic)
         if version is not None:
             version_number(version)
-        return await self._patiently(f"the schema of {name.full}", lambda: self._catalogue.schema(name, version))
+        return await self._with_retry(f"the schema of {name.full}", lambda: self._admin_lookup.schema(name, version))
 
     async def position_at(self, topic: str, time_ms: int) -> MessageId:
         """The position before the first message of a topic or partition that was published at `time_ms` or later.
@@ -219,35 +221,35 @@ class AsyncClient:
         """
         if isinstance(time_ms, bool) or not isinstance(time_ms, int) or not 0 <= time_ms < 1 << 63:
             raise InvalidArgument(f"time_ms {time_ms!r} is not a number of milliseconds since the epoch")
-        tapping = self._tapping(topic)
-        what = f"the position of {tapping.topic.full} at {time_ms} ms"
-        return await self._patiently(what, lambda: position_at(tapping, time_ms))
+        factory = self._raw_consumers(topic)
+        what = f"the position of {factory.topic.full} at {time_ms} ms"
+        return await self._with_retry(what, lambda: position_at(factory, time_ms))
 
     async def first_after(self, topic: str, position: MessageId) -> MessageId | None:
         """The id of the first entry that a topic or partition stores after the entry at `position`; None: nothing."""
-        tapping = self._tapping(topic)
-        what = f"the entry of {tapping.topic.full} after {position}"
-        return await self._patiently(what, lambda: first_after(tapping, position.position))
+        factory = self._raw_consumers(topic)
+        what = f"the entry of {factory.topic.full} after {position}"
+        return await self._with_retry(what, lambda: first_after(factory, position.position))
 
-    async def watch(self, topic: str) -> AsyncTopicWatch:
+    async def tail(self, topic: str) -> AsyncTopicTail:
         """What a persistent topic, or one partition, stores, and waiting for more; `NotFound` if it does not exist."""
-        watch = self._keep(AsyncTopicWatch(self._tapping(topic)))
+        watch = self._keep(AsyncTopicTail(self._raw_consumers(topic)))
         await watch.last()
         return watch
 
     async def wait_any(
-        self, watched: Sequence[tuple[AsyncTopicWatch, MessageId]], timeout_s: float | None
-    ) -> list[AsyncTopicWatch]:
+        self, watched: Sequence[tuple[AsyncTopicTail, MessageId]], timeout_s: float | None
+    ) -> list[AsyncTopicTail]:
         """The watches with something stored after the given positions, as soon as there is one.
 
         None after `timeout_s`; without a limit it waits as long as it takes.
         """
         return await wait_any(watched, timeout_s)
 
-    async def news(self) -> AsyncNews:
+    async def topic_watcher(self) -> AsyncTopicWatcher:
         """Waiting for news of any number of topics, each of which may be added and left out at any time."""
         self._check_open()
-        return self._keep(AsyncNews(lambda topic: AsyncTopicWatch(self._tapping(topic))))
+        return self._keep(AsyncTopicWatcher(lambda topic: AsyncTopicTail(self._raw_consumers(topic))))
 
     async def server_version(self, topic: str) -> str:
         """What the broker that serves the topic calls itself."""
@@ -255,12 +257,12 @@ class AsyncClient:
         return (await self._connection_to(_topic_name(topic))).broker.server_version
 
     async def _connection_to(self, topic: TopicName) -> Connection:
-        broker = await self._finder.broker(topic)
+        broker = await self._lookup.broker(topic)
         return await self._pool.broker(broker.url, through_proxy=broker.through_proxy)
 
-    async def _patiently(self, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retry(self, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Asks again while the broker says that it is not ready, or goes away meanwhile."""
-        return await patiently(what, ask, lambda error: isinstance(error, _PASSING), self._timeout_s)
+        return await with_retry(what, ask, lambda error: isinstance(error, _PASSING), self._timeout_s)
 
     # -- what it makes
 
@@ -295,7 +297,7 @@ class AsyncClient:
         ):
             check_positive(option, value)
         options = ProducerOptions(
-            pipeline=PipelineOptions(
+            outbox=OutboxOptions(
                 batching=batching,
                 batch_messages_max=batch_messages_max,
                 batch_bytes_max=batch_bytes_max,
@@ -327,8 +329,8 @@ class AsyncClient:
         """The first partition first: the others take the name that the broker made up for it."""
         what = f"opening the producer of {topic.full}"
         try:
-            await self._patiently(what, parts[0].open)
-            rest = [self._patiently(what, partial(part.open, parts[0].name)) for part in parts[1:]]
+            await self._with_retry(what, parts[0].open)
+            rest = [self._with_retry(what, partial(part.open, parts[0].name)) for part in parts[1:]]
             await _all(rest)
         except BaseException:
             await asyncio.gather(*(part.close() for part in parts), return_exceptions=True)
@@ -342,7 +344,7 @@ class AsyncClient:
         deduplicated: bool = False,
         schema: pb.Schema | None = None,
         properties: Mapping[str, str] | None = None,
-        room: Room | None = None,
+        limit: InFlightLimit | None = None,
         pending_max: int = 1000,
         pending_bytes_max: int = 16 << 20,
         open_timeout_s: float = 30,
@@ -375,8 +377,8 @@ class AsyncClient:
             open_timeout_s=open_timeout_s,
             send_timeout_s=send_timeout_s,
         )
-        room = Room(pending_max, pending_bytes_max) if room is None else room
-        producer = AsyncEntryProducer(topic_name, self._pool.next_id(), options, self._connector(topic_name), room)
+        limit = InFlightLimit(pending_max, pending_bytes_max) if limit is None else limit
+        producer = AsyncEntryProducer(topic_name, self._pool.next_id(), options, self._connector(topic_name), limit)
         await producer.open()
         return self._keep(producer)
 
@@ -400,12 +402,12 @@ class AsyncClient:
         topic_name = _topic_name(topic)
         partitions = await self._partitions(topic_name, create=create_topic)
         starts = _starts(start, partitions)
-        inbox = Inbox()
-        intakes = [
-            self._intake(
+        queue = EntryQueue()
+        streams = [
+            self._stream(
                 partition,
-                inbox,
-                IntakeOptions(
+                queue,
+                StreamOptions(
                     subscription=f"reader-{secrets.token_hex(5)}",
                     subscription_type=pb.CommandSubscribe.Exclusive,
                     durable=False,
@@ -421,8 +423,8 @@ class AsyncClient:
             )
             for partition in partitions
         ]
-        await self._open_intakes(topic_name, intakes)
-        return self._keep(AsyncReader(topic_name.full, intakes, inbox))
+        await self._open_streams(topic_name, streams)
+        return self._keep(AsyncReader(topic_name.full, streams, queue))
 
     async def entries(
         self,
@@ -442,9 +444,9 @@ class AsyncClient:
         are those of the consumer that reads.
         """
         check_positive("bytes_max", bytes_max)
-        tapping = self._tapping(topic, properties)
-        reader = AsyncEntryReader(tapping, start, end, start_inclusive=start_inclusive, bytes_max=bytes_max)
-        await self._patiently(f"opening a reader of {reader.topic}", reader.open)
+        factory = self._raw_consumers(topic, properties)
+        reader = AsyncEntryReader(factory, start, end, start_inclusive=start_inclusive, bytes_max=bytes_max)
+        await self._with_retry(f"opening a reader of {reader.topic}", reader.open)
         return self._keep(reader)
 
     async def entries_after(
@@ -457,17 +459,17 @@ class AsyncClient:
     ) -> AsyncEntryReader:
         """As `entries`, without an end: what is published is waited for, by `runs_within`."""
         check_positive("bytes_max", bytes_max)
-        tapping = self._tapping(topic, properties)
-        reader = AsyncEntryReader(tapping, start, LATEST, start_inclusive=False, bytes_max=bytes_max, follows=True)
-        await self._patiently(f"opening a reader of {reader.topic}", reader.open)
+        factory = self._raw_consumers(topic, properties)
+        reader = AsyncEntryReader(factory, start, LATEST, start_inclusive=False, bytes_max=bytes_max, follows=True)
+        await self._with_retry(f"opening a reader of {reader.topic}", reader.open)
         return self._keep(reader)
 
-    def _tapping(self, topic: str, properties: Mapping[str, str] | None = None) -> Tapping:
+    def _raw_consumers(self, topic: str, properties: Mapping[str, str] | None = None) -> RawConsumerFactory:
         self._check_open()
         name = _topic_name(topic)
         if not name.is_persistent:
             raise InvalidArgument(f"topic {name.full} is not persistent: it stores nothing")
-        return Tapping(
+        return RawConsumerFactory(
             topic=name,
             connect=self._connector(name),
             next_id=self._pool.next_id,
@@ -480,7 +482,7 @@ class AsyncClient:
     async def _is_partition(self, name: TopicName) -> bool:
         """Whether a partitioned topic has this partition, whether or not it has been used yet."""
         try:
-            return name.partition < await self._catalogue.partitions(name.base, create=False)
+            return name.partition < await self._admin_lookup.partitions(name.base, create=False)
         except (NotFound, NotSupported):
             return False
 
@@ -504,7 +506,7 @@ class AsyncClient:
         if initial_position not in (EARLIEST, LATEST):
             raise InvalidArgument(f"initial_position {initial_position} is neither EARLIEST nor LATEST")
         positions = pb.CommandSubscribe
-        options = IntakeOptions(
+        options = StreamOptions(
             subscription=subscription,
             subscription_type=choose("subscription_type", subscription_type, SUBSCRIPTION_TYPES),
             durable=True,
@@ -515,11 +517,11 @@ class AsyncClient:
             reconnect_timeout_s=self._reconnect_timeout_s,
         )
         topic_name = _topic_name(topic)
-        inbox = Inbox()
+        queue = EntryQueue()
         partitions = await self._partitions(topic_name, create=True)
-        intakes = [self._intake(partition, inbox, options) for partition in partitions]
-        await self._open_intakes(topic_name, intakes)
-        return self._keep(AsyncConsumer(topic_name.full, subscription, intakes, inbox))
+        streams = [self._stream(partition, queue, options) for partition in partitions]
+        await self._open_streams(topic_name, streams)
+        return self._keep(AsyncConsumer(topic_name.full, subscription, streams, queue))
 
     async def cursor(self, topic: str, subscription: str, *, initial_position: MessageId = LATEST) -> AsyncCursor:
         """The position of a durable subscription on a persistent topic or one partition, without receiving anything.
@@ -530,16 +532,16 @@ class AsyncClient:
             raise InvalidArgument("subscription is empty")
         if initial_position not in (EARLIEST, LATEST):
             raise InvalidArgument(f"initial_position {initial_position} is neither EARLIEST nor LATEST")
-        return self._keep(AsyncCursor(self._tapping(topic), subscription, initial_position))
+        return self._keep(AsyncCursor(self._raw_consumers(topic), subscription, initial_position))
 
-    def _intake(self, topic: TopicName, inbox: Inbox, options: IntakeOptions) -> Intake:
-        return Intake(topic, self._pool.next_id(), options, self._connector(topic), inbox)
+    def _stream(self, topic: TopicName, queue: EntryQueue, options: StreamOptions) -> SubscriptionStream:
+        return SubscriptionStream(topic, self._pool.next_id(), options, self._connector(topic), queue)
 
-    async def _open_intakes(self, topic: TopicName, intakes: list[Intake]) -> None:
+    async def _open_streams(self, topic: TopicName, streams: list[SubscriptionStream]) -> None:
         try:
-            await _all([self._patiently(f"subscribing to {topic.full}", intake.open) for intake in intakes])
+            await _all([self._with_retry(f"subscribing to {topic.full}", stream.open) for stream in streams])
         except BaseException:
-            await asyncio.gather(*(intake.close() for intake in intakes), return_exceptions=True)
+            await asyncio.gather(*(stream.close() for stream in streams), return_exceptions=True)
             raise
 
     def _connector(self, topic: TopicName) -> Callable[[], Awaitable[Connection]]:
@@ -567,8 +569,8 @@ class AsyncClient:
         try:
             await _all([thing.close() for thing in made])
         finally:
-            await self._finder.close()
-            await self._catalogue.close()
+            await self._lookup.close()
+            await self._admin_lookup.close()
             await self._pool.close()
 
     async def __aenter__(self) -> Self:

@@ -81,7 +81,7 @@ class InlineClient:
         self.close()
 
 
-async def together(awaited: Iterable[Awaitable[_T]]) -> list[_T]:
+async def gather(awaited: Iterable[Awaitable[_T]]) -> list[_T]:
     """The results of all, which run at the same time and to their end; then the first error is raised, if there is one.
 
     For who may not know of asyncio.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -16,6 +17,13 @@ _LONG_MAX = (1 << 63) - 1
 
 _TEXT = re.compile(r"(-?\d{1,20}):(-?\d{1,20})(?::(-?\d{1,10}))?(?::(-?\d{1,10}))?", re.ASCII)
 _TUPLE = re.compile(r"\(\s*(-?\d{1,20}),\s*(-?\d{1,20}),\s*(-?\d{1,10}),\s*(-?\d{1,10})\s*\)", re.ASCII)
+
+
+class Position(NamedTuple):
+    """The place of an entry in a topic. Positions compare in the order of the topic, and equal plain tuples."""
+
+    ledger_id: int
+    entry_id: int
 
 
 class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
@@ -75,9 +83,9 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
         return data
 
     @property
-    def position(self) -> tuple[int, int]:
-        """Ledger and entry: the same for all messages of a batch."""
-        return self.ledger_id, self.entry_id
+    def position(self) -> Position:
+        """The position of the entry: the same for all messages of a batch."""
+        return Position(self.ledger_id, self.entry_id)
 
     def __str__(self) -> str:
         """`ledger:entry:partition`, and `:batch index` where there is one."""

@@ -77,7 +77,7 @@ class TopicMaking:
         self._run_if_needed()  # for what came while it ended
 
     async def _run(self) -> None:
-        await asyncio.to_thread(importlib.import_module, "magnetar.client.connection.http")
+        await asyncio.to_thread(importlib.import_module, "magnetar.client.connection.http_lookup")
         try:
             way_there = reached(self.address)
             client = None if way_there is None else _client(way_there)

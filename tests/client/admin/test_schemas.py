@@ -148,7 +148,7 @@ class TestPositions:
         publish(client, topic, 3)
         client.position_at(topic, 5)
         client.first_after(topic, EARLIEST)
-        client.watch(topic).close()
+        client.tail(topic).close()
         client.get_partitions_for_topic(topic)  # an answer that comes after what was said before it
         url = f"{running.http_url}/admin/v2/persistent/public/default/{topic}/subscriptions"
         assert httpx.get(url).json() == []
@@ -183,4 +183,4 @@ class TestAdminUrl:
             for ask in (lambda: astray.get_partitions_for_topic(topic), lambda: astray.topics("public/default")):
                 with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
                     ask()
-            assert astray.watch(topic).last().entry_id == 0  # messages travel by the binary protocol
+            assert astray.tail(topic).last().entry_id == 0  # messages travel by the binary protocol

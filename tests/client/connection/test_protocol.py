@@ -14,13 +14,13 @@ from magnetar.client.connection.protocol import (
     ConsumerClosed,
     Delivery,
     EndReached,
+    ErrorReply,
     Event,
     ProducerClosed,
     Protocol,
     Receipt,
-    Refusal,
     Reply,
-    SendRefusal,
+    SendError,
     State,
 )
 from magnetar.client.errors import (
@@ -209,7 +209,7 @@ def test_an_answer_and_a_refusal_carry_their_request() -> None:
     protocol = ready()
     [reply, refusal] = protocol.receive_data(SUCCESS + error(8, pb.TopicNotFound))
     assert isinstance(reply, Reply) and reply.request_id == 7
-    assert isinstance(refusal, Refusal) and refusal.request_id == 8
+    assert isinstance(refusal, ErrorReply) and refusal.request_id == 8
     assert isinstance(refusal.error, NotFound)
     assert (refusal.error.code, refusal.error.text) == (pb.TopicNotFound, "why")
 
@@ -217,7 +217,7 @@ def test_an_answer_and_a_refusal_carry_their_request() -> None:
 def test_a_refused_send() -> None:
     data = command("SEND_ERROR", "send_error", producer_id=1, sequence_id=2, error=pb.TopicTerminatedError, message="")
     [event] = ready().receive_data(data)
-    assert isinstance(event, SendRefusal) and isinstance(event.error, TopicTerminated)
+    assert isinstance(event, SendError) and isinstance(event.error, TopicTerminated)
     assert event.error.text == "TopicTerminatedError"
 
 

@@ -79,7 +79,7 @@ def test_after_a_lost_connection_only_what_is_open_comes_again(running: TestBrok
         for _ in range(3):
             consumer.acknowledge(consumer.receive(PATIENCE_S))
         drop_connections(running)
-        eventually(lambda: consumer._consumer._intakes[0]._connection is None)
+        eventually(lambda: consumer._consumer._streams[0]._connection is None)
         assert receive(consumer, 7) == [*numbered(6)[3:], *numbered(4, "n")]
 
 

@@ -140,7 +140,7 @@ def filled(running: TestBroker) -> Iterator[tuple[InlineClient, str, list[Messag
 
 
 class Ledgers:
-    """A broker with several ledgers, of which some entries are never sent: both a `Tapping` and a `Tap`."""
+    """A broker with several ledgers, some entries of which are never sent: a factory and its consumer in one."""
 
     topic = TopicName.parse("t")
     timeout_s = reconnect_timeout_s = 1.0

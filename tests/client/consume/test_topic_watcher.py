@@ -1,4 +1,4 @@
-"""News of many topics: told once, when they happen, and errors as well."""
+"""A watcher of many topics: each is reported once, when something is stored, and so is an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 import magnetar.testing
 from magnetar.client import EARLIEST, Client, MessageId
-from magnetar.client.consume.topic_watcher import News
+from magnetar.client.consume.topic_watcher import TopicWatcher
 from magnetar.client.errors import Closed, NotFound
 
 WAIT_S = 10.0
@@ -26,10 +26,10 @@ def client(broker: magnetar.testing.TestBroker) -> Iterator[Client]:
         yield made
 
 
-def told(news: News, count: int) -> set[str]:
+def reported(watcher: TopicWatcher, count: int) -> set[str]:
     found: set[str] = set()
     while len(found) < count:
-        answer = news.take(WAIT_S)
+        answer = watcher.next(WAIT_S)
         assert answer, f"only {sorted(found)} within {WAIT_S:g} s"
         assert set(answer.values()) == {None}
         found.update(answer)
@@ -37,62 +37,62 @@ def told(news: News, count: int) -> set[str]:
 
 
 def test_a_topic_is_told_once_and_then_from_its_new_position(client: Client) -> None:
-    with client.producer("t") as producer, client.news() as news:
-        news.expect("t", EARLIEST)
-        assert news.take(0.05) == {}
+    with client.producer("t") as producer, client.topic_watcher() as watcher:
+        watcher.watch("t", EARLIEST)
+        assert watcher.next(0.05) == {}
         first = producer.send(b"1")
-        assert news.take(WAIT_S) == {"t": None}
+        assert watcher.next(WAIT_S) == {"t": None}
         producer.send(b"2")
-        assert news.take(0.05) == {}, "nobody expects it"
-        news.expect("t", MessageId(first.ledger_id, first.entry_id))
-        assert news.take(WAIT_S) == {"t": None}, "what is there already is news"
+        assert watcher.next(0.05) == {}, "it is watched no more"
+        watcher.watch("t", MessageId(first.ledger_id, first.entry_id))
+        assert watcher.next(WAIT_S) == {"t": None}, "what is stored already is reported"
         last = producer.send(b"3")
-        news.expect("t", MessageId(last.ledger_id, last.entry_id))
-        assert news.take(0.05) == {}
+        watcher.watch("t", MessageId(last.ledger_id, last.entry_id))
+        assert watcher.next(0.05) == {}
         producer.send(b"4")
-        assert news.take(WAIT_S) == {"t": None}
+        assert watcher.next(WAIT_S) == {"t": None}
 
 
 def test_of_many_only_those_with_news_are_told(client: Client) -> None:
     topics = [f"t{number}" for number in range(100)]
     producers = {topic: client.producer(topic) for topic in topics}
-    with client.news() as news:
+    with client.topic_watcher() as watcher:
         for topic in topics:
-            news.expect(topic, EARLIEST)
+            watcher.watch(topic, EARLIEST)
         for topic in topics[::10]:
             producers[topic].send(b"1")
-        assert told(news, 10) == set(topics[::10])
-        assert news.take(0.05) == {}
+        assert reported(watcher, 10) == set(topics[::10])
+        assert watcher.next(0.05) == {}
 
 
 def test_a_topic_that_is_forgotten_is_not_told(client: Client) -> None:
-    with client.producer("t") as producer, client.news() as news:
-        news.expect("t", EARLIEST)
-        news.forget("t")
+    with client.producer("t") as producer, client.topic_watcher() as watcher:
+        watcher.watch("t", EARLIEST)
+        watcher.forget("t")
         producer.send(b"1")
-        assert news.take(0.1) == {}
+        assert watcher.next(0.1) == {}
 
 
 def test_a_topic_that_is_gone_is_told_with_its_error(broker: magnetar.testing.TestBroker, client: Client) -> None:
     import httpx
 
-    with client.news() as news:
-        news.expect("absent", EARLIEST)
-        (error,) = news.take(WAIT_S).values()
+    with client.topic_watcher() as watcher:
+        watcher.watch("absent", EARLIEST)
+        (error,) = watcher.next(WAIT_S).values()
         assert isinstance(error, NotFound)
 
         with client.producer("t"):
             pass
-        news.expect("t", EARLIEST)
-        assert news.take(0.05) == {}
+        watcher.watch("t", EARLIEST)
+        assert watcher.next(0.05) == {}
         path = f"{broker.http_url}/admin/v2/persistent/public/default/t?force=true"
         assert httpx.delete(path, trust_env=False).is_success
-        (error,) = news.take(WAIT_S).values()
+        (error,) = watcher.next(WAIT_S).values()
         assert isinstance(error, NotFound)
 
 
 def test_closing_ends_the_wait(client: Client) -> None:
-    news = client.news()
-    news.close()
+    watcher = client.topic_watcher()
+    watcher.close()
     with pytest.raises(Closed):
-        news.take(None)
+        watcher.next(None)

@@ -23,7 +23,7 @@ from magnetar.client.errors import (
     TopicTerminated,
 )
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
-from magnetar.client.produce.entry_producers import EntryProducers, Sender
+from magnetar.client.produce.entry_producers import EntryProducers, ProducerKey
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
@@ -358,7 +358,7 @@ def test_what_cannot_be_sent_is_refused_at_once(deduplicating: TestBroker, topic
 def test_several_are_opened_and_flushed_together(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         producers = EntryProducers(client, deduplicated=True, pending_bytes_max=2000)
-        senders = [Sender(f"{topic}-{number}", "me") for number in range(5)]
+        senders = [ProducerKey(f"{topic}-{number}", "me") for number in range(5)]
         await producers.open(senders)
         await producers.open(senders)  # nothing new
         assert producers.senders == tuple(senders)

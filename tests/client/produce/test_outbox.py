@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from magnetar.client.consume.entry import Entry, Opener
 from magnetar.client.errors import ClientError, MessageTooLarge, NotAllowed, Timeout
 from magnetar.client.message import Message, MessageId
-from magnetar.client.produce.outbox import Pipeline, PipelineOptions, outgoing
+from magnetar.client.produce.outbox import Outbox, OutboxOptions, outgoing
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder
 
 Result = MessageId | ClientError
 
 
-def pipeline(**options: object) -> Pipeline:
+def pipeline(**options: object) -> Outbox:
     defaults = {"batching": True, "batch_messages_max": 3, "batch_bytes_max": 1000, "compression": pb.NONE}
-    made = Pipeline(PipelineOptions(**{**defaults, **options}), producer_id=1, partition=-1)  # type: ignore[arg-type]
+    made = Outbox(OutboxOptions(**{**defaults, **options}), producer_id=1, partition=-1)  # type: ignore[arg-type]
     made.producer_name, made.message_size_max = "p", 10_000
     return made
 
@@ -25,7 +25,7 @@ def pipeline(**options: object) -> Pipeline:
 class Sent:
     """The broker's end of a pipeline: what it was sent, in SENDs."""
 
-    def __init__(self, made: Pipeline) -> None:
+    def __init__(self, made: Outbox) -> None:
         self.made = made
         self.results: list[list[Result]] = []
         self.waiting: list[tuple[int, bytes]] = []  # sequence ids and blobs without a receipt

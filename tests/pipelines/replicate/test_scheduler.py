@@ -41,15 +41,15 @@ class FakeRemotes:
         self.checked.append(route)
 
 
-class FakeNews:
+class FakeWatcher:
     def __init__(self) -> None:
-        self.expected: dict[str, MessageId] = {}
+        self.watched: dict[str, MessageId] = {}
 
-    def expect(self, topic: str, after: MessageId) -> None:
-        self.expected[topic] = after
+    def watch(self, topic: str, after: MessageId) -> None:
+        self.watched[topic] = after
 
     def forget(self, topic: str) -> None:
-        self.expected.pop(topic, None)
+        self.watched.pop(topic, None)
 
 
 class FakeLanes:
@@ -68,11 +68,11 @@ class Driver:
 
     def __init__(self, lanes: int = 2) -> None:
         self.remotes = FakeRemotes()
-        self.news = FakeNews()
+        self.watcher = FakeWatcher()
         self.lanes = FakeLanes(lanes)
         self.board = Board("p", ManualClock(0), lambda: None)
         self.replication = Replication(
-            self.remotes, self.news, self.lanes, self.board, prefix="pulsar.repl.", retry_max_s=RETRY_MAX_S
+            self.remotes, self.watcher, self.lanes, self.board, prefix="pulsar.repl.", retry_max_s=RETRY_MAX_S
         )
         self.now_s = 0.0
 
@@ -101,7 +101,7 @@ class Driver:
         self.replication.tick(self.now_s)
 
     def tell(self, topic: str, error: NotFound | None = None) -> None:
-        self.news.expected.pop(full(topic), None)
+        self.watcher.watched.pop(full(topic), None)
         self.replication.on_news({full(topic): error}, self.now_s)
 
     def state(self, topic: str, remote: str = "b") -> State | None:
@@ -135,7 +135,7 @@ def test_a_topic_is_copied_once_its_shape_is_known_and_then_waits_for_news(drive
     driver.done(reached(full("t"), 7))
     assert driver.state("t") is State.RUNNING
     assert driver.copied_now() == []
-    assert driver.news.expected == {full("t"): MessageId(1, 7)}
+    assert driver.watcher.watched == {full("t"): MessageId(1, 7)}
     driver.tell("t")
     assert driver.copied_now() == [["t"]]
 
@@ -158,7 +158,7 @@ def test_a_topic_that_was_never_silent_goes_on_without_waiting_for_news(driver: 
     driver.start("t")
     driver.done(reached(full("t"), 1), is_full=True)
     assert driver.copied_now() == [["t"]]
-    assert driver.news.expected == {}
+    assert driver.watcher.watched == {}
 
 
 def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
@@ -186,7 +186,7 @@ def test_a_decision_against_it_holds_a_topic_until_the_next(driver: Driver, stat
     driver.done()
     driver.decide("t", Decision(state, "because"))
     assert driver.state("t") is state
-    assert driver.news.expected == {}
+    assert driver.watcher.watched == {}
     driver.decide("t")
     assert driver.copied_now() == [["t"]]
     driver.done()
@@ -199,7 +199,7 @@ def test_a_decision_while_it_is_copied_counts_afterwards(driver: Driver) -> None
     assert driver.state("t") is State.CATCHING_UP
     driver.done()
     assert driver.state("t") is State.UNREACHABLE
-    assert driver.news.expected == {}
+    assert driver.watcher.watched == {}
     assert driver.copied_now() == []
 
 
@@ -208,7 +208,7 @@ def test_pausing_holds_and_resuming_goes_on(driver: Driver) -> None:
     driver.done()
     driver.declare(DeclaredRoute(full("t"), 0, "b", RoutePolicy(paused=True)))
     assert driver.state("t") is State.PAUSED
-    assert driver.news.expected == {}
+    assert driver.watcher.watched == {}
     driver.declare(DeclaredRoute(full("t"), 0, "b"))
     assert driver.copied_now() == [["t"]], "its shape is known"
 
@@ -223,7 +223,7 @@ def test_a_topic_that_is_withdrawn_is_gone_when_its_job_is(driver: Driver) -> No
     driver.done()
     driver.declare()
     assert driver.state("other") is None
-    assert driver.news.expected == {}
+    assert driver.watcher.watched == {}
 
 
 def test_a_topic_that_grows_is_asked_for_again(driver: Driver) -> None:
@@ -307,7 +307,7 @@ def test_news_in_vain_do_not_keep_a_lane_busy(driver: Driver) -> None:
         if driver.lanes.running:
             jobs += 1
             driver.done(Outcome(full("t"), "b", acked=MessageId(1, 1)))
-        if full("t") in driver.news.expected:
+        if full("t") in driver.watcher.watched:
             driver.tell("t")
         driver.pass_time(0.01)
     assert jobs < 10
@@ -359,7 +359,7 @@ def test_remotes_of_one_topic_share_its_news(driver: Driver) -> None:
     driver.decide("t", remote="c")
     driver.done(reached(full("t"), 5, "b"))
     driver.done(reached(full("t"), 3, "c"))
-    assert driver.news.expected == {full("t"): MessageId(1, 3)}
+    assert driver.watcher.watched == {full("t"): MessageId(1, 3)}
     driver.tell("t")
     assert len(driver.lanes.running) == 2
 
@@ -397,8 +397,8 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
         elif step == 3 and driver.lanes.running:
             job = driver.lanes.running[0]
             driver.done(*(failed(a.topic, chance.choice(list(State))) for a in job.assignments))
-        elif step == 4 and driver.news.expected:
-            driver.tell(chance.choice(sorted(driver.news.expected)).rpartition("/")[2])
+        elif step == 4 and driver.watcher.watched:
+            driver.tell(chance.choice(sorted(driver.watcher.watched)).rpartition("/")[2])
         elif step == 5:
             driver.pass_time(chance.random() * 5)
         elif step == 6 and driver.lanes.running:
@@ -407,7 +407,7 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
         running = {a.topic for job in driver.lanes.running for a in job.assignments}
         assert counted[Place.COPYING] <= len(running)
         assert counted[Place.READY] == 0 or driver.lanes.free == 0
-        assert counted[Place.IDLE] == len(driver.news.expected)
+        assert counted[Place.IDLE] == len(driver.watcher.watched)
     while driver.lanes.running:
         driver.done()
     assert places(driver)[Place.COPYING] == 0

@@ -34,7 +34,7 @@ from pyspark.sql.types import (
 from magnetar.client import EARLIEST, Client, Message, MessageId
 from magnetar.client.errors import ClientError, ConnectionLost, NotFound
 from magnetar.client.inline import InlineClient
-from magnetar.client.produce.entry_producers import Sender
+from magnetar.client.produce.entry_producers import ProducerKey
 from magnetar.client.produce.routing import HASHES
 from magnetar.spark.codec.frame_schema import schema_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
@@ -481,8 +481,8 @@ def test_another_task_has_another_name_unless_one_is_given(
 
 def test_a_name_that_two_tasks_of_a_write_used_is_told() -> None:
     """One of them may have taken rows of the other for its own."""
-    mine = TaskCommit(WriteResult(senders=(Sender("t", "mine"),)), True)
-    other = TaskCommit(WriteResult(senders=(Sender("t-2", "mine"),)), True)
+    mine = TaskCommit(WriteResult(senders=(ProducerKey("t", "mine"),)), True)
+    other = TaskCommit(WriteResult(senders=(ProducerKey("t-2", "mine"),)), True)
     check_commits([mine, None, other])
     with pytest.raises(SparkSourceError, match=r"2 tasks wrote to t as producer 'mine'.*coalesce\(1\)"):
         check_commits([mine, other, mine])
@@ -535,7 +535,7 @@ def entries_of(running: TestBroker, topic: str) -> list[bytes]:
         return blobs
 
     with Client(running.service_url) as blocking:
-        last = blocking.watch(topic).bounds().last
+        last = blocking.tail(topic).bounds().last
     with InlineClient(running.service_url) as client:
         return client.run(entries(client))
 

@@ -45,7 +45,7 @@ def cursors(client: Client, name: str = "follower") -> StreamSubscription:
 
 
 def first(client: Client, topic: str) -> MessageId:
-    return client.watch(topic).bounds().before_first
+    return client.tail(topic).bounds().before_first
 
 
 def at(client: Client, topic: str, entry_id: int, batch_index: int = -1) -> Offsets:

@@ -18,19 +18,19 @@ _NO_REASON = ": TopicNotFound"  # the name of the code alone
 _GROW_HERE_ONLY = {"updateLocalTopicOnly": "true"}
 
 
-class TopicCounter(Interface):
+class PartitionLookup(Interface):
     """Both finders are one."""
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int: ...
 
 
-class TopicMaker(Interface):
+class AdminRequests(Interface):
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
         """By REST, `path` below /admin/v2/; `body` becomes JSON, None is no body."""
         ...
 
 
-async def partition_count(cluster: TopicCounter, topic: TopicName, *, by_rest: TopicCounter | None) -> int | None:
+async def partition_count(cluster: PartitionLookup, topic: TopicName, *, by_rest: PartitionLookup | None) -> int | None:
     """0 for a topic that is not partitioned, None where there is no topic. Creates nothing.
 
     `cluster` may be asked by the binary protocol, which is quicker; `by_rest`, if there is that, tells what it cannot:
@@ -49,7 +49,7 @@ async def partition_count(cluster: TopicCounter, topic: TopicName, *, by_rest: T
     return await partition_count(by_rest, topic, by_rest=None)
 
 
-async def create_topic(cluster: TopicMaker, topic: TopicName, partitions: int) -> None:
+async def create_topic(cluster: AdminRequests, topic: TopicName, partitions: int) -> None:
     """`partitions` 0: not partitioned. `Conflict` if there is a topic of the name; of a partitioned one, perhaps: see
     `check_shape`.
     """
@@ -78,7 +78,7 @@ def check_shape(topic: TopicName, wanted: int, found: int | None) -> None:
         raise Conflict(f"creating {topic.full} with {wanted} partitions: it exists already, with {found} partitions")
 
 
-async def grow_topic(cluster: TopicMaker, topic: TopicName, partitions: int) -> None:
+async def grow_topic(cluster: AdminRequests, topic: TopicName, partitions: int) -> None:
     """Gives a partitioned topic more partitions. Having as many already is fine; fewer is `NotAllowed`.
 
     A topic that is not partitioned, or not there, is `Conflict`.

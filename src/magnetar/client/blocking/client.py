@@ -15,9 +15,9 @@ from magnetar.client.admin.schemas import Schema
 from magnetar.client.async_client import AsyncClient
 from magnetar.client.blocking.loop_thread import LoopThread
 from magnetar.client.blocking.producer import Producer
-from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicWatch
+from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail
 from magnetar.client.consume.entry import Entry
-from magnetar.client.consume.topic_watcher import News
+from magnetar.client.consume.topic_watcher import TopicWatcher
 from magnetar.client.message import LATEST, MessageId
 from magnetar.client.options import AccessMode, Compression, SubscriptionType
 from magnetar.client.produce.routing import HashingScheme
@@ -135,11 +135,11 @@ class Client:
             if self._thread.is_running:
                 self._thread.run(reader.close())
 
-    def watch(self, topic: str) -> TopicWatch:
+    def tail(self, topic: str) -> TopicTail:
         """What a persistent topic, or one partition, stores, and waiting for more; `NotFound` if it does not exist."""
-        return TopicWatch(self._thread, self._thread.run(self._client.watch(topic)))
+        return TopicTail(self._thread, self._thread.run(self._client.tail(topic)))
 
-    def wait_any(self, watched: Sequence[tuple[TopicWatch, MessageId]], timeout_s: float | None) -> list[TopicWatch]:
+    def wait_any(self, watched: Sequence[tuple[TopicTail, MessageId]], timeout_s: float | None) -> list[TopicTail]:
         """The watches with something stored after the given positions, as soon as there is one.
 
         None after `timeout_s`; without a limit it waits as long as it takes.
@@ -148,9 +148,9 @@ class Client:
         news = self._thread.run(self._client.wait_any([(watch.inner, after) for watch, after in watched], timeout_s))
         return [by_inner[id(inner)] for inner in news]
 
-    def news(self) -> News:
+    def topic_watcher(self) -> TopicWatcher:
         """Waiting for news of any number of topics, each of which may be added and left out at any time."""
-        return News(self._thread, self._thread.run(self._client.news()))
+        return TopicWatcher(self._thread, self._thread.run(self._client.topic_watcher()))
 
     def producer(
         self,

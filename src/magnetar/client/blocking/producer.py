@@ -29,11 +29,11 @@ class Producer:
         self._producer = producer
         self._pending_max = pending_max
         self._send_timeout_s = send_timeout_s
-        self._room = threading.BoundedSemaphore(pending_max)
+        self._slots = threading.BoundedSemaphore(pending_max)
         # What the loop has not taken over yet; emptied in one go, however many messages were put in meanwhile.
-        self._outbox: deque[_Posted] = deque()
-        self._outbox_turn = asyncio.Lock()
-        self._emptying_is_due = False
+        self._handover: deque[_Posted] = deque()
+        self._handover_turn = asyncio.Lock()
+        self._handover_is_due = False
 
     def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
         """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
@@ -67,29 +67,29 @@ class Producer:
         message = outgoing(value, **options)
         if not self._thread.is_running:
             raise Closed("the client is closed")
-        if not self._room.acquire(timeout=self._send_timeout_s):
+        if not self._slots.acquire(timeout=self._send_timeout_s):
             raise Timeout(
                 f"room among {self._pending_max} pending messages of {self.topic} took longer than"
                 f" {self._send_timeout_s:g} s"
             )
         future: Future[MessageId] = Future()
-        future.add_done_callback(lambda _: self._room.release())
-        self._outbox.append((message, future, seals))
-        if not self._emptying_is_due:
-            self._emptying_is_due = True
-            asyncio.run_coroutine_threadsafe(self._empty_outbox(), self._thread.loop)
+        future.add_done_callback(lambda _: self._slots.release())
+        self._handover.append((message, future, seals))
+        if not self._handover_is_due:
+            self._handover_is_due = True
+            asyncio.run_coroutine_threadsafe(self._hand_over_all(), self._thread.loop)
         return future
 
     # -- in the loop's thread
 
-    async def _empty_outbox(self) -> None:
-        async with self._outbox_turn:
+    async def _hand_over_all(self) -> None:
+        async with self._handover_turn:
             # First, so that whoever posts from here on sees to it that somebody looks again.
-            self._emptying_is_due = False
-            while self._outbox:
-                await self._take_over(*self._outbox.popleft())
+            self._handover_is_due = False
+            while self._handover:
+                await self._hand_over(*self._handover.popleft())
 
-    async def _take_over(self, message: Outgoing, future: Future[MessageId], seals: bool) -> None:
+    async def _hand_over(self, message: Outgoing, future: Future[MessageId], seals: bool) -> None:
         if not future.set_running_or_notify_cancel():
             return  # cancelled before it was sent
         try:
@@ -105,12 +105,12 @@ class Producer:
                 self._producer.seal()
 
     async def _flush(self) -> None:
-        await self._empty_outbox()
+        await self._hand_over_all()
         await self._producer.flush()
 
     async def finish(self) -> None:
         """`close`, as the client itself does it."""
-        await self._empty_outbox()
+        await self._hand_over_all()
         await self._producer.close()
 
 

@@ -11,7 +11,7 @@ from magnetar.client.consume.consumer import AsyncConsumer
 from magnetar.client.consume.cursor import AsyncCursor
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.consume.reader import AsyncReader
-from magnetar.client.consume.watch import AsyncTopicWatch
+from magnetar.client.consume.tail import AsyncTopicTail
 from magnetar.client.errors import EndOfTopic
 from magnetar.client.message import Message, MessageId
 
@@ -65,10 +65,10 @@ class Reader:
         self.close()
 
 
-class TopicWatch:
-    """Made by `Client.watch`; a context manager. Idle watches cost nothing."""
+class TopicTail:
+    """Made by `Client.tail`; a context manager. Idle watches cost nothing."""
 
-    def __init__(self, thread: LoopThread, inner: AsyncTopicWatch) -> None:
+    def __init__(self, thread: LoopThread, inner: AsyncTopicTail) -> None:
         self.topic = inner.topic
         self.inner = inner
         self._thread = thread

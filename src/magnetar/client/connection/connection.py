@@ -21,13 +21,13 @@ from magnetar.client.connection.protocol import (
     ConsumerClosed,
     Delivery,
     EndReached,
+    ErrorReply,
     Event,
     ProducerClosed,
     Protocol,
     Receipt,
-    Refusal,
     Reply,
-    SendRefusal,
+    SendError,
 )
 from magnetar.client.connection.retry import within
 from magnetar.client.errors import (
@@ -44,18 +44,18 @@ from magnetar.security.tls import CERTIFICATE_HINT, SHUTDOWN_TIMEOUT_S, context_
 from magnetar.security.token import with_hint
 
 
-class ProducerEnd(Interface):
+class ProducerListener(Interface):
     """What a connection tells a producer."""
 
     def on_receipt(self, receipt: Receipt) -> None: ...
 
-    def on_send_refusal(self, refusal: SendRefusal) -> None: ...
+    def on_send_error(self, refusal: SendError) -> None: ...
 
     def on_lost(self, error: ClientError) -> None:
         """The broker closed the producer, or the connection is gone."""
 
 
-class ConsumerEnd(Interface):
+class ConsumerListener(Interface):
     """What a connection tells a consumer."""
 
     def on_delivery(self, delivery: Delivery) -> None: ...
@@ -81,8 +81,8 @@ class Connection(asyncio.Protocol):
         is_tls: bool,
     ) -> None:
         self.address = address
-        self.producers: dict[int, ProducerEnd] = {}
-        self.consumers: dict[int, ConsumerEnd] = {}
+        self.producers: dict[int, ProducerListener] = {}
+        self.consumers: dict[int, ConsumerListener] = {}
         self.error: ClientError | None = None
         self._proxy_to_broker = proxy_to_broker
         self._keepalive_s = keepalive_s
@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
         answer: asyncio.Future[Command] = self._loop.create_future()
         self._requests[request_id] = answer
         try:
-            self.say(build(request_id))
+            self.send(build(request_id))
             async with within(timeout_s, f"{what} at {self.address}"):
                 return await answer
         finally:
@@ -125,8 +125,8 @@ class Connection(asyncio.Protocol):
         """For a request whose answer nobody waits for."""
         return self._protocol.new_request_id()
 
-    def say(self, command: Command) -> None:
-        self._protocol.say(command)
+    def send(self, command: Command) -> None:
+        self._protocol.send(command)
         self._flush_soon()
 
     def write(self, frame: bytes) -> None:
@@ -202,11 +202,11 @@ class Connection(asyncio.Protocol):
         elif isinstance(event, Receipt):
             if producer := self.producers.get(event.producer_id):
                 producer.on_receipt(event)
-        elif isinstance(event, Reply | Refusal):
+        elif isinstance(event, Reply | ErrorReply):
             self._answer(event)
-        elif isinstance(event, SendRefusal):
+        elif isinstance(event, SendError):
             if producer := self.producers.get(event.producer_id):
-                producer.on_send_refusal(event)
+                producer.on_send_error(event)
         elif isinstance(event, ProducerClosed):
             if producer := self.producers.pop(event.producer_id, None):
                 producer.on_lost(ConnectionLost(f"broker {self.address} closed the producer"))
@@ -223,12 +223,12 @@ class Connection(asyncio.Protocol):
         elif isinstance(event, Broken):
             self._lose(self._located(event.error))
 
-    def _answer(self, event: Reply | Refusal) -> None:
+    def _answer(self, event: Reply | ErrorReply) -> None:
         """An answer that nobody waits for any more came after its timeout."""
         waiter = self._requests.get(event.request_id)
         if waiter is None or waiter.done():
             return
-        if isinstance(event, Refusal):
+        if isinstance(event, ErrorReply):
             waiter.set_exception(event.error)
         else:
             waiter.set_result(event.command)

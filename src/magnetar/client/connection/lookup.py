@@ -1,6 +1,6 @@
 """Finding topics by the binary protocol: which there are, how many partitions, which broker has them, their schemas.
 
-`Finder` is what the rest of the client needs; its twin over HTTP is in `rest`.
+`TopicLookup` is what the rest of the client needs; its twin over HTTP is in `rest`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Broker(msgspec.Struct, frozen=True):
     through_proxy: bool = False
 
 
-class Finder(Interface):
+class TopicLookup(Interface):
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         """The number of partitions, 0 for a topic without; `NotFound`.
 
@@ -56,7 +56,7 @@ class Finder(Interface):
     async def close(self) -> None: ...
 
 
-class BinaryFinder:
+class BinaryLookup:
     def __init__(self, pool: Pool, timeout_s: float) -> None:
         self._pool = pool
         self._timeout_s = timeout_s

@@ -64,7 +64,7 @@ class Reply(msgspec.Struct, frozen=True):
     command: Command
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class ErrorReply(msgspec.Struct, frozen=True):
     request_id: int
     error: ClientError
 
@@ -77,7 +77,7 @@ class Receipt(msgspec.Struct, frozen=True, gc=False):
     id: MessageId
 
 
-class SendRefusal(msgspec.Struct, frozen=True):
+class SendError(msgspec.Struct, frozen=True):
     producer_id: int
     sequence_id: int
     error: ClientError
@@ -122,9 +122,9 @@ class Broken(msgspec.Struct, frozen=True):
 Event = (
     Connected
     | Reply
-    | Refusal
+    | ErrorReply
     | Receipt
-    | SendRefusal
+    | SendError
     | Delivery
     | ProducerClosed
     | ConsumerClosed
@@ -165,7 +165,7 @@ class Protocol:
             connect.feature_flags.supports_auth_refresh = True
         if proxy_to_broker is not None:
             connect.proxy_to_broker_url = proxy_to_broker
-        self.say(Command(type=Command.CONNECT, connect=connect))
+        self.send(Command(type=Command.CONNECT, connect=connect))
 
     def authenticate(self, credentials: Credentials) -> None:
         """Answers `Challenged`."""
@@ -174,13 +174,13 @@ class Protocol:
             protocol_version=PROTOCOL_VERSION,
             response=pb.AuthData(auth_method_name=credentials.method, auth_data=credentials.data),
         )
-        self.say(Command(type=Command.AUTH_RESPONSE, authResponse=response))
+        self.send(Command(type=Command.AUTH_RESPONSE, authResponse=response))
 
     def new_request_id(self) -> int:
         self._request_id += 1
         return self._request_id
 
-    def say(self, command: Command) -> None:
+    def send(self, command: Command) -> None:
         self.write(encode_frame(command))
 
     def write(self, frame: bytes) -> None:
@@ -281,7 +281,7 @@ class Protocol:
         error = of_code(command.error.error, command.error.message or _name_of(command.error.error))
         if command.error.request_id == _NO_REQUEST:
             return self._break(of_code(command.error.error, f"the broker ended the connection: {error.text}"))
-        return Refusal(command.error.request_id, error)
+        return ErrorReply(command.error.request_id, error)
 
     def _on_reply(self, command: Command, blob: bytes | None) -> Event | None:
         field = _REPLIES[command.type]
@@ -300,7 +300,7 @@ class Protocol:
     def _on_send_error(self, command: Command, blob: bytes | None) -> Event | None:
         refusal = command.send_error
         error = of_code(refusal.error, refusal.message or _name_of(refusal.error))
-        return SendRefusal(refusal.producer_id, refusal.sequence_id, error)
+        return SendError(refusal.producer_id, refusal.sequence_id, error)
 
     def _on_message(self, command: Command, blob: bytes | None) -> Event | None:
         message = command.message

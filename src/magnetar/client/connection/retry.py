@@ -23,7 +23,7 @@ async def within(seconds: float | None, what: str) -> AsyncIterator[None]:
         raise Timeout(f"{what} took longer than {seconds:g} s") from None
 
 
-async def patiently(
+async def with_retry(
     what: str, ask: Callable[[], Awaitable[_T]], is_passing: Callable[[ClientError], bool], seconds: float
 ) -> _T:
     """Asks again after errors that pass, for `seconds`. Then the last of them is the reason, not that time is over."""

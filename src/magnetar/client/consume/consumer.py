@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.client.consume.reader import MessageStream
-from magnetar.client.consume.stream import Inbox, Intake
+from magnetar.client.consume.reader import MessageReceiver
+from magnetar.client.consume.stream import EntryQueue, SubscriptionStream
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
@@ -13,17 +13,17 @@ from magnetar.wire import schema_pb2 as pb
 _WORD_BITS = 64
 
 
-class AsyncConsumer(MessageStream):
+class AsyncConsumer(MessageReceiver):
     """Made by `AsyncClient.consumer`.
 
     After a lost connection the broker sends again what was not acknowledged, also what was received and is being worked
     on. Of a batch the broker is told which messages are done; the batch is done with its last one.
     """
 
-    def __init__(self, topic: str, subscription: str, intakes: Sequence[Intake], inbox: Inbox) -> None:
-        super().__init__(topic, intakes, inbox)
+    def __init__(self, topic: str, subscription: str, streams: Sequence[SubscriptionStream], queue: EntryQueue) -> None:
+        super().__init__(topic, streams, queue)
         self.subscription = subscription
-        self._by_topic = {intake.topic.full: intake for intake in intakes}
+        self._by_topic = {stream.topic.full: stream for stream in streams}
         # Of batches that are partly acknowledged: the messages that are open, one bit each.
         self._open_bits: dict[tuple[str, int, int], int] = {}
 
@@ -33,35 +33,35 @@ class AsyncConsumer(MessageStream):
 
     async def acknowledge(self, message: Message) -> None:
         """Returns when the broker has it on disk."""
-        intake = self._intake_of(message)
+        stream = self._stream_of(message)
         ids = [_position(chunk) for chunk in message.chunk_ids] or [self._single_ack(message)]
-        await intake.acknowledge(ids, pb.CommandAck.Individual)
+        await stream.acknowledge(ids, pb.CommandAck.Individual)
 
     async def acknowledge_cumulative(self, message: Message) -> None:
         """This message and all before it, of its partition. Not for shared subscriptions."""
-        intake = self._intake_of(message)
+        stream = self._stream_of(message)
         done = message.id
         data = _position(done)
         if 0 <= done.batch_index < done.batch_size - 1:
             data.ack_set.extend(_words((1 << done.batch_size) - (1 << done.batch_index + 1), done.batch_size))
             data.batch_size = done.batch_size
-        await intake.acknowledge([data], pb.CommandAck.Cumulative)
+        await stream.acknowledge([data], pb.CommandAck.Cumulative)
 
     async def negative_acknowledge(self, message: Message) -> None:
         """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""
-        self._intake_of(message).redeliver([_position(part) for part in message.chunk_ids or (message.id,)])
+        self._stream_of(message).redeliver([_position(part) for part in message.chunk_ids or (message.id,)])
 
     async def unsubscribe(self) -> None:
         """Deletes the subscription, and closes."""
-        for intake in self._intakes:
-            await intake.unsubscribe()
+        for stream in self._streams:
+            await stream.unsubscribe()
         await self.close()
 
-    def _intake_of(self, message: Message) -> Intake:
-        intake = self._by_topic.get(message.topic)
-        if intake is None:
+    def _stream_of(self, message: Message) -> SubscriptionStream:
+        stream = self._by_topic.get(message.topic)
+        if stream is None:
             raise InvalidArgument(f"message {message.id} of {message.topic} is not of this consumer's {self.topic}")
-        return intake
+        return stream
 
     def _single_ack(self, message: Message) -> pb.MessageIdData:
         done = message.id

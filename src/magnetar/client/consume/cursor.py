@@ -12,11 +12,11 @@ from functools import partial
 from typing import Self, TypeVar
 
 from magnetar.client.connection.recovery import is_passing
-from magnetar.client.connection.retry import patiently
+from magnetar.client.connection.retry import with_retry
 from magnetar.client.consume.positions import FirstEntry
-from magnetar.client.consume.raw_consumer import Position, Tap, Tapping
+from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
 from magnetar.client.errors import Closed
-from magnetar.client.message import EARLIEST, MessageId
+from magnetar.client.message import EARLIEST, MessageId, Position
 
 _T = TypeVar("_T")
 
@@ -27,18 +27,18 @@ _EACH_MAX = 1000
 class AsyncCursor:
     """Made by `AsyncClient.cursor`; an async context manager."""
 
-    def __init__(self, tapping: Tapping, subscription: str, initial_position: MessageId) -> None:
-        self.topic = tapping.topic.full
+    def __init__(self, factory: RawConsumerFactory, subscription: str, initial_position: MessageId) -> None:
+        self.topic = factory.topic.full
         self.subscription = subscription
         self.is_closed = False
-        self._tapping = tapping
+        self._factory = factory
         self._begins_at_first = initial_position == EARLIEST
-        self._tap: Tap | None = None
+        self._consumer: RawConsumer | None = None
         self._turn = asyncio.Lock()
 
     async def position(self) -> MessageId:
         """The last entry that is acknowledged with everything before it."""
-        return await self._patiently(self._ask_position)
+        return await self._with_retry(self._ask_position)
 
     async def _ask_position(self) -> MessageId:
         _, position = await (await self._opened()).last()
@@ -46,32 +46,34 @@ class AsyncCursor:
 
     async def acknowledge_up_to(self, position: MessageId) -> None:
         """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
-        await self._patiently(lambda: self._acknowledge(position))
+        await self._with_retry(lambda: self._acknowledge(position))
 
     async def _acknowledge(self, position: MessageId) -> None:
         await (await self._opened()).acknowledge_and_wait(position.position)
 
     def acknowledge_soon(self, position: MessageId) -> None:
         """The same without waiting, for who will acknowledge more: it may be lost with a connection."""
-        if self._tap is not None and self._tap.is_open:
-            self._tap.acknowledge_up_to(position.position)
+        if self._consumer is not None and self._consumer.is_open:
+            self._consumer.acknowledge_up_to(position.position)
 
     async def acknowledge_each(self, positions: Sequence[MessageId]) -> None:
         """The entries there and none of those before; returns when it is stored."""
         for start in range(0, len(positions), _EACH_MAX):
             part = [position.position for position in positions[start : start + _EACH_MAX]]
-            await self._patiently(partial(self._acknowledge_each, part))
+            await self._with_retry(partial(self._acknowledge_each, part))
 
     async def _acknowledge_each(self, positions: list[Position]) -> None:
         await (await self._opened()).acknowledge_each(positions)
 
-    async def _opened(self) -> Tap:
-        if self._tap is None or not self._tap.is_open:
+    async def _opened(self) -> RawConsumer:
+        if self._consumer is None or not self._consumer.is_open:
             end = FirstEntry()  # nothing comes, as nothing is asked for
-            self._tap = await self._tapping.open_durable(end, self.subscription, begins_at_first=self._begins_at_first)
-        return self._tap
+            self._consumer = await self._factory.open_durable(
+                end, self.subscription, begins_at_first=self._begins_at_first
+            )
+        return self._consumer
 
-    async def _patiently(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Asks again while the broker cannot be reached, or has not noticed yet that another consumer is gone."""
 
         async def ask_if_open() -> _T:
@@ -81,20 +83,20 @@ class AsyncCursor:
 
         what = f"subscription {self.subscription!r} of {self.topic}"
         async with self._turn:
-            return await patiently(what, ask_if_open, is_passing, self._tapping.timeout_s)
+            return await with_retry(what, ask_if_open, is_passing, self._factory.timeout_s)
 
     async def leave(self) -> None:
         """Closes, and returns when the broker has the subscription free for others."""
         self.is_closed = True
-        tap, self._tap = self._tap, None
-        if tap is not None:
-            await tap.leave()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.leave()
 
     async def close(self) -> None:
         self.is_closed = True
-        if self._tap is not None:
-            self._tap.close()
-            self._tap = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
 
     async def __aenter__(self) -> Self:
         return self

@@ -13,9 +13,9 @@ from typing import Self
 from magnetar.client.connection.protocol import Delivery
 from magnetar.client.connection.recovery import Recovery
 from magnetar.client.consume.entry import Entry, Run
-from magnetar.client.consume.raw_consumer import Position, Tap, Tapping
+from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, Closed, ConnectionLost
-from magnetar.client.message import LATEST, MessageId
+from magnetar.client.message import LATEST, MessageId, Position
 from magnetar.wire.metadata import messages_in
 
 FIRST_PERMITS = 32
@@ -37,7 +37,7 @@ class AsyncEntryReader:
 
     def __init__(
         self,
-        tapping: Tapping,
+        factory: RawConsumerFactory,
         start: MessageId,
         end: MessageId,
         *,
@@ -45,19 +45,19 @@ class AsyncEntryReader:
         bytes_max: int,
         follows: bool = False,
     ) -> None:
-        self.topic = tapping.topic.full
+        self.topic = factory.topic.full
         self.is_closed = False
-        self._tapping = tapping
-        self._partition = tapping.topic.partition
+        self._factory = factory
+        self._partition = factory.topic.partition
         self._last = _position_before(start, inclusive=start_inclusive)
         self._end = end.position
         self._follows = follows
         self._is_asking = True
         self._bytes_max = bytes_max
         self._recovery = Recovery(
-            f"reading {self.topic}", self.open, self._on_failure, give_up_s=tapping.reconnect_timeout_s
+            f"reading {self.topic}", self.open, self._on_failure, give_up_s=factory.reconnect_timeout_s
         )
-        self._tap: Tap | None = None
+        self._consumer: RawConsumer | None = None
         self._runs: list[Run] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: ClientError | None = None
@@ -77,36 +77,36 @@ class AsyncEntryReader:
         """Also called to go on after a lost connection."""
         if self._is_over:
             return
-        tap = await self._tapping.open(self, self._last, was_there=self._was_there)
+        consumer = await self._factory.open(self, self._last, was_there=self._was_there)
         self._was_there = True
         self._permits = 0
-        self._tap = tap
+        self._consumer = consumer
         self._is_opening = True  # whoever opens it hears of a connection that is lost
         try:
             self._refill()
             if not self._follows:
-                await self._look_for_the_end(tap)
-            if not (tap.is_open or self._is_over):
+                await self._look_for_the_end(consumer)
+            if not (consumer.is_open or self._is_over):
                 raise ConnectionLost(f"the broker closed the consumer of {self.topic} at once")
         except BaseException:
-            tap.close()
-            self._tap = None
+            consumer.close()
+            self._consumer = None
             raise
         finally:
             self._is_opening = False
 
-    async def _look_for_the_end(self, tap: Tap) -> None:
+    async def _look_for_the_end(self, consumer: RawConsumer) -> None:
         """The end may be beyond what is stored, or may have been deleted: then it will never come."""
-        last, mark = await tap.last()
+        last, mark = await consumer.last()
         self._end = min(self._end, last.position)
         if self._end <= max(self._last, mark.position):
             self._finish()
 
     def _finish(self) -> None:
         self._is_over = True
-        if self._tap is not None:
-            self._tap.close()
-            self._tap = None
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
         self._wake()
 
     async def close(self) -> None:
@@ -143,7 +143,7 @@ class AsyncEntryReader:
             self._bytes += size
             self._queued_bytes += size
             self._count += len(blobs)
-            self._last = (ledger_id, first + len(blobs) - 1)
+            self._last = Position(ledger_id, first + len(blobs) - 1)
         if is_at_end:
             self._finish()
         self._wake()
@@ -167,9 +167,9 @@ class AsyncEntryReader:
         self._finish()
 
     def on_lost(self, error: ClientError) -> None:
-        if self._tap is None or self._is_over or self._is_opening:
+        if self._consumer is None or self._is_over or self._is_opening:
             return
-        self._tap = None
+        self._consumer = None
         if isinstance(error, Closed):
             self._on_failure(error)
         else:
@@ -212,8 +212,8 @@ class AsyncEntryReader:
 
         The second may be after the entry received last: brokers do not send what they wrote for themselves.
         """
-        tap = self._tap
-        if tap is None:
+        consumer = self._consumer
+        if consumer is None:
             if self._is_over:  # the topic is terminated
                 last = MessageId(*self._last, self._partition)
                 return last, last
@@ -221,8 +221,8 @@ class AsyncEntryReader:
                 raise self._error
             raise ConnectionLost(f"reading {self.topic} was interrupted")
         if self._count:
-            tap.acknowledge_up_to(self._last)
-        return await tap.last()
+            consumer.acknowledge_up_to(self._last)
+        return await consumer.last()
 
     async def next(self) -> list[Entry]:
         """Entries in their order, as many as are there but at least one; [] when the range is read to its end."""
@@ -267,29 +267,29 @@ class AsyncEntryReader:
 
     async def _look_again(self) -> None:
         """Nothing came for a while: whether what is left of the range will ever come."""
-        tap = self._tap
-        if tap is None:
+        consumer = self._consumer
+        if consumer is None:
             return  # it is reconnecting
         if self._count:
             # What the broker does not send to consumers it acknowledges itself: then the cursor is past it.
-            tap.acknowledge_up_to(self._last)
+            consumer.acknowledge_up_to(self._last)
         try:
-            await self._look_for_the_end(tap)
+            await self._look_for_the_end(consumer)
         except ConnectionLost:
             return  # which `on_lost` is told as well
         except ClientError:
-            if tap.is_open:
+            if consumer.is_open:
                 raise
 
     def _refill(self) -> None:
         """Asks for more once half of what may be on its way has come."""
-        tap = self._tap
-        if tap is None or not self._is_asking:
+        consumer = self._consumer
+        if consumer is None or not self._is_asking:
             return
         if not self._count:
             if self._permits <= 0:
                 self._permits += FIRST_PERMITS
-                tap.flow(FIRST_PERMITS)
+                consumer.flow(FIRST_PERMITS)
             return
         average = self._bytes / self._messages
         window = max(1, int(self._bytes_max / average))
@@ -300,9 +300,9 @@ class AsyncEntryReader:
             window = min(window, left)
         wanted = window - max(self._permits, 0)
         if wanted * 2 >= window:
-            tap.flow(window - self._permits)
+            consumer.flow(window - self._permits)
             self._permits = window
-            tap.acknowledge_up_to(self._last)
+            consumer.acknowledge_up_to(self._last)
 
 
 def _position_before(start: MessageId, *, inclusive: bool) -> Position:
@@ -311,4 +311,4 @@ def _position_before(start: MessageId, *, inclusive: bool) -> Position:
     if start.position == LATEST.position or entry_id < 0:
         return start.position
     is_inside_batch = start.batch_index >= 0 and not 0 < start.batch_size <= start.batch_index + 1
-    return (ledger_id, entry_id - 1) if inclusive or is_inside_batch else (ledger_id, entry_id)
+    return Position(ledger_id, entry_id - 1) if inclusive or is_inside_batch else start.position

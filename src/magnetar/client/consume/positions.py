@@ -12,9 +12,9 @@ from magnetar.client.connection.backoff import Backoff
 from magnetar.client.connection.protocol import Delivery
 from magnetar.client.connection.recovery import is_passing
 from magnetar.client.connection.retry import within
-from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, Position, Tap, Tapping
+from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, ConnectionLost
-from magnetar.client.message import MessageId
+from magnetar.client.message import MessageId, Position
 
 # How long to wait for an entry that the broker says is there, before it is asked again whether that is still so.
 _QUIET_S = 1.0
@@ -42,25 +42,25 @@ class FirstEntry:
         self.changed.set()
 
 
-async def bounds(tapping: Tapping) -> Bounds:
+async def bounds(factory: RawConsumerFactory) -> Bounds:
     """What a topic stores at this moment."""
     # Deleting entries does not move the cursor of a consumer that is there already: a new one is asked.
-    tap = await tapping.open(FirstEntry(), BEFORE_ALL)
+    consumer = await factory.open(FirstEntry(), BEFORE_ALL)
     try:
-        last, before_first = await tap.last()
+        last, before_first = await consumer.last()
     finally:
-        tap.close()
+        consumer.close()
     return Bounds(before_first, last)
 
 
-async def first_after(tapping: Tapping, after: Position) -> MessageId | None:
+async def first_after(factory: RawConsumerFactory, after: Position) -> MessageId | None:
     """The id of the first entry after a position; None if there is none."""
-    end = FirstEntry(tapping.topic.partition)
-    tap = await tapping.open(end, after)
+    end = FirstEntry(factory.topic.partition)
+    consumer = await factory.open(end, after)
     try:
-        tap.flow(1)
+        consumer.flow(1)
         while end.id is None:
-            last, _ = await tap.last()
+            last, _ = await consumer.last()
             if end.id is None and last.position <= after:
                 return None
             try:
@@ -72,36 +72,36 @@ async def first_after(tapping: Tapping, after: Position) -> MessageId | None:
                 raise end.error
         return end.id
     finally:
-        tap.close()
+        consumer.close()
 
 
-async def position_at(tapping: Tapping, time_ms: int) -> MessageId:
+async def position_at(factory: RawConsumerFactory, time_ms: int) -> MessageId:
     """The position before the first message that was published at a time or later.
 
     Only a cursor can be moved to a time, and brokers send its consumer away when that is done: so that it is there when
     the consumer is back, it is that of a durable subscription, which is deleted at the end.
     """
     name = f"position-at-{secrets.token_hex(8)}"
-    tap = await tapping.open_durable(FirstEntry(), name)
+    consumer = await factory.open_durable(FirstEntry(), name)
     try:
-        await tap.seek_time(time_ms)
-        tap = await _again(tapping, tap, name)
-        _, mark = await tap.last()
+        await consumer.seek_time(time_ms)
+        consumer = await _again(factory, consumer, name)
+        _, mark = await consumer.last()
         return mark
     finally:
-        tap = await _again(tapping, tap, name)
-        await tap.unsubscribe()
+        consumer = await _again(factory, consumer, name)
+        await consumer.unsubscribe()
 
 
-async def _again(tapping: Tapping, tap: Tap, name: str) -> Tap:
+async def _again(factory: RawConsumerFactory, consumer: RawConsumer, name: str) -> RawConsumer:
     backoff = Backoff(first_s=0.005)
-    async with within(tapping.timeout_s, f"coming back to subscription {name!r} of {tapping.topic.full}"):
-        while not tap.is_open:
+    async with within(factory.timeout_s, f"coming back to subscription {name!r} of {factory.topic.full}"):
+        while not consumer.is_open:
             try:
-                tap = await tapping.open_durable(FirstEntry(), name)
+                consumer = await factory.open_durable(FirstEntry(), name)
             except ClientError as error:
                 # After a seek the subscription may not take consumers yet.
                 if isinstance(error, ConnectionLost) or not is_passing(error):
                     raise
                 await asyncio.sleep(backoff.next_s())
-    return tap
+    return consumer

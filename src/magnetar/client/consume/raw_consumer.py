@@ -1,8 +1,8 @@
 """One consumer on one connection, as thin as it gets: what entry readers, watches and questions about positions use.
 
 Owns the commands of such a consumer. It has no queue, does not reconnect and counts no permits: deliveries go straight
-to the `ConsumerEnd` it was opened for. Begins strictly after a position, although brokers begin with the entry they are
-told: they are told the next one, whether it exists or not.
+to its `ConsumerListener`. A consumer starts strictly after a position: brokers start with the entry that SUBSCRIBE
+names, so it names the next one, whether that exists or not.
 """
 
 from __future__ import annotations
@@ -12,16 +12,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
-from magnetar.client.connection.connection import Connection, ConsumerEnd
+from magnetar.client.connection.connection import Connection, ConsumerListener
 from magnetar.client.connection.lookup import refusal
 from magnetar.client.connection.protocol import Command
 from magnetar.client.errors import ConnectionLost, NotAllowed, NotFound
-from magnetar.client.message import EARLIEST, MessageId
+from magnetar.client.message import EARLIEST, MessageId, Position
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
-
-Position = tuple[int, int]
-"""Ledger and entry; they compare in the order of the topic."""
 
 BEFORE_ALL: Position = EARLIEST.position
 
@@ -40,8 +37,8 @@ class Bounds(msgspec.Struct, frozen=True):
         return self.last.entry_id < 0
 
 
-class Tapping(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a topic: what every tap of it needs, and has in common with the others."""
+class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
+    """How to reach a topic: what every consumer of it needs, and has in common with the others."""
 
     topic: TopicName
     connect: Callable[[], Awaitable[Connection]]
@@ -51,7 +48,7 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_timeout_s: float
     properties: Mapping[str, str] = {}  # of its consumers
 
-    async def open(self, end: ConsumerEnd, after: Position, *, was_there: bool = False) -> Tap:
+    async def open(self, end: ConsumerListener, after: Position, *, was_there: bool = False) -> RawConsumer:
         """A consumer with a cursor of its own, which dies with it, and which gets what is after a position.
 
         Partitions of a partitioned topic come to be when they are first used, and so by this, unless it `was_there`:
@@ -64,7 +61,9 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
         )
         return await self._open_or_create(end, subscribe, was_there=was_there)
 
-    async def open_durable(self, end: ConsumerEnd, subscription: str, *, begins_at_first: bool = True) -> Tap:
+    async def open_durable(
+        self, end: ConsumerListener, subscription: str, *, begins_at_first: bool = True
+    ) -> RawConsumer:
         """A consumer of a durable subscription; a new one begins with the first entry, or after the last."""
         positions = pb.CommandSubscribe
         subscribe = pb.CommandSubscribe(
@@ -74,7 +73,9 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
         )
         return await self._open_or_create(end, subscribe, was_there=False)
 
-    async def _open_or_create(self, end: ConsumerEnd, subscribe: pb.CommandSubscribe, *, was_there: bool) -> Tap:
+    async def _open_or_create(
+        self, end: ConsumerListener, subscribe: pb.CommandSubscribe, *, was_there: bool
+    ) -> RawConsumer:
         try:
             return await self._open(end, subscribe, create_topic=False)
         except (NotFound, NotAllowed) as error:
@@ -87,34 +88,36 @@ class Tapping(msgspec.Struct, frozen=True, kw_only=True):
                 raise
         return await self._open(end, subscribe, create_topic=True)
 
-    async def _open(self, end: ConsumerEnd, subscribe: pb.CommandSubscribe, *, create_topic: bool) -> Tap:
+    async def _open(self, end: ConsumerListener, subscribe: pb.CommandSubscribe, *, create_topic: bool) -> RawConsumer:
         connection = await self.connect()
-        tap = Tap(self, connection, self.next_id())
+        consumer = RawConsumer(self, connection, self.next_id())
         subscribe.topic = self.topic.full
         if not subscribe.metadata:
             subscribe.metadata.extend(pb.KeyValue(key=key, value=value) for key, value in self.properties.items())
         subscribe.subType = pb.CommandSubscribe.Exclusive
-        subscribe.consumer_id = tap.consumer_id
+        subscribe.consumer_id = consumer.consumer_id
         subscribe.force_topic_creation = create_topic
-        connection.consumers[tap.consumer_id] = end
+        connection.consumers[consumer.consumer_id] = end
         try:
-            await tap.request(lambda request_id: _numbered(subscribe, request_id), f"subscribing to {self.topic.full}")
+            await consumer.request(
+                lambda request_id: _numbered(subscribe, request_id), f"subscribing to {self.topic.full}"
+            )
         except BaseException:
-            tap.close()  # the broker may have made the consumer although we did not hear of it
+            consumer.close()  # the broker may have made the consumer although we did not hear of it
             raise
-        if not tap.is_open:
+        if not consumer.is_open:
             raise connection.error or ConnectionLost(f"broker {connection.address} closed the consumer at once")
-        return tap
+        return consumer
 
 
-class Tap:
-    """Made by `Tapping`. Does nothing any more once the broker closed it or the connection was lost."""
+class RawConsumer:
+    """Made by `RawConsumerFactory`. Does nothing any more once the broker closed it or the connection was lost."""
 
-    __slots__ = ("_connection", "_tapping", "consumer_id")
+    __slots__ = ("_connection", "_factory", "consumer_id")
 
-    def __init__(self, tapping: Tapping, connection: Connection, consumer_id: int) -> None:
+    def __init__(self, factory: RawConsumerFactory, connection: Connection, consumer_id: int) -> None:
         self.consumer_id = consumer_id
-        self._tapping = tapping
+        self._factory = factory
         self._connection = connection
 
     @property
@@ -124,7 +127,7 @@ class Tap:
     def flow(self, permits: int) -> None:
         """Lets the broker send that many messages more; of a batch that begins within them, all."""
         flow = pb.CommandFlow(consumer_id=self.consumer_id, messagePermits=permits)
-        self._connection.say(Command(type=Command.FLOW, flow=flow))
+        self._connection.send(Command(type=Command.FLOW, flow=flow))
 
     def acknowledge_up_to(self, position: Position) -> None:
         """Keeps the broker's account of what is on its way short, and its statistics true."""
@@ -133,11 +136,11 @@ class Tap:
             ack_type=pb.CommandAck.Cumulative,
             message_id=[MessageId(*position).to_wire()],
         )
-        self._connection.say(Command(type=Command.ACK, ack=ack))
+        self._connection.send(Command(type=Command.ACK, ack=ack))
 
     async def acknowledge_and_wait(self, position: Position) -> None:
         """As `acknowledge_up_to`; returns when the broker has it on disk."""
-        what = f"acknowledging {MessageId(*position)} on {self._tapping.topic.full}"
+        what = f"acknowledging {MessageId(*position)} on {self._factory.topic.full}"
         ack = pb.CommandAck(
             consumer_id=self.consumer_id,
             ack_type=pb.CommandAck.Cumulative,
@@ -149,7 +152,7 @@ class Tap:
 
     async def acknowledge_each(self, positions: Sequence[Position]) -> None:
         """These entries and no others; returns when the broker has it on disk."""
-        what = f"acknowledging {len(positions)} entries from {MessageId(*positions[0])} on {self._tapping.topic.full}"
+        what = f"acknowledging {len(positions)} entries from {MessageId(*positions[0])} on {self._factory.topic.full}"
         ack = pb.CommandAck(
             consumer_id=self.consumer_id,
             ack_type=pb.CommandAck.Individual,
@@ -161,7 +164,7 @@ class Tap:
 
     async def last(self) -> tuple[MessageId, MessageId]:
         """The last message of the topic, and the last position that this consumer's cursor is done with."""
-        topic = self._tapping.topic
+        topic = self._factory.topic
         answer = await self.request(
             lambda request_id: Command(
                 type=Command.GET_LAST_MESSAGE_ID,
@@ -185,7 +188,7 @@ class Tap:
                 type=Command.SEEK,
                 seek=pb.CommandSeek(consumer_id=self.consumer_id, request_id=request_id, message_publish_time=time_ms),
             ),
-            f"seeking {time_ms} ms on {self._tapping.topic.full}",
+            f"seeking {time_ms} ms on {self._factory.topic.full}",
         )
 
     async def unsubscribe(self) -> None:
@@ -194,18 +197,18 @@ class Tap:
                 type=Command.UNSUBSCRIBE,
                 unsubscribe=pb.CommandUnsubscribe(consumer_id=self.consumer_id, request_id=request_id),
             ),
-            f"unsubscribing from {self._tapping.topic.full}",
+            f"unsubscribing from {self._factory.topic.full}",
         )
         self._connection.consumers.pop(self.consumer_id, None)
 
     async def request(self, build: Callable[[int], Command], what: str) -> Command:
-        return await self._connection.request(build, what, self._tapping.timeout_s)
+        return await self._connection.request(build, what, self._factory.timeout_s)
 
     def close(self) -> None:
         """The answer is not waited for: nobody else uses the subscription's name."""
         if self._connection.consumers.pop(self.consumer_id, None) is not None:
             close = pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=self._connection.new_request_id())
-            self._connection.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+            self._connection.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
 
     async def leave(self) -> None:
         """As `close`, and waits for the answer: the subscription is free then."""
@@ -215,7 +218,7 @@ class Tap:
                     type=Command.CLOSE_CONSUMER,
                     close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=request_id),
                 ),
-                f"closing the consumer of {self._tapping.topic.full}",
+                f"closing the consumer of {self._factory.topic.full}",
             )
 
 

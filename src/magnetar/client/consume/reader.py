@@ -7,19 +7,19 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Self
 
 from magnetar.client.connection.retry import within
-from magnetar.client.consume.stream import Inbox, Intake
+from magnetar.client.consume.stream import EntryQueue, SubscriptionStream
 from magnetar.client.errors import ClientError, Closed, EndOfTopic, UnreadableMessage
 from magnetar.client.message import Message
 
 
-class MessageStream:
-    """Messages of several intakes, one after another: what readers and consumers have in common."""
+class MessageReceiver:
+    """Messages of several streams, one after another: what readers and consumers have in common."""
 
-    def __init__(self, topic: str, intakes: Sequence[Intake], inbox: Inbox) -> None:
+    def __init__(self, topic: str, streams: Sequence[SubscriptionStream], queue: EntryQueue) -> None:
         self.topic = topic
-        self.partitions = [intake.topic.full for intake in intakes]
-        self._intakes = intakes
-        self._inbox = inbox
+        self.partitions = [stream.topic.full for stream in streams]
+        self._streams = streams
+        self._queue = queue
         self.is_closed = False
 
     async def _next(self, timeout_s: float | None) -> Message:
@@ -28,9 +28,9 @@ class MessageStream:
         if not self._fill():
             async with within(timeout_s, f"waiting for a message of {self.topic}"):
                 while not self._fill():
-                    self._inbox.changed.clear()
-                    await self._inbox.changed.wait()
-        _, item = self._inbox.ready.popleft()
+                    self._queue.changed.clear()
+                    await self._queue.changed.wait()
+        _, item = self._queue.ready.popleft()
         if isinstance(item, UnreadableMessage):
             raise item
         return item
@@ -39,15 +39,15 @@ class MessageStream:
         """Whether a message is ready, opening entries until one is. Raises what ends the stream."""
         if self.is_closed:
             raise Closed(f"the reader of {self.topic} is closed")
-        inbox = self._inbox
-        while not inbox.ready and inbox.entries:
-            intake, entry = inbox.entries.popleft()
-            inbox.ready.extend((intake, item) for item in intake.open_entry(entry))
-        if inbox.ready:
+        queue = self._queue
+        while not queue.ready and queue.entries:
+            stream, entry = queue.entries.popleft()
+            queue.ready.extend((stream, item) for item in stream.open_entry(entry))
+        if queue.ready:
             return True
-        if inbox.error is not None:
-            raise inbox.error
-        if all(intake.end_is_reached for intake in self._intakes):
+        if queue.error is not None:
+            raise queue.error
+        if all(stream.end_is_reached for stream in self._streams):
             raise EndOfTopic(f"{self.topic} is terminated and was read to its end")
         return False
 
@@ -55,8 +55,8 @@ class MessageStream:
         if self.is_closed:
             return
         self.is_closed = True
-        self._inbox.changed.set()
-        await asyncio.gather(*(intake.close() for intake in self._intakes), return_exceptions=True)
+        self._queue.changed.set()
+        await asyncio.gather(*(stream.close() for stream in self._streams), return_exceptions=True)
 
     async def __aenter__(self) -> Self:
         return self
@@ -65,7 +65,7 @@ class MessageStream:
         await self.close()
 
 
-class AsyncReader(MessageStream):
+class AsyncReader(MessageReceiver):
     """Made by `AsyncClient.reader`. Messages of a partition come in their order, partitions as they come."""
 
     async def read(self, timeout_s: float | None = None) -> Message:
@@ -80,7 +80,7 @@ class AsyncReader(MessageStream):
         """At least one message, waiting as `read` does, and those that are there already, up to `messages_max`."""
         messages = [await self._next(timeout_s)]
         while len(messages) < messages_max and self._has_message():
-            item = self._inbox.ready.popleft()[1]
+            item = self._queue.ready.popleft()[1]
             assert isinstance(item, Message)
             messages.append(item)
         return messages
@@ -88,7 +88,7 @@ class AsyncReader(MessageStream):
     def _has_message(self) -> bool:
         """An error keeps its place: it is raised by the next call."""
         try:
-            return self._fill() and isinstance(self._inbox.ready[0][1], Message)
+            return self._fill() and isinstance(self._queue.ready[0][1], Message)
         except ClientError:
             return False
 
@@ -97,7 +97,7 @@ class AsyncReader(MessageStream):
         try:
             if self._fill():
                 return True
-            more = await asyncio.gather(*(intake.has_more() for intake in self._intakes))
+            more = await asyncio.gather(*(stream.has_more() for stream in self._streams))
             return any(more) or self._fill()  # it may have come with the answer
         except EndOfTopic:
             return False

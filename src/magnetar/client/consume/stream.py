@@ -1,6 +1,6 @@
 """One consumer of one topic or partition, whatever connection it is on: what readers and consumers are made of.
 
-Owns subscribing, permits, and going on after a connection was lost. Several intakes share an `Inbox` of entries.
+Owns subscribing, permits, and going on after a connection was lost. Several streams share an `EntryQueue` of entries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magnetar.client.connection.recovery import Recovery
 from magnetar.client.connection.retry import within
 from magnetar.client.consume.entry import Entry, Opener
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, UnreadableMessage
-from magnetar.client.message import LATEST, Message, MessageId
+from magnetar.client.message import LATEST, Message, MessageId, Position
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import messages_in
@@ -28,7 +28,7 @@ _INDEX_MAX = 1 << 31
 Subscribe = pb.CommandSubscribe
 
 
-class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
     """`start` is where a reader begins; a durable subscription has a position of its own at the broker."""
 
     subscription: str
@@ -44,26 +44,26 @@ class IntakeOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_timeout_s: float = 300
 
 
-class Inbox:
-    """Entries of one or several intakes in the order they came, and `ready`, what is left of the one opened last.
+class EntryQueue:
+    """Entries of one or several streams in the order they came, and `ready`, what is left of the one opened last.
 
     `changed` wakes whoever waits for a message.
     """
 
     def __init__(self) -> None:
-        self.entries: deque[tuple[Intake, Entry]] = deque()
-        self.ready: deque[tuple[Intake, Message | UnreadableMessage]] = deque()
+        self.entries: deque[tuple[SubscriptionStream, Entry]] = deque()
+        self.ready: deque[tuple[SubscriptionStream, Message | UnreadableMessage]] = deque()
         self.error: ClientError | None = None
         self.changed = asyncio.Event()
 
-    def put(self, intake: Intake, entry: Entry) -> None:
-        self.entries.append((intake, entry))
+    def put(self, stream: SubscriptionStream, entry: Entry) -> None:
+        self.entries.append((stream, entry))
         self.changed.set()
 
-    def drop(self, intake: Intake) -> None:
-        """What was not taken yet of an intake whose broker will send it again."""
-        self.entries = deque(item for item in self.entries if item[0] is not intake)
-        self.ready = deque(item for item in self.ready if item[0] is not intake)
+    def drop(self, stream: SubscriptionStream) -> None:
+        """What was not taken yet of an stream whose broker will send it again."""
+        self.entries = deque(item for item in self.entries if item[0] is not stream)
+        self.ready = deque(item for item in self.ready if item[0] is not stream)
 
     def fail(self, error: ClientError) -> None:
         """Said to the reader after what came before it."""
@@ -72,8 +72,8 @@ class Inbox:
         self.changed.set()
 
 
-class Intake:
-    """A reader's intake goes on after the last entry it received; a subscription's gets again what is not acknowledged.
+class SubscriptionStream:
+    """A reader's stream goes on after the last entry it received; a subscription's gets again what is not acknowledged.
 
     `_received` is the last ledger and entry a reader got. `_unwanted` is the last ledger, entry and batch index before
     the place where it began, where that is known.
@@ -83,23 +83,23 @@ class Intake:
         self,
         topic: TopicName,
         consumer_id: int,
-        options: IntakeOptions,
+        options: StreamOptions,
         connect: Callable[[], Awaitable[Connection]],
-        inbox: Inbox,
+        queue: EntryQueue,
     ) -> None:
         self.topic = topic
         self.options = options
         self.end_is_reached = False
         self._consumer_id = consumer_id
         self._connect = connect
-        self._inbox = inbox
+        self._queue = queue
         self._opener = Opener()
         self._recovery = Recovery(
             f"reading {topic.full}", self.open, self._on_failure, give_up_s=options.reconnect_timeout_s
         )
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # connected, or never again
-        self._received: tuple[int, int] | None = None
+        self._received: Position | None = None
         self._unwanted = _place_before(options.start, options.start_inclusive)
         self._queued = 0
         self._permits = 0  # to be given back to the broker
@@ -117,7 +117,7 @@ class Intake:
         except BaseException:
             # The broker may have made the consumer although we did not hear of it.
             if connection.consumers.pop(self._consumer_id, None) is not None:
-                connection.say(_close_command(self._consumer_id, connection.new_request_id()))
+                connection.send(_close_command(self._consumer_id, connection.new_request_id()))
             raise
         if self._consumer_id not in connection.consumers:
             raise connection.error or ConnectionLost(f"broker {connection.address} closed the consumer at once")
@@ -172,18 +172,18 @@ class Intake:
 
     def on_delivery(self, delivery: Delivery) -> None:
         for entry_id, blob in enumerate(delivery.blobs, delivery.entry_id):
-            position = (delivery.ledger_id, entry_id)
             if not self.options.durable:
+                position = Position(delivery.ledger_id, entry_id)
                 if not self._is_wanted(position):
                     self._give_back(messages_in(blob))
                     continue
                 self._received = position
             self._queued += 1
-            message_id = MessageId(*position, self.topic.partition)
+            message_id = MessageId(delivery.ledger_id, entry_id, self.topic.partition)
             entry = Entry(self.topic.full, message_id, delivery.redelivery_count, delivery.ack_set, blob)
-            self._inbox.put(self, entry)
+            self._queue.put(self, entry)
 
-    def _is_wanted(self, position: tuple[int, int]) -> bool:
+    def _is_wanted(self, position: Position) -> bool:
         """The broker begins with the very entry it was told: only we know whether, and how much of it, is wanted."""
         if self._received is not None:
             return position > self._received
@@ -191,7 +191,7 @@ class Intake:
 
     def on_end_reached(self) -> None:
         self.end_is_reached = True
-        self._inbox.changed.set()
+        self._queue.changed.set()
 
     def on_lost(self, error: ClientError) -> None:
         if self._connection is None or self._is_closed:
@@ -204,17 +204,17 @@ class Intake:
         if self.options.durable:
             self._queued = 0
             self._opener = Opener()
-            self._inbox.drop(self)
+            self._queue.drop(self)
         self._recovery.start(error)
 
     def _on_failure(self, error: ClientError) -> None:
         self._settled.set()
-        self._inbox.fail(error)
+        self._queue.fail(error)
 
     # -- what the reader or consumer asks
 
     def open_entry(self, entry: Entry) -> list[Message | UnreadableMessage]:
-        """The messages of an entry that was taken from the inbox, those before the start left out."""
+        """The messages of an entry that was taken from the queue, those before the start left out."""
         self._queued -= 1
         try:
             messages, permits = self._opener.open(entry)
@@ -235,7 +235,7 @@ class Intake:
         ):
             # A reader's cursor lives with its consumer; moving it keeps the broker's statistics true, and lets it
             # find out that the end of a terminated topic is reached.
-            self._connection.say(_ack_command(self._consumer_id, [entry.id.to_wire()], pb.CommandAck.Cumulative))
+            self._connection.send(_ack_command(self._consumer_id, [entry.id.to_wire()], pb.CommandAck.Cumulative))
         self._give_back(permits)
 
     @property
@@ -251,7 +251,7 @@ class Intake:
     def _flow(self, permits: int) -> None:
         if self._connection is not None and permits > 0:
             flow = pb.CommandFlow(consumer_id=self._consumer_id, messagePermits=permits)
-            self._connection.say(Command(type=Command.FLOW, flow=flow))
+            self._connection.send(Command(type=Command.FLOW, flow=flow))
 
     async def has_more(self) -> bool:
         """Whether the broker has something that was not received yet."""
@@ -273,7 +273,7 @@ class Intake:
         async with within(self.options.timeout_s, f"reconnecting for {self.topic.full}"):
             await self._settled.wait()
         if self._connection is None:
-            raise self._inbox.error or Closed(f"the consumer of {self.topic.full} is closed")
+            raise self._queue.error or Closed(f"the consumer of {self.topic.full} is closed")
         return self._connection
 
     async def _ask_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
@@ -305,7 +305,7 @@ class Intake:
         """Without a connection there is nothing to do: everything comes again with the next one."""
         if self._connection is not None:
             redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id, message_ids=ids)
-            self._connection.say(
+            self._connection.send(
                 Command(type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=redeliver)
             )
 

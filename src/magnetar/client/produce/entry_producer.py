@@ -15,7 +15,7 @@ import msgspec
 
 from magnetar.client.connection.backoff import Backoff
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.protocol import Receipt, SendRefusal
+from magnetar.client.connection.protocol import Receipt, SendError
 from magnetar.client.errors import (
     ClientError,
     Closed,
@@ -26,7 +26,7 @@ from magnetar.client.errors import (
     ProducerBusy,
     Timeout,
 )
-from magnetar.client.produce.in_flight import Room
+from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
@@ -65,7 +65,7 @@ class AsyncEntryProducer:
         producer_id: int,
         options: EntryProducerOptions,
         connect: Callable[[], Awaitable[Connection]],
-        room: Room,
+        limit: InFlightLimit,
     ) -> None:
         self.topic = topic.full
         self.last_sequence_id = -1
@@ -82,7 +82,7 @@ class AsyncEntryProducer:
         self._options = options
         self._link = ProducerLink(self, topic, producer_id, options.link, connect)
         self._encode = SendEncoder(producer_id).encode
-        self._room = room
+        self._limit = limit
         self._pending: deque[_Pending] = deque()
         self._sent = 0  # of pending, from the left
         self._last_added = -1
@@ -167,7 +167,7 @@ class AsyncEntryProducer:
     async def send(self, blob: bytes, *, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
         """Waits for room only; what becomes of the entry is told by `flush`, and an error by the next `send` too."""
         self._check(blob, sequence_id, highest_sequence_id)
-        await self._take_room(blob)
+        await self._acquire(blob)
         self._add(blob, sequence_id, highest_sequence_id, messages)
         self._send_frames()
 
@@ -176,23 +176,23 @@ class AsyncEntryProducer:
         if not blobs:
             return
         self._check(max(blobs, key=len), first_id, first_id)
-        take_now, add = self._room.take_now, self._add
+        try_acquire, add = self._limit.try_acquire, self._add
         for sequence_id, blob in enumerate(blobs, first_id):
-            if not take_now(len(blob)):
+            if not try_acquire(len(blob)):
                 self._send_frames()  # what is waited for is on its way
-                await self._take_room(blob)
+                await self._acquire(blob)
             add(blob, sequence_id, sequence_id, 1)
         self._send_frames()
 
-    async def _take_room(self, blob: bytes) -> None:
-        await self._room.take(len(blob))
+    async def _acquire(self, blob: bytes) -> None:
+        await self._limit.acquire(len(blob))
         if self.error is not None:
-            self._room.give(len(blob))
+            self._limit.release(len(blob))
             raise self.error
 
     def _add(self, blob: bytes, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
         if sequence_id <= self._last_added:
-            self._room.give(len(blob))
+            self._limit.release(len(blob))
             raise InvalidArgument(
                 f"sequence id {sequence_id} is not above {self._last_added}, the last of {self._what}"
             )
@@ -259,9 +259,9 @@ class AsyncEntryProducer:
             self._settled.set()
 
     def _drop_first(self) -> None:
-        self._room.give(self._pending.popleft().size)
+        self._limit.release(self._pending.popleft().size)
 
-    def on_send_refusal(self, refusal: SendRefusal) -> None:
+    def on_send_error(self, refusal: SendError) -> None:
         if is_passing(refusal.error):
             self._trouble = refusal.error
             self._link.start_over(refusal.error)

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from magnetar.client.async_client import AsyncClient
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
-from magnetar.client.produce.in_flight import Room
+from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.wire import schema_pb2 as pb
 
 
-class Sender(NamedTuple):
+class ProducerKey(NamedTuple):
     """Who sends where. `name` None lets the broker make one up."""
 
     topic: str
@@ -37,30 +37,30 @@ class EntryProducers:
         self._deduplicated = deduplicated
         self._open_timeout_s = open_timeout_s
         self._send_timeout_s = send_timeout_s
-        self._room = Room(pending_max, pending_bytes_max)
-        self._producers: dict[Sender, AsyncEntryProducer] = {}
+        self._limit = InFlightLimit(pending_max, pending_bytes_max)
+        self._producers: dict[ProducerKey, AsyncEntryProducer] = {}
 
-    def __getitem__(self, sender: Sender) -> AsyncEntryProducer:
+    def __getitem__(self, sender: ProducerKey) -> AsyncEntryProducer:
         return self._producers[sender]
 
-    def __contains__(self, sender: Sender) -> bool:
+    def __contains__(self, sender: ProducerKey) -> bool:
         return sender in self._producers
 
     @property
-    def senders(self) -> tuple[Sender, ...]:
+    def senders(self) -> tuple[ProducerKey, ...]:
         return tuple(self._producers)
 
-    async def open(self, senders: Iterable[Sender], schema: pb.Schema | None = None) -> None:
+    async def open(self, senders: Iterable[ProducerKey], schema: pb.Schema | None = None) -> None:
         """Opens those that are not open yet, all at once."""
         await _all([self._open(sender, schema) for sender in dict.fromkeys(senders) if sender not in self._producers])
 
-    async def _open(self, sender: Sender, schema: pb.Schema | None) -> None:
+    async def _open(self, sender: ProducerKey, schema: pb.Schema | None) -> None:
         self._producers[sender] = await self._client.entry_producer(
             sender.topic,
             name=sender.name,
             deduplicated=self._deduplicated,
             schema=schema,
-            room=self._room,
+            limit=self._limit,
             open_timeout_s=self._open_timeout_s,
             send_timeout_s=self._send_timeout_s,
         )

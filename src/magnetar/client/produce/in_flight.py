@@ -6,26 +6,26 @@ import asyncio
 from collections import deque
 
 
-class Room:
+class InFlightLimit:
     """A number of things and of their bytes. Whoever waits for room gets it in the order of asking."""
 
-    def __init__(self, things_max: int, bytes_max: int) -> None:
-        self._things_max = things_max
+    def __init__(self, entries_max: int, bytes_max: int) -> None:
+        self._entries_max = entries_max
         self._bytes_max = bytes_max
-        self._things = 0
+        self._entries = 0
         self._bytes = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
-    def take_now(self, size: int) -> bool:
+    def try_acquire(self, size: int) -> bool:
         """Takes it only if nobody has to wait for it."""
-        if self._waiting or not self._has_room(size):
+        if self._waiting or not self._fits(size):
             return False
-        self._things += 1
+        self._entries += 1
         self._bytes += size
         return True
 
-    async def take(self, size: int) -> None:
-        if self.take_now(size):
+    async def acquire(self, size: int) -> None:
+        if self.try_acquire(size):
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((turn, size))
@@ -33,22 +33,22 @@ class Room:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.give(size)  # the turn came at the moment of giving up
+                self.release(size)  # the turn came at the moment of giving up
             raise
 
-    def give(self, size: int) -> None:
-        self._things -= 1
+    def release(self, size: int) -> None:
+        self._entries -= 1
         self._bytes -= size
-        while self._waiting and (self._waiting[0][0].done() or self._has_room(self._waiting[0][1])):
+        while self._waiting and (self._waiting[0][0].done() or self._fits(self._waiting[0][1])):
             turn, wanted = self._waiting.popleft()
             if not turn.done():
                 self._add(wanted)
                 turn.set_result(None)
 
-    def _has_room(self, size: int) -> bool:
+    def _fits(self, size: int) -> bool:
         """A thing larger than all the room may go alone."""
-        return self._things < self._things_max and (not self._things or self._bytes + size <= self._bytes_max)
+        return self._entries < self._entries_max and (not self._entries or self._bytes + size <= self._bytes_max)
 
     def _add(self, size: int) -> None:
-        self._things += 1
+        self._entries += 1
         self._bytes += size

@@ -93,7 +93,7 @@ def outgoing(
     )
 
 
-class PipelineOptions(msgspec.Struct, frozen=True, kw_only=True):
+class OutboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     batching: bool
     batch_messages_max: int
     batch_bytes_max: int
@@ -119,13 +119,13 @@ class _Entry(msgspec.Struct):
             done(error)
 
 
-class Pipeline:
+class Outbox:
     """`last_sequence_id` and `producer_name` come from the broker before anything is added.
 
     Every message that was added is in exactly one place: in the open batch, unsent, or sent and without a receipt.
     """
 
-    def __init__(self, options: PipelineOptions, producer_id: int, partition: int) -> None:
+    def __init__(self, options: OutboxOptions, producer_id: int, partition: int) -> None:
         self.producer_name = ""
         self.last_sequence_id = -1
         self.message_size_max = 0

@@ -1,4 +1,4 @@
-"""Producers for asyncio: one pipeline per partition, on whatever connection its broker is.
+"""Producers for asyncio: one outbox per partition, on whatever connection its broker is.
 
 Owns opening producers, sending again after a connection was lost, the limit on pending messages, and time limits.
 """
@@ -12,13 +12,13 @@ from typing import Self, Unpack
 import msgspec
 
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.protocol import Receipt, SendRefusal
+from magnetar.client.connection.protocol import Receipt, SendError
 from magnetar.client.connection.retry import within
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
 from magnetar.client.message import MessageId
 from magnetar.client.options import SendOptions
-from magnetar.client.produce.in_flight import Room
-from magnetar.client.produce.outbox import Done, Outgoing, Pipeline, PipelineOptions, outgoing
+from magnetar.client.produce.in_flight import InFlightLimit
+from magnetar.client.produce.outbox import Done, Outbox, OutboxOptions, Outgoing, outgoing
 from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
 from magnetar.client.produce.routing import Router
 from magnetar.clock import SystemClock
@@ -30,7 +30,7 @@ PENDING_BYTES_MAX = 64 << 20
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    pipeline: PipelineOptions
+    outbox: OutboxOptions
     link: LinkOptions
     batch_delay_s: float
     pending_max: int
@@ -50,7 +50,7 @@ class PartitionProducer:
         self.topic = topic
         self.error: ClientError | None = None
         self._options = options
-        self._pipeline = Pipeline(options.pipeline, producer_id, topic.partition)
+        self._outbox = Outbox(options.outbox, producer_id, topic.partition)
         self._link = ProducerLink(self, topic, producer_id, options.link, connect)
         self._loop = asyncio.get_running_loop()
         self._clock = SystemClock()
@@ -68,11 +68,11 @@ class PartitionProducer:
         await self._link.open(name)
 
     def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
-        pipeline = self._pipeline
-        pipeline.producer_name = success.producer_name
-        pipeline.last_sequence_id = max(pipeline.last_sequence_id, success.last_sequence_id)
-        pipeline.message_size_max = connection.broker.message_size_max
-        pipeline.rewind()
+        outbox = self._outbox
+        outbox.producer_name = success.producer_name
+        outbox.last_sequence_id = max(outbox.last_sequence_id, success.last_sequence_id)
+        outbox.message_size_max = connection.broker.message_size_max
+        outbox.rewind()
         self._send_frames()
 
     async def close(self) -> None:
@@ -88,9 +88,9 @@ class PartitionProducer:
             done(self.error)
             return
         now_s = self._loop.time()
-        pipeline = self._pipeline
-        pipeline.add(message, done, now_ms=self._clock.now_ms(), deadline_s=now_s + self._options.send_timeout_s)
-        if pipeline.has_open_batch and self._batch_timer is None:
+        outbox = self._outbox
+        outbox.add(message, done, now_ms=self._clock.now_ms(), deadline_s=now_s + self._options.send_timeout_s)
+        if outbox.has_open_batch and self._batch_timer is None:
             self._batch_timer = self._loop.call_later(self._options.batch_delay_s, self.seal)
         if self._expiry_timer is None:
             self._expiry_timer = self._loop.call_later(self._options.send_timeout_s, self._expire)
@@ -101,34 +101,34 @@ class PartitionProducer:
         if self._batch_timer is not None:
             self._batch_timer.cancel()
             self._batch_timer = None
-        self._pipeline.seal(self._clock.now_ms())
+        self._outbox.seal(self._clock.now_ms())
         self._send_frames()
 
     def _send_frames(self) -> None:
         connection = self._link.connection
         if connection is not None:
-            for frame in self._pipeline.take_frames():
+            for frame in self._outbox.take_frames():
                 connection.write(frame)
 
     def _expire(self) -> None:
         self._expiry_timer = None
         text = f"storing a message in {self.topic.full} took longer than {self._options.send_timeout_s:g} s"
-        self._pipeline.expire(self._loop.time(), Timeout(text))
-        next_s = self._pipeline.next_deadline_s
+        self._outbox.expire(self._loop.time(), Timeout(text))
+        next_s = self._outbox.next_deadline_s
         if next_s is not None:
             self._expiry_timer = self._loop.call_at(next_s, self._expire)
 
     # -- what the connection tells
 
     def on_receipt(self, receipt: Receipt) -> None:
-        if not self._pipeline.on_receipt(receipt.sequence_id, receipt.id):
+        if not self._outbox.on_receipt(receipt.sequence_id, receipt.id):
             self._start_over(ConnectionLost(f"receipts of {self.topic.full} are missing"))
 
-    def on_send_refusal(self, refusal: SendRefusal) -> None:
+    def on_send_error(self, refusal: SendError) -> None:
         if is_passing(refusal.error):
             self._start_over(refusal.error)
         else:
-            self._pipeline.on_refusal(refusal.sequence_id, refusal.error)
+            self._outbox.on_refusal(refusal.sequence_id, refusal.error)
 
     def _start_over(self, error: ClientError) -> None:
         """A new producer sends again what has no receipt."""
@@ -143,7 +143,7 @@ class PartitionProducer:
             if timer is not None:
                 timer.cancel()
         self._batch_timer = self._expiry_timer = None
-        self._pipeline.fail_all(error)
+        self._outbox.fail_all(error)
 
 
 class AsyncProducer:
@@ -158,7 +158,7 @@ class AsyncProducer:
         self._router = router
         self._options = options
         self._loop = asyncio.get_running_loop()
-        self._room = Room(options.pending_max, PENDING_BYTES_MAX)
+        self._limit = InFlightLimit(options.pending_max, PENDING_BYTES_MAX)
         self._open: set[asyncio.Future[MessageId]] = set()
         self._failure: ClientError | None = None
         self.is_closed = False
@@ -184,15 +184,15 @@ class AsyncProducer:
         """An error of a message that somebody waits for (`is_watched`) is not told once more by `flush`."""
         room = f"room among {self._options.pending_max} pending messages of {self.topic}"
         async with within(self._options.send_timeout_s, room):
-            await self._room.take(message.size)
+            await self._limit.acquire(message.size)
         if self.is_closed:
-            self._room.give(message.size)
+            self._limit.release(message.size)
             raise Closed(f"the producer of {self.topic} is closed")
         future: asyncio.Future[MessageId] = self._loop.create_future()
         self._open.add(future)
 
         def done(result: MessageId | ClientError) -> None:
-            self._room.give(message.size)
+            self._limit.release(message.size)
             self._open.discard(future)
             if isinstance(result, ClientError) and not is_watched:
                 self._failure = self._failure or result

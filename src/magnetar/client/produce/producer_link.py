@@ -11,7 +11,7 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from magnetar.client.connection.connection import Connection, ProducerEnd
+from magnetar.client.connection.connection import Connection, ProducerListener
 from magnetar.client.connection.protocol import Command
 from magnetar.client.connection.recovery import Recovery
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProducerFenced, ServerFailure
@@ -35,7 +35,7 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     reconnect_timeout_s: float
 
 
-class LinkOwner(ProducerEnd, Interface):
+class LinkOwner(ProducerListener, Interface):
     """Who has a link: hears of receipts, and of these."""
 
     def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
@@ -121,7 +121,7 @@ class ProducerLink:
 
     def _leave(self, connection: Connection) -> None:
         if connection.producers.pop(self.producer_id, None) is not None:
-            connection.say(self._close_command(connection.new_request_id()))
+            connection.send(self._close_command(connection.new_request_id()))
 
     def start_over(self, error: ClientError) -> None:
         """Leaves the broker's producer and opens a new one."""

@@ -14,7 +14,7 @@ from magnetar.client import EARLIEST, AsyncCursor, AsyncEntryReader, Entry, Mess
 from magnetar.client.connection.retry import within
 from magnetar.client.consume.entry import Run
 from magnetar.client.errors import ClientError
-from magnetar.client.inline import together
+from magnetar.client.inline import gather
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import OPERATION_S, Clusters, clusters
@@ -55,7 +55,7 @@ async def _copy_all(own: Clusters, assignments: list[Assignment], slice_s: float
     bytes_max = min(max(fetched, _FETCHED_BYTES_MIN), _FETCHED_BYTES_MAX)
     pace = Pace(time.monotonic(), slice_s, linger_s)
     copiers = [Copier(own, assignment, pace, bytes_max) for assignment in assignments]
-    outcomes = await together(copier.run() for copier in copiers)
+    outcomes = await gather(copier.run() for copier in copiers)
     for side in {copier.silent for copier in copiers} - {None}:
         assert side is not None
         await own.forget(side)
@@ -147,7 +147,7 @@ class Copier:
     # -- beginning and end
 
     async def _copy(self) -> None:
-        _, position = await together((self._check_remote(), self._open_cursor()))
+        _, position = await gather((self._check_remote(), self._open_cursor()))
         self._acked = position
         for _ in range(_TRIES):
             self._handled = self._acked
@@ -209,7 +209,7 @@ class Copier:
 
     async def _close(self) -> None:
         """What cannot be told any more is no error: whoever should hear of it is gone."""
-        await together((self._target.close(), self._parking.close(), self._close_reader(), self._leave()))
+        await gather((self._target.close(), self._parking.close(), self._close_reader(), self._leave()))
 
     async def _leave(self) -> None:
         if self._cursor is not None:

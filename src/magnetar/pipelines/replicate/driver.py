@@ -67,7 +67,7 @@ class Pipeline:
         self._name = secrets.token_hex(4)
         self.board = Board(self._name, SystemClock(), self._reports_due.set)
         self._client = Client(source.side.service_url, security=source.side.security, reconnect_timeout_s=_RECONNECT_S)
-        self._news = self._client.news()
+        self._watcher = self._client.topic_watcher()
         self._remotes = Remotes(self._on_decision, retry_max_s=retry_max_s)
         self._jobs = jobs = Jobs(spark)
         self._is_growing = lanes is None
@@ -82,7 +82,7 @@ class Pipeline:
         )
         self._replication = Replication(
             self._remotes,
-            self._news,
+            self._watcher,
             self._lanes,
             self.board,
             prefix=source.subscription_prefix,
@@ -183,7 +183,7 @@ class Pipeline:
     def _listen(self) -> None:
         while not self._is_stopped.is_set():
             try:
-                told = self._news.take(None)
+                told = self._watcher.next(None)
             except Closed:
                 return
             self._put_news(told)

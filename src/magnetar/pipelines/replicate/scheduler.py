@@ -68,10 +68,10 @@ class Remotes(Protocol):
     def check(self, route: Route) -> None: ...
 
 
-class News(Protocol):
+class Watcher(Protocol):
     """Tells once when a topic has something after a position, by `Replication.on_news`."""
 
-    def expect(self, topic: str, after: MessageId) -> None: ...
+    def watch(self, topic: str, after: MessageId) -> None: ...
 
     def forget(self, topic: str) -> None: ...
 
@@ -100,10 +100,10 @@ class Replication:
     """Called by one thread only."""
 
     def __init__(
-        self, remotes: Remotes, news: News, lanes: Lanes, board: Board, *, prefix: str, retry_max_s: float = 10.0
+        self, remotes: Remotes, watcher: Watcher, lanes: Lanes, board: Board, *, prefix: str, retry_max_s: float = 10.0
     ) -> None:
         self._remotes = remotes
-        self._news = news
+        self._watcher = watcher
         self._lanes = lanes
         self._board = board
         self._prefix = prefix
@@ -343,7 +343,7 @@ class Replication:
             others.pop(row.key[1], None)
             if not others:
                 del self._idle[row.key[0]]
-                self._news.forget(row.key[0])
+                self._watcher.forget(row.key[0])
 
     def _make_ready(self, row: Row) -> None:
         kind = (row.key[1], bool(row.assignment.policy.where))
@@ -358,7 +358,7 @@ class Replication:
         waiting = self._idle.setdefault(row.key[0], {})
         waiting[row.key[1]] = row
         positions = [other.after for other in waiting.values() if other.after is not None]
-        self._news.expect(row.key[0], min(positions, key=lambda position: position.position))
+        self._watcher.watch(row.key[0], min(positions, key=lambda position: position.position))
 
     def _rest(self, row: Row) -> None:
         row.place = Place.RESTING

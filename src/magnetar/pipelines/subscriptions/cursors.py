@@ -15,7 +15,7 @@ import msgspec
 from magnetar.client import EARLIEST, AsyncClient, Entry, MessageId, Security
 from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import parse_service_url
-from magnetar.client.connection.http import HttpFinder
+from magnetar.client.connection.http_lookup import HttpLookup
 from magnetar.client.errors import ConnectionLost, InvalidArgument, NotFound, NotSupported, ServerFailure, Timeout
 from magnetar.names import TopicName
 from magnetar.pipelines.replicate.assignment import Position, Side
@@ -84,7 +84,7 @@ class Cluster:
         self.trouble = ""
         """Why it could not be reached; others need not try."""
         self._knows_many = True
-        self._rest = HttpFinder(parse_service_url(side.admin_url), _TIMEOUT_S, security)
+        self._rest = HttpLookup(parse_service_url(side.admin_url), _TIMEOUT_S, security)
         self._client = AsyncClient(
             side.service_url,
             security=security,

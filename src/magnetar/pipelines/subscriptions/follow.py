@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from magnetar.client.errors import ClientError
-from magnetar.client.inline import InlineLoop, together
+from magnetar.client.inline import InlineLoop, gather
 from magnetar.names import TopicName
 from magnetar.pipelines.replicate.assignment import Side
 from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
@@ -71,7 +71,7 @@ class _Connections:
         results: list[Followed] = []
         for start in range(0, len(works), _AT_ONCE):
             some = works[start : start + _AT_ONCE]
-            results += await together(self._follow(work, deadline_s, there, here) for work in some)
+            results += await gather(self._follow(work, deadline_s, there, here) for work in some)
         return results
 
     async def _look(self, topics: Iterable[tuple[Side, str]]) -> _Looks:
@@ -79,7 +79,7 @@ class _Connections:
         by_side: dict[Side, list[TopicName]] = {}
         for side, topic in topics:
             by_side.setdefault(side, []).append(TopicName.parse(topic))
-        parts = await together(self._look_at(side, names) for side, names in by_side.items())
+        parts = await gather(self._look_at(side, names) for side, names in by_side.items())
         return {key: cursors for part in parts for key, cursors in part.items()}
 
     async def _look_at(self, side: Side, topics: list[TopicName]) -> _Looks:

@@ -137,7 +137,7 @@ class _ReadTopic:
                 start = await cursor.position()
             finally:
                 await cursor.leave()
-        async with await self._client.watch(news.topic) as watch:
+        async with await self._client.tail(news.topic) as watch:
             last = await watch.last()
         end = MessageId(last.ledger_id, last.entry_id, last.partition)  # batches are read as a whole
         return start, end if end.position > start.position else start

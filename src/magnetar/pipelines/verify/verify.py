@@ -130,7 +130,7 @@ class _Task:
 
     def _bounds(self, client: AsyncClient, topic: str, *, may_be_missing: bool = False) -> Bounds:
         async def ask() -> Bounds:
-            async with await client.watch(topic) as watch:
+            async with await client.tail(topic) as watch:
                 return await watch.bounds()
 
         try:

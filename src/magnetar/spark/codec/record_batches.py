@@ -114,8 +114,7 @@ class RowReader:
                     view = self._unreadable(entry, str(error))
                 if view is None or not view.count or not _is_in_time(view.metadata, span):
                     continue
-                position = entry.id.position
-                if position in (first, last):
+                if (entry.id.ledger_id, entry.id.entry_id) in (first, last):
                     view = _cut(view, span)
                     if not view.count:
                         continue

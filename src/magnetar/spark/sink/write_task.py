@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from magnetar.client.errors import ClientError
 from magnetar.client.inline import InlineClient
-from magnetar.client.produce.entry_producers import EntryProducers, Sender
+from magnetar.client.produce.entry_producers import EntryProducers, ProducerKey
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 from magnetar.spark.sink.batch_encoder import MessageRows
 from magnetar.spark.sink.columns import ENTRY, MESSAGE_ID, SOURCE_TOPIC, TOPIC, SinkColumns, binary
@@ -63,7 +63,7 @@ class WriteResult:
     skipped: int = 0
     entries: int = 0
     bytes: int = 0
-    senders: tuple[Sender, ...] = ()
+    senders: tuple[ProducerKey, ...] = ()
 
 
 def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
@@ -89,10 +89,10 @@ class WriteTask:
         self._values = PayloadEncoder(client, options, columns)
         self._order_checks: defaultdict[str, OrderCheck] = defaultdict(OrderCheck)
         self._turn = scope.task
-        self._builders: dict[Sender, EntryBuilder] = {}
-        self._next_ids: dict[Sender, int] = {}
+        self._builders: dict[ProducerKey, EntryBuilder] = {}
+        self._next_ids: dict[ProducerKey, int] = {}
         self._unverified: dict[str, str] = {}
-        self._highest: dict[Sender, int] = {}
+        self._highest: dict[ProducerKey, int] = {}
         self._written = WriteResult()
         self._sent = 0
         self._producers = {
@@ -188,15 +188,15 @@ class WriteTask:
             else:
                 await self._send_group(producers, sender, rows.take(indexes), None if ids is None else ids[indexes])
 
-    def _sender(self, target: TargetTopic, group: tuple[int, ...], origins: RowOrigins | None) -> Sender:
+    def _sender(self, target: TargetTopic, group: tuple[int, ...], origins: RowOrigins | None) -> ProducerKey:
         topic = target.partitions[group[0]]
         if origins is not None:
-            return Sender(topic, self._scope.producer_name(origins.topics[group[1]], group[2]))
+            return ProducerKey(topic, self._scope.producer_name(origins.topics[group[1]], group[2]))
         given = self._options.producer_name
-        return Sender(topic, None if given is None else f"{given}/{self._scope.task}")
+        return ProducerKey(topic, None if given is None else f"{given}/{self._scope.task}")
 
     async def _send_group(
-        self, producers: EntryProducers, sender: Sender, rows: MessageRows, ids: NDArray[np.int64] | None
+        self, producers: EntryProducers, sender: ProducerKey, rows: MessageRows, ids: NDArray[np.int64] | None
     ) -> None:
         """All rows of a group go to one producer, in their order."""
         producer = producers[sender]
@@ -216,7 +216,7 @@ class WriteTask:
             entries = self._builder(producers, sender).add(rows, ids)
         await self._send_entries(producers, sender, entries)
 
-    def _builder(self, producers: EntryProducers, sender: Sender) -> EntryBuilder:
+    def _builder(self, producers: EntryProducers, sender: ProducerKey) -> EntryBuilder:
         builder = self._builders.get(sender)
         if builder is None:
             producer = producers[sender]
@@ -224,7 +224,9 @@ class WriteTask:
             self._builders[sender] = builder
         return builder
 
-    async def _send_entries(self, producers: EntryProducers, sender: Sender, entries: Iterable[BuiltEntry]) -> None:
+    async def _send_entries(
+        self, producers: EntryProducers, sender: ProducerKey, entries: Iterable[BuiltEntry]
+    ) -> None:
         producer = producers[sender]
         for entry in entries:
             await producer.send(
@@ -294,7 +296,7 @@ def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batch
 
 
-def _forwarded_entries(rows: MessageRows, ids: NDArray[np.int64], sender: Sender) -> Iterator[BuiltEntry]:
+def _forwarded_entries(rows: MessageRows, ids: NDArray[np.int64], sender: ProducerKey) -> Iterator[BuiltEntry]:
     for blob, number in zip(rows.values, ids.tolist(), strict=True):
         address = None if sender.name is None else (sender.name, number)
         entry, messages = forwarded_entry(f"column {ENTRY} for {sender.topic}", blob.as_py() or b"", address)

@@ -63,7 +63,7 @@ def _is_gap(span: EntryRange, first: MessageId) -> bool:
 
 def _check_deleted(client: InlineClient, options: SourceOptions, span: EntryRange, data_loss: DataLossReporter) -> None:
     async def bounds() -> Bounds:
-        async with await client.client.watch(span.topic) as watch:
+        async with await client.client.tail(span.topic) as watch:
             return await watch.bounds()
 
     before_first = with_retry(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first

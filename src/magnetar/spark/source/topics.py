@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from magnetar.client import Client
 from magnetar.client.admin.schemas import Schema
-from magnetar.client.blocking.readers import Cursor, TopicWatch
+from magnetar.client.blocking.readers import Cursor, TopicTail
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
@@ -66,7 +66,7 @@ class ClientTopics:
 
     def __init__(self, client: Client, *, first_give_up_s: float, give_up_s: float) -> None:
         self._client = client
-        self._watches: dict[str, TopicWatch] = {}
+        self._watches: dict[str, TopicTail] = {}
         self._give_up_s = first_give_up_s
         self._later_give_up_s = give_up_s
 
@@ -134,10 +134,10 @@ class ClientTopics:
     def close(self) -> None:
         self._client.close()
 
-    def _watch(self, topic: str) -> TopicWatch:
+    def _watch(self, topic: str) -> TopicTail:
         watch = self._watches.get(topic)
         if watch is None:
-            watch = self._watches[topic] = self._client.watch(topic)
+            watch = self._watches[topic] = self._client.tail(topic)
         return watch
 
     def _with_retry(self, ask: Callable[[], _T]) -> _T:

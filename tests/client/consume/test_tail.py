@@ -22,19 +22,19 @@ PATIENCE_S = 20
 
 
 @pytest.fixture
-def heard(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def commands(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The commands of clients from here on."""
     from magnetar.client.connection.protocol import Protocol
 
-    said: list[str] = []
-    say = Protocol.say
+    sent: list[str] = []
+    send = Protocol.send
 
-    def listen(self: Protocol, command: pb.BaseCommand) -> None:
-        said.append(pb.BaseCommand.Type.Name(command.type))
-        say(self, command)
+    def record(self: Protocol, command: pb.BaseCommand) -> None:
+        sent.append(pb.BaseCommand.Type.Name(command.type))
+        send(self, command)
 
-    monkeypatch.setattr(Protocol, "say", listen)
-    yield said
+    monkeypatch.setattr(Protocol, "send", record)
+    yield sent
 
 
 def soon(action: Any, *arguments: Any) -> None:
@@ -49,206 +49,206 @@ def timed(action: Any, *arguments: Any) -> tuple[Any, float]:
 class TestBounds:
     def test_of_an_empty_topic(self, client: Client, topic: str) -> None:
         client.producer(topic).close()
-        bounds = client.watch(topic).bounds()
+        bounds = client.tail(topic).bounds()
         assert bounds.is_empty
         assert (bounds.last.entry_id, bounds.before_first.entry_id) == (-1, -1)
 
     def test_with_the_batch_index_of_the_last_message(self, client: Client, topic: str) -> None:
         stored = publish(client, topic, 3)
-        bounds = client.watch(topic).bounds()
+        bounds = client.tail(topic).bounds()
         assert (bounds.before_first, bounds.last) == (MessageId(stored[0].ledger_id, -1), stored[2])
         stored = publish(client, topic, 2, batch=4)
-        watch = client.watch(topic)
-        assert watch.bounds().last == watch.last() == MessageId(stored[0].ledger_id, 4, -1, 3, 4)
+        tail = client.tail(topic)
+        assert tail.bounds().last == tail.last() == MessageId(stored[0].ledger_id, 4, -1, 3, 4)
 
     def test_of_a_partition(self, running: TestBroker, client: Client, topic: str) -> None:
         httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2)
-        watch = client.watch(f"{topic}-partition-1")  # which nobody used yet
-        assert watch.bounds().is_empty
+        tail = client.tail(f"{topic}-partition-1")  # which nobody used yet
+        assert tail.bounds().is_empty
         with client.producer(f"{topic}-partition-1") as producer:
             stored = producer.send(b"1")
-        assert watch.bounds().last == stored
+        assert tail.bounds().last == stored
         assert stored.partition == 1
 
     def test_what_is_deleted_is_before_the_first(self, running: TestBroker, client: Client, topic: str) -> None:
         stored = publish(client, topic, 5)
-        watch = client.watch(topic)
-        assert watch.bounds().before_first.entry_id == -1
+        tail = client.tail(topic)
+        assert tail.bounds().before_first.entry_id == -1
         running.run(lambda: running.server.broker.topics[f"persistent://public/default/{topic}"].truncate())
-        assert watch.bounds().is_empty
+        assert tail.bounds().is_empty
         [later] = publish(client, topic, 1)
-        bounds = watch.bounds()
+        bounds = tail.bounds()
         assert stored[-1].position <= bounds.before_first.position < later.position
         assert bounds.last == later
 
     def test_what_does_not_exist_is_not_created(self, client: Client, topic: str) -> None:
         for name in (topic, f"{topic}-partition-0"):
             with pytest.raises(NotFound, match=topic):
-                client.watch(name)
+                client.tail(name)
         assert client.topics("public/default", f".*/{topic}") == []
         with pytest.raises(InvalidArgument, match="not persistent"):
-            client.watch("non-persistent://public/default/t")
+            client.tail("non-persistent://public/default/t")
 
 
 class TestWaiting:
     def test_what_is_there_already_is_news_at_once(self, client: Client, topic: str) -> None:
         stored = publish(client, topic, 3)
-        watch = client.watch(topic)
-        assert watch.wait(EARLIEST, 0.01)
-        assert watch.wait(stored[1], 0.01)
-        assert not watch.wait(stored[2], 0.01)
-        assert not watch.wait(MessageId(stored[2].ledger_id, 99), 0.01)
+        tail = client.tail(topic)
+        assert tail.wait(EARLIEST, 0.01)
+        assert tail.wait(stored[1], 0.01)
+        assert not tail.wait(stored[2], 0.01)
+        assert not tail.wait(MessageId(stored[2].ledger_id, 99), 0.01)
 
     def test_it_returns_as_soon_as_something_is_stored(self, client: Client, topic: str) -> None:
         with client.producer(topic) as producer:
             after = EARLIEST
-            watch = client.watch(topic)
+            tail = client.tail(topic)
             for _ in range(3):
                 soon(producer.send, b"1")
-                found, seconds = timed(watch.wait, after, PATIENCE_S)
+                found, seconds = timed(tail.wait, after, PATIENCE_S)
                 assert found
                 assert 0.1 < seconds < 5
-                after = watch.last()
+                after = tail.last()
 
     def test_the_rest_of_a_batch_is_news(self, client: Client, topic: str) -> None:
         [last] = publish(client, topic, 1, batch=3)
         position = last.position
-        assert client.watch(topic).wait(MessageId(*position, -1, 1, 3), 0.01)
-        assert not client.watch(topic).wait(MessageId(*position, -1, 2, 3), 0.01)
-        assert not client.watch(topic).wait(MessageId(*position), 0.01)
-        watch = client.watch(topic)
-        assert not watch.wait(last, 0.01)
-        assert watch.wait(MessageId(*position, -1, 0, 3), 0.01)
+        assert client.tail(topic).wait(MessageId(*position, -1, 1, 3), 0.01)
+        assert not client.tail(topic).wait(MessageId(*position, -1, 2, 3), 0.01)
+        assert not client.tail(topic).wait(MessageId(*position), 0.01)
+        tail = client.tail(topic)
+        assert not tail.wait(last, 0.01)
+        assert tail.wait(MessageId(*position, -1, 0, 3), 0.01)
 
     def test_going_back_and_forth_finds_everything(self, client: Client, topic: str) -> None:
         stored = publish(client, topic, 10)
-        watch = client.watch(topic)
+        tail = client.tail(topic)
         for index in (5, 9, 0, 9, 8, 9):
-            assert watch.wait(stored[index], 0.02) == (index < 9)
+            assert tail.wait(stored[index], 0.02) == (index < 9)
         with client.producer(topic) as producer:
             soon(producer.send, b"1")
-            assert watch.wait(stored[9], PATIENCE_S)
-            assert watch.wait(stored[9], PATIENCE_S)
+            assert tail.wait(stored[9], PATIENCE_S)
+            assert tail.wait(stored[9], PATIENCE_S)
 
     def test_while_little_is_published_nothing_is_opened_anew(
-        self, client: Client, topic: str, heard: list[str]
+        self, client: Client, topic: str, commands: list[str]
     ) -> None:
         with client.producer(topic) as producer:
-            watch = client.watch(topic)
+            tail = client.tail(topic)
             after = producer.send(b"0")
-            assert not watch.wait(after, 0.01)
-            heard.clear()
+            assert not tail.wait(after, 0.01)
+            commands.clear()
             for _ in range(5):
                 after = producer.send(b"1")
-                assert watch.wait(MessageId(after.ledger_id, after.entry_id - 1), PATIENCE_S)
-                assert not watch.wait(after, 0.01)
-            assert heard == ["FLOW"] * 5
+                assert tail.wait(MessageId(after.ledger_id, after.entry_id - 1), PATIENCE_S)
+                assert not tail.wait(after, 0.01)
+            assert commands == ["FLOW"] * 5
 
     def test_batches_do_not_use_up_the_permits(self, client: Client, topic: str) -> None:
         client.producer(topic).close()
-        watch = client.watch(topic)
+        tail = client.tail(topic)
         after = EARLIEST
         for _ in range(3):
-            assert not watch.wait(after, 0.01)
+            assert not tail.wait(after, 0.01)
             [after] = publish(client, topic, 1, batch=10)
-            assert watch.wait(MessageId(after.ledger_id, after.entry_id - 1), PATIENCE_S)
+            assert tail.wait(MessageId(after.ledger_id, after.entry_id - 1), PATIENCE_S)
 
     def test_what_was_deleted_is_no_news(self, running: TestBroker, client: Client, topic: str) -> None:
         publish(client, topic, 3)
-        watch = client.watch(topic)
-        assert watch.wait(EARLIEST, 0.1)
+        tail = client.tail(topic)
+        assert tail.wait(EARLIEST, 0.1)
         running.run(lambda: running.server.broker.topics[f"persistent://public/default/{topic}"].truncate())
-        assert watch.bounds().is_empty
-        assert not watch.wait(EARLIEST, 0.05)
+        assert tail.bounds().is_empty
+        assert not tail.wait(EARLIEST, 0.05)
         soon(publish, client, topic, 1)
-        assert watch.wait(EARLIEST, PATIENCE_S)
+        assert tail.wait(EARLIEST, PATIENCE_S)
 
     def test_latest_is_no_position(self, client: Client, topic: str) -> None:
         publish(client, topic, 1)
         with pytest.raises(InvalidArgument, match="LATEST"):
-            client.watch(topic).wait(LATEST, 0.01)
+            client.tail(topic).wait(LATEST, 0.01)
 
 
 class TestSeveral:
     def test_those_with_news_are_named(self, client: Client, topic: str) -> None:
         names = [f"{topic}-{number}" for number in range(5)]
         stored = {name: publish(client, name, 1)[0] for name in names}
-        watches = [client.watch(name) for name in names]
-        watched = [(watch, stored[name]) for watch, name in zip(watches, names, strict=True)]
+        tails = [client.tail(name) for name in names]
+        watched = [(tail, stored[name]) for tail, name in zip(tails, names, strict=True)]
         assert client.wait_any(watched, 0.02) == []
         soon(publish, client, names[3], 1)
-        assert client.wait_any(watched, PATIENCE_S) == [watches[3]]
-        assert client.wait_any([(watch, EARLIEST) for watch in watches], 0) == watches
+        assert client.wait_any(watched, PATIENCE_S) == [tails[3]]
+        assert client.wait_any([(tail, EARLIEST) for tail in tails], 0) == tails
 
     def test_nothing_to_watch_is_no_news(self, client: Client) -> None:
         assert client.wait_any([], 0.01) == []
 
-    def test_many_idle_ones_say_nothing(self, client: Client, topic: str, heard: list[str]) -> None:
+    def test_many_idle_ones_say_nothing(self, client: Client, topic: str, commands: list[str]) -> None:
         names = [f"{topic}-{number}" for number in range(200)]
         producers = [client.producer(name) for name in names]
-        watched = [(client.watch(name), EARLIEST) for name in names]
+        watched = [(client.tail(name), EARLIEST) for name in names]
         assert client.wait_any(watched, 0.5) == []
-        heard.clear()
+        commands.clear()
         for _ in range(5):
             assert client.wait_any(watched, 0.02) == []
-        assert heard == []
+        assert commands == []
         soon(producers[77].send, b"1")
-        assert [watch.topic for watch in client.wait_any(watched, PATIENCE_S)] == [watched[77][0].topic]
+        assert [tail.topic for tail in client.wait_any(watched, PATIENCE_S)] == [watched[77][0].topic]
 
 
 class TestTrouble:
     def test_a_lost_connection_is_made_again(self, running: TestBroker, client: Client, topic: str) -> None:
         with client.producer(topic) as producer:
             after = producer.send(b"1")
-            watch = client.watch(topic)
+            tail = client.tail(topic)
             soon(drop_connections, running)
-            assert not watch.wait(after, 1)
+            assert not tail.wait(after, 1)
             drop_connections(running)
-            assert watch.last() == watch.bounds().last == after
+            assert tail.last() == tail.bounds().last == after
             soon(producer.send, b"2")
-            assert watch.wait(after, PATIENCE_S)
+            assert tail.wait(after, PATIENCE_S)
 
     def test_a_topic_that_is_deleted_is_an_error(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
-        watch = client.watch(topic)
+        tail = client.tail(topic)
         url = f"{running.http_url}/admin/v2/persistent/public/default/{topic}?force=true"
         soon(httpx.delete, url)
         with pytest.raises(NotFound, match=topic):
-            watch.wait(after, PATIENCE_S)
+            tail.wait(after, PATIENCE_S)
         with pytest.raises(NotFound, match=topic):
-            watch.bounds()
+            tail.bounds()
 
-    def test_a_topic_that_was_made_anew_has_news(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_a_topic_that_was_made_anew_has_more(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
-        watch = client.watch(topic)
-        assert not watch.wait(after, 0.01)
+        tail = client.tail(topic)
+        assert not tail.wait(after, 0.01)
         httpx.delete(f"{running.http_url}/admin/v2/persistent/public/default/{topic}?force=true").raise_for_status()
         [anew] = publish(client, topic, 1)
         assert anew.ledger_id > after.ledger_id
-        assert watch.wait(after, PATIENCE_S)
-        assert watch.bounds().last == anew
+        assert tail.wait(after, PATIENCE_S)
+        assert tail.bounds().last == anew
 
     def test_a_terminated_topic_has_no_news(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
         httpx.post(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/terminate")
-        assert not client.watch(topic).wait(after, 0.1)
+        assert not client.tail(topic).wait(after, 0.1)
 
     def test_a_broker_that_is_gone_for_too_long_is_an_error(self) -> None:
         with broker() as running:
             client = Client(running.service_url, reconnect_timeout_s=1)
             [after] = publish(client, "t", 1)
-            watch = client.watch("t")
+            tail = client.tail("t")
         with contextlib.closing(client), pytest.raises(ConnectionLost, match=r"127\.0\.0\.1"):
             for _ in range(100):  # the limit is not that of a single call
-                assert not watch.wait(after, 0.2)
+                assert not tail.wait(after, 0.2)
 
     def test_closing_it_or_the_client_ends_waiting(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
-        watch = client.watch(topic)
-        soon(watch.close)
+        tail = client.tail(topic)
+        soon(tail.close)
         with pytest.raises(Closed):
-            watch.wait(after, PATIENCE_S)
+            tail.wait(after, PATIENCE_S)
         with Client(running.service_url) as other:
-            watch = other.watch(topic)
+            tail = other.tail(topic)
         with pytest.raises(Closed):
-            watch.wait(after, 0.1)
+            tail.wait(after, 0.1)

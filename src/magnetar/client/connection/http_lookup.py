@@ -54,7 +54,7 @@ class _Reason(msgspec.Struct):
     reason: str
 
 
-class HttpFinder:
+class HttpLookup:
     """Asks the first of the service's addresses that can be reached."""
 
     def __init__(self, service: ServiceUrl, timeout_s: float, security: Security) -> None:
