@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from magnetar.admin.http.routes import ROUTES, Route
 from magnetar.admin.http.unsupported import UNSUPPORTED
 from magnetar.admin.policy import routes as policy_routes
-from magnetar.admin.policy import table as policies
+from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import NOT_OBEYED
 from magnetar.admin.stats import replication_metrics
 from magnetar.admin.stats.metrics import FAMILIES
@@ -114,7 +114,7 @@ def _policies() -> Iterator[str]:
         "| policy | of a namespace | of a topic | in the object of a namespace |",
         "|---|---|---|---|",
     )
-    for policy in policies.POLICIES:
+    for policy in POLICIES:
         parts = [f"`{part}`" if part else "" for part in (policy.namespace, policy.topic, policy.in_object)]
         if policy.verb != "POST":
             parts[:2] = [f"{part} ({policy.verb})" if part else "" for part in parts[:2]]

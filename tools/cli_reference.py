@@ -14,8 +14,8 @@ from enum import Enum
 
 from typer.models import ArgumentInfo, OptionInfo
 
-from magnetar.cli.app import NOUNS, noun_of
-from magnetar.cli.command import Entry
+from magnetar.cli.app import GROUPS, group_of
+from magnetar.cli.command import CommandHelp
 
 _INTRODUCTION = """\
 # Command line
@@ -51,13 +51,13 @@ def render() -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION.rstrip()
-    for noun in map(noun_of, NOUNS):
-        yield from ("", f"## magnetar {noun.name}", "", noun.help, "", "| command | what it does |", "|---|---|")
-        for entry in noun.entries:
+    for group in map(group_of, GROUPS):
+        yield from ("", f"## magnetar {group.name}", "", group.help, "", "| command | what it does |", "|---|---|")
+        for entry in group.commands:
             yield f"| `{_usage(entry)}` | {_cell(entry.help)} |"
 
 
-def _usage(entry: Entry) -> str:
+def _usage(entry: CommandHelp) -> str:
     arguments = [_argument(parameter) for parameter in entry.parameters if isinstance(_info(parameter), ArgumentInfo)]
     options = [_option(parameter) for parameter in entry.parameters if isinstance(_info(parameter), OptionInfo)]
     return _cell(" ".join([entry.name, *arguments, *options]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.cli import argument
-from magnetar.cli.argument import EARLIEST, LATEST, NamespaceName, Position
+from magnetar.cli.argument import EARLIEST, LATEST, MessagePosition, NamespaceName
 
 
 @pytest.mark.parametrize(
@@ -83,12 +83,12 @@ def test_any_text_is_a_value_or_a_usage_error(text: str) -> None:
     [
         ("earliest", EARLIEST),
         ("Latest", LATEST),
-        ("3:4", Position(3, 4)),
-        ("3:4:0", Position(3, 4, 0)),
-        ("3:4:-1:2", Position(3, 4, -1, 2)),
+        ("3:4", MessagePosition(3, 4)),
+        ("3:4:0", MessagePosition(3, 4, 0)),
+        ("3:4:-1:2", MessagePosition(3, 4, -1, 2)),
     ],
 )
-def test_positions(text: str, position: Position) -> None:
+def test_positions(text: str, position: MessagePosition) -> None:
     assert argument.parse_position(text) == position
 
 

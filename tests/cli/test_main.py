@@ -259,7 +259,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
 
 def test_the_quick_way_loads_no_parser() -> None:
     code = (
-        "import sys; from magnetar.cli import main, standalone; "
+        "import sys; from magnetar.cli import main; from magnetar.cli.nouns import standalone; "
         "standalone.settings_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "
         "print([name for name in ('typer', 'rich', 'click', 'argparse', 'asyncio') if name in sys.modules])"
     )

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.pipelines import pipelines
 
@@ -95,7 +95,7 @@ def standalone(
 app.command()(pipelines)
 
 
-NOUNS = {
+GROUPS = {
     "tenants": "nouns.tenants",
     "clusters": "nouns.clusters",
     "namespaces": "nouns.namespaces",
@@ -110,17 +110,17 @@ NOUNS = {
 _added: set[str] = set()
 
 
-def noun_of(name: str) -> Noun:
-    noun = importlib.import_module(f"magnetar.cli.{NOUNS[name]}").noun
-    assert isinstance(noun, Noun)
-    return noun
+def group_of(name: str) -> CommandGroup:
+    group = importlib.import_module(f"magnetar.cli.{GROUPS[name]}").group
+    assert isinstance(group, CommandGroup)
+    return group
 
 
 def command_for(words: Sequence[str]) -> Callable[..., object]:
     """The parser with the noun that is asked for; help and mistakes need all of them, which takes longer."""
-    for name in words[:1] if words and words[0] in NOUNS else NOUNS:
+    for name in words[:1] if words and words[0] in GROUPS else GROUPS:
         if name not in _added:
-            app.add_typer(noun_of(name).app)
+            app.add_typer(group_of(name).app)
             _added.add(name)
     return _command(frozenset(_added))
 

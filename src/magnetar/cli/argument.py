@@ -34,7 +34,7 @@ class NamespaceName(NamedTuple):
         return f"{self.tenant}/{self.namespace}"
 
 
-class Position(NamedTuple):
+class MessagePosition(NamedTuple):
     """A message id as the REST API takes it."""
 
     ledger: int
@@ -51,8 +51,8 @@ class Position(NamedTuple):
         }
 
 
-EARLIEST = Position(-1, -1)
-LATEST = Position(LONG_MAX, LONG_MAX)
+EARLIEST = MessagePosition(-1, -1)
+LATEST = MessagePosition(LONG_MAX, LONG_MAX)
 
 
 def parse_topic(text: str) -> TopicName:
@@ -144,7 +144,7 @@ def parse_time(text: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def parse_position(text: str) -> Position:
+def parse_position(text: str) -> MessagePosition:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
@@ -154,7 +154,7 @@ def parse_position(text: str) -> Position:
     ledger, entry, partition, batch = (-1 if part is None else int(part) for part in match.groups())
     if max(ledger, entry) > LONG_MAX or max(partition, batch) > INT_MAX:
         raise typer.BadParameter(f"{text!r} has a number that no message id has")
-    return Position(ledger, entry, partition, batch)
+    return MessagePosition(ledger, entry, partition, batch)
 
 
 def whole(low: int, high: int = INT_MAX) -> Callable[[str | int], int]:

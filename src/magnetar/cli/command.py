@@ -1,6 +1,6 @@
 """A noun of the command line (`topics`, `tenants`, …): its commands, each with `--url` and `--json`.
 
-A command is a function that takes a `Rest` and what its options say, and returns an `Answer`. Owns how it is called and
+A command is a function that takes a `Rest` and what its options say, and returns an `Output`. Owns how it is called and
 the hints that follow an error. It knows no resource.
 """
 
@@ -20,7 +20,7 @@ from magnetar.errors import InvalidSetting, MagnetarError
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.cli.output import Answer
+    from magnetar.cli.output import Output
     from magnetar.client import Security
 
 URL_VARIABLE = "MAGNETAR_URL"
@@ -64,12 +64,12 @@ _NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IG
 _NOBODY_THERE = re.compile(r"cannot connect to", re.IGNORECASE)
 _NO_TENANT = re.compile(r"(tenant|property).*(not found|not exist)", re.IGNORECASE)
 
-Command = Callable[..., "Answer"]
+Command = Callable[..., "Output"]
 C = TypeVar("C", bound=Command)
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CommandHelp:
     """A command as the reference shows it."""
 
     name: str
@@ -77,11 +77,11 @@ class Entry:
     parameters: tuple[inspect.Parameter, ...]
 
 
-class Noun:
+class CommandGroup:
     def __init__(self, name: str, help: str) -> None:
         self.name = name
         self.help = help
-        self.entries: list[Entry] = []
+        self.commands: list[CommandHelp] = []
         self.app = typer.Typer(
             name=name, help=help, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
         )
@@ -118,7 +118,7 @@ class Noun:
         run.__annotations__ = {}
         run.__doc__ = help
         self.app.command(name)(run)
-        self.entries.append(Entry(name, help, tuple(shown)))
+        self.commands.append(CommandHelp(name, help, tuple(shown)))
 
 
 def security_of(token: str | None, trust_certs: str | None) -> Security | None:

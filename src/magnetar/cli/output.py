@@ -140,10 +140,10 @@ class Stream:
     none: str = ""
 
 
-Answer = Done | Names | Record | Table | Page | Stream
+Output = Done | Names | Record | Table | Page | Stream
 
 
-def present(answer: Answer, *, as_json: bool) -> int:
+def present(answer: Output, *, as_json: bool) -> int:
     """Prints it and returns the exit code."""
     if isinstance(answer, Stream):
         _present_stream(answer, as_json=as_json)

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magnetar.admin.policy.table import NAMESPACE, POLICIES, TOPIC, Level, Policy
+from magnetar.admin.policy.policy import Policy
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level
+from magnetar.admin.policy.table import POLICIES
 from magnetar.broker.catalog.policies import Overrides
 from tests.admin.driver import Admin
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from magnetar.admin.http.turn import Turns
-from magnetar.admin.resource import dead_letters as admin_letters
+from magnetar.admin.resource import dead_letters
 from magnetar.deadletter import tally as dead_letter_tally
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
@@ -23,8 +23,8 @@ def test_dl8_letters_of_the_broker_are_listed(admin: Admin) -> None:
     ledger = topic_of(admin, "t-s-DLQ").ledger_id
     origin = topic_of(admin).ledger_id
     assert page["next"] is None
-    assert [one["id"] for one in page["letters"]] == [f"{ledger}:0:-1", f"{ledger}:1:-1"]
-    first = page["letters"][0]
+    assert [one["id"] for one in page["deadLetters"]] == [f"{ledger}:0:-1", f"{ledger}:1:-1"]
+    first = page["deadLetters"][0]
     assert first.pop("description").startswith("It was given back 2 times")
     assert first == {
         "id": f"{ledger}:0:-1",
@@ -54,14 +54,14 @@ def test_dl8_letters_of_clients_are_listed_in_every_spelling(
     admin: Admin, properties: dict[str, str], message_id: str | None, subscription: str, count: int | None
 ) -> None:
     put(admin, REAL_TOPIC=f"{FULL}/t-partition-3", **properties)
-    (found,) = admin.get(DLQ)["letters"]
+    (found,) = admin.get(DLQ)["deadLetters"]
     assert (found["reason"], found["originTopic"]) == ("Client", f"{FULL}/t-partition-3")
     assert (found["originMessageId"], found["originSubscription"], found["count"]) == (message_id, subscription, count)
 
 
 def test_what_says_nothing_of_itself_is_listed_too(admin: Admin) -> None:
     put(admin)
-    (found,) = admin.get(DLQ)["letters"]
+    (found,) = admin.get(DLQ)["deadLetters"]
     assert (found["reason"], found["originTopic"], found["originSubscription"]) == ("Unknown", None, None)
 
 
@@ -70,20 +70,20 @@ def test_pages_of_a_partitioned_dead_letter_topic(admin: Admin) -> None:
     for index, count in enumerate((3, 0, 2)):
         for number in range(count):
             put(admin, b"%d" % number, topic=f"{FULL}/t-s-DLQ-partition-{index}", REAL_TOPIC="t", k=str(number))
-    whole = [one["id"] for one in admin.get(DLQ)["letters"]]
+    whole = [one["id"] for one in admin.get(DLQ)["deadLetters"]]
     assert [int(text.split(":")[2]) for text in whole] == [0, 0, 0, 2, 2]
     for limit in (1, 2, 3, 4, 5):
         paged: list[str] = []
         query = f"?limit={limit}"
         while True:
             page = admin.get(DLQ + query)
-            paged += [one["id"] for one in page["letters"]]
-            assert len(page["letters"]) <= limit
+            paged += [one["id"] for one in page["deadLetters"]]
+            assert len(page["deadLetters"]) <= limit
             if page["next"] is None:
                 break
             query = f"?limit={limit}&after={page['next']}"
         assert paged == whole
-    assert [one["id"] for one in admin.get(f"{DLQ}?after={whole[2]}")["letters"]] == whole[3:]
+    assert [one["id"] for one in admin.get(f"{DLQ}?after={whole[2]}")["deadLetters"]] == whole[3:]
 
 
 def test_letters_in_a_compressed_batch_are_letters_of_their_own(admin: Admin) -> None:
@@ -93,20 +93,20 @@ def test_letters_in_a_compressed_batch_are_letters_of_their_own(admin: Admin) ->
     )
     put(admin, payload, metadata=metadata, messages=3)
     put(admin, b"after")
-    found = admin.get(DLQ)["letters"]
+    found = admin.get(DLQ)["deadLetters"]
     ledger = topic_of(admin, "t-s-DLQ").ledger_id
     assert [one["id"] for one in found] == [f"{ledger}:0:-1:{index}" for index in range(3)] + [f"{ledger}:1:-1"]
     assert [one["originMessageId"] for one in found[:3]] == [f"1:2:-1:{index}" for index in range(3)]
     page = admin.get(f"{DLQ}?limit=2")
     assert page["next"] == f"{ledger}:0:-1:1"
-    assert [one["id"] for one in admin.get(f"{DLQ}?after={page['next']}")["letters"]] == [
+    assert [one["id"] for one in admin.get(f"{DLQ}?after={page['next']}")["deadLetters"]] == [
         one["id"] for one in found[2:]
     ]
     assert admin.get(f"{DLQ}/{ledger}:0:-1:2")["payload"] == "2"
     assert admin.get(f"{DLQ}/{ledger}:0:-1:2")["batchSize"] == 3
     assert f"{ledger}:0:-1:0" in admin.reason(412, "GET", f"{DLQ}/{ledger}:0")
     assert "batch index 3" in admin.reason(404, "GET", f"{DLQ}/{ledger}:0:-1:3")
-    assert admin.get(f"{DLQ}/stats")["letters"] == 4
+    assert admin.get(f"{DLQ}/stats")["deadLetters"] == 4
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_wrong_parameters_are_refused_by_name(admin: Admin, query: str, status: 
 def test_missing_letters_and_topics(admin: Admin) -> None:
     assert "t-s-DLQ" in admin.reason(404, "GET", DLQ)
     admin.done("PUT", f"{PATH}/t-s-DLQ")
-    assert admin.get(DLQ) == {"letters": [], "next": None}
+    assert admin.get(DLQ) == {"deadLetters": [], "next": None}
     assert "1:0" in admin.reason(404, "GET", f"{DLQ}/1:0")
     assert "nonsense" in admin.reason(400, "GET", f"{DLQ}/nonsense")
     volatile = "/admin/v2/non-persistent/public/default/v/deadLetters"
@@ -146,7 +146,7 @@ def test_stats_of_letters(admin: Admin) -> None:
     stats = admin.get(f"{DLQ}/stats")
     time = "2023-11-14T22:13:20.000Z"
     assert stats == {
-        "letters": 4,
+        "deadLetters": 4,
         "reasons": {"MaxRedeliveries": 2, "Client": 1, "Expired": 1},
         "first": time,
         "last": time,
@@ -154,7 +154,7 @@ def test_stats_of_letters(admin: Admin) -> None:
             {
                 "topic": f"{FULL}/t",
                 "subscription": "s",
-                "letters": 3,
+                "deadLetters": 3,
                 "reasons": {"MaxRedeliveries": 2, "Client": 1},
                 "first": time,
                 "last": time,
@@ -162,7 +162,7 @@ def test_stats_of_letters(admin: Admin) -> None:
             {
                 "topic": f"{FULL}/elsewhere",
                 "subscription": "x",
-                "letters": 1,
+                "deadLetters": 1,
                 "reasons": {"Expired": 1},
                 "first": time,
                 "last": time,
@@ -181,7 +181,7 @@ def test_stats_stop_at_their_limit_say_so_and_go_on() -> None:
     counted, query = [], ""
     while True:
         stats = admin.get(f"{DLQ}/stats{query}")
-        counted.append(stats["letters"])
+        counted.append(stats["deadLetters"])
         assert stats["aborted"] == (stats["next"] is not None)
         if not stats["aborted"]:
             break
@@ -194,7 +194,7 @@ def test_origins_that_anybody_may_invent_are_bounded(admin: Admin, monkeypatch: 
     for index in range(4):
         put(admin, REAL_TOPIC=f"t{index}", ORIGIN_MESSAGE_ID="1:1:-1")
     stats = admin.get(f"{DLQ}/stats")
-    assert (stats["letters"], len(stats["origins"]), stats["originsLeftOut"]) == (4, 2, 2)
+    assert (stats["deadLetters"], len(stats["origins"]), stats["originsLeftOut"]) == (4, 2, 2)
     assert stats["reasons"] == {"Client": 4}
 
 
@@ -270,7 +270,7 @@ def test_entries_that_nobody_can_read_are_listed_with_the_reason(admin: Admin) -
     for blob in (b"\x00\x00\x00\xff", build_blob(broken, b"no batch at all")):
         topic_of(admin, "t-s-DLQ").publish(producer, [(0, 0, 1, blob, False, False)])
     admin.commit()
-    found = admin.get(DLQ)["letters"]
+    found = admin.get(DLQ)["deadLetters"]
     assert len(found) == 2 and all(one["fault"] for one in found)
     ledger = topic_of(admin, "t-s-DLQ").ledger_id
     assert admin.get(f"{DLQ}/{ledger}:0")["payload"] is None
@@ -285,7 +285,7 @@ def test_texts_that_are_not_utf8_do_no_harm(admin: Admin) -> None:
     blob = build_blob(metadata, b"x")[6:].replace(b"XX", b"\xff\xfe")
     topic_of(admin, "t-s-DLQ").publish(producer, [(0, 0, 1, blob, False, False)])
     admin.commit()
-    (found,) = admin.get(DLQ)["letters"]
+    (found,) = admin.get(DLQ)["deadLetters"]
     assert (found["originTopic"], found["key"], found["time"]) == ("��", "��", None)
     shown = admin.get(f"{DLQ}/{found['id']}")
     assert (shown["sequenceId"], shown["deaths"]) == (-1, [])
@@ -299,7 +299,7 @@ def test_the_longest_list_gives_others_their_turns(admin: Admin, monkeypatch: py
             turns.append(1)
             await self.next()
 
-    monkeypatch.setattr(admin_letters, "Turns", Counting)
+    monkeypatch.setattr(dead_letters, "Turns", Counting)
     for _ in range(5):
         put(admin)
     admin.get(DLQ)

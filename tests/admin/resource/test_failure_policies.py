@@ -79,7 +79,7 @@ def test_dl3_the_default_of_the_namespace(idle: Admin) -> None:
 
 def test_dl3_what_is_set_by_rest_is_obeyed(admin: Admin) -> None:
     kill(admin, b"one")
-    assert [one["reason"] for one in admin.get(DLQ)["letters"]] == ["MaxRedeliveries"]
+    assert [one["reason"] for one in admin.get(DLQ)["deadLetters"]] == ["MaxRedeliveries"]
     assert subscription_of(admin).backlog == 0
 
 
@@ -259,7 +259,7 @@ def test_a_breaker_pauses_says_why_and_one_command_resumes(admin: Admin) -> None
     settle(admin)
     assert "pausedReason" not in admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]
     fail(admin, consumer, 1)
-    assert len(admin.get(DLQ)["letters"]) == 2
+    assert len(admin.get(DLQ)["deadLetters"]) == 2
 
 
 def test_pause_and_resume(admin: Admin) -> None:
@@ -353,7 +353,7 @@ def test_partitions_are_added_up(admin: Admin) -> None:
     assert answer["subscriptions"]["s"]["deadLetterPolicy"]["maxRedeliverCount"] == 1
     partitions = answer["partitions"].values()
     assert [one["subscriptions"]["s"]["deadLettered"] for one in partitions] == [{"MaxRedeliveries": 1}] * 2
-    assert admin.get(f"{PATH}/many-s-DLQ/deadLetters/stats")["letters"] == 2
+    assert admin.get(f"{PATH}/many-s-DLQ/deadLetters/stats")["deadLetters"] == 2
 
 
 def test_metrics_of_failures(admin: Admin) -> None:

@@ -193,7 +193,7 @@ def test_ac7_chains_of_dead_letter_topics_are_reported(cli: CommandLine) -> None
     cli.ok("topics", "create", "made-by-hand-DLQ")
     cli.ok("topics", "create", "made-by-hand-DLQ-s-RETRY", *auto)
     (found,) = damage(cli, "--fix")
-    assert (found["kind"], found["topic"], found["fixable"]) == ("letter-chain", f"{PREFIX}orders-s-RETRY", False)
+    assert (found["kind"], found["topic"], found["fixable"]) == ("dead-letter-chain", f"{PREFIX}orders-s-RETRY", False)
     assert found["topics"] == [f"{PREFIX}orders-s-RETRY-s-DLQ", f"{PREFIX}orders-s-RETRY-s-DLQ-s-RETRY"]
     assert "does not say" not in str(found["why"])
 

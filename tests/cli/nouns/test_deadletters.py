@@ -11,7 +11,7 @@ import pulsar
 import pytest
 
 from magnetar.cli.rest import Refused, Rest
-from magnetar.cli.views import dead_letters as cli_letters
+from magnetar.cli.views import dead_letters as dead_letter_views
 from magnetar.testing import TestBroker
 from tests.cli.conftest import CommandLine, Recorder
 
@@ -49,7 +49,7 @@ def dead(cli: CommandLine, client: pulsar.Client, topic: str, *payloads: bytes) 
     for _ in range(2 * len(payloads)):
         consumer.negative_acknowledge(consumer.receive(10_000))
     end = time.monotonic() + 10
-    while len(cli.json("deadletters", "list", letters)["letters"]) < len(payloads):
+    while len(cli.json("deadletters", "list", letters)["deadLetters"]) < len(payloads):
         assert time.monotonic() < end, "the dead letters do not come"
     return letters
 
@@ -86,29 +86,29 @@ def test_list_stats_and_show(
         Without(monkeypatch, way)
     full = f"persistent://public/default/{topic}"
     page = cli.json("deadletters", "list", letters)
-    assert [one["reason"] for one in page["letters"]] == ["MaxRedeliveries"] * 3
-    assert {(one["originTopic"], one["originSubscription"], one["count"]) for one in page["letters"]} == {
+    assert [one["reason"] for one in page["deadLetters"]] == ["MaxRedeliveries"] * 3
+    assert {(one["originTopic"], one["originSubscription"], one["count"]) for one in page["deadLetters"]} == {
         (full, "s", 2)
     }
     assert cli.json("deadletters", "list", topic, "-s", "s") == page
     first = cli.json("deadletters", "list", letters, "--limit", "2")
-    assert first["letters"] == page["letters"][:2]
+    assert first["deadLetters"] == page["deadLetters"][:2]
     rest = cli.json("deadletters", "list", letters, "--after", first["next"])
-    assert (rest["letters"], rest["next"]) == (page["letters"][2:], None)
+    assert (rest["deadLetters"], rest["next"]) == (page["deadLetters"][2:], None)
     out = cli.ok("deadletters", "list", letters, "-n", "2")
     assert out.splitlines()[0].split() == ["ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE"]
     assert out.splitlines()[-1] == f"there are more: --after {first['next']}"
 
     stats = cli.json("deadletters", "stats", letters)
-    assert (stats["letters"], stats["reasons"], stats["aborted"]) == (3, {"MaxRedeliveries": 3}, False)
+    assert (stats["deadLetters"], stats["reasons"], stats["aborted"]) == (3, {"MaxRedeliveries": 3}, False)
     (origin,) = stats["origins"]
-    assert (origin["topic"], origin["subscription"], origin["letters"]) == (full, "s", 3)
-    assert stats["first"] == min(one["time"] for one in page["letters"])
-    assert cli.json("deadletters", "stats", letters, "-a", first["next"])["letters"] == 1
+    assert (origin["topic"], origin["subscription"], origin["deadLetters"]) == (full, "s", 3)
+    assert stats["first"] == min(one["time"] for one in page["deadLetters"])
+    assert cli.json("deadletters", "stats", letters, "-a", first["next"])["deadLetters"] == 1
     assert "MaxRedeliveries  3" in cli.ok("deadletters", "stats", letters)
 
     by_payload = {}
-    for one in page["letters"]:
+    for one in page["deadLetters"]:
         shown = cli.json("deadletters", "show", letters, one["id"])
         assert shown["properties"]["colour"] == "red"
         (death,) = shown["deaths"]
@@ -117,7 +117,7 @@ def test_list_stats_and_show(
         text = cli.ok("deadletters", "show", letters, one["id"])
         assert "MaxRedeliveries" in text and "colour" in text
     assert by_payload == {"json": {"n": 1}, "text": "two", "base64": "/w=="}
-    ledger = page["letters"][0]["id"].partition(":")[0]
+    ledger = page["deadLetters"][0]["id"].partition(":")[0]
     assert f"{ledger}:99" in cli.fails("deadletters", "show", letters, f"{ledger}:99:-1")
 
 
@@ -135,17 +135,17 @@ def test_letters_of_a_client_in_partitions(
     if way is not None:
         Without(monkeypatch, way)
     page = cli.json("deadletters", "list", letters)
-    assert [one["originMessageId"] for one in page["letters"]] == ["7:0:0", "7:1:0", "7:0:1", "7:1:1"]
-    assert {(one["reason"], one["originSubscription"]) for one in page["letters"]} == {("Client", "s")}
+    assert [one["originMessageId"] for one in page["deadLetters"]] == ["7:0:0", "7:1:0", "7:0:1", "7:1:1"]
+    assert {(one["reason"], one["originSubscription"]) for one in page["deadLetters"]} == {("Client", "s")}
     found, after = [], None
     while True:
         one = cli.json("deadletters", "list", letters, "-n", "1", *(["-a", after] if after else []))
-        found += one["letters"]
+        found += one["deadLetters"]
         after = one["next"]
         if after is None:
             break
-    assert found == page["letters"]
-    shown = cli.json("deadletters", "show", letters, page["letters"][3]["id"])
+    assert found == page["deadLetters"]
+    shown = cli.json("deadletters", "show", letters, page["deadLetters"][3]["id"])
     assert (shown["originMessageId"], shown["payload"]) == ("7:1:1", "x")
 
 
@@ -155,7 +155,7 @@ def test_what_is_missing_is_said(
     if way is not None:
         Without(monkeypatch, way)
     assert cli("deadletters", "list", topic).err == "there are no dead letters\n"
-    assert cli.json("deadletters", "stats", topic)["letters"] == 0
+    assert cli.json("deadletters", "stats", topic)["deadLetters"] == 0
     # Of a subscription that is there, whose first letter will create the topic.
     assert cli("deadletters", "list", topic, "-s", "s").err == "there are no dead letters\n"
     assert cli.json("deadletters", "stats", topic, "-s", "s") == cli.json("deadletters", "stats", topic)
@@ -186,18 +186,18 @@ def test_the_count_by_reading_stops_and_says_where(
     producer = client.create_producer(topic, batching_enabled=False)
     ids = [producer.send(b"x") for _ in range(3)]
     Without(monkeypatch, 404)
-    monkeypatch.setattr(cli_letters, "READ_MAX", 2)
+    monkeypatch.setattr(dead_letter_views, "READ_MAX", 2)
     stats = cli.json("deadletters", "stats", topic)
-    assert (stats["letters"], stats["aborted"]) == (2, True)
+    assert (stats["deadLetters"], stats["aborted"]) == (2, True)
     assert stats["next"].startswith(f"{ids[1].ledger_id()}:{ids[1].entry_id()}:")
     assert f"--after {stats['next']}" in cli.ok("deadletters", "stats", topic)
-    assert cli.json("deadletters", "stats", topic, "--after", stats["next"])["letters"] == 1
+    assert cli.json("deadletters", "stats", topic, "--after", stats["next"])["deadLetters"] == 1
 
 
 def test_control_characters_do_nothing_to_a_terminal(cli: CommandLine, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     producer.send(b"a\x1b[2Jb\nc", properties={"REAL_TOPIC": "\x1b[31m", "\x1b]0;k": "v"})
-    (one,) = cli.json("deadletters", "list", topic)["letters"]
+    (one,) = cli.json("deadletters", "list", topic)["deadLetters"]
     for words in (("list", topic), ("stats", topic), ("show", topic, one["id"])):
         assert "\x1b" not in cli.ok("deadletters", *words)
     assert cli.ok("deadletters", "show", topic, one["id"]).endswith("a\\x1b[2Jb\nc\n")

@@ -11,7 +11,7 @@ import pytest
 
 from magnetar import testing
 from magnetar.cli.argument import NamespaceName
-from magnetar.cli.replication.route import parse_mask, parse_place
+from magnetar.cli.replication.route import parse_mask, parse_scope
 from magnetar.names import TopicName
 from magnetar.replication.model import Mask, MaskKind, State
 from tests.cli.conftest import CommandLine, Recorder
@@ -215,9 +215,9 @@ def test_what_is_wrong_with_a_way_is_said(geo: CommandLine, words: tuple[str, ..
 
 
 def test_a_place_is_a_namespace_or_a_topic() -> None:
-    assert parse_place("a/b") == NamespaceName("a", "b")
+    assert parse_scope("a/b") == NamespaceName("a", "b")
     for text in ("t", "a/b/t", "persistent://a/b/t"):
-        assert isinstance(parse_place(text), TopicName)
+        assert isinstance(parse_scope(text), TopicName)
 
 
 def test_masks() -> None:

@@ -16,6 +16,8 @@ from magnetar.admin.resource import (
     brokers,
     clusters,
     cursors,
+    dead_letters,
+    failure_policies,
     lookup,
     messages,
     namespaces,
@@ -26,12 +28,6 @@ from magnetar.admin.resource import (
     subscriptions,
     tenants,
     topics,
-)
-from magnetar.admin.resource import (
-    dead_letters as letters,
-)
-from magnetar.admin.resource import (
-    failure_policies as dead_letters,
 )
 from magnetar.admin.stats import metrics
 
@@ -170,20 +166,20 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.get_replicated),
     Route("POST", _SUBSCRIPTION + "/replicatedSubscriptionStatus", subscriptions.set_replicated, changes=True),
     #
-    Route("GET", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.get_policy),
-    Route("POST", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.set_policy, changes=True),
-    Route("DELETE", _SUBSCRIPTION + "/deadLetterPolicy", dead_letters.remove_policy, changes=True),
-    Route("GET", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.get_backoff),
-    Route("POST", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.set_backoff, changes=True),
-    Route("DELETE", _SUBSCRIPTION + "/redeliveryBackoff", dead_letters.remove_backoff, changes=True),
-    Route("GET", _SUBSCRIPTION + "/circuitBreaker", dead_letters.get_breaker),
-    Route("POST", _SUBSCRIPTION + "/circuitBreaker", dead_letters.set_breaker, changes=True),
-    Route("DELETE", _SUBSCRIPTION + "/circuitBreaker", dead_letters.remove_breaker, changes=True),
-    Route("POST", _SUBSCRIPTION + "/pause", dead_letters.pause, changes=True),
-    Route("POST", _SUBSCRIPTION + "/resume", dead_letters.resume, changes=True),
-    Route("GET", _TOPIC + "/deadLetters", letters.list_letters),
-    Route("GET", _TOPIC + "/deadLetters/stats", letters.get_stats),
-    Route("GET", _TOPIC + "/deadLetters/{messageId}", letters.get),
+    Route("GET", _SUBSCRIPTION + "/deadLetterPolicy", failure_policies.get_policy),
+    Route("POST", _SUBSCRIPTION + "/deadLetterPolicy", failure_policies.set_policy, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/deadLetterPolicy", failure_policies.remove_policy, changes=True),
+    Route("GET", _SUBSCRIPTION + "/redeliveryBackoff", failure_policies.get_backoff),
+    Route("POST", _SUBSCRIPTION + "/redeliveryBackoff", failure_policies.set_backoff, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/redeliveryBackoff", failure_policies.remove_backoff, changes=True),
+    Route("GET", _SUBSCRIPTION + "/circuitBreaker", failure_policies.get_breaker),
+    Route("POST", _SUBSCRIPTION + "/circuitBreaker", failure_policies.set_breaker, changes=True),
+    Route("DELETE", _SUBSCRIPTION + "/circuitBreaker", failure_policies.remove_breaker, changes=True),
+    Route("POST", _SUBSCRIPTION + "/pause", failure_policies.pause, changes=True),
+    Route("POST", _SUBSCRIPTION + "/resume", failure_policies.resume, changes=True),
+    Route("GET", _TOPIC + "/deadLetters", dead_letters.list_dead_letters),
+    Route("GET", _TOPIC + "/deadLetters/stats", dead_letters.get_stats),
+    Route("GET", _TOPIC + "/deadLetters/{messageId}", dead_letters.get),
     #
     Route("POST", _SUBSCRIPTION + "/skip/{numMessages}", backlog.skip, changes=True),
     Route("POST", _SUBSCRIPTION + "/skip_all", backlog.skip_all, changes=True),

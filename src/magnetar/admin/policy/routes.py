@@ -14,8 +14,10 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
-from magnetar.admin.policy import json as pj
-from magnetar.admin.policy.table import NAMESPACE, POLICIES, TOPIC, Level, Policy, check_quotas, topic_place
+from magnetar.admin.policy import bodies, checks
+from magnetar.admin.policy.policy import Policy
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level, topic_scope
+from magnetar.admin.policy.table import POLICIES
 from magnetar.broker.catalog.policies import Overrides, QuotaKind
 
 Handler = Callable[[Call], object]
@@ -41,10 +43,10 @@ def routes() -> Iterator[tuple[str, str, Handler, bool]]:
 
 def _getter(policy: Policy, level: Level) -> Handler:
     def get(call: Call) -> object:
-        place = level.place_of(call)
+        scope = level.scope_of(call)
         if call.flag("applied"):
             return policy.value_in_force(level.in_force(call))
-        return policy.value_at(level, place, level.in_force(call))
+        return policy.value_at(level, scope, level.in_force(call))
 
     return _described(get, f"Of a {level.name}: {policy.title}")
 
@@ -53,9 +55,9 @@ def _setter(policy: Policy, level: Level) -> Handler:
     parameter, part = policy.topic_parameter if level is TOPIC else "", policy.part_at(level)
 
     def put(call: Call) -> Response | None:
-        place = level.place_of(call)
+        scope = level.scope_of(call)
         value = _parameter(call, parameter, policy.shape) if parameter else _body(call, part, policy.shape)
-        level.save(call, policy.put(place, value))
+        level.save(call, policy.put(scope, value))
         return policy.answers_setting if level is NAMESPACE else None
 
     return _described(put, f"Sets for a {level.name}: {policy.title}")
@@ -63,42 +65,42 @@ def _setter(policy: Policy, level: Level) -> Handler:
 
 def _remover(policy: Policy, level: Level) -> Handler:
     def remove(call: Call) -> None:
-        place = level.place_of(call)
-        level.save(call, msgspec.structs.replace(place.overrides, **{policy.field: None}))
+        scope = level.scope_of(call)
+        level.save(call, msgspec.structs.replace(scope.overrides, **{policy.field: None}))
 
     return _described(remove, f"Leaves to what is above the {level.name}: {policy.title}")
 
 
 def _quota_setter(level: Level) -> Handler:
     def put(call: Call) -> None:
-        place, kind = level.place_of(call), _quota_kind(call)
-        quota = _body(call, "backlogQuota", pj.Quota)
-        check_quotas(place, {kind: quota})
-        quotas = {**(place.overrides.backlog_quotas or {}), kind: quota.kept(kind)}
-        level.save(call, msgspec.structs.replace(place.overrides, backlog_quotas=quotas))
+        scope, kind = level.scope_of(call), _quota_kind(call)
+        quota = _body(call, "backlogQuota", bodies.Quota)
+        checks.quotas(scope, {kind: quota})
+        quotas = {**(scope.overrides.backlog_quotas or {}), kind: quota.kept(kind)}
+        level.save(call, msgspec.structs.replace(scope.overrides, backlog_quotas=quotas))
 
     return _described(put, f"Sets for a {level.name}: the backlog quota of one kind")
 
 
 def _quota_remover(level: Level) -> Handler:
     def remove(call: Call) -> None:
-        place, removed = level.place_of(call), _quota_kind(call)
-        quotas = {kind: quota for kind, quota in (place.overrides.backlog_quotas or {}).items() if kind is not removed}
-        level.save(call, msgspec.structs.replace(place.overrides, backlog_quotas=quotas or None))
+        scope, removed = level.scope_of(call), _quota_kind(call)
+        quotas = {kind: quota for kind, quota in (scope.overrides.backlog_quotas or {}).items() if kind is not removed}
+        level.save(call, msgspec.structs.replace(scope.overrides, backlog_quotas=quotas or None))
 
     return _described(remove, f"Leaves to what is above the {level.name}: the backlog quota of one kind")
 
 
 def _all_of_topic(call: Call) -> dict[str, object]:
     """Every policy that is set for a topic itself, by the last part of its path"""
-    overrides = topic_place(call).overrides
+    overrides = topic_scope(call).overrides
     kept = ((policy, getattr(overrides, policy.field)) for policy in POLICIES if policy.topic)
     return {policy.topic: policy.shown(value) for policy, value in kept if value is not None}
 
 
 def _remove_all(call: Call) -> None:
     """Forgets every policy that is set for a topic itself"""
-    topic_place(call)
+    topic_scope(call)
     call.broker.catalog.set_overrides(call.topic, Overrides())
 
 

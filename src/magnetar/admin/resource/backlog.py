@@ -17,9 +17,9 @@ from magnetar.admin.resource.subscriptions import (
     LONG_MAX,
     Id,
     Index,
-    Position,
+    StartPosition,
+    parse_start_position,
     persistent_in_all_partitions,
-    position_of_text,
     subscription_of,
 )
 from magnetar.admin.resource.topics import opened_partitions, plain_persistent
@@ -72,7 +72,7 @@ _message_id = msgspec.json.Decoder(MessageIdBody)
 def _target_of(call: Call) -> Target | None:
     body = call.body_as(_target)
     if isinstance(body, str):
-        position: Position = position_of_text(body)
+        position: StartPosition = parse_start_position(body)
         return Target(position.ledger_id, position.entry_id)
     return body
 

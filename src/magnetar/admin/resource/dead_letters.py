@@ -39,13 +39,13 @@ _SIZE_MAX = 128 << 20  # of a batch, uncompressed
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _MessageId:
     ledger_id: int
     entry_id: int
     batch_index: int = -1
 
     @classmethod
-    def parse(cls, name: str, text: str) -> _Place:
+    def parse(cls, name: str, text: str) -> _MessageId:
         match = _POSITION.fullmatch(text)
         if match is None:
             raise BadRequest(f"{name} {text[:100]!r} is not of the form ledger:entry[:partition[:batch index]]")
@@ -58,16 +58,16 @@ def _topics(call: Call) -> list[PersistentTopic]:
     return [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
 
 
-def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _Place | None]:
+def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _MessageId | None]:
     """The partitions that are left, and what was the last letter in the first of them."""
     text = call.query.get("after")
     if not text:
         return topics, None
-    place = _Place.parse("parameter after", text)
+    message_id = _MessageId.parse("parameter after", text)
     for index, topic in enumerate(topics):
-        if topic.ledger_id == place.ledger_id:
-            return topics[index:], place
-    raise MessageNotFound(f"parameter after {text!r}: ledger {place.ledger_id} is not one of {call.topic.full}")
+        if topic.ledger_id == message_id.ledger_id:
+            return topics[index:], message_id
+    raise MessageNotFound(f"parameter after {text!r}: ledger {message_id.ledger_id} is not one of {call.topic.full}")
 
 
 # -- letters of an entry
@@ -79,7 +79,7 @@ def _text(value: str | bytes) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Letter:
+class _DeadLetter:
     """One message of a dead letter topic. `content` is None where it cannot be read, and `fault` says why."""
 
     topic: PersistentTopic
@@ -113,35 +113,38 @@ class _Letter:
         return read_info(self.properties, self.topic.name)
 
 
-def _letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_Letter]:
+def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_DeadLetter]:
     """One per message; one for an entry that cannot be taken apart. Markers are nobody's message."""
     try:
         metadata, payload = split_blob(blob)
     except MetadataError as error:
-        yield _Letter(topic, entry_id, -1, 0, pb.MessageMetadata(), None, None, str(error))
+        yield _DeadLetter(topic, entry_id, -1, 0, pb.MessageMetadata(), None, None, str(error))
         return
     if metadata.HasField("marker_type"):
         return
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         what = "encrypted" if metadata.encryption_keys else "a chunk"
-        yield _Letter(topic, entry_id, -1, 0, metadata, None, payload, f"it is {what}: the payload is as it was sent")
+        fault = f"the message is {what}: the payload is shown as it was sent"
+        yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, fault)
         return
     try:
         content = decompress(metadata.compression, payload, metadata.uncompressed_size, _SIZE_MAX)
         if not metadata.HasField("num_messages_in_batch"):
-            yield _Letter(topic, entry_id, -1, 0, metadata, None, content)
+            yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, content)
             return
         messages = split_batch(metadata, content)
     except (MetadataError, CompressionError) as error:
-        yield _Letter(topic, entry_id, -1, 0, metadata, None, payload, str(error))
+        yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, str(error))
         return
     for index, (single, part) in enumerate(messages):
         if not single.compacted_out:
-            yield _Letter(topic, entry_id, index, len(messages), metadata, single, part)
+            yield _DeadLetter(topic, entry_id, index, len(messages), metadata, single, part)
 
 
-async def _scan(call: Call, topics: list[PersistentTopic], after: _Place | None) -> AsyncIterator[list[_Letter]]:
-    """The letters of entry after entry, those after a place; others get their turns meanwhile."""
+async def _scan(
+    call: Call, topics: list[PersistentTopic], after: _MessageId | None
+) -> AsyncIterator[list[_DeadLetter]]:
+    """The dead letters of each entry, beginning after `after`. Yields to other tasks while it reads."""
     settings, turns = call.broker.settings, Turns()
     for topic in topics:
         next_id, last = topic.log.first, topic.log.confirmed
@@ -152,7 +155,7 @@ async def _scan(call: Call, topics: list[PersistentTopic], after: _Place | None)
             if not entries:
                 break
             for entry in entries:
-                letters = list(_letters_of(topic, entry[0], entry[3]))
+                letters = list(_dead_letters_of(topic, entry[0], entry[3]))
                 if after is not None and entry[0] == after.entry_id:
                     letters = [letter for letter in letters if letter.batch_index > after.batch_index]
                 yield letters
@@ -164,7 +167,7 @@ async def _scan(call: Call, topics: list[PersistentTopic], after: _Place | None)
 # -- page through them
 
 
-class Listed(msgspec.Struct, rename="camel", kw_only=True):
+class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
     """`size` is that of the payload."""
 
     id: str
@@ -180,30 +183,30 @@ class Listed(msgspec.Struct, rename="camel", kw_only=True):
     fault: str | UnsetType = UNSET
 
 
-class PageOfLetters(msgspec.Struct):
+class DeadLetterPage(msgspec.Struct, rename="camel"):
     """`next` is what to give as `after` for the letters that come then; null at the end."""
 
-    letters: list[Listed]
+    dead_letters: list[DeadLetterSummary]
     next: str | None = None
 
 
-async def list_letters(call: Call) -> PageOfLetters:
+async def list_dead_letters(call: Call) -> DeadLetterPage:
     """The letters in a dead letter topic: `limit` of them (1 to 1000, default 100), those `after` an id."""
     limit = call.number("limit", 1, LIMIT_MAX, default=LIMIT_DEFAULT)
     topics, after = _after(call, _topics(call))
-    page = PageOfLetters([])
+    page = DeadLetterPage([])
     async for letters in _scan(call, topics, after):
         for letter in letters:
-            if len(page.letters) == limit:
-                page.next = page.letters[-1].id
+            if len(page.dead_letters) == limit:
+                page.next = page.dead_letters[-1].id
                 return page
-            page.letters.append(_listed(letter))
+            page.dead_letters.append(_summary(letter))
     return page
 
 
-def _listed(letter: _Letter) -> Listed:
+def _summary(letter: _DeadLetter) -> DeadLetterSummary:
     info = letter.info()
-    return Listed(
+    return DeadLetterSummary(
         id=letter.id,
         time=_time(letter.time_ms),
         reason=info.reason,
@@ -225,32 +228,32 @@ def _time(time_ms: int | None) -> str | None:
 # -- count them
 
 
-class Origins(msgspec.Struct, rename="camel", kw_only=True):
+class OriginStats(msgspec.Struct, rename="camel", kw_only=True):
     topic: str | None
     subscription: str | None
-    letters: int
+    dead_letters: int
     reasons: dict[str, int]
     first: str | None
     last: str | None
 
 
-class LetterStats(msgspec.Struct, rename="camel", kw_only=True):
+class DeadLetterStats(msgspec.Struct, rename="camel", kw_only=True):
     """`origins_left_out` are letters of origins beyond the first thousand.
 
     `aborted` says that a limit came before the end; the rest is counted when asked for with `after=` what is `next`.
     """
 
-    letters: int
+    dead_letters: int
     reasons: dict[str, int]
     first: str | None
     last: str | None
-    origins: list[Origins]
+    origins: list[OriginStats]
     origins_left_out: int
     aborted: bool
     next: str | None
 
 
-async def get_stats(call: Call) -> LetterStats:
+async def get_stats(call: Call) -> DeadLetterStats:
     """Counts letters by reason, origin and time by reading them; `aborted` and `next` say where it stopped early."""
     settings, tally = call.broker.settings, Tally()
     topics, after = _after(call, _topics(call))
@@ -269,9 +272,9 @@ async def get_stats(call: Call) -> LetterStats:
     return _stats(tally, next_=None)
 
 
-def _stats(tally: Tally, next_: str | None) -> LetterStats:
-    return LetterStats(
-        letters=tally.all.total,
+def _stats(tally: Tally, next_: str | None) -> DeadLetterStats:
+    return DeadLetterStats(
+        dead_letters=tally.all.total,
         reasons=tally.all.reasons,
         first=_time(tally.all.first_ms),
         last=_time(tally.all.last_ms),
@@ -282,11 +285,11 @@ def _stats(tally: Tally, next_: str | None) -> LetterStats:
     )
 
 
-def _origin(topic: str | None, subscription: str | None, counts: ReasonCounts) -> Origins:
-    return Origins(
+def _origin(topic: str | None, subscription: str | None, counts: ReasonCounts) -> OriginStats:
+    return OriginStats(
         topic=topic,
         subscription=subscription,
-        letters=counts.total,
+        dead_letters=counts.total,
         reasons=counts.reasons,
         first=_time(counts.first_ms),
         last=_time(counts.last_ms),
@@ -296,7 +299,7 @@ def _origin(topic: str | None, subscription: str | None, counts: ReasonCounts) -
 # -- look at one
 
 
-class ShownDeath(msgspec.Struct, rename="camel"):
+class FailureDetails(msgspec.Struct, rename="camel"):
     topic: str
     subscription: str
     reason: str
@@ -305,10 +308,10 @@ class ShownDeath(msgspec.Struct, rename="camel"):
     last: str | None
 
 
-class ShownLetter(Listed, rename="camel", kw_only=True):
+class DeadLetterDetails(DeadLetterSummary, rename="camel", kw_only=True):
     """`payload` is JSON, text, or base64, as `payload_encoding` says; null for a message without a value."""
 
-    deaths: list[ShownDeath]
+    deaths: list[FailureDetails]
     properties: dict[str, str]
     producer_name: str
     sequence_id: int
@@ -323,38 +326,38 @@ class ShownLetter(Listed, rename="camel", kw_only=True):
     payload: msgspec.Raw | str | None
 
 
-def get(call: Call) -> ShownLetter:
+def get(call: Call) -> DeadLetterDetails:
     """One letter: its headers, its deaths, and its payload as JSON or text where it is one, else in base64."""
-    place = _Place.parse("message id", call.path["messageId"])
+    message_id = _MessageId.parse("message id", call.path["messageId"])
     for topic in _topics(call):
-        entry = topic.log.read_one(place.entry_id) if topic.ledger_id == place.ledger_id else None
+        entry = topic.log.read_one(message_id.entry_id) if topic.ledger_id == message_id.ledger_id else None
         if entry is not None:
-            return _shown(_one_of(list(_letters_of(topic, entry[0], entry[3])), place))
-    raise _missing(place)
+            return _details(_one(list(_dead_letters_of(topic, entry[0], entry[3])), message_id))
+    raise _missing(message_id)
 
 
-def _one_of(letters: list[_Letter], place: _Place) -> _Letter:
-    if place.batch_index < 0 and len(letters) > 1:
+def _one(letters: list[_DeadLetter], message_id: _MessageId) -> _DeadLetter:
+    if message_id.batch_index < 0 and len(letters) > 1:
         raise NotAllowed(
-            f"entry {place.ledger_id}:{place.entry_id} is a batch of {letters[0].batch_size} messages:"
+            f"entry {message_id.ledger_id}:{message_id.entry_id} is a batch of {letters[0].batch_size} messages:"
             f" name one, as in {letters[0].id}"
         )
     for letter in letters:
-        if place.batch_index in (-1, letter.batch_index):
+        if message_id.batch_index in (-1, letter.batch_index):
             return letter
-    raise _missing(place)
+    raise _missing(message_id)
 
 
-def _missing(place: _Place) -> MessageNotFound:
-    batch = f", batch index {place.batch_index}" if place.batch_index >= 0 else ""
-    return MessageNotFound(f"Message id not found: {place.ledger_id}:{place.entry_id}{batch}")
+def _missing(message_id: _MessageId) -> MessageNotFound:
+    batch = f", batch index {message_id.batch_index}" if message_id.batch_index >= 0 else ""
+    return MessageNotFound(f"Message id not found: {message_id.ledger_id}:{message_id.entry_id}{batch}")
 
 
-def _shown(letter: _Letter) -> ShownLetter:
+def _details(letter: _DeadLetter) -> DeadLetterDetails:
     own, metadata = letter.own, letter.metadata
     encoding, payload = _payload(letter)
-    return ShownLetter(
-        **msgspec.structs.asdict(_listed(letter)),
+    return DeadLetterDetails(
+        **msgspec.structs.asdict(_summary(letter)),
         deaths=[_death(death) for death in read_history(letter.properties)],
         properties=letter.properties,
         producer_name=_text(metadata.producer_name),
@@ -371,7 +374,7 @@ def _shown(letter: _Letter) -> ShownLetter:
     )
 
 
-def _payload(letter: _Letter) -> tuple[str | None, msgspec.Raw | str | None]:
+def _payload(letter: _DeadLetter) -> tuple[str | None, msgspec.Raw | str | None]:
     content = letter.content
     if content is None or letter.own.null_value:
         return None, None
@@ -388,8 +391,9 @@ def _payload(letter: _Letter) -> tuple[str | None, msgspec.Raw | str | None]:
     return "text", text
 
 
-def _death(death: FailureRecord) -> ShownDeath:
-    return ShownDeath(death.topic, death.subscription, death.reason, death.count, _time(death.first), _time(death.last))
+def _death(death: FailureRecord) -> FailureDetails:
+    first, last = _time(death.first), _time(death.last)
+    return FailureDetails(death.topic, death.subscription, death.reason, death.count, first, last)
 
 
 def _signed(value: int) -> int:

@@ -13,8 +13,8 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
-from magnetar.admin.policy import json as pj
-from magnetar.admin.policy.table import EMPTY
+from magnetar.admin.policy import bodies
+from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.resource.subscriptions import persistent_in_all_partitions
 from magnetar.admin.stats.topic import policy_in_force
 from magnetar.broker.catalog import creation
@@ -66,7 +66,7 @@ def _save(found: Found, **changes: object) -> None:
 # -- the policy of dead letters
 
 
-_policy = msgspec.json.Decoder(pj.DeadLetters)
+_policy = msgspec.json.Decoder(bodies.DeadLetters)
 
 
 def get_policy(call: Call) -> object:

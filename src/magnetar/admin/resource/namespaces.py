@@ -11,9 +11,10 @@ from starlette.responses import Response
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
-from magnetar.admin.policy import json as pj
-from magnetar.admin.policy import table as policies
-from magnetar.admin.policy.table import Place, namespace_place
+from magnetar.admin.policy import bodies
+from magnetar.admin.policy.policy import EMPTY
+from magnetar.admin.policy.scope import PolicyScope, namespace_scope
+from magnetar.admin.policy.table import POLICIES, from_object
 from magnetar.admin.resource.permissions import Action
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import NOTHING_SET
@@ -71,7 +72,7 @@ _NOT_SHOWN = frozenset({"antiAffinityGroup"})  # an older client's, and no longe
 
 class Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     boundaries: list[str] | None = msgspec.field(default_factory=lambda: BUNDLE.split("_"))
-    num_bundles: pj.Int32 = 1
+    num_bundles: bodies.Int32 = 1
 
 
 class AuthPolicies(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,7 +94,7 @@ _properties = msgspec.json.Decoder(dict[str, str])
 _KNOWN = {
     *NOT_OBEYED,
     *Beside.__struct_fields__,
-    *(policy.in_object for policy in policies.POLICIES if policy.in_object),
+    *(policy.in_object for policy in POLICIES if policy.in_object),
 }
 
 
@@ -110,7 +111,7 @@ def list_namespaces(call: Call) -> list[str]:
 
 def get(call: Call) -> dict[str, object]:
     """All policies of a namespace"""
-    place, record = namespace_place(call), _record(call)
+    scope, record = namespace_scope(call), _record(call)
     in_force = call.broker.catalog.policies_of(call.namespace)
     shown: dict[str, object] = {
         "auth_policies": {
@@ -124,8 +125,8 @@ def get(call: Call) -> dict[str, object]:
     for field, unset in NOT_OBEYED.items():
         if unset and field not in _NOT_SHOWN:
             shown[field] = unset[0]
-    for policy in policies.POLICIES:
-        value = policy.value_in_object(place, in_force)
+    for policy in POLICIES:
+        value = policy.value_in_object(scope, in_force)
         if value is not None:
             shown[policy.in_object] = value
     return shown
@@ -156,10 +157,10 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
     auth = beside.auth_policies or AuthPolicies()
     if auth.destination_auth:
         raise NotSupported("auth_policies.destination_auth is not supported: permissions are those of namespaces")
-    place = Place("namespace", call.broker, call.namespace, NOTHING_SET)
+    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
     return NamespaceRecord(
         properties=beside.properties or {},
-        overrides=policies.from_object(place, fields),
+        overrides=from_object(scope, fields),
         permissions={role: list(actions) for role, actions in auth.namespace_auth.items()},
         subscription_permissions=auth.subscription_auth_roles,
     )
@@ -214,7 +215,7 @@ def _topics_to_delete(broker: Broker, namespace: str) -> list[TopicName]:
 
 
 def _record(call: Call) -> NamespaceRecord:
-    namespace_place(call)
+    namespace_scope(call)
     return call.broker.catalog.namespaces[call.namespace]
 
 
@@ -264,7 +265,7 @@ def remove_property(call: Call) -> Response:
 
 def _plain(value: str | None) -> Response:
     """Pulsar calls it JSON, but sends the text as it is."""
-    return policies.EMPTY if value is None else Response(value, media_type="application/json")
+    return EMPTY if value is None else Response(value, media_type="application/json")
 
 
 # -- topics
@@ -287,7 +288,7 @@ def topics_of(call: Call, domains: tuple[str, ...]) -> list[str]:
 
 def get_bundles(call: Call) -> Bundles:
     """The bundles of a namespace: one"""
-    namespace_place(call)
+    namespace_scope(call)
     return Bundles()
 
 
@@ -342,7 +343,7 @@ def _opened(call: Call) -> Iterator[Topic]:
 
 
 def _check_bundle(call: Call) -> None:
-    namespace_place(call)
+    namespace_scope(call)
     bundle = call.path.get("bundle", BUNDLE)
     if bundle != BUNDLE:
         raise NotAllowed(f"Invalid bundle range {bundle[:100]!r}: the only bundle of a namespace is {BUNDLE}")

@@ -8,11 +8,11 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
 from magnetar.admin.http.request import Call
-from magnetar.admin.policy.table import PARTITIONS_MAX
+from magnetar.admin.policy.checks import PARTITIONS_MAX
 from magnetar.admin.resource.lookup import http_address
 from magnetar.admin.resource.topics import MessageId, only_persistent, opened_partitions, stats_options, terminated
-from magnetar.admin.stats import internal as ledger
-from magnetar.admin.stats import topic as stats
+from magnetar.admin.stats.internal import PartitionedInternalStats, internal_stats
+from magnetar.admin.stats.topic import PartitionedMetadataStats, PartitionedStats, partitioned_stats, topic_stats
 from magnetar.broker.catalog import creation
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
@@ -153,16 +153,16 @@ def _partition_count(call: Call) -> int:
     return catalog.partitioned[name.full].partitions
 
 
-def get_stats(call: Call) -> stats.PartitionedStats:
+def get_stats(call: Call) -> PartitionedStats:
     """The same as the sum over all partitions, and with `perPartition` of each."""
     per_partition, options = call.flag("perPartition", default=True), stats_options(call)
     count, owner = _partition_count(call), http_address(call)
-    topics = {topic.name.full: stats.topic_stats(topic, options, owner=owner) for topic in opened_partitions(call)}
-    return stats.partitioned_stats(count, topics, per_partition=per_partition)
+    topics = {topic.name.full: topic_stats(topic, options, owner=owner) for topic in opened_partitions(call)}
+    return partitioned_stats(count, topics, per_partition=per_partition)
 
 
-def get_internal_stats(call: Call) -> ledger.PartitionedInternalStats:
+def get_internal_stats(call: Call) -> PartitionedInternalStats:
     """Positions of all partitions."""
-    metadata = stats.PartitionedMetadataStats(_partition_count(call))
-    topics = {topic.name.full: ledger.internal_stats(topic) for topic in opened_partitions(call)}
-    return ledger.PartitionedInternalStats(metadata=metadata, partitions=topics)
+    metadata = PartitionedMetadataStats(_partition_count(call))
+    topics = {topic.name.full: internal_stats(topic) for topic in opened_partitions(call)}
+    return PartitionedInternalStats(metadata=metadata, partitions=topics)

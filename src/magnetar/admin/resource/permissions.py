@@ -11,7 +11,7 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
-from magnetar.admin.policy.table import namespace_place
+from magnetar.admin.policy.scope import namespace_scope
 from magnetar.broker.catalog.record import NamespaceRecord
 from magnetar.errors import NotAllowed
 
@@ -74,7 +74,7 @@ def _role(name: str) -> str:
 
 
 def _record(call: Call) -> NamespaceRecord:
-    namespace_place(call)
+    namespace_scope(call)
     return call.broker.catalog.namespaces[call.namespace]
 
 

@@ -15,8 +15,7 @@ from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
-from magnetar.replication import route as route_policies
-from magnetar.replication import topic_template as renaming
+from magnetar.replication import route, topic_template
 from magnetar.replication.model import AS_IT_IS, Declaration, Reports, RoutePolicy, Status
 
 WAIT_MS_MAX = 60_000
@@ -28,7 +27,7 @@ _policy = msgspec.json.Decoder(RoutePolicy)
 
 
 class ScopedRoutePolicy(msgspec.Struct, rename="camel"):
-    """A way with the place it was set for; without a topic, for the namespace."""
+    """A way with the scope it was set for; without a topic, for the namespace."""
 
     remote: str
     namespace: str
@@ -88,44 +87,45 @@ async def status(call: Call) -> list[Status]:
 def list_routes(call: Call) -> list[ScopedRoutePolicy]:
     """All ways that were set"""
     policies_set = call.broker.replication.route_policies
-    return [_shown(remote, place, policies_set[remote, place]) for remote, place in sorted(policies_set)]
+    return [_shown(remote, scope, policies_set[remote, scope]) for remote, scope in sorted(policies_set)]
 
 
 def get_route(call: Call) -> RoutePolicy | None:
     """What happens to messages on their way; with `applied` also if that is set for the namespace, or not at all"""
-    remote, place = _place(call)
+    remote, scope = _scope(call)
     replication = call.broker.replication
     if not call.flag("applied"):
-        return replication.route_policy_at(remote, place)
+        return replication.route_policy_at(remote, scope)
     if "topic" in call.path:
         return replication.route_policy(_topic(call), remote)
-    return replication.route_policy_at(remote, place) or AS_IT_IS
+    return replication.route_policy_at(remote, scope) or AS_IT_IS
 
 
 def set_route(call: Call) -> None:
     """Sets what happens to messages on their way to a cluster; of a topic it counts instead of the namespace's"""
-    remote, place = _place(call)
+    remote, scope = _scope(call)
     policy = call.body_as(_policy)
     if policy is None:
         raise BadRequest('the request body is empty: a way is expected, for example {} or {"paused": true}')
-    policies_set = call.broker.replication.route_policies
+    replication = call.broker.replication
+    renamed = _renamed(replication.declaration(), remote, scope, policy, replication.route_policies)
     try:
-        route_policies.check(policy, of_namespace="topic" not in call.path)
-        renaming.check_distinct(_renamed(call.broker.replication.declaration(), remote, place, policy, policies_set))
+        route.check(policy, of_namespace="topic" not in call.path)
+        topic_template.check_distinct(renamed)
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
-    call.broker.replication.set_route(remote, place, policy)
+    replication.set_route(remote, scope, policy)
 
 
 def remove_route(call: Call) -> None:
     """Takes a way back: messages go as they are, or as the namespace says"""
-    call.broker.replication.remove_route(*_place(call))
+    call.broker.replication.remove_route(*_scope(call))
 
 
 # -- reading
 
 
-def _place(call: Call) -> tuple[str, str]:
+def _scope(call: Call) -> tuple[str, str]:
     """The remote cluster and the namespace or topic of the path, which have to exist."""
     remote, catalog, namespace = call.path["remote"], call.broker.catalog, call.namespace
     name = _topic(call) if "topic" in call.path else None
@@ -147,7 +147,7 @@ def _place(call: Call) -> tuple[str, str]:
 def _renamed(
     declared: Declaration,
     remote: str,
-    place: str,
+    scope: str,
     policy: RoutePolicy,
     policies_set: Mapping[tuple[str, str], RoutePolicy],
 ) -> Iterator[tuple[str, str]]:
@@ -156,7 +156,7 @@ def _renamed(
         if one.remote == remote:
             name = TopicName.parse(one.topic)
             own = f"{name.namespace_full}/{name.local}"
-            is_set = place == own or (place == name.namespace_full and (remote, own) not in policies_set)
+            is_set = scope == own or (scope == name.namespace_full and (remote, own) not in policies_set)
             yield one.topic, policy.rename if is_set else one.policy.rename
 
 
@@ -178,6 +178,6 @@ def _check_namespace(text: str) -> None:
         raise BadRequest(f"namespace: {error}") from error
 
 
-def _shown(remote: str, place: str, policy: RoutePolicy) -> ScopedRoutePolicy:
-    tenant, namespace, *topic = place.split("/", 2)
+def _shown(remote: str, scope: str, policy: RoutePolicy) -> ScopedRoutePolicy:
+    tenant, namespace, *topic = scope.split("/", 2)
     return ScopedRoutePolicy(remote, f"{tenant}/{namespace}", topic[0] if topic else None, policy)

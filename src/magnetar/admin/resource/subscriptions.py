@@ -24,7 +24,7 @@ Id = Annotated[int, msgspec.Meta(ge=-1, le=LONG_MAX)]
 Index = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
 
 
-class Position(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class StartPosition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A message id, and what the subscription should carry. The defaults are Pulsar's "latest"."""
 
     ledger_id: Id = LONG_MAX
@@ -38,8 +38,8 @@ class Position(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     properties: dict[str, str] | None = None
 
 
-_LATEST, _EARLIEST = Position(), Position(ledger_id=-1, entry_id=-1)
-_position: msgspec.json.Decoder[Position | str] = msgspec.json.Decoder(Position | str)
+_LATEST, _EARLIEST = StartPosition(), StartPosition(ledger_id=-1, entry_id=-1)
+_position: msgspec.json.Decoder[StartPosition | str] = msgspec.json.Decoder(StartPosition | str)
 _properties = msgspec.json.Decoder(dict[str, str])
 _flag = msgspec.json.Decoder(bool)
 
@@ -95,7 +95,7 @@ def create(call: Call) -> None:
         raise BadRequest("Create subscription on non-persistent topic can only be done through client")
     if call.subscription.startswith(SUBSCRIPTION_PREFIX):
         raise NotAllowed(f"subscription name {call.subscription!r} is reserved for replication")
-    position = _position_of(call)
+    position = _start_position(call)
     request = SubscribeRequest(
         call.subscription,
         from_earliest=position.ledger_id < 0,
@@ -114,14 +114,14 @@ def create(call: Call) -> None:
         _create(topic, request, position)
 
 
-def _position_of(call: Call) -> Position:
+def _start_position(call: Call) -> StartPosition:
     position = call.body_as(_position)
-    if isinstance(position, Position):
+    if isinstance(position, StartPosition):
         return position
-    return _LATEST if position is None else position_of_text(position)
+    return _LATEST if position is None else parse_start_position(position)
 
 
-def position_of_text(text: str) -> Position:
+def parse_start_position(text: str) -> StartPosition:
     if text in ("", "latest"):
         return _LATEST
     if text == "earliest":
@@ -129,10 +129,10 @@ def position_of_text(text: str) -> Position:
     ledger_id, separator, entry_id = text.partition(":")
     if not separator or not ledger_id.isdecimal() or not entry_id.isdecimal():
         raise BadRequest(f"position {text[:100]!r} is not earliest, latest or ledgerId:entryId")
-    return Position(min(int(ledger_id[:20]), LONG_MAX), min(int(entry_id[:20]), LONG_MAX))
+    return StartPosition(min(int(ledger_id[:20]), LONG_MAX), min(int(entry_id[:20]), LONG_MAX))
 
 
-def _create(topic: Topic, request: SubscribeRequest, position: Position) -> None:
+def _create(topic: Topic, request: SubscribeRequest, position: StartPosition) -> None:
     assert isinstance(topic, PersistentTopic)
     subscription = topic.create_subscription(request)
     if 0 <= position.ledger_id < LONG_MAX:

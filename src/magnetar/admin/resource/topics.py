@@ -12,8 +12,16 @@ from magnetar.admin.http.errors import BadRequest, Conflict, DomainNotAcceptable
 from magnetar.admin.http.request import Call
 from magnetar.admin.resource.lookup import http_address
 from magnetar.admin.resource.namespaces import BUNDLE, topics_of
-from magnetar.admin.stats import internal as ledger
-from magnetar.admin.stats import topic as stats
+from magnetar.admin.stats.internal import (
+    InternalStats,
+    LedgerRecord,
+    PartitionedLedgerRecord,
+    StoredBacklog,
+    internal_stats,
+    ledger_record,
+    stored_backlog,
+)
+from magnetar.admin.stats.topic import StatsOptions, TopicStats, topic_stats
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
 from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
@@ -260,9 +268,9 @@ def remove_property(call: Call) -> None:
 # -- numbers
 
 
-def stats_options(call: Call) -> stats.Options:
+def stats_options(call: Call) -> StatsOptions:
     call.flag("getPreciseBacklog")  # it is never anything but precise
-    return stats.Options(
+    return StatsOptions(
         backlog_size=call.flag("subscriptionBacklogSize", default=True),
         earliest_time=call.flag("getEarliestTimeInBacklog"),
         publishers=not call.flag("excludePublishers"),
@@ -270,31 +278,31 @@ def stats_options(call: Call) -> stats.Options:
     )
 
 
-def get_stats(call: Call) -> stats.TopicStats:
+def get_stats(call: Call) -> TopicStats:
     """Counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
-    return stats.topic_stats(opened(call), stats_options(call), owner=http_address(call))
+    return topic_stats(opened(call), stats_options(call), owner=http_address(call))
 
 
-def get_internal_stats(call: Call) -> ledger.InternalStats:
+def get_internal_stats(call: Call) -> InternalStats:
     """Positions of a topic and of its subscriptions."""
-    return ledger.internal_stats(opened(call))
+    return internal_stats(opened(call))
 
 
-def get_internal_info(call: Call) -> ledger.LedgerRecord | ledger.PartitionedLedgerRecord:
+def get_internal_info(call: Call) -> LedgerRecord | PartitionedLedgerRecord:
     """How a topic and its subscriptions are stored."""
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: nothing of it is stored")
     topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
     if call.topic.full in call.broker.catalog.partitioned:
-        return ledger.PartitionedLedgerRecord({topic.name.full: ledger.ledger_record(topic) for topic in topics})
-    return ledger.ledger_record(topics[0])
+        return PartitionedLedgerRecord({topic.name.full: ledger_record(topic) for topic in topics})
+    return ledger_record(topics[0])
 
 
-def get_backlog(call: Call) -> ledger.StoredBacklog:
+def get_backlog(call: Call) -> StoredBacklog:
     """The size of a topic, and the backlog of each subscription."""
     topic = plain_persistent(
         call,
         partitioned="Get backlog of a partitioned topic is not allowed, ask for its partitions",
         non_persistent="Get backlog of a non-persistent topic is not allowed",
     )
-    return ledger.stored_backlog(topic, owner=call.broker.settings.advertisedAddress or call.host)
+    return stored_backlog(topic, owner=call.broker.settings.advertisedAddress or call.host)

@@ -16,8 +16,8 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
 from magnetar.admin.stats import replication_metrics
-from magnetar.admin.stats import topic as stats
 from magnetar.admin.stats.replication import is_replication
+from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.subscription import Subscription
@@ -179,17 +179,17 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         "pulsar_storage_size",
-        topic=_stored(stats.storage_size),
+        topic=_stored(storage_size),
         is_summed=True,
         broker_name="pulsar_broker_storage_size",
     ),
     Family(
         "pulsar_storage_logical_size",  # the same: every message is stored once
-        topic=_stored(stats.storage_size),
+        topic=_stored(storage_size),
         is_summed=True,
         broker_name="pulsar_broker_storage_logical_size",
     ),
-    Family("pulsar_storage_backlog_size", topic=_stored(stats.backlog_size), is_summed=True),
+    Family("pulsar_storage_backlog_size", topic=_stored(backlog_size), is_summed=True),
     Family(
         "pulsar_msg_backlog",
         topic=_stored(_backlog),

@@ -23,7 +23,7 @@ from magnetar.broker.topic.topic import Topic, TopicSubscription
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StatsOptions:
     """What to look up and what to leave out."""
 
     backlog_size: bool = True
@@ -168,9 +168,9 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
 # -- one topic
 
 
-def topic_stats(topic: Topic, options: Options | None = None, *, owner: str = "") -> TopicStats:
+def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str = "") -> TopicStats:
     """`owner` is the broker that has the topic, as a client reaches it."""
-    options = options or Options()
+    options = options or StatsOptions()
     subscriptions = {
         name: _subscription_stats(topic, one, options)
         for name, one in topic.subscriptions.items()
@@ -204,7 +204,7 @@ def topic_stats(topic: Topic, options: Options | None = None, *, owner: str = ""
     return stats
 
 
-def _add_storage(stats: TopicStats, topic: PersistentTopic, options: Options) -> None:
+def _add_storage(stats: TopicStats, topic: PersistentTopic, options: StatsOptions) -> None:
     """What a topic that is stored knows more."""
     log, policies = topic.log, topic.policies
     stats.storage_size = storage_size(topic)
@@ -260,7 +260,7 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
     )
 
 
-def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: Options) -> SubscriptionStats:
+def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: StatsOptions) -> SubscriptionStats:
     consumers = [_consumer_stats(consumer) for consumer in subscription.consumers]
     is_kept = subscription.durable and topic.name.is_persistent
     stats = SubscriptionStats(
@@ -283,7 +283,7 @@ def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: 
 
 
 def _add_backlog(
-    stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription, options: Options
+    stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription, options: StatsOptions
 ) -> None:
     """What a subscription that keeps its place knows more, and its counters that outlive consumers."""
     stats.msg_backlog = subscription.backlog

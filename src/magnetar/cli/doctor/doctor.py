@@ -7,23 +7,23 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.doctor.replication import replication
 from magnetar.cli.doctor.topic_damage import Damage, examine, repair
 from magnetar.cli.output import Done, Page, Record, counted
 from magnetar.cli.rest import Rest
 
-noun = Noun("doctor", "Finds damage and what stands still, says why, and repairs what it can.")
+group = CommandGroup("doctor", "Diagnose problems and repair them.")
 
 DAMAGE_LEFT = 1
 
 
-@noun.app.callback()
+@group.app.callback()
 def doctor() -> None:
-    """Finds damage and what stands still, says why, and repairs what it can."""
+    """Diagnose problems and repair them."""
 
 
-@noun.command("topics")
+@group.command("topics")
 def topics(
     rest: Rest,
     namespaces: Annotated[
@@ -42,7 +42,7 @@ def topics(
     return _report(asked, found, fix)
 
 
-noun.command("replication")(replication)
+group.command("replication")(replication)
 
 
 def _all_namespaces(rest: Rest) -> list[NamespaceName]:
@@ -75,9 +75,9 @@ def _entry(damage: Damage) -> Record:
 
 
 def _summary(namespaces: int, found: list[Damage], left: list[Damage], fix: bool) -> str:
-    place = counted(namespaces, "namespace")
+    searched = counted(namespaces, "namespace")
     if not found:
-        return f"no damage in {place}"
+        return f"no damage in {searched}"
     fixed, fixable = len(found) - len(left), sum(damage.fixable for damage in left)
-    text = f"{len(found)} damaged in {place}, {fixed} repaired, {len(left)} left"
+    text = f"{len(found)} damaged in {searched}, {fixed} repaired, {len(left)} left"
     return f"{text}; --fix repairs {fixable} of them" if fixable and not fix else text

@@ -53,8 +53,8 @@ class Source:
             except MessageRefused:
                 return None
             if is_for(entry.metadata, remote):
-                place = f"{position.ledger_id}:{position.entry_id}"
-                return Waiting(topic, place, len(entry.payload)), entry.version
+                shown = f"{position.ledger_id}:{position.entry_id}"
+                return Waiting(topic, shown, len(entry.payload)), entry.version
         return None
 
     def _entries(self, topic: str, after: MessageId) -> Iterator[tuple[MessageId, bytes]]:

@@ -7,7 +7,7 @@ Three kinds are known. They are found by lists and metadata alone, which every b
                          Clients are told of partitions that do not exist
     missing-partitions   other partitioned metadata without all of its partitions; only a remark, because brokers that
                          collect inactive topics take single partitions away and leave the metadata
-    letter-chain         dead letter and retry topics of dead letter and retry topics (PIP-263)
+    dead-letter-chain    dead letter and retry topics of dead letter and retry topics (PIP-263)
 
 Only the first is repaired here, and only where nothing can be lost by it.
 """
@@ -27,7 +27,7 @@ from magnetar.names import DOMAINS, PARTITION_SUFFIX, TopicName
 
 PARTITION_METADATA = "partition-metadata"
 MISSING_PARTITIONS = "missing-partitions"
-LETTER_CHAIN = "letter-chain"
+DEAD_LETTER_CHAIN = "dead-letter-chain"
 
 WAS_AUTO_CREATED = "wasAutoCreated"
 SYSTEM_PREFIX = "__"
@@ -91,7 +91,7 @@ def examine(rest: Rest, namespace: NamespaceName) -> list[Damage]:
             found.append(_partition_metadata(name, count, inventory))
         elif name.is_persistent and not name.local.startswith(SYSTEM_PREFIX):
             found.extend(_missing_partitions(name, count, inventory))
-    found.extend(_letter_chains(rest, inventory))
+    found.extend(_dead_letter_chains(rest, inventory))
     return found
 
 
@@ -210,7 +210,7 @@ def _missing_partitions(name: TopicName, count: int, inventory: Inventory) -> It
 # -- dead letters of dead letters
 
 
-def _letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
+def _dead_letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
     parents = _parents(inventory)
     chains: dict[str, list[str]] = {}
     for full in parents:
@@ -222,7 +222,7 @@ def _letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
             # Of a topic that an administrator made there may be dead letters, whatever its name.
             members = [full for full in members if auto_created[full] and auto_created[parents[full]]]
         if members:
-            yield _letter_chain(root, sorted(members, key=lambda full: (len(full), full)), is_told)
+            yield _dead_letter_chain(root, sorted(members, key=lambda full: (len(full), full)), is_told)
 
 
 def _parents(inventory: Inventory) -> dict[str, str]:
@@ -257,10 +257,10 @@ def _was_auto_created(rest: Rest, full: str) -> bool:
     return isinstance(properties, dict) and str(properties.get(WAS_AUTO_CREATED)).lower() == "true"
 
 
-def _letter_chain(root: str, members: list[str], is_told: bool) -> Damage:
+def _dead_letter_chain(root: str, members: list[str], is_told: bool) -> Damage:
     doubt = "" if is_told else " (whether they were auto-created, this broker does not say)"
     return Damage(
-        LETTER_CHAIN,
+        DEAD_LETTER_CHAIN,
         root,
         what=f"{counted(len(members), 'retry or dead letter topic')} of it: {_some(members)}",
         why=f"made for a topic that itself holds dead letters or retries, such topics multiply at every restart{doubt}",

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import Cluster
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record
 from magnetar.cli.rest import Rest
 from magnetar.replication.model import without_secrets
 
 _PARAMETERS = "authenticationParameters"
-noun = Noun("clusters", "Clusters: this one, and those that messages are replicated to.")
+group = CommandGroup("clusters", "Clusters: this one, and those that messages are replicated to.")
 
 ServiceUrl = Annotated[
     str | None, typer.Option("--service-url", metavar="URL", help="Its HTTP address, http://host:8080.")
@@ -51,13 +51,13 @@ TlsTrustCerts = Annotated[
 ]
 
 
-@noun.command("list")
+@group.command("list")
 def list_clusters(rest: Rest) -> Names:
     """List all clusters."""
     return Names(rest.get("clusters"))
 
 
-@noun.command("get")
+@group.command("get")
 def get(rest: Rest, cluster: Cluster) -> Record:
     """Show the addresses of a cluster."""
     value = rest.get("clusters", cluster)
@@ -67,7 +67,7 @@ def get(rest: Rest, cluster: Cluster) -> Record:
     return Record(value, fields=fields)
 
 
-@noun.command("create")
+@group.command("create")
 def create(
     rest: Rest,
     cluster: Cluster,
@@ -90,7 +90,7 @@ def create(
     return Done(f"created cluster {cluster}")
 
 
-@noun.command("update")
+@group.command("update")
 def update(
     rest: Rest,
     cluster: Cluster,
@@ -116,7 +116,7 @@ def update(
     return Done(f"updated cluster {cluster}")
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(rest: Rest, cluster: Cluster) -> Done:
     """Forget a cluster."""
     rest.delete("clusters", cluster)

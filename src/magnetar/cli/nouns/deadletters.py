@@ -8,17 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import Topic, parse_subscription, parse_topic, whole
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.nouns.messages import ServiceUrl
 from magnetar.cli.output import Done, Page, Record, Table, counted
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Refused, Rest
-from magnetar.cli.views.dead_letters import Letters, NoSuchTopic, no_page, no_stats
+from magnetar.cli.views.dead_letters import DeadLetters, NoSuchTopic, no_page, no_stats
 from magnetar.cli.views.messages import printable
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 
-noun = Noun("deadletters", "Dead letters: which messages failed, where, why and how often. Nothing is taken.")
+group = CommandGroup("deadletters", "Inspect dead letters: what failed, where, why and how often (read-only).")
 
 LIMIT_DEFAULT, LIMIT_MAX = 20, 1000
 _NO_SUCH_PATH = (404, 405, 501)
@@ -40,11 +40,11 @@ After = Annotated[
 ]
 
 
-def _letters(rest: Rest, topic: TopicName, subscription: str | None, service_url: str | None) -> Letters:
-    return Letters(rest, _letter_topic(rest, topic, subscription), service_url)
+def _dead_letters(rest: Rest, topic: TopicName, subscription: str | None, service_url: str | None) -> DeadLetters:
+    return DeadLetters(rest, _dead_letter_topic(rest, topic, subscription), service_url)
 
 
-def _letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> TopicName:
+def _dead_letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> TopicName:
     """The topic itself or, of the topic of a subscription, the one that its policy names."""
     if subscription is None:
         return topic
@@ -59,13 +59,13 @@ def _letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> Top
     return parse_topic(f"{topic.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
 
 
-def _none_died(rest: Rest, topic: TopicName, subscription: str | None) -> bool:
+def _has_none_yet(rest: Rest, topic: TopicName, subscription: str | None) -> bool:
     """Whether a dead letter topic is missing because nothing has died: its first letter creates it."""
     return subscription is not None and subscription in rest.get(*topic_path(topic, "subscriptions"))
 
 
-@noun.command("list")
-def list_letters(
+@group.command("list")
+def list_dead_letters(
     rest: Rest,
     topic: Topic,
     subscription: SubscriptionOption = None,
@@ -77,21 +77,21 @@ def list_letters(
 ) -> Page:
     """List the letters in a dead letter topic, the oldest first."""
     try:
-        value = _letters(rest, topic, subscription, service_url).page(limit, after)
+        value = _dead_letters(rest, topic, subscription, service_url).page(limit, after)
     except NoSuchTopic:
-        if not _none_died(rest, topic, subscription):
+        if not _has_none_yet(rest, topic, subscription):
             raise
         value = no_page()
     columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE")
     names = ("id", "time", "reason", "count", "originTopic", "originSubscription", "originMessageId")
-    rows = [tuple(_cell(one.get(name)) for name in names) for one in value["letters"]]
+    rows = [tuple(_cell(one.get(name)) for name in names) for one in value["deadLetters"]]
     parts: list[Done | Table] = [Table(value, columns, rows, none="there are no dead letters")]
     if value["next"]:
         parts.append(Done(f"there are more: --after {value['next']}"))
     return Page(value, parts)
 
 
-@noun.command("stats")
+@group.command("stats")
 def stats(
     rest: Rest,
     topic: Topic,
@@ -101,18 +101,18 @@ def stats(
 ) -> Page:
     """Count the letters in a dead letter topic by reason and by where they come from; it reads them."""
     try:
-        value = _letters(rest, topic, subscription, service_url).stats(after)
+        value = _dead_letters(rest, topic, subscription, service_url).stats(after)
     except NoSuchTopic:
-        if not _none_died(rest, topic, subscription):
+        if not _has_none_yet(rest, topic, subscription):
             raise
         value = no_stats()
     reasons = {_cell(reason): count for reason, count in value["reasons"].items()}
-    fields = {"letters": value["letters"], "first": value["first"], "last": value["last"], **reasons}
+    fields = {"dead letters": value["deadLetters"], "first": value["first"], "last": value["last"], **reasons}
     rows = [
-        (_cell(one["topic"]), _cell(one["subscription"]), one["letters"], one["first"], one["last"], one["reasons"])
+        (_cell(one["topic"]), _cell(one["subscription"]), one["deadLetters"], one["first"], one["last"], one["reasons"])
         for one in value["origins"]
     ]
-    columns = ("TOPIC", "SUBSCRIPTION", "LETTERS", "FIRST", "LAST", "REASONS")
+    columns = ("TOPIC", "SUBSCRIPTION", "DEAD LETTERS", "FIRST", "LAST", "REASONS")
     parts: list[Done | Record | Table] = [Record(value, fields=fields)]
     if rows:
         parts.append(Table(value["origins"], columns, rows))
@@ -123,7 +123,7 @@ def stats(
     return Page(value, parts)
 
 
-@noun.command("show")
+@group.command("show")
 def show(
     rest: Rest,
     topic: Topic,
@@ -132,7 +132,7 @@ def show(
     service_url: ServiceUrl = None,
 ) -> Page:
     """Show one letter: what it says of itself, every death of it, and its payload."""
-    value = _letters(rest, topic, subscription, service_url).one(message_id)
+    value = _dead_letters(rest, topic, subscription, service_url).one(message_id)
     apart = {"deaths", "properties", "payload"}
     fields = {name: _cell(item) for name, item in value.items() if name not in apart and item is not None}
     parts: list[Done | Record | Table] = [Record(value, fields=fields)]

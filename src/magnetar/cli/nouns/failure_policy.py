@@ -18,7 +18,7 @@ from magnetar.cli.argument import (
     parse_topic,
     whole,
 )
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Record
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Rest
@@ -113,21 +113,21 @@ def _path(topic: TopicName, subscription: str, what: str) -> tuple[str, ...]:
     return topic_path(topic, "subscription", subscription, what)
 
 
-def add_failing_commands(noun: Noun) -> None:
-    _add_policy(noun)
-    _add_backoff(noun)
-    _add_breaker(noun)
-    _add_pausing(noun)
+def add_failure_policy_commands(group: CommandGroup) -> None:
+    _add_policy(group)
+    _add_backoff(group)
+    _add_breaker(group)
+    _add_pausing(group)
 
 
-def _add_policy(noun: Noun) -> None:
-    @noun.command("get-dead-letter-policy")
+def _add_policy(group: CommandGroup) -> None:
+    @group.command("get-dead-letter-policy")
     def get_policy(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
         """Show when messages of a subscription become dead letters, and who said so."""
         value = rest.get(*_path(topic, subscription, "deadLetterPolicy"))
         return Record(value, none=f"{subscription} has no dead letter policy, nor has its namespace")
 
-    @noun.command("set-dead-letter-policy")
+    @group.command("set-dead-letter-policy")
     def set_policy(
         rest: Rest,
         topic: Topic,
@@ -141,41 +141,41 @@ def _add_policy(noun: Noun) -> None:
         rest.post(*_path(topic, subscription, "deadLetterPolicy"), body=body)
         return Done(f"set dead-letter-policy of {subscription}")
 
-    @noun.command("remove-dead-letter-policy")
+    @group.command("remove-dead-letter-policy")
     def remove_policy(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
         """Remove the dead letter policy of a subscription; that of its namespace holds then."""
         rest.delete(*_path(topic, subscription, "deadLetterPolicy"))
         return Done(f"removed dead-letter-policy of {subscription}")
 
 
-def _add_backoff(noun: Noun) -> None:
-    @noun.command("get-redelivery-backoff")
+def _add_backoff(group: CommandGroup) -> None:
+    @group.command("get-redelivery-backoff")
     def get_backoff(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
         """Show how long failed messages of a subscription wait, in milliseconds, after each failure."""
         value = rest.get(*_path(topic, subscription, "redeliveryBackoff"))
         return Record(value, none=f"{subscription} delivers failed messages again at once")
 
-    @noun.command("set-redelivery-backoff")
+    @group.command("set-redelivery-backoff")
     def set_backoff(rest: Rest, topic: Topic, subscription: Subscription, delays: Waits) -> Done:
         """Let failed messages of a subscription wait before they are delivered again."""
         rest.post(*_path(topic, subscription, "redeliveryBackoff"), body=delays)
         return Done(f"set redelivery-backoff of {subscription}")
 
-    @noun.command("remove-redelivery-backoff")
+    @group.command("remove-redelivery-backoff")
     def remove_backoff(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
         """Deliver failed messages of a subscription again at once."""
         rest.delete(*_path(topic, subscription, "redeliveryBackoff"))
         return Done(f"removed redelivery-backoff of {subscription}")
 
 
-def _add_breaker(noun: Noun) -> None:
-    @noun.command("get-circuit-breaker")
+def _add_breaker(group: CommandGroup) -> None:
+    @group.command("get-circuit-breaker")
     def get_breaker(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
         """Show how many dead letters pause a subscription."""
         value = rest.get(*_path(topic, subscription, "circuitBreaker"))
         return Record(value, none=f"{subscription} has no circuit breaker")
 
-    @noun.command("set-circuit-breaker")
+    @group.command("set-circuit-breaker")
     def set_breaker(
         rest: Rest,
         topic: Topic,
@@ -189,21 +189,21 @@ def _add_breaker(noun: Noun) -> None:
         rest.post(*_path(topic, subscription, "circuitBreaker"), body=body)
         return Done(f"set circuit-breaker of {subscription}")
 
-    @noun.command("remove-circuit-breaker")
+    @group.command("remove-circuit-breaker")
     def remove_breaker(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
         """Remove the circuit breaker of a subscription; a paused one stays paused."""
         rest.delete(*_path(topic, subscription, "circuitBreaker"))
         return Done(f"removed circuit-breaker of {subscription}")
 
 
-def _add_pausing(noun: Noun) -> None:
-    @noun.command("pause")
+def _add_pausing(group: CommandGroup) -> None:
+    @group.command("pause")
     def pause(rest: Rest, topic: Topic, subscription: Subscription, reason: Reason = None) -> Done:
         """Deliver nothing to the consumers of a subscription until it is resumed."""
         rest.post(*_path(topic, subscription, "pause"), body={"reason": reason} if reason else None)
         return Done(f"paused {subscription} of {topic}")
 
-    @noun.command("resume")
+    @group.command("resume")
     def resume(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
         """Deliver again, after `pause` or a circuit breaker."""
         rest.post(*_path(topic, subscription, "resume"))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from magnetar.cli.argument import Properties, Topic, parse_duration, parse_time, properties_of, whole
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Stream
 from magnetar.cli.rest import Rest
 from magnetar.cli.views.messages import described, peeked_messages, shown_message
@@ -20,7 +20,7 @@ from magnetar.names import TopicName
 if TYPE_CHECKING:
     from magnetar.client import Client, Reader
 
-noun = Noun("messages", "Messages: publish some, look at them, follow a topic.")
+group = CommandGroup("messages", "Messages: publish some, look at them, follow a topic.")
 
 PEEK_DEFAULT = 10
 
@@ -36,7 +36,7 @@ ServiceUrl = Annotated[
 ]
 
 
-@noun.command("publish")
+@group.command("publish")
 def publish(
     rest: Rest,
     topic: Topic,
@@ -90,7 +90,7 @@ def _payloads(values: list[str] | None, file: Path | None) -> Iterator[bytes]:
     return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
 
 
-@noun.command("peek")
+@group.command("peek")
 def peek(
     rest: Rest,
     topic: Topic,
@@ -124,7 +124,7 @@ def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -
             yield _read(reader)
 
 
-@noun.command("tail")
+@group.command("tail")
 def tail(
     rest: Rest,
     topic: Topic,

@@ -18,13 +18,13 @@ from magnetar.cli.argument import (
     whole,
     words_of,
 )
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record, complain
 from magnetar.cli.path import namespace_path
 from magnetar.cli.policies.policies import add_namespace_policies
 from magnetar.cli.rest import Refused, Rest
 
-noun = Noun("namespaces", "Namespaces: groups of topics, and the policies they are under.")
+group = CommandGroup("namespaces", "Namespaces: groups of topics, and the policies they are under.")
 
 
 class Action(StrEnum):
@@ -40,26 +40,26 @@ Role = Annotated[str, typer.Option("--role", help="The role.")]
 Key = Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
 
 
-@noun.command("list")
+@group.command("list")
 def list_namespaces(rest: Rest, tenant: Tenant) -> Names:
     """List the namespaces of a tenant."""
     return Names(rest.get("namespaces", tenant), none=f"tenant {tenant} has no namespaces")
 
 
-@noun.command("get")
+@group.command("get")
 def get(rest: Rest, namespace: Namespace) -> Record:
     """Show all policies of a namespace."""
     value = rest.get(*namespace_path(namespace))
     return Record(value, fields={name: item for name, item in value.items() if item not in (None, {}, [])})
 
 
-@noun.command("policies")
+@group.command("policies")
 def policies(rest: Rest, namespace: Namespace) -> Record:
     """Show all policies of a namespace; the same as `get`."""
     return get(rest, namespace)
 
 
-@noun.command("create")
+@group.command("create")
 def create(
     rest: Rest,
     namespace: Namespace,
@@ -80,7 +80,7 @@ def create(
     return Done(f"created namespace {namespace}")
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
     """Delete a namespace that has no topics; with --force its topics too, where the broker allows that."""
     try:
@@ -93,7 +93,7 @@ def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
     return Done(f"deleted namespace {namespace}")
 
 
-@noun.command("topics")
+@group.command("topics")
 def topics(
     rest: Rest,
     namespace: Namespace,
@@ -107,13 +107,13 @@ def topics(
     )
 
 
-@noun.command("bundles")
+@group.command("bundles")
 def bundles(rest: Rest, namespace: Namespace) -> Record:
     """Show the bundles of a namespace."""
     return Record(rest.get(*namespace_path(namespace, "bundles")))
 
 
-@noun.command("unload")
+@group.command("unload")
 def unload(
     rest: Rest,
     namespace: Namespace,
@@ -124,7 +124,7 @@ def unload(
     return Done(f"unloaded {namespace}")
 
 
-@noun.command("clear-backlog")
+@group.command("clear-backlog")
 def clear_backlog(
     rest: Rest,
     namespace: Namespace,
@@ -147,7 +147,7 @@ def _is_confirmed(question: str) -> bool:
         return False
 
 
-@noun.command("unsubscribe")
+@group.command("unsubscribe")
 def unsubscribe(
     rest: Rest, namespace: Namespace, subscription: Annotated[str, typer.Option("--sub", "-s", help="Its name.")]
 ) -> Done:
@@ -159,13 +159,13 @@ def unsubscribe(
 # -- permissions
 
 
-@noun.command("permissions")
+@group.command("permissions")
 def permissions(rest: Rest, namespace: Namespace) -> Record:
     """Show which roles may do what in a namespace."""
     return Record(rest.get(*namespace_path(namespace, "permissions")), none=f"{namespace} has no permissions")
 
 
-@noun.command("grant-permission")
+@group.command("grant-permission")
 def grant_permission(
     rest: Rest,
     namespace: Namespace,
@@ -180,7 +180,7 @@ def grant_permission(
     return Done(f"granted {', '.join(actions)} in {namespace} to {role}")
 
 
-@noun.command("revoke-permission")
+@group.command("revoke-permission")
 def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
     """Take all permissions in a namespace from a role."""
     rest.delete(*namespace_path(namespace, "permissions", role))
@@ -190,13 +190,13 @@ def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
 # -- properties
 
 
-@noun.command("get-properties")
+@group.command("get-properties")
 def get_properties(rest: Rest, namespace: Namespace) -> Record:
     """Show the properties of a namespace."""
     return Record(rest.get(*namespace_path(namespace, "properties")), none=f"{namespace} has no properties")
 
 
-@noun.command("set-properties")
+@group.command("set-properties")
 def set_properties(rest: Rest, namespace: Namespace, properties: Properties = None) -> Done:
     """Set properties of a namespace; others stay."""
     given = properties_of(properties)
@@ -206,18 +206,18 @@ def set_properties(rest: Rest, namespace: Namespace, properties: Properties = No
     return Done(f"set {', '.join(given)} of {namespace}")
 
 
-@noun.command("remove-property")
+@group.command("remove-property")
 def remove_property(rest: Rest, namespace: Namespace, key: Key) -> Done:
     """Remove one property of a namespace."""
     rest.delete(*namespace_path(namespace, "property", key))
     return Done(f"removed property {key} of {namespace}")
 
 
-@noun.command("clear-properties")
+@group.command("clear-properties")
 def clear_properties(rest: Rest, namespace: Namespace) -> Done:
     """Remove all properties of a namespace."""
     rest.delete(*namespace_path(namespace, "properties"))
     return Done(f"removed all properties of {namespace}")
 
 
-add_namespace_policies(noun)
+add_namespace_policies(group)

@@ -13,7 +13,7 @@ from magnetar.cli.command import Token, TrustCerts, security_of
 from magnetar.cli.replication.route import parse_mask
 from magnetar.cli.rest import DEFAULT_URL, checked_url
 from magnetar.errors import InvalidSetting
-from magnetar.replication import route as route_policies
+from magnetar.replication import route
 from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
 
 _CLUSTER = "standalone"
@@ -126,7 +126,7 @@ def pipelines(
     policy = RoutePolicy(
         where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, dead_letters=dead_letters
     )
-    route_policies.check(policy)
+    route.check(policy)
     try:
         from magnetar.pipelines import process
         from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source

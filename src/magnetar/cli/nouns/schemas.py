@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import LONG_MAX, Topic, whole
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Record, Table
 from magnetar.cli.rest import Rest
 from magnetar.names import TopicName
 
-noun = Noun("schemas", "Schemas of a topic: what its messages look like.")
+group = CommandGroup("schemas", "Schemas of a topic: what its messages look like.")
 
 File = Annotated[
     Path,
@@ -32,7 +32,7 @@ def _path(topic: TopicName, *rest: str) -> tuple[str, ...]:
     return ("schemas", topic.tenant, topic.namespace, topic.local, *rest)
 
 
-@noun.command("get")
+@group.command("get")
 def get(
     rest: Rest,
     topic: Topic,
@@ -48,7 +48,7 @@ def get(
     return Record(value, fields=_fields(value))
 
 
-@noun.command("versions")
+@group.command("versions")
 def versions(rest: Rest, topic: Topic) -> Table:
     """List all versions of the schema of a topic."""
     value = rest.get(*_path(topic, "schemas"))
@@ -57,7 +57,7 @@ def versions(rest: Rest, topic: Topic) -> Table:
     return Table(value, ("VERSION", "TYPE", "SINCE", "DEFINITION"), rows, none=f"{topic} has no schema")
 
 
-@noun.command("upload")
+@group.command("upload")
 def upload(rest: Rest, topic: Topic, filename: File) -> Record:
     """Give a topic a schema, or a new version of it."""
     value = rest.post(*_path(topic, "schema"), body=_payload(filename))
@@ -67,7 +67,7 @@ def upload(rest: Rest, topic: Topic, filename: File) -> Record:
     return Record(value, fields={"topic": str(topic), "version": version})
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(
     rest: Rest,
     topic: Topic,
@@ -78,7 +78,7 @@ def delete(
     return Done(f"deleted the schema of {topic}")
 
 
-@noun.command("compatibility")
+@group.command("compatibility")
 def compatibility(rest: Rest, topic: Topic, filename: File) -> Record:
     """Ask whether a schema could be the next version. Nothing is changed."""
     return Record(rest.post(*_path(topic, "compatibility"), body=_payload(filename)))

@@ -9,7 +9,7 @@ import typer
 
 from magnetar.cli.argument import (
     LATEST,
-    Position,
+    MessagePosition,
     Properties,
     Subscription,
     Topic,
@@ -19,8 +19,8 @@ from magnetar.cli.argument import (
     properties_of,
     whole,
 )
-from magnetar.cli.command import Noun
-from magnetar.cli.nouns.failure_policy import add_failing_commands
+from magnetar.cli.command import CommandGroup
+from magnetar.cli.nouns.failure_policy import add_failure_policy_commands
 from magnetar.cli.output import Done, Record, Stream, Table, counted
 from magnetar.cli.path import is_partitioned, topic_path
 from magnetar.cli.rest import Rest
@@ -28,10 +28,10 @@ from magnetar.cli.views.messages import peeked_messages, shown_message
 from magnetar.cli.views.stats import subscriptions_table
 from magnetar.names import TopicName
 
-noun = Noun("subscriptions", "Subscriptions of a topic, or of all partitions of one.")
+group = CommandGroup("subscriptions", "Subscriptions of a topic, or of all partitions of one.")
 
 PositionOption = Annotated[
-    Position | None,
+    MessagePosition | None,
     typer.Option(
         "--messageId",
         "-m",
@@ -58,7 +58,7 @@ def _path(topic: TopicName, subscription: str, *rest: str) -> tuple[str, ...]:
     return topic_path(topic, "subscription", subscription, *rest)
 
 
-@noun.command("list")
+@group.command("list")
 def list_subscriptions(rest: Rest, topic: Topic) -> Table:
     """List the subscriptions of a topic with their backlogs."""
     if is_partitioned(rest, topic):
@@ -70,7 +70,7 @@ def list_subscriptions(rest: Rest, topic: Topic) -> Table:
     return Table(value, table.columns, table.rows, none=f"{topic} has no subscriptions")
 
 
-@noun.command("create")
+@group.command("create")
 def create(
     rest: Rest,
     topic: Topic,
@@ -87,7 +87,7 @@ def create(
     return Done(f"created subscription {subscription} of {topic}")
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(
     rest: Rest,
     topic: Topic,
@@ -99,7 +99,7 @@ def delete(
     return Done(f"deleted subscription {subscription} of {topic}")
 
 
-@noun.command("skip")
+@group.command("skip")
 def skip(
     rest: Rest,
     topic: Topic,
@@ -111,14 +111,14 @@ def skip(
     return Done(f"skipped {counted(count, 'message')} of {subscription}")
 
 
-@noun.command("skip-all")
+@group.command("skip-all")
 def skip_all(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
     """Skip all messages of a subscription."""
     rest.post(*_path(topic, subscription, "skip_all"))
     return Done(f"skipped all messages of {subscription}")
 
 
-@noun.command("reset")
+@group.command("reset")
 def reset(
     rest: Rest,
     topic: Topic,
@@ -140,7 +140,7 @@ def reset(
     return Done(f"reset subscription {subscription} of {topic}")
 
 
-@noun.command("expire")
+@group.command("expire")
 def expire(
     rest: Rest,
     topic: Topic,
@@ -152,7 +152,7 @@ def expire(
         typer.Option("--expireTime", "-t", metavar="TIME", parser=parse_duration, help="Older than this: 5m, 3h, 2d."),
     ] = None,
     message_id: Annotated[
-        Position | None,
+        MessagePosition | None,
         typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="Up to this: ledger:entry."),
     ] = None,
     exclude: Exclude = False,
@@ -171,7 +171,7 @@ def expire(
     return Done(f"expired messages of {subscription or f'all subscriptions of {topic}'}")
 
 
-@noun.command("peek")
+@group.command("peek")
 def peek(
     rest: Rest,
     topic: Topic,
@@ -185,13 +185,13 @@ def peek(
     return Stream(messages, shown_message, none=f"{subscription} has no messages to read")
 
 
-@noun.command("analyze-backlog")
+@group.command("analyze-backlog")
 def analyze_backlog(
     rest: Rest,
     topic: Topic,
     subscription: Subscription,
     position: Annotated[
-        Position | None,
+        MessagePosition | None,
         typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="From here: ledger:entry."),
     ] = None,
 ) -> Record:
@@ -201,13 +201,13 @@ def analyze_backlog(
     return Record(value)
 
 
-@noun.command("properties")
+@group.command("properties")
 def properties(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
     """Show the properties of a subscription."""
     return Record(rest.get(*_path(topic, subscription, "properties")), none=f"{subscription} has no properties")
 
 
-@noun.command("update-properties")
+@group.command("update-properties")
 def update_properties(
     rest: Rest,
     topic: Topic,
@@ -222,7 +222,7 @@ def update_properties(
     return Done(f"updated the properties of {subscription}")
 
 
-add_failing_commands(noun)
+add_failure_policy_commands(group)
 
 
 def _exactly_one(options: dict[str, object]) -> None:

@@ -7,11 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import Force, Tenant, names_in
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record
 from magnetar.cli.rest import Refused, Rest
 
-noun = Noun("tenants", "Tenants: who has namespaces.")
+group = CommandGroup("tenants", "Tenants: who has namespaces.")
 
 Admins = Annotated[
     str | None, typer.Option("--admin-roles", "-r", metavar="ROLE,…", help="Roles that may administer the tenant.")
@@ -24,19 +24,19 @@ Clusters = Annotated[
 ]
 
 
-@noun.command("list")
+@group.command("list")
 def list_tenants(rest: Rest) -> Names:
     """List all tenants."""
     return Names(rest.get("tenants"))
 
 
-@noun.command("get")
+@group.command("get")
 def get(rest: Rest, tenant: Tenant) -> Record:
     """Show a tenant."""
     return Record(rest.get("tenants", tenant))
 
 
-@noun.command("create")
+@group.command("create")
 def create(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clusters: Clusters = None) -> Done:
     """Create a tenant."""
     clusters = names_in(allowed_clusters) if allowed_clusters is not None else rest.get("clusters")
@@ -49,7 +49,7 @@ def create(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
     return Done(f"created tenant {tenant}")
 
 
-@noun.command("update")
+@group.command("update")
 def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clusters: Clusters = None) -> Done:
     """Change a tenant; what is not given stays as it is."""
     if admin_roles is None and allowed_clusters is None:
@@ -63,7 +63,7 @@ def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
     return Done(f"updated tenant {tenant}")
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(rest: Rest, tenant: Tenant, force: Force = False) -> Done:
     """Delete a tenant that has no namespaces; with --force its namespaces too, where the broker allows that."""
     try:

@@ -16,7 +16,7 @@ from magnetar.cli.argument import (
     properties_of,
     whole,
 )
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Record, Table, counted
 from magnetar.cli.path import is_partitioned, topic_path
 from magnetar.cli.policies.policies import add_topic_policies
@@ -24,7 +24,7 @@ from magnetar.cli.rest import Refused, Rest
 from magnetar.cli.views.stats import stats_page
 from magnetar.names import DOMAINS, TopicName
 
-noun = Noun("topics", "Topics and their partitions.")
+group = CommandGroup("topics", "Topics and their partitions.")
 
 PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
@@ -41,14 +41,14 @@ DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", he
 # -- listing
 
 
-@noun.command("list")
+@group.command("list")
 def list_topics(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
     """List the topics of a namespace, each partition by itself."""
     names = _names(rest, namespace.tenant, namespace.namespace, topic_domain)
     return Names(names, none=f"{namespace} has no topics")
 
 
-@noun.command("list-partitioned-topics")
+@group.command("list-partitioned-topics")
 def list_partitioned(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
     """List the partitioned topics of a namespace."""
     names = _names(rest, namespace.tenant, namespace.namespace, topic_domain, "partitioned")
@@ -64,14 +64,14 @@ def _names(rest: Rest, tenant: str, namespace: str, domain: Domain | None, *end:
 # -- life
 
 
-@noun.command("create")
+@group.command("create")
 def create(rest: Rest, topic: Topic, metadata: Metadata = None) -> Done:
     """Create a topic without partitions."""
     rest.put(*topic_path(topic), body=properties_of(metadata) or None)
     return Done(f"created {topic}")
 
 
-@noun.command("create-partitioned-topic")
+@group.command("create-partitioned-topic")
 def create_partitioned(rest: Rest, topic: Topic, partitions: Partitions, metadata: Metadata = None) -> Done:
     """Create a topic with partitions."""
     properties = properties_of(metadata)
@@ -83,14 +83,14 @@ def create_partitioned(rest: Rest, topic: Topic, partitions: Partitions, metadat
     return Done(f"created {topic} with {counted(partitions, 'partition')}")
 
 
-@noun.command("create-missed-partitions")
+@group.command("create-missed-partitions")
 def create_missed_partitions(rest: Rest, topic: Topic) -> Done:
     """Create the partitions that a partitioned topic should have and has not."""
     rest.post(*topic_path(topic, "createMissedPartitions"))
     return Done(f"created what was missing of {topic}")
 
 
-@noun.command("update-partitioned-topic")
+@group.command("update-partitioned-topic")
 def update_partitioned(
     rest: Rest,
     topic: Topic,
@@ -106,7 +106,7 @@ def update_partitioned(
     return Done(f"{topic} has {counted(partitions, 'partition')}")
 
 
-@noun.command("delete")
+@group.command("delete")
 def delete(rest: Rest, topic: Topic, force: Force = False) -> Done:
     """Delete a topic and its messages."""
     try:
@@ -126,14 +126,14 @@ def _knows_partitions(rest: Rest, topic: TopicName) -> bool:
         return False
 
 
-@noun.command("delete-partitioned-topic")
+@group.command("delete-partitioned-topic")
 def delete_partitioned(rest: Rest, topic: Topic, force: Force = False) -> Done:
     """Delete a partitioned topic with all partitions and their messages."""
     rest.delete(*topic_path(topic, "partitions"), query={"force": force})
     return Done(f"deleted {topic} and its partitions")
 
 
-@noun.command("terminate")
+@group.command("terminate")
 def terminate(rest: Rest, topic: Topic) -> Record:
     """End a topic: nothing can be published any more, what is there can be read. Shows the last message id."""
     if is_partitioned(rest, topic):
@@ -142,28 +142,28 @@ def terminate(rest: Rest, topic: Topic) -> Record:
     return Record(rest.post(*topic_path(topic, "terminate")))
 
 
-@noun.command("truncate")
+@group.command("truncate")
 def truncate(rest: Rest, topic: Topic) -> Done:
     """Delete all messages, also those that nobody has read; the topic and its subscriptions stay."""
     rest.delete(*topic_path(topic, "truncate"))
     return Done(f"truncated {topic}")
 
 
-@noun.command("unload")
+@group.command("unload")
 def unload(rest: Rest, topic: Topic) -> Done:
     """Close a topic; clients reconnect, and it is opened anew."""
     rest.put(*topic_path(topic, "unload"))
     return Done(f"unloaded {topic}")
 
 
-@noun.command("compact")
+@group.command("compact")
 def compact(rest: Rest, topic: Topic) -> Done:
     """Start to compact a topic: keep the last message of each key."""
     rest.put(*topic_path(topic, "compaction"))
     return Done(f"compaction of {topic} was started")
 
 
-@noun.command("compaction-status")
+@group.command("compaction-status")
 def compaction_status(rest: Rest, topic: Topic) -> Record:
     """Show how the last compaction of a topic went."""
     return Record(rest.get(*topic_path(topic, "compaction")))
@@ -172,13 +172,13 @@ def compaction_status(rest: Rest, topic: Topic) -> Record:
 # -- looking
 
 
-@noun.command("get-partitioned-topic-metadata")
+@group.command("get-partitioned-topic-metadata")
 def partitioned_metadata(rest: Rest, topic: Topic) -> Record:
     """Show how many partitions a topic has; 0 is a topic without partitions. Creates nothing."""
     return Record(rest.get(*topic_path(topic, "partitions"), query={"checkAllowAutoCreation": False}))
 
 
-@noun.command("stats")
+@group.command("stats")
 def stats(
     rest: Rest,
     topic: Topic,
@@ -195,7 +195,7 @@ def stats(
     return stats_page(topic.full, value)
 
 
-@noun.command("partitioned-stats")
+@group.command("partitioned-stats")
 def partitioned_stats(
     rest: Rest,
     topic: Topic,
@@ -206,7 +206,7 @@ def partitioned_stats(
     return stats_page(topic.full, value)
 
 
-@noun.command("stats-internal")
+@group.command("stats-internal")
 def internal_stats(rest: Rest, topic: Topic) -> Page:
     """Show how a topic is stored: ledgers, positions, cursors."""
     if is_partitioned(rest, topic):
@@ -232,20 +232,20 @@ def _internal_parts(name: str, value: dict[str, Any]) -> list[Record | Table]:
     return parts
 
 
-@noun.command("lookup")
+@group.command("lookup")
 def lookup(rest: Rest, topic: Topic) -> Record:
     """Show which broker serves a topic."""
     value = rest.lookup(topic.domain, topic.tenant, topic.namespace, topic.local)
     return Record(value, fields={name: item for name, item in value.items() if item})
 
 
-@noun.command("last-message-id")
+@group.command("last-message-id")
 def last_message_id(rest: Rest, topic: Topic) -> Record:
     """Show the id of the last message."""
     return Record(rest.get(*topic_path(topic, "lastMessageId")))
 
 
-@noun.command("get-message-id")
+@group.command("get-message-id")
 def message_id(
     rest: Rest,
     topic: Topic,
@@ -258,13 +258,13 @@ def message_id(
     return Record(rest.get(*topic_path(topic, "messageid", str(time))))
 
 
-@noun.command("properties")
+@group.command("properties")
 def properties(rest: Rest, topic: Topic) -> Record:
     """Show the properties of a topic; `wasAutoCreated` says that no administrator made it."""
     return Record(rest.get(*topic_path(topic, "properties")), none=f"{topic} has no properties")
 
 
-@noun.command("update-properties")
+@group.command("update-properties")
 def update_properties(rest: Rest, topic: Topic, properties: Properties = None) -> Done:
     """Set properties of a topic; others stay."""
     given = properties_of(properties)
@@ -274,7 +274,7 @@ def update_properties(rest: Rest, topic: Topic, properties: Properties = None) -
     return Done(f"set {', '.join(given)} of {topic}")
 
 
-@noun.command("remove-properties")
+@group.command("remove-properties")
 def remove_properties(
     rest: Rest, topic: Topic, key: Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
 ) -> Done:
@@ -283,4 +283,4 @@ def remove_properties(
     return Done(f"removed property {key} of {topic}")
 
 
-add_topic_policies(noun)
+add_topic_policies(group)

@@ -27,7 +27,7 @@ from magnetar.cli.argument import (
     whole,
     words_of,
 )
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.nouns.failure_policy import DeadLetterTopic, InitialSubscription, MaxRedeliverCount, policy_body
 from magnetar.cli.output import Done, Record
 from magnetar.cli.path import namespace_path, topic_path
@@ -366,22 +366,20 @@ def _minutes(option: str, help: str) -> Callable[..., Setting]:
     return _with_option(setting, annotation)
 
 
-def _size(option: str, letter: str) -> Callable[..., Setting]:
+def _size(option: str, short: str) -> Callable[..., Setting]:
     def setting(value: int) -> Setting:
         return Setting(value)
 
     help = "Bytes: 4096, 100K, 10M; 0 switches it off."
-    annotation = Annotated[int, typer.Option(option, letter, metavar="SIZE", parser=parse_size, help=help)]
+    annotation = Annotated[int, typer.Option(option, short, metavar="SIZE", parser=parse_size, help=help)]
     return _with_option(setting, annotation)
 
 
-def _number(option: str, letter: str) -> Callable[..., Setting]:
+def _number(option: str, short: str) -> Callable[..., Setting]:
     def setting(value: int) -> Setting:
         return Setting(value)
 
-    annotation = Annotated[
-        int, typer.Option(option, letter, metavar="N", parser=whole(0), help="The limit; 0 is none.")
-    ]
+    annotation = Annotated[int, typer.Option(option, short, metavar="N", parser=whole(0), help="The limit; 0 is none.")]
     return _with_option(setting, annotation)
 
 
@@ -583,20 +581,20 @@ POLICIES: tuple[Policy, ...] = (
 # -- the commands
 
 
-def add_namespace_policies(noun: Noun) -> None:
+def add_namespace_policies(group: CommandGroup) -> None:
     parameter = _target("namespace", Namespace)
     for policy in POLICIES:
         if policy.namespace is not None:
-            _add(noun, policy, policy.name, policy.namespace, parameter, namespace_path, getter_options=())
+            _add(group, policy, policy.name, policy.namespace, parameter, namespace_path, getter_options=())
 
 
-def add_topic_policies(noun: Noun) -> None:
+def add_topic_policies(group: CommandGroup) -> None:
     parameter = _target("topic", Topic)
     applied = inspect.Parameter("applied", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=_Applied)
     for policy in POLICIES:
         if policy.topic is not None:
             name = policy.topic_name or policy.name
-            _add(noun, policy, name, policy.topic, parameter, topic_path, getter_options=(applied,))
+            _add(group, policy, name, policy.topic, parameter, topic_path, getter_options=(applied,))
 
 
 _Applied = Annotated[
@@ -609,7 +607,7 @@ def _target(name: str, annotation: object) -> inspect.Parameter:
 
 
 def _add(
-    noun: Noun,
+    group: CommandGroup,
     policy: Policy,
     name: str,
     path: str,
@@ -639,9 +637,9 @@ def _add(
         rest.delete(*path_of(owner), path, query=query)
         return Done(f"removed {name} of {owner}")
 
-    noun.add(f"set-{name}", f"Set {name} {of}.", [target, *options], set_it)
-    noun.add(f"get-{policy.get_name or name}", f"Show {name} {of}.", [target, *getter_options], get_it)
+    group.add(f"set-{name}", f"Set {name} {of}.", [target, *options], set_it)
+    group.add(f"get-{policy.get_name or name}", f"Show {name} {of}.", [target, *getter_options], get_it)
     if policy.removable:
         # Only a quota has more than one value, and its type says which is meant.
         types = [option for option in options if option.annotation is QuotaTypeOption]
-        noun.add(f"remove-{name}", f"Remove {name} {of}.", [target, *types], remove_it)
+        group.add(f"remove-{name}", f"Remove {name} {of}.", [target, *types], remove_it)

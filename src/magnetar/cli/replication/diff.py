@@ -11,9 +11,8 @@ from typing import Annotated
 import typer
 
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Table, counted
-from magnetar.cli.replication import two_clusters as pair
 from magnetar.cli.replication.differences import (
     ClusterState,
     Difference,
@@ -23,12 +22,13 @@ from magnetar.cli.replication.differences import (
     shared_topics,
 )
 from magnetar.cli.replication.inventory import Inventory, asked
+from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command
 from magnetar.errors import InvalidSetting
 
 
 def diff(
-    a: pair.Cluster,
-    b: pair.Cluster,
+    a: ComparedCluster,
+    b: ComparedCluster,
     namespaces: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,8 +56,8 @@ def diff(
     return _report(found, here, there, len(topics))
 
 
-def add_to(noun: Noun) -> None:
-    pair.add(noun, "diff", diff)
+def add_to(group: CommandGroup) -> None:
+    add_command(group, "diff", diff)
 
 
 def _check_known(chosen: list[NamespaceName], a: ClusterState, b: ClusterState) -> None:
@@ -69,9 +69,9 @@ def _check_known(chosen: list[NamespaceName], a: ClusterState, b: ClusterState) 
 
 def _report(found: Findings, a: ClusterState, b: ClusterState, topics: int) -> Page:
     namespaces = len(a.namespaces.keys() & b.namespaces.keys())
-    place = f"{counted(namespaces, 'namespace')} and {counted(topics, 'topic')} that both have"
+    compared = f"{counted(namespaces, 'namespace')} and {counted(topics, 'topic')} that both have"
     count = len(found.differences)
-    summary = f"{counted(count, 'difference') if count else 'no difference'} in {place}"
+    summary = f"{counted(count, 'difference') if count else 'no difference'} in {compared}"
     value = {
         "a": a.name,
         "b": b.name,
@@ -86,7 +86,7 @@ def _report(found: Findings, a: ClusterState, b: ClusterState, topics: int) -> P
         parts.append(Table(value, ("KIND", "NAME", "DIFFERENCE"), rows))
     if found.remarks:
         parts.append(Names([f"remark: {remark}" for remark in found.remarks]))
-    return Page(value, [*parts, Done(summary)], code=pair.FOUND if count else 0)
+    return Page(value, [*parts, Done(summary)], code=FOUND if count else 0)
 
 
 def _row(difference: Difference) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.policies.policies import POLICIES
 from magnetar.cli.replication.differences import ClusterState, NamespaceState, Schema, TopicState, is_system_topic
-from magnetar.cli.replication.two_clusters import Cluster, own_name
+from magnetar.cli.replication.two_clusters import ComparedCluster, own_name
 from magnetar.cli.rest import Refused
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName
 
@@ -32,9 +32,9 @@ _R = TypeVar("_R")
 class Inventory:
     """Of one cluster. Its methods may be called by several threads; `remarks` is for when they are done."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ComparedCluster) -> None:
         self._rest = cluster.rest
-        self._letter = cluster.letter
+        self._label = cluster.label
         self._unknown: set[str] = set()
         self._remarks: dict[str, None] = {}
         self._lock = threading.Lock()
@@ -139,7 +139,7 @@ class Inventory:
                 raise
             with self._lock:
                 self._unknown.add(what)
-                self._remarks[f"{self._letter} cannot tell its {what}, not compared: {error.reason}"] = None
+                self._remarks[f"{self._label} cannot tell its {what}, not compared: {error.reason}"] = None
             return None
 
 

@@ -11,42 +11,42 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import parse_cluster
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Page, Table, counted, shown_bytes
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.replication import diff as replication_diff
 from magnetar.cli.replication import verify as replication_verify
-from magnetar.cli.replication.route import OptionalPlace, Place, Remote, TopicOrNamespace, add_route_commands
+from magnetar.cli.replication.route import OptionalScope, Remote, RouteScope, TopicOrNamespace, add_route_commands
 from magnetar.cli.rest import Refused, Rest
 from magnetar.names import TopicName
 from magnetar.replication.model import State
 
-noun = Noun("replication", "Geo-replication: how each topic stands with each remote cluster, and what is on the way.")
+group = CommandGroup("replication", "Geo-replication: status, routes, verify and diff.")
 
 _NO_SUCH_PATH = (404, 405, 501)
 
 
-@noun.command("status")
+@group.command("status")
 def status(
     rest: Rest,
-    place: OptionalPlace = None,
+    scope: OptionalScope = None,
     remote: Annotated[
         str | None,
         typer.Option("--remote", metavar="CLUSTER", parser=parse_cluster, help="Only to this cluster."),
     ] = None,
 ) -> Page:
     """Show how it stands with what is replicated: state, backlog and delay of each topic and remote cluster."""
-    kind = "topic" if isinstance(place, TopicName) else "namespace"
-    query = {kind: None if place is None else str(place), "remote": remote}
+    kind = "topic" if isinstance(scope, TopicName) else "namespace"
+    query = {kind: None if scope is None else str(scope), "remote": remote}
     try:
         value: list[dict[str, Any]] = rest.get("replication", "status", query=query)
     except Refused as error:
-        if error.status not in _NO_SUCH_PATH or place is not None:
+        if error.status not in _NO_SUCH_PATH or scope is not None:
             raise
         hint = "this broker does not show it: `magnetar topics stats TOPIC` has what Apache Pulsar knows"
         raise Refused(error.status, error.reason, hint) from error
     columns = ("TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY S", "MSG/S", "REASON")
-    table = Table(value, columns, [_row(one) for one in value], none=_none(place, remote))
+    table = Table(value, columns, [_row(one) for one in value], none=_none(scope, remote))
     copying = sum(State(one["state"]).is_copying for one in value)
     summary = f"{copying} of {counted(len(value), 'row')} copying, a backlog of {sum(one['backlog'] for one in value)}"
     return Page(value, [table, Done(summary)] if value else [table])
@@ -66,8 +66,8 @@ def _why(one: dict[str, Any]) -> str:
     return f"{reason}; last error: {error}" if is_news else reason or "-"
 
 
-def _none(place: Place | None, remote: str | None) -> str:
-    what = "nothing" if place is None else f"nothing of {place}"
+def _none(scope: RouteScope | None, remote: str | None) -> str:
+    what = "nothing" if scope is None else f"nothing of {scope}"
     return f"{what} is replicated{f' to {remote}' if remote else ''}"
 
 
@@ -78,27 +78,27 @@ def _time(time_ms: int) -> str:
 # -- on and off
 
 
-@noun.command("enable")
-def enable(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+@group.command("enable")
+def enable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Replicate a topic, or all topics of a namespace, to one more cluster."""
-    clusters = _clusters(rest, place)
+    clusters = _clusters(rest, scope)
     if to in clusters:
-        return Done(f"{place} is replicated to {to} already")
+        return Done(f"{scope} is replicated to {to} already")
     try:
-        _set_clusters(rest, place, [*clusters, to])
+        _set_clusters(rest, scope, [*clusters, to])
     except Refused as error:
-        raise Refused(error.status, error.reason, _repair(error.reason, place.tenant, to)) from error
-    return Done(f"{place} is replicated to {to}")
+        raise Refused(error.status, error.reason, _repair(error.reason, scope.tenant, to)) from error
+    return Done(f"{scope} is replicated to {to}")
 
 
-@noun.command("disable")
-def disable(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+@group.command("disable")
+def disable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Replicate a topic, or the topics of a namespace, to one cluster less. How far it was is forgotten."""
-    clusters = _clusters(rest, place)
+    clusters = _clusters(rest, scope)
     if to not in clusters:
-        return Done(f"{place} is not replicated to {to}")
-    _set_clusters(rest, place, [cluster for cluster in clusters if cluster != to])
-    return Done(f"{place} is not replicated to {to} any more")
+        return Done(f"{scope} is not replicated to {to}")
+    _set_clusters(rest, scope, [cluster for cluster in clusters if cluster != to])
+    return Done(f"{scope} is not replicated to {to} any more")
 
 
 def _repair(reason: str, tenant: str, to: str) -> str:
@@ -109,22 +109,22 @@ def _repair(reason: str, tenant: str, to: str) -> str:
     return ""
 
 
-def _clusters(rest: Rest, place: Place) -> list[str]:
+def _clusters(rest: Rest, scope: RouteScope) -> list[str]:
     """What is in force, this cluster included."""
-    if isinstance(place, TopicName):
-        found = rest.get(*topic_path(place, "replication"), query={"applied": True})
+    if isinstance(scope, TopicName):
+        found = rest.get(*topic_path(scope, "replication"), query={"applied": True})
     else:
-        found = rest.get(*namespace_path(place, "replication"))
+        found = rest.get(*namespace_path(scope, "replication"))
     return list(found or ())
 
 
-def _set_clusters(rest: Rest, place: Place, clusters: list[str]) -> None:
-    if isinstance(place, TopicName):
-        rest.post(*topic_path(place, "replication"), body=clusters)
+def _set_clusters(rest: Rest, scope: RouteScope, clusters: list[str]) -> None:
+    if isinstance(scope, TopicName):
+        rest.post(*topic_path(scope, "replication"), body=clusters)
     else:
-        rest.post(*namespace_path(place, "replication"), body=clusters)
+        rest.post(*namespace_path(scope, "replication"), body=clusters)
 
 
-add_route_commands(noun)
-replication_diff.add_to(noun)
-replication_verify.add_to(noun)
+add_route_commands(group)
+replication_diff.add_to(group)
+replication_verify.add_to(group)

@@ -12,18 +12,18 @@ import msgspec
 import typer
 
 from magnetar.cli.argument import NamespaceName, parse_cluster, parse_namespace_name, parse_topic
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Record, Table
 from magnetar.cli.rest import Rest
 from magnetar.names import TopicName
 from magnetar.replication.model import AS_IT_IS, Mask, MaskKind, Refusal, RoutePolicy
 
-Place = TopicName | NamespaceName
+RouteScope = TopicName | NamespaceName
 
 _FIXED = f"{MaskKind.FIXED}:"
 
 
-def parse_place(text: str) -> Place:
+def parse_scope(text: str) -> RouteScope:
     """Two words are a namespace, everything else is a topic."""
     is_namespace = "://" not in text and text.count("/") == 1
     return parse_namespace_name(text) if is_namespace else parse_topic(text)
@@ -46,37 +46,37 @@ def parse_mask(text: str) -> Mask:
 # A union is more than Typer takes for a type; the parser makes the value.
 _PLACE = "A topic, such as orders or acme/shop/orders, or a namespace, such as acme/shop."
 TopicOrNamespace = Annotated[
-    Any, typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_place, help=_PLACE, show_default=False)
+    Any, typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_PLACE, show_default=False)
 ]
-OptionalPlace = Annotated[
+OptionalScope = Annotated[
     Any,
-    typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_place, help=_PLACE, show_default="everything"),
+    typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_PLACE, show_default="everything"),
 ]
 Remote = Annotated[str, typer.Option("--to", metavar="CLUSTER", parser=parse_cluster, help="The remote cluster.")]
 
 
-def add_route_commands(noun: Noun) -> None:
-    noun.command("pause")(pause)
-    noun.command("resume")(resume)
-    noun.command("routes")(list_routes)
-    noun.command("get-route")(get_route)
-    noun.command("set-route")(set_route)
-    noun.command("remove-route")(remove_route)
+def add_route_commands(group: CommandGroup) -> None:
+    group.command("pause")(pause)
+    group.command("resume")(resume)
+    group.command("routes")(list_routes)
+    group.command("get-route")(get_route)
+    group.command("set-route")(set_route)
+    group.command("remove-route")(remove_route)
 
 
 # -- the commands
 
 
-def pause(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+def pause(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Stop copying to a cluster for a while; the position is kept, and so is the backlog."""
-    _save(rest, place, to, _changed(_in_force(rest, place, to), paused=True))
-    return Done(f"paused {place} to {to}")
+    _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=True))
+    return Done(f"paused {scope} to {to}")
 
 
-def resume(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+def resume(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Go on copying to a cluster, from where it was paused."""
-    _save(rest, place, to, _changed(_in_force(rest, place, to), paused=False))
-    return Done(f"resumed {place} to {to}")
+    _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=False))
+    return Done(f"resumed {scope} to {to}")
 
 
 def list_routes(rest: Rest) -> Table:
@@ -105,16 +105,16 @@ def _described(policy: RoutePolicy) -> str:
     return " ".join(part for part in parts if part) or "as it is"
 
 
-def get_route(rest: Rest, place: TopicOrNamespace, to: Remote) -> Record:
+def get_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Record:
     """Show what is set about the way to a cluster; of a topic, what it has from its namespace if nothing of its own."""
-    policy = _in_force(rest, place, to)
+    policy = _in_force(rest, scope, to)
     value = msgspec.to_builtins(policy) if policy != AS_IT_IS else {}
-    return Record(value, none=f"messages of {place} go to {to} as they are")
+    return Record(value, none=f"messages of {scope} go to {to} as they are")
 
 
 def set_route(
     rest: Rest,
-    place: TopicOrNamespace,
+    scope: TopicOrNamespace,
     to: Remote,
     where: Annotated[
         str,
@@ -150,50 +150,50 @@ def set_route(
 ) -> Done:
     """Say what happens to messages on their way to a cluster; what is not given is as if it had never been set."""
     masks = tuple(parse_mask(text) for text in mask or ())
-    is_paused = _in_force(rest, place, to).paused
+    is_paused = _in_force(rest, scope, to).paused
     policy = RoutePolicy(
         where=where, masks=masks, rename=rename, refused=refused, dead_letters=dead_letters, paused=is_paused
     )
-    rest.put(*_path(to, place), body=msgspec.to_builtins(policy))
-    return Done(f"set the way of {place} to {to}" + ("; it is paused" if is_paused else ""))
+    rest.put(*_path(to, scope), body=msgspec.to_builtins(policy))
+    return Done(f"set the way of {scope} to {to}" + ("; it is paused" if is_paused else ""))
 
 
-def remove_route(rest: Rest, place: TopicOrNamespace, to: Remote) -> Done:
+def remove_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Remove what is set about the way to a cluster, pausing included; a topic then has that of its namespace."""
-    rest.delete(*_path(to, place))
-    return Done(f"removed the way of {place} to {to}")
+    rest.delete(*_path(to, scope))
+    return Done(f"removed the way of {scope} to {to}")
 
 
 # -- what the broker has
 
 
-def _path(remote: str, place: Place) -> tuple[str, ...]:
-    ends = (place.tenant, place.namespace, *((place.base.local,) if isinstance(place, TopicName) else ()))
+def _path(remote: str, scope: RouteScope) -> tuple[str, ...]:
+    ends = (scope.tenant, scope.namespace, *((scope.base.local,) if isinstance(scope, TopicName) else ()))
     return ("replication", "routes", remote, *ends)
 
 
-def _own(rest: Rest, remote: str, place: Place) -> RoutePolicy | None:
-    value = rest.get(*_path(remote, place))
+def _own(rest: Rest, remote: str, scope: RouteScope) -> RoutePolicy | None:
+    value = rest.get(*_path(remote, scope))
     return None if value is None else msgspec.convert(value, RoutePolicy)
 
 
-def _inherited(rest: Rest, place: Place, remote: str) -> RoutePolicy:
+def _inherited(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
     """What would be in force without a way of its own."""
-    if not isinstance(place, TopicName):
+    if not isinstance(scope, TopicName):
         return AS_IT_IS
-    return _own(rest, remote, NamespaceName(place.tenant, place.namespace)) or AS_IT_IS
+    return _own(rest, remote, NamespaceName(scope.tenant, scope.namespace)) or AS_IT_IS
 
 
-def _in_force(rest: Rest, place: Place, remote: str) -> RoutePolicy:
-    return msgspec.convert(rest.get(*_path(remote, place), query={"applied": True}), RoutePolicy)
+def _in_force(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
+    return msgspec.convert(rest.get(*_path(remote, scope), query={"applied": True}), RoutePolicy)
 
 
-def _save(rest: Rest, place: Place, remote: str, policy: RoutePolicy) -> None:
+def _save(rest: Rest, scope: RouteScope, remote: str, policy: RoutePolicy) -> None:
     """As its own, unless it says nothing that would not be so without it."""
-    if policy != _inherited(rest, place, remote):
-        rest.put(*_path(remote, place), body=msgspec.to_builtins(policy))
-    elif _own(rest, remote, place) is not None:
-        rest.delete(*_path(remote, place))
+    if policy != _inherited(rest, scope, remote):
+        rest.put(*_path(remote, scope), body=msgspec.to_builtins(policy))
+    elif _own(rest, remote, scope) is not None:
+        rest.delete(*_path(remote, scope))
 
 
 def _changed(policy: RoutePolicy, *, paused: bool) -> RoutePolicy:

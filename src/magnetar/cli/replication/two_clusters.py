@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from magnetar.cli.command import Entry, Json, Noun, Token, TrustCerts, security_of
+from magnetar.cli.command import CommandGroup, CommandHelp, Json, Token, TrustCerts, security_of
 from magnetar.cli.rest import Refused, Rest
 from magnetar.errors import InvalidSetting, MagnetarError
 
 if TYPE_CHECKING:
-    from magnetar.cli.output import Answer
+    from magnetar.cli.output import Output
 
 FOUND = 1
 UNANSWERED = 2
@@ -38,10 +38,10 @@ OtherToken = Annotated[
 ]
 
 
-class Cluster(NamedTuple):
-    """One of the two. `letter` is what it is called on the command line."""
+class ComparedCluster(NamedTuple):
+    """One of the two. `label` is what it is called on the command line."""
 
-    letter: str
+    label: str
     rest: Rest
     service_url: str | None
 
@@ -70,8 +70,8 @@ def own_name(rest: Rest) -> str | None:
     return str(name) if name else None
 
 
-def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
-    """Adds a function of two `Cluster` and what its options say; its docstring is the help."""
+def add_command(group: CommandGroup, name: str, function: Callable[..., Output]) -> None:
+    """Adds a function of two `ComparedCluster` and what its options say; its docstring is the help."""
 
     def run(**options: Any) -> int:
         as_json, trust_certs = options.pop("json"), options.pop("trust_certs")
@@ -84,9 +84,8 @@ def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
             Rest(url_a, security_of(token, trusted_by_a)) as rest_a,
             Rest(url_b, security_of(other_token, trusted_by_b)) as rest_b,
         ):
-            return _answered(
-                lambda: function(Cluster("A", rest_a, service_a), Cluster("B", rest_b, service_b), **options), as_json
-            )
+            a, b = ComparedCluster("A", rest_a, service_a), ComparedCluster("B", rest_b, service_b)
+            return _exit_code(lambda: function(a, b, **options), as_json)
 
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -102,8 +101,8 @@ def add(noun: Noun, name: str, function: Callable[..., Answer]) -> None:
     run.__signature__ = inspect.Signature([*sides, *own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {}
     run.__doc__ = help_text = inspect.getdoc(function) or ""
-    noun.app.command(name)(run)
-    noun.entries.append(Entry(name, help_text, (*sides, *own, shared[1])))
+    group.app.command(name)(run)
+    group.commands.append(CommandHelp(name, help_text, (*sides, *own, shared[1])))
 
 
 def _is_encrypted(url: str) -> bool:
@@ -117,11 +116,11 @@ def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | Non
     return (trust_certs, None) if _is_encrypted(url_a) else (None, trust_certs)
 
 
-def _answered(ask: Callable[[], Answer], as_json: bool) -> int:
+def _exit_code(command: Callable[[], Output], as_json: bool) -> int:
     from magnetar.cli.output import complain, present
 
     try:
-        return present(ask(), as_json=as_json)
+        return present(command(), as_json=as_json)
     except MagnetarError as error:
         complain(f"magnetar: {error}")
         return UNANSWERED

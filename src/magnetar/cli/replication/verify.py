@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from magnetar.cli.command import Noun
+from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Table
 from magnetar.cli.path import topic_path
-from magnetar.cli.replication import two_clusters as pair
 from magnetar.cli.replication.inventory import asked
+from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command, own_name
 from magnetar.cli.replication.verified_topics import Route, routes_between
 from magnetar.cli.rest import Refused, Rest
 from magnetar.errors import InvalidSetting
@@ -52,8 +52,8 @@ _COUNTS = {
 
 
 def verify(
-    a: pair.Cluster,
-    b: pair.Cluster,
+    a: ComparedCluster,
+    b: ComparedCluster,
     topics: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,26 +98,26 @@ def verify(
     return _report(run(pairs, master), remarks, repaired=repair)
 
 
-def add_to(noun: Noun) -> None:
-    pair.add(noun, "verify", verify)
+def add_to(group: CommandGroup) -> None:
+    add_command(group, "verify", verify)
 
 
 # -- what is compared
 
 
-def _side(cluster: pair.Cluster, given: str | None, option: str) -> Side:
+def _side(cluster: ComparedCluster, given: str | None, option: str) -> Side:
     from magnetar.pipelines.replicate.assignment import Side
 
-    name = given or pair.own_name(cluster.rest)
+    name = given or own_name(cluster.rest)
     if name is None:
-        raise InvalidSetting(f"{cluster.letter} ({cluster.url}) does not say what it is called: give {option}")
+        raise InvalidSetting(f"{cluster.label} ({cluster.url}) does not say what it is called: give {option}")
     service_url = cluster.service_url or _service_url(cluster.rest, name)
     if service_url is None and given:  # our name for it, perhaps, and not its own
-        service_url = _service_url(cluster.rest, pair.own_name(cluster.rest) or name)
+        service_url = _service_url(cluster.rest, own_name(cluster.rest) or name)
     if service_url is None:
         scheme = "pulsar+ssl" if cluster.url.startswith("https:") else "pulsar"
         raise InvalidSetting(
-            f"{cluster.letter} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
+            f"{cluster.label} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
         )
     return Side(name, service_url, cluster.url, cluster.rest.security)
 
@@ -214,7 +214,7 @@ def _report(results: list[Compared], remarks: list[str], *, repaired: bool) -> P
         parts.append(Names([*notes, *(f"remark: {remark}" for remark in remarks)]))
     parts.append(Done(_summary(results, differing, failed, repaired=repaired)))
     is_whole = not failed and all(_is_mended(result) for result in differing)
-    return Page(value, parts, code=0 if is_whole else pair.FOUND)
+    return Page(value, parts, code=0 if is_whole else FOUND)
 
 
 def _is_mended(result: Compared) -> bool:
@@ -244,8 +244,8 @@ def _notes(result: Compared) -> list[str]:
 
 def _summary(results: list[Compared], differing: list[Compared], failed: list[Compared], *, repaired: bool) -> str:
     originals, copies = sum(result.originals for result in results), sum(result.copies for result in results)
-    place = "1 topic or partition" if len(results) == 1 else f"{len(results)} topics and partitions"
-    text = f"{place}: {counted_entries(originals)} of A compared with {copies} of B"
+    compared = "1 topic or partition" if len(results) == 1 else f"{len(results)} topics and partitions"
+    text = f"{compared}: {counted_entries(originals)} of A compared with {copies} of B"
     if not differing and not failed:
         return f"{text}, no difference"
     kinds = Counter[str]()

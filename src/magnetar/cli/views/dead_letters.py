@@ -38,7 +38,7 @@ class NoSuchTopic(Refused):
     """There is no such dead letter topic, which may mean that no message has died yet."""
 
 
-class Letters:
+class DeadLetters:
     """Of one topic."""
 
     def __init__(self, rest: Rest, topic: TopicName, service_url: str | None) -> None:
@@ -48,17 +48,17 @@ class Letters:
 
     def page(self, limit: int, after: str | None) -> dict[str, Any]:
         query = {"limit": limit, "after": after}
-        return self._asked((), query, lambda: self._read_page(limit, after))
+        return self._requested((), query, lambda: self._read_page(limit, after))
 
     def stats(self, after: str | None) -> dict[str, Any]:
-        return self._asked(("stats",), {"after": after}, lambda: self._read_stats(after))
+        return self._requested(("stats",), {"after": after}, lambda: self._read_stats(after))
 
     def one(self, message_id: str) -> dict[str, Any]:
-        return self._asked((message_id,), None, lambda: self._read_one(message_id))
+        return self._requested((message_id,), None, lambda: self._read_one(message_id))
 
     # -- by REST
 
-    def _asked(self, words: tuple[str, ...], query: Query | None, read: Callable[[], T]) -> T:
+    def _requested(self, words: tuple[str, ...], query: Query | None, read: Callable[[], T]) -> T:
         from magnetar.client.errors import NotFound
 
         try:
@@ -89,9 +89,9 @@ class Letters:
         letters: list[dict[str, Any]] = []
         for message in self._read(after):
             if len(letters) == limit:
-                return {"letters": letters, "next": letters[-1]["id"]}
+                return {"deadLetters": letters, "next": letters[-1]["id"]}
             letters.append(self._listed(message))
-        return {"letters": letters, "next": None}
+        return {"deadLetters": letters, "next": None}
 
     def _read_stats(self, after: str | None) -> dict[str, Any]:
         tally, last = Tally(), None
@@ -186,7 +186,7 @@ def _parsed(text: str) -> MessageId:
 
 
 def no_page() -> dict[str, Any]:
-    return {"letters": [], "next": None}
+    return {"deadLetters": [], "next": None}
 
 
 def no_stats() -> dict[str, Any]:
@@ -210,7 +210,7 @@ def _stats(tally: Tally, last: str | None) -> dict[str, Any]:
 
 def _tallied(counts: ReasonCounts) -> dict[str, Any]:
     return {
-        "letters": counts.total,
+        "deadLetters": counts.total,
         "reasons": counts.reasons,
         "first": _time(counts.first_ms),
         "last": _time(counts.last_ms),

@@ -1,0 +1,90 @@
+"""One policy: its names, its JSON type, its checks, and how its value is shown and stored.
+
+Knows no particular policy (`table`) and no request (`routes`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level, PolicyScope
+from magnetar.broker.catalog.policies import Overrides, Policies
+
+EMPTY: Final = Response(status_code=200)
+"""Pulsar's reply for most policies that are not set. For a few it is 204, which is None here."""
+
+IN_FORCE: Final = object()
+"""The reply for a policy that is not set: the value in force."""
+
+
+def _anything(scope: PolicyScope, value: Any) -> None:
+    """The value itself says enough."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One row. `field` is its name in `Overrides`, `shape` the type of its JSON.
+
+    `namespace` and `topic` are the last parts of its paths, empty where it does not exist; `in_object` is its name in
+    the object that shows all policies of a namespace. `unset` and `unset_topic` are the answers as long as nobody has
+    set it.
+    """
+
+    title: str
+    field: str
+    shape: Any
+    namespace: str = ""
+    topic: str = ""
+    in_object: str = ""
+    verb: str = "POST"
+    can_be_set: bool = True  # by its own path; backlog quotas have one for each kind
+    can_be_removed: bool = True  # from a namespace
+    topic_parameter: str = ""  # where the value of a topic is a parameter, and not the body
+    check: Callable[[PolicyScope, Any], None] = _anything
+    kept: Callable[[Any], Any] = _as_it_is
+    kept_by_namespace: Callable[[Any], Any] | None = None  # where it is not the same
+    shown: Callable[[Any], Any] = _as_it_is
+    unset: Any = EMPTY
+    unset_topic: Any = EMPTY
+    hides_unset: bool = False  # in that object
+    answers_setting: Response | None = None  # for a namespace
+
+    def part_at(self, level: Level) -> str:
+        return self.topic if level is TOPIC else self.namespace
+
+    def path_at(self, level: Level) -> str:
+        return f"{level.path}/{self.part_at(level)}" if self.part_at(level) else ""
+
+    def value_at(self, level: Level, scope: PolicyScope, policies: Policies) -> object:
+        """As JSON: what is set, or what is said of something that is not."""
+        value = getattr(scope.overrides, self.field)
+        if value is not None:
+            return self.shown(value)
+        unset = self.unset_topic if level is TOPIC else self.unset
+        return self.value_in_force(policies) if unset is IN_FORCE else unset
+
+    def value_in_object(self, scope: PolicyScope, policies: Policies) -> object:
+        """None where the object does not show it."""
+        is_unset = getattr(scope.overrides, self.field) is None
+        if not self.in_object or (is_unset and (self.hides_unset or self.unset is EMPTY)):
+            return None
+        return self.value_at(NAMESPACE, scope, policies)
+
+    def value_in_force(self, policies: Policies) -> object:
+        value = getattr(policies.as_overrides(), self.field)
+        return EMPTY if value is None else self.shown(value)
+
+    def put(self, scope: PolicyScope, value: Any) -> Overrides:
+        """What is set after this value, which has the right shape, is set too; raises for what it may not be."""
+        self.check(scope, value)
+        kept = self.kept if scope.is_topic else self.kept_by_namespace or self.kept
+        return msgspec.structs.replace(scope.overrides, **{self.field: kept(value)})
