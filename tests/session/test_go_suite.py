@@ -17,9 +17,9 @@ class Conversation:
         address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
         self._session = Session(self.world.broker, address, lambda: None, lambda: None)
         connect = pb.CommandConnect(client_version="t", protocol_version=21)
-        self.say(Command(type=Command.CONNECT, connect=connect))
+        self.request(Command(type=Command.CONNECT, connect=connect))
 
-    def say(self, command: Command) -> list[Command]:
+    def request(self, command: Command) -> list[Command]:
         self._session.receive(encode_frame(command))
         return self.heard()
 
@@ -34,11 +34,11 @@ class Conversation:
         )
         for name, value in options.items():
             setattr(request, name, value)
-        return self.say(Command(type=Command.SUBSCRIBE, subscribe=request))
+        return self.request(Command(type=Command.SUBSCRIBE, subscribe=request))
 
     def flow(self, permits: int = 100) -> list[Command]:
         flow = pb.CommandFlow(consumer_id=1, messagePermits=permits)
-        return self.say(Command(type=Command.FLOW, flow=flow))
+        return self.request(Command(type=Command.FLOW, flow=flow))
 
 
 def types_of(commands: list[Command]) -> list[int]:
@@ -64,7 +64,7 @@ def test_a_failover_consumer_that_asks_for_nothing_hears_of_its_turn_all_the_sam
 
 def test_a_missing_namespace_has_no_topics() -> None:
     request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="public/missing")
-    heard = Conversation().say(Command(type=Command.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+    heard = Conversation().request(Command(type=Command.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
     assert types_of(heard) == [Command.GET_TOPICS_OF_NAMESPACE_RESPONSE]
     assert heard[0].getTopicsOfNamespaceResponse.topics == []
 
@@ -83,5 +83,5 @@ def test_the_entry_a_reader_starts_at_is_sent_to_it() -> None:
         durable=False,
         start_message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=2),
     )
-    talk.say(Command(type=Command.SUBSCRIBE, subscribe=request))
+    talk.request(Command(type=Command.SUBSCRIBE, subscribe=request))
     assert [command.message.message_id.entryId for command in talk.flow()] == [2, 3, 4]

@@ -26,9 +26,9 @@ class Talk:
         self.world.topic()
         self.session = Session(self.world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
         connect = pb.CommandConnect(client_version="t", protocol_version=21)
-        self.say(Command(type=Command.CONNECT, connect=connect))
+        self.request(Command(type=Command.CONNECT, connect=connect))
 
-    def say(self, command: Command, blob: bytes | None = None) -> list[Command]:
+    def request(self, command: Command, blob: bytes | None = None) -> list[Command]:
         frame = encode_frame(command) if blob is None else encode_frame_with_blob(command, blob)
         self.session.receive(frame)
         self.world.settle()
@@ -43,12 +43,12 @@ class Talk:
             consumer_id=number,
             request_id=number,
         )
-        return self.say(Command(type=Command.SUBSCRIBE, subscribe=subscribe))[0]
+        return self.request(Command(type=Command.SUBSCRIBE, subscribe=subscribe))[0]
 
     def send(self, number: int, payload: bytes) -> Command:
         blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), payload)
         send = pb.CommandSend(producer_id=1, sequence_id=number)
-        return self.say(Command(type=Command.SEND, send=send), blob)[0]
+        return self.request(Command(type=Command.SEND, send=send), blob)[0]
 
 
 @pytest.mark.parametrize("level", ["namespace", "topic"])
@@ -75,7 +75,7 @@ def test_the_size_of_messages_is_limited_at_once_and_for_one_topic() -> None:
     talk = Talk()
     catalog, name = talk.world.broker.catalog, TopicName.parse("t")
     producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")
-    talk.say(Command(type=Command.PRODUCER, producer=producer))
+    talk.request(Command(type=Command.PRODUCER, producer=producer))
     assert talk.send(1, b"x" * 2000).type == Command.SEND_RECEIPT
     catalog.set_overrides(name, Overrides(max_message_size=1000))
     assert talk.send(2, b"x" * 900).type == Command.SEND_RECEIPT

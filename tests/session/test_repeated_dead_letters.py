@@ -29,20 +29,22 @@ class Connection:
         self.session = Session(world.broker, address, lambda: None, lambda: None)
         self._ids = count()
         self.target = target
-        self.say(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
+        self.request(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
         if subscribes:
             subscribe = pb.CommandSubscribe(
                 topic="t", subscription="s", subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=1
             )
             subscribe.initialPosition = pb.CommandSubscribe.Earliest
-            self.say(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
-            self.say(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=100)))
-        self.say(Command(type=Command.PRODUCER, producer=pb.CommandProducer(topic=target, producer_id=2, request_id=2)))
+            self.request(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
+            self.request(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=100)))
+        self.request(
+            Command(type=Command.PRODUCER, producer=pb.CommandProducer(topic=target, producer_id=2, request_id=2))
+        )
 
-    def say(self, command: Command) -> list[Command]:
-        return self._say(encode_frame(command))
+    def request(self, command: Command) -> list[Command]:
+        return self._exchange(encode_frame(command))
 
-    def _say(self, data: bytes) -> list[Command]:
+    def _exchange(self, data: bytes) -> list[Command]:
         self.session.receive(data)
         self.world.settle()
         frames = FrameDecoder(1 << 24).receive_data(b"".join(self.session.take_output()))
@@ -53,7 +55,7 @@ class Connection:
         metadata.producer_name, metadata.sequence_id, metadata.publish_time = "p", sequence_id, 1
         send = pb.CommandSend(producer_id=2, sequence_id=sequence_id, num_messages=messages)
         blob = build_blob(metadata, payload)
-        (reply,) = self._say(encode_frame_with_blob(Command(type=Command.SEND, send=send), blob))
+        (reply,) = self._exchange(encode_frame_with_blob(Command(type=Command.SEND, send=send), blob))
         assert reply.type == Command.SEND_RECEIPT and reply.send_receipt.sequence_id == sequence_id
         return reply.send_receipt
 
@@ -76,7 +78,7 @@ class Connection:
     def ack(self, entry_id: int) -> None:
         ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)
         ack.message_id.add(ledgerId=self.world.topic().ledger_id, entryId=entry_id)
-        self.say(Command(type=Command.ACK, ack=ack))
+        self.request(Command(type=Command.ACK, ack=ack))
 
 
 def stored(world: World, target: str = DLQ) -> int:

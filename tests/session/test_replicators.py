@@ -37,12 +37,12 @@ class Replicator:
         flags = pb.FeatureFlags(supports_repl_dedup_by_lid_and_eid=knows_positions)
         connect = pb.CommandConnect(client_version="Pulsar-Java", protocol_version=21, feature_flags=flags)
         producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, producer_name=name)
-        (connected,) = self.tell(Command(type=Command.CONNECT, connect=connect))
+        (connected,) = self.request(Command(type=Command.CONNECT, connect=connect))
         assert connected.connected.feature_flags.supports_repl_dedup_by_lid_and_eid
-        (success,) = self.tell(Command(type=Command.PRODUCER, producer=producer))
+        (success,) = self.request(Command(type=Command.PRODUCER, producer=producer))
         assert success.type == Command.PRODUCER_SUCCESS
 
-    def tell(self, command: Command, blob: bytes | None = None) -> list[Command]:
+    def request(self, command: Command, blob: bytes | None = None) -> list[Command]:
         frame = encode_frame(command) if blob is None else encode_frame_with_blob(command, blob)
         self.session.receive(frame)
         self._world.settle()
@@ -56,7 +56,7 @@ class Replicator:
         if marker:
             metadata.marker_type = marker
         send = pb.CommandSend(producer_id=1, sequence_id=sequence_id, num_messages=1, marker=bool(marker))
-        (answer,) = self.tell(Command(type=Command.SEND, send=send), build_blob(metadata, b"x"))
+        (answer,) = self.request(Command(type=Command.SEND, send=send), build_blob(metadata, b"x"))
         return answer
 
 
@@ -104,7 +104,7 @@ def test_gr6_the_last_sequence_id_of_a_pipeline_is_told() -> None:
     again = world.restart()
     session = Replicator(again, "other", knows_positions=False)
     request = pb.CommandProducer(topic="t", producer_id=2, request_id=2, producer_name="magnetar.repl.east/t/1")
-    (success,) = session.tell(Command(type=Command.PRODUCER, producer=request))
+    (success,) = session.request(Command(type=Command.PRODUCER, producer=request))
     assert success.producer_success.last_sequence_id == 7
 
 
@@ -119,13 +119,13 @@ def test_a_pipeline_reads_its_subscription_whichever_types_are_allowed() -> None
         request = pb.CommandSubscribe(
             topic="t", subscription=name, subType=pb.CommandSubscribe.Exclusive, consumer_id=consumer_id, request_id=9
         )
-        return connection.tell(Command(type=Command.SUBSCRIBE, subscribe=request))[0]
+        return connection.request(Command(type=Command.SUBSCRIBE, subscribe=request))[0]
 
     assert subscribe("pulsar.repl.east", 1).type == Command.SUCCESS
     assert "not enabled" in subscribe("s", 2).error.message
     assert "reserved" in subscribe("pulsar.repl.west", 3).error.message
     unsubscribe = pb.CommandUnsubscribe(consumer_id=1, request_id=10)
-    (refused,) = connection.tell(Command(type=Command.UNSUBSCRIBE, unsubscribe=unsubscribe))
+    (refused,) = connection.request(Command(type=Command.UNSUBSCRIBE, unsubscribe=unsubscribe))
     assert refused.error.error == pb.NotAllowedError
 
 
@@ -136,7 +136,7 @@ def test_gr6_nothing_is_stored_after_a_copy_that_was_refused() -> None:
     ledger = world.topic().ledger_id
     assert receipt(pipeline.send(0)) == (0, 0, ledger, 0)
     broken = pb.CommandSend(producer_id=1, sequence_id=1, num_messages=1)
-    (refused,) = pipeline.tell(Command(type=Command.SEND, send=broken), b"no metadata at all")
+    (refused,) = pipeline.request(Command(type=Command.SEND, send=broken), b"no metadata at all")
     after = pipeline.send(2)
     assert refused.type == after.type == Command.SEND_ERROR
     assert (after.send_error.sequence_id, after.send_error.error) == (2, refused.send_error.error)
@@ -149,7 +149,7 @@ def test_what_others_send_after_a_refusal_is_stored() -> None:
     world = World()
     producer = Replicator(world, "someone", knows_positions=False)
     broken = pb.CommandSend(producer_id=1, sequence_id=1, num_messages=1)
-    (refused,) = producer.tell(Command(type=Command.SEND, send=broken), b"no metadata at all")
+    (refused,) = producer.request(Command(type=Command.SEND, send=broken), b"no metadata at all")
     assert refused.type == Command.SEND_ERROR
     assert receipt(producer.send(2)) == (2, 2, world.topic().ledger_id, 0)
 
@@ -171,7 +171,7 @@ def test_sp6_who_copies_on_a_way_that_was_changed_is_sent_away() -> None:
         )
         subscribe.subType = pb.CommandSubscribe.Exclusive
         subscribe.metadata.append(pb.KeyValue(key=ROUTE_FINGERPRINT, value=mark))
-        return reader.tell(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
+        return reader.request(Command(type=Command.SUBSCRIBE, subscribe=subscribe))
 
     assert [said.type for said in subscribe(1, route_fingerprint("west", AS_IT_IS))] == [Command.SUCCESS]
     (refused,) = subscribe(2, route_fingerprint("west", masked))

@@ -36,7 +36,7 @@ class Talk:
         self.ask(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
         self._ids = iter(range(1, 1000))
 
-    def say(self, command: Command) -> list[Command]:
+    def request(self, command: Command) -> list[Command]:
         """What is said at once."""
         self.session.receive(encode_frame(command))
         return self._said()
@@ -49,7 +49,7 @@ class Talk:
         ]
 
     def ask(self, command: Command) -> Command:
-        said = self.say(command)
+        said = self.request(command)
         self.world.settle()
         (answer,) = said + self._said()
         return answer
@@ -122,7 +122,7 @@ def test_success_is_said_when_the_schema_is_durable() -> None:
     talk = Talk()
     talk.produce()
     request = pb.CommandProducer(topic="t", producer_id=9, request_id=9, schema=avro(a="int"))
-    assert talk.say(Command(type=Command.PRODUCER, producer=request)) == []
+    assert talk.request(Command(type=Command.PRODUCER, producer=request)) == []
     lost = Talk(talk.world.restart())
     assert lost.get().error_code == pb.TopicNotFound
     talk.world.settle()
@@ -240,7 +240,7 @@ def test_a_producer_that_waits_for_its_turn_hears_its_version_then() -> None:
     assert produce(1, pb.Exclusive).producer_ready
     assert not produce(2, pb.WaitForExclusive).producer_ready
     close = Command(type=Command.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=3))
-    said = talk.say(close)
+    said = talk.request(close)
     talk.world.settle()
     turns = [command.producer_success for command in said + talk._said() if command.type == Command.PRODUCER_SUCCESS]
     assert [(turn.producer_ready, turn.schema_version) for turn in turns] == [(True, version(0))]

@@ -67,7 +67,7 @@ class Administrator:
         """What a subscription does with messages that fail."""
         letters, rng = self._world.letters, self._rng
         topic = one_of(rng, (t for t in self._world.broker.topics.values() if isinstance(t, PersistentTopic)))
-        cursors = [] if topic is None else [s for s in topic.cursors if s.durable and not s.is_replicator]
+        cursors = [] if topic is None else [s for s in topic.cursors if s.durable and not s.is_internal]
         subscription = one_of(rng, cursors)
         if letters is None or topic is None or subscription is None:
             return None

@@ -106,7 +106,7 @@ class SimClient:
     def connected(self, connection: Connection) -> None:
         self.connection = connection
         connect = pb.CommandConnect(client_version="simulation", protocol_version=21)
-        self.say(Command(type=Command.CONNECT, connect=connect))
+        self.write(Command(type=Command.CONNECT, connect=connect))
         for producer in self.producers.values():
             self.open_producer(producer)
         for consumer in self.consumers.values():
@@ -125,7 +125,7 @@ class SimClient:
     def is_connected(self) -> bool:
         return self.connection is not None
 
-    def say(self, command: Command, blob: bytes | None = None) -> None:
+    def write(self, command: Command, blob: bytes | None = None) -> None:
         if self.connection is not None:
             self.connection.to_broker.append((command, blob))
 
@@ -151,7 +151,7 @@ class SimClient:
             handler(command)
 
     def _on_ping(self, command: Command) -> None:
-        self.say(Command(type=Command.PONG, pong=pb.CommandPong()))
+        self.write(Command(type=Command.PONG, pong=pb.CommandPong()))
 
     # -- producing
 
@@ -181,7 +181,7 @@ class SimClient:
         producer.epoch += 1
         if producer.topic_epoch is not None:
             request.topic_epoch = producer.topic_epoch
-        self.say(Command(type=Command.PRODUCER, producer=request))
+        self.write(Command(type=Command.PRODUCER, producer=request))
 
     def _on_producer_reply(self, producer: SimProducer, attempt: int, reply: Command) -> None:
         if producer.state != "opening" or producer.epoch != attempt + 1:
@@ -195,7 +195,7 @@ class SimClient:
             producer.name = success.producer_name
             producer.topic_epoch = success.topic_epoch if success.HasField("topic_epoch") else None
             for frame in producer.pending.values():
-                self.say(*frame)
+                self.write(*frame)
 
     def send(self, producer: SimProducer, messages: int, key: str | None, deliver_at_ms: int) -> None:
         sequence_id = producer.next_sequence
@@ -215,7 +215,7 @@ class SimClient:
         frame = (Command(type=Command.SEND, send=send), build_blob(metadata, self._payload(metadata)))
         producer.pending[sequence_id] = frame
         if producer.state == "ready":
-            self.say(*frame)
+            self.write(*frame)
 
     def _payload(self, metadata: pb.MessageMetadata) -> bytes:
         """Of a message or of a batch; some batches are encrypted or broken, and cannot be taken apart."""
@@ -255,7 +255,7 @@ class SimClient:
     def close_producer(self, producer: SimProducer) -> None:
         """Closes it on the broker's side only: whatever is pending is sent again when it is opened again."""
         close = pb.CommandCloseProducer(producer_id=producer.id, request_id=self._request(lambda reply: None))
-        self.say(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
+        self.write(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
         producer.state = "closed"
 
     # -- consuming
@@ -293,7 +293,7 @@ class SimClient:
         for start, end in consumer.hash_ranges:
             request.keySharedMeta.keySharedMode = pb.STICKY
             request.keySharedMeta.hashRanges.add(start=start, end=end)
-        self.say(Command(type=Command.SUBSCRIBE, subscribe=request))
+        self.write(Command(type=Command.SUBSCRIBE, subscribe=request))
 
     def _on_subscribed(self, consumer: SimConsumer, attempt: int, reply: Command) -> None:
         if consumer.state != "opening" or consumer.attempts != attempt:
@@ -306,7 +306,7 @@ class SimClient:
 
     def flow(self, consumer: SimConsumer, permits: int) -> None:
         flow = pb.CommandFlow(consumer_id=consumer.id, messagePermits=permits)
-        self.say(Command(type=Command.FLOW, flow=flow))
+        self.write(Command(type=Command.FLOW, flow=flow))
 
     def _on_message(self, message: pb.CommandMessage, blob: bytes) -> None:
         consumer = self.consumers.get(message.consumer_id)
@@ -334,7 +334,7 @@ class SimClient:
                 message_id.batch_size = item.messages
         if wants_reply:
             ack.request_id = next(self._ids)
-        self.say(Command(type=Command.ACK, ack=ack))
+        self.write(Command(type=Command.ACK, ack=ack))
 
     def redeliver(
         self, consumer: SimConsumer, items: list[Received] | None, indexes: dict[int, list[int]] | None = None
@@ -347,7 +347,7 @@ class SimClient:
         if items is None and consumer.type in (0, 2):
             consumer.epoch = (consumer.epoch or 0) + 1
             redeliver.consumer_epoch = consumer.epoch
-        self.say(Command(type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=redeliver))
+        self.write(Command(type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=redeliver))
 
     def seek(
         self, consumer: SimConsumer, position: tuple[int, int] | None, publish_ms: int, open_bits: int = 0
@@ -359,7 +359,7 @@ class SimClient:
             seek.message_id.ledgerId, seek.message_id.entryId = position
             if open_bits:
                 seek.message_id.ack_set.extend(words_of(open_bits))
-        self.say(Command(type=Command.SEEK, seek=seek))
+        self.write(Command(type=Command.SEEK, seek=seek))
 
     def unsubscribe(self, consumer: SimConsumer, *, force: bool) -> None:
         def on_reply(reply: Command) -> None:
@@ -369,27 +369,27 @@ class SimClient:
                 self.consumers.pop(consumer.id, None)
 
         unsubscribe = pb.CommandUnsubscribe(consumer_id=consumer.id, request_id=self._request(on_reply), force=force)
-        self.say(Command(type=Command.UNSUBSCRIBE, unsubscribe=unsubscribe))
+        self.write(Command(type=Command.UNSUBSCRIBE, unsubscribe=unsubscribe))
 
     def close_consumer(self, consumer: SimConsumer) -> None:
         close = pb.CommandCloseConsumer(consumer_id=consumer.id, request_id=self._request(lambda reply: None))
-        self.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+        self.write(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
         self._detach(consumer)
 
     def ask(self, consumer: SimConsumer, what: str) -> None:
         request_id = self._request(lambda reply: None)
         if what == "last":
             last = pb.CommandGetLastMessageId(consumer_id=consumer.id, request_id=request_id)
-            self.say(Command(type=Command.GET_LAST_MESSAGE_ID, getLastMessageId=last))
+            self.write(Command(type=Command.GET_LAST_MESSAGE_ID, getLastMessageId=last))
         elif what == "stats":
             stats = pb.CommandConsumerStats(consumer_id=consumer.id, request_id=request_id)
-            self.say(Command(type=Command.CONSUMER_STATS, consumerStats=stats))
+            self.write(Command(type=Command.CONSUMER_STATS, consumerStats=stats))
         elif what == "partitions":
             metadata = pb.CommandPartitionedTopicMetadata(topic=consumer.topic, request_id=request_id)
-            self.say(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=metadata))
+            self.write(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=metadata))
         else:
             lookup = pb.CommandLookupTopic(topic=consumer.topic, request_id=request_id)
-            self.say(Command(type=Command.LOOKUP, lookupTopic=lookup))
+            self.write(Command(type=Command.LOOKUP, lookupTopic=lookup))
 
     def _on_close_consumer(self, command: Command) -> None:
         consumer = self.consumers.get(command.close_consumer.consumer_id)

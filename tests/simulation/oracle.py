@@ -331,7 +331,7 @@ class Oracle:
                 return Model(place)
         log, mark = topic.log, subscription.cursor.mark_delete
         expect(log.first - 1 <= mark <= log.confirmed, f"new subscription {subscription.name} starts after {mark}")
-        expect(mark == -1 or not subscription.is_replicator, f"replication of {topic.name.full} starts after {mark}")
+        expect(mark == -1 or not subscription.is_internal, f"replication of {topic.name.full} starts after {mark}")
         return Model(place_of(subscription))
 
     def _compare(self, topic: PersistentTopic, subscription: Subscription, model: Model, maintained: bool) -> None:
@@ -363,7 +363,7 @@ class Oracle:
             end = topic.log.confirmed if topic.policies.dead_letter_expired else mark
             has_reason = any(self._may_give_up(topic, entry) for entry in range(last, end + 1))
             expect(maintained and has_reason, f"{subscription.name} gave up {last} for no reason")
-        if subscription.durable and topic.policies.dead_letter_expired and not subscription.is_replicator:
+        if subscription.durable and topic.policies.dead_letter_expired and not subscription.is_internal:
             for entry in range(model.mark + 1, mark + 1):
                 self.fate.give_up(topic, subscription, model, entry)
         model.ack_up_to(mark)

@@ -19,8 +19,8 @@ from .truth import Truth
 _OF_A_TOPIC = (
     keys.SUBSCRIPTION,
     keys.DEDUPLICATION,
-    keys.COPIES,
-    keys.FOREIGN_COPIES,
+    keys.REPLICATED,
+    keys.PULSAR_REPLICATED,
     keys.FIRST,
     keys.DELAYED,
 )

@@ -50,7 +50,7 @@ def shows_entries_before_they_are_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def replies_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "say_when_durable", Session.say)
+    patch.setattr(Session, "send_when_durable", Session.send)
 
 
 def forgets_to_store_acks(patch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def trims_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
 
     def trim_without(topic: PersistentTopic, now_ms: int) -> bool:
         kept = dict(topic._subscriptions)
-        topic._subscriptions = {name: one for name, one in kept.items() if not one.is_replicator}
+        topic._subscriptions = {name: one for name, one in kept.items() if not one.is_internal}
         try:
             return trim(topic, now_ms)
         finally:

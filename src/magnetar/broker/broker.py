@@ -19,7 +19,7 @@ from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import TopicRecord
 from magnetar.broker.commit import Commits, raise_it
 from magnetar.broker.rates import RATES_EVERY_MS
-from magnetar.broker.replication.declaration import Replication
+from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic.log import TailCache
@@ -53,7 +53,7 @@ class Broker:
         self.timers = Timers()
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
         self.catalog = Catalog(self)
-        self.replication = Replication(self)
+        self.replication = DeclaredRoutes(self)
         self.topics: dict[str, Topic] = {}
         self.on_pump: Callable[[], None] = lambda: None
         self.on_fault: Callable[[Exception], None] = raise_it
@@ -151,7 +151,7 @@ class Broker:
         topic = self.topic(name)
         if not force:
             topic.check_unused()
-            topic.check_copied()
+            topic.check_replicated()
         batch = self.commits.batch()
         if isinstance(topic, PersistentTopic):
             topic.delete(batch)
@@ -177,7 +177,7 @@ class Broker:
                 topic = self.topic(partition)
                 if len(topic.producers) or topic.consumer_count:
                     raise TopicBusy("Topic has active producers/subscriptions")
-                topic.check_copied()
+                topic.check_replicated()
         for partition in partitions:
             self.delete_topic(partition, force=True)
         self.catalog.forget_partitioned(name)

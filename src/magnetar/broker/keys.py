@@ -28,11 +28,11 @@ ID = struct.Struct(">Q")
 PAIR = struct.Struct(">QQ")
 SIGNED = struct.Struct(">q")
 SEQUENCE = struct.Struct(">qQ")
-COPIED = struct.Struct(">QQQ")
+REPLICATED_POSITION = struct.Struct(">QQQ")
 
 CLUSTER, DYNAMIC_SETTING, SCHEMA, ROUTE = b"K", b"B", b"V", b"W"
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
-COPIES, FOREIGN_COPIES = b"r", b"R"
+REPLICATED, PULSAR_REPLICATED = b"r", b"R"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
 
 

@@ -201,3 +201,38 @@ class Status(msgspec.Struct, rename="camel"):
 
 def subscription_of(remote: str) -> str:
     return SUBSCRIPTION_PREFIX + remote
+
+
+def is_replication_subscription(name: str) -> bool:
+    """Whether a subscription of a persistent topic is the broker's own: the position of a route."""
+    return name.startswith(SUBSCRIPTION_PREFIX)
+
+
+def remote_of(subscription: str) -> str:
+    """The remote cluster of a replication subscription."""
+    return subscription.removeprefix(SUBSCRIPTION_PREFIX)
+
+
+def is_pipeline_producer(name: str) -> bool:
+    return name.startswith(PRODUCER_PREFIX)
+
+
+def is_pulsar_replicator(name: str) -> bool:
+    return name.startswith(FOREIGN_PRODUCER_PREFIX)
+
+
+PARKED = "parked"  # instead of a cluster: refused messages that a pipeline sets aside in the source cluster itself
+
+
+def source_of(producer: str) -> str:
+    """The cluster whose messages a producer of this name replicates; empty if it replicates none.
+
+    Our pipelines' names are `magnetar.repl.{cluster}/…`, those of Apache Pulsar's replicators
+    `pulsar.repl.{cluster}-->{this one}`, or in older ones without the arrow.
+    """
+    if is_pipeline_producer(producer):
+        cluster = producer.removeprefix(PRODUCER_PREFIX).partition("/")[0]
+        return "" if cluster == PARKED else cluster
+    if is_pulsar_replicator(producer):
+        return producer.removeprefix(FOREIGN_PRODUCER_PREFIX).partition("-->")[0]
+    return ""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Protocol
 
-from magnetar.broker.replication.declaration import Replication
+from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.backoff import Backoff
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ async def start(words: list[str], environment: Mapping[str, str] | None = None) 
 class PipelinesProcess:
     """`run` until `close`."""
 
-    def __init__(self, replication: Replication, words: list[str], *, is_enabled: bool = True) -> None:
+    def __init__(self, replication: DeclaredRoutes, words: list[str], *, is_enabled: bool = True) -> None:
         self._replication = replication
         self._words = words
         self._is_enabled = is_enabled

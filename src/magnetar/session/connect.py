@@ -28,7 +28,7 @@ def on_connect(session: Session, command: Command) -> None:
             supports_repl_dedup_by_lid_and_eid=True,
         ),
     )
-    session.say(Command(type=Command.CONNECTED, connected=connected))
+    session.send(Command(type=Command.CONNECTED, connected=connected))
 
 
 def on_ping(session: Session, command: Command) -> None:

@@ -24,7 +24,7 @@ from magnetar.errors import (
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import ROUTE_CHANGED, SUBSCRIPTION_PREFIX
+from magnetar.replication.model import ROUTE_CHANGED, is_replication_subscription
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb
@@ -55,7 +55,7 @@ def on_subscribe(session: Session, command: Command) -> None:
     metadata = {pair.key: pair.value for pair in request.metadata}
     policy = _dead_letters_of(broker, request, name, metadata)
     _check_subscribe(broker, name, request)
-    if not broker.replication.may_copy(name, metadata):
+    if not broker.replication.admits_consumer(name, metadata):
         raise NotAllowed(f"{ROUTE_CHANGED} on which {name.full} is copied, or it no longer is")
     topic = broker.topic(name, create=request.force_topic_creation)
     schema = schema_of(request)
@@ -111,7 +111,7 @@ def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscri
     type_name = SubscriptionType(request.subType).name
     broker.catalog.check_namespace(name)
     enabled = broker.catalog.policies_of_topic(name).subscription_types
-    if type_name not in enabled and not request.subscription.startswith(SUBSCRIPTION_PREFIX):
+    if type_name not in enabled and not is_replication_subscription(request.subscription):
         raise NotAllowed(
             f"subscription type {type_name} is not enabled for topic {name.full}: {', '.join(sorted(enabled))}"
         )
@@ -159,7 +159,7 @@ def on_ack(session: Session, command: Command) -> None:
         response.error = error.wire_code  # type: ignore[assignment]
         response.message = str(error)
     if ack.HasField("request_id"):
-        session.say_when_durable(Command(type=Command.ACK_RESPONSE, ackResponse=response))
+        session.send_when_durable(Command(type=Command.ACK_RESPONSE, ackResponse=response))
 
 
 def _acknowledge(session: Session, ack: pb.CommandAck) -> None:
@@ -238,7 +238,7 @@ def on_get_last_message_id(session: Session, command: Command) -> None:
     else:
         response.last_message_id.CopyFrom(_message_id(topic, entry[0]))
         response.last_message_id.batch_index = _last_batch_index(entry[3])
-    session.say(Command(type=Command.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
+    session.send(Command(type=Command.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=response))
 
 
 def _message_id(topic: PersistentTopic, entry_id: int) -> pb.MessageIdData:
@@ -274,7 +274,7 @@ def on_consumer_stats(session: Session, command: Command) -> None:
         type=consumer.type.name,
         msgBacklog=subscription.backlog if isinstance(subscription, Subscription) else 0,
     )
-    session.say(Command(type=Command.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response))
+    session.send(Command(type=Command.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response))
 
 
 def on_unsubscribe(session: Session, command: Command) -> None:

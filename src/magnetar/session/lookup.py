@@ -29,7 +29,7 @@ def on_lookup(session: Session, command: Command) -> None:
         response.brokerServiceUrl = session.where.service_url
         response.authoritative = True
         response.proxy_through_service_url = False
-    session.say(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
+    session.send(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
 
 
 def on_partitioned_metadata(session: Session, command: Command) -> None:
@@ -45,7 +45,7 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
         response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
         response.error = error.wire_code  # type: ignore[assignment]
         response.message = str(error)
-    session.say_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
+    session.send_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
 
 
 def on_get_topics_of_namespace(session: Session, command: Command) -> None:
@@ -59,4 +59,4 @@ def on_get_topics_of_namespace(session: Session, command: Command) -> None:
         filtered=False,  # the client applies its own pattern: its regular expressions are not Python's
         changed=True,
     )
-    session.say(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))
+    session.send(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))

@@ -24,7 +24,7 @@ def on_producer(session: Session, command: Command) -> None:
     if existing is not None:
         # The client gave up waiting for our first answer and asks again.
         if existing.is_ready:
-            _say_success(session, existing, request.request_id, ready=True)
+            _send_success(session, existing, request.request_id, ready=True)
         return
     broker = session.broker
     topic = broker.topic(TopicName.parse(request.topic), create=True)
@@ -49,10 +49,10 @@ def on_producer(session: Session, command: Command) -> None:
     if request.initial_subscription_name:
         _create_initial_subscription(topic, request.initial_subscription_name)
     handle.is_ready = ready
-    _say_success(session, handle, request.request_id, ready=ready)
+    _send_success(session, handle, request.request_id, ready=ready)
 
 
-def _say_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
+def _send_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
     producer, topic = handle.producer, handle.topic
     success = pb.CommandProducerSuccess(
         request_id=request_id,
@@ -63,12 +63,12 @@ def _say_success(session: Session, handle: ProducerHandle, request_id: int, *, r
     )
     if producer.topic_epoch is not None:
         success.topic_epoch = producer.topic_epoch
-    session.say_when_durable(Command(type=Command.PRODUCER_SUCCESS, producer_success=success))
+    session.send_when_durable(Command(type=Command.PRODUCER_SUCCESS, producer_success=success))
 
 
 def _on_turn(session: Session, handle: ProducerHandle, request_id: int) -> None:
     handle.is_ready = True
-    _say_success(session, handle, request_id, ready=True)
+    _send_success(session, handle, request_id, ready=True)
 
 
 def _on_fenced(session: Session, producer_id: int, request_id: int, error: MagnetarError) -> None:

@@ -52,7 +52,7 @@ def on_get_schema(session: Session, command: Command) -> None:
     except MagnetarError as error:
         response.error_code = error.wire_code  # type: ignore[assignment]
         response.error_message = str(error)
-    session.say_when_durable(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
+    session.send_when_durable(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
 
 
 def _find(session: Session, name: str, request: pb.CommandGetSchema) -> schemas.Version:
@@ -87,4 +87,4 @@ def on_get_or_create_schema(session: Session, command: Command) -> None:
     except MagnetarError as error:
         response.error_code = error.wire_code  # type: ignore[assignment]
         response.error_message = str(error)
-    session.say_when_durable(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))
+    session.send_when_durable(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))

@@ -100,7 +100,7 @@ class Session:
             ):
                 self.publish(handle, publishes)
                 error = _fault_of(sequence_id, messages, blob, found, has_transaction, size_max)
-                self._say_send_error(handle.producer, sequence_id, error)
+                self._reject(handle.producer, sequence_id, error)
                 publishes, handle = [], None
                 continue
             publish = (sequence_id, highest_id, messages, blob, found == MAY_BE_DELAYED, is_chunk)
@@ -169,23 +169,23 @@ class Session:
                 self._on_output()
             self._output.append(frame)
 
-    def say(self, command: Command) -> None:
+    def send(self, command: Command) -> None:
         self.write(encode_frame(command))
 
-    def say_when_durable(self, command: Command) -> None:
+    def send_when_durable(self, command: Command) -> None:
         """Says it when everything decided so far is on disk."""
         if self.broker.commits.idle:
-            self.say(command)
+            self.send(command)
         else:
-            self.broker.commits.after(lambda: self.say(command))
+            self.broker.commits.after(lambda: self.send(command))
 
     def reply_success(self, request_id: int) -> None:
-        self.say_when_durable(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id)))
+        self.send_when_durable(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id)))
 
     def reply_error(self, request_id: int | None, error: MagnetarError) -> None:
         if request_id is not None:
             reply = pb.CommandError(request_id=request_id, error=error.wire_code, message=str(error))  # type: ignore[arg-type]
-            self.say(Command(type=Command.ERROR, error=reply))
+            self.send(Command(type=Command.ERROR, error=reply))
 
     def fail(self, reason: str) -> None:
         """The client broke the protocol: says why and ends the connection. Everybody else goes on."""
@@ -214,9 +214,9 @@ class Session:
 
     def send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
         self.pending_publishes -= 1
-        self._say_send_error(producer, sequence_id, error)
+        self._reject(producer, sequence_id, error)
 
-    def _say_send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
+    def _reject(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
         producer.refused = producer.refused or error
         reply = pb.CommandSendError(
             producer_id=producer.producer_id,
@@ -224,7 +224,7 @@ class Session:
             error=error.wire_code,  # type: ignore[arg-type]
             message=str(error),
         )
-        self.say(Command(type=Command.SEND_ERROR, send_error=reply))
+        self.send(Command(type=Command.SEND_ERROR, send_error=reply))
 
     def deliver(self, consumer: Consumer, deliveries: Sequence[Delivery]) -> None:
         handle = self.consumers.get(consumer.consumer_id)
@@ -243,7 +243,7 @@ class Session:
         """
         handle = self.consumers.get(consumer.consumer_id)
         if handle is None or handle.is_known:
-            self._say_active(consumer, is_active)
+            self._send_active(consumer, is_active)
             return
         if handle.is_active is None:
             self.broker.wake_at(self.broker.now_ms() + _INTRODUCTION_MS, lambda: self.introduce(handle))
@@ -253,25 +253,25 @@ class Session:
         handle.is_known = True
         is_active, handle.is_active = handle.is_active, None
         if is_active is not None and self.consumers.get(handle.consumer.consumer_id) is handle:
-            self._say_active(handle.consumer, is_active)
+            self._send_active(handle.consumer, is_active)
 
-    def _say_active(self, consumer: Consumer, is_active: bool) -> None:
+    def _send_active(self, consumer: Consumer, is_active: bool) -> None:
         change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=is_active)
-        self.say_when_durable(Command(type=Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change))
+        self.send_when_durable(Command(type=Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change))
 
     def end_of_topic(self, consumer: Consumer) -> None:
         end = pb.CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
-        self.say(Command(type=Command.REACHED_END_OF_TOPIC, reachedEndOfTopic=end))
+        self.send(Command(type=Command.REACHED_END_OF_TOPIC, reachedEndOfTopic=end))
 
     def close_consumer(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.consumer_id, None)
         close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=_NONE)
-        self.say(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+        self.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
 
     def close_producer(self, producer: Producer) -> None:
         self.forget_producer(producer.producer_id)
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
-        self.say(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
+        self.send(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
 
     # -- the life of the connection
 

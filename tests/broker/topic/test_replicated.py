@@ -253,5 +253,5 @@ def test_gr6_the_hot_path_of_others_is_not_touched() -> None:
     """Decided once for each producer: an ordinary one carries nothing."""
     world = World()
     assert isinstance(world.producer(), Producer)
-    assert world.topic().producers.by_name["p"].copies is None
-    assert world.topic()._copies is None and world.topic()._foreign_copies is None
+    assert world.topic().producers.by_name["p"].replicated is None
+    assert world.topic()._replicated is None and world.topic()._pulsar_replicated is None

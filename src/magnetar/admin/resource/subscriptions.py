@@ -16,7 +16,7 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest, Topic, TopicSubscription
 from magnetar.errors import NotAllowed, SubscriptionNotFound
-from magnetar.replication.model import SUBSCRIPTION_PREFIX
+from magnetar.replication.model import is_replication_subscription
 
 LONG_MAX = (1 << 63) - 1
 
@@ -84,8 +84,7 @@ def _not_found(topic: str, name: str) -> SubscriptionNotFound:
 
 def list_subscriptions(call: Call) -> list[str]:
     """All subscriptions of a topic, or of all its partitions, without those that replicate."""
-    found = {name for topic in opened_partitions(call) for name in topic.subscriptions}
-    return sorted(name for name in found if not name.startswith(SUBSCRIPTION_PREFIX))
+    return sorted({one.name for topic in opened_partitions(call) for one in topic.client_subscriptions})
 
 
 def create(call: Call) -> None:
@@ -93,7 +92,7 @@ def create(call: Call) -> None:
     name, broker = call.topic, call.broker
     if not name.is_persistent:
         raise BadRequest("Create subscription on non-persistent topic can only be done through client")
-    if call.subscription.startswith(SUBSCRIPTION_PREFIX):
+    if is_replication_subscription(call.subscription):
         raise NotAllowed(f"subscription name {call.subscription!r} is reserved for replication")
     position = _start_position(call)
     request = SubscribeRequest(
@@ -146,7 +145,7 @@ def delete(call: Call) -> None:
     topics = [topic for topic in opened_partitions(call) if name in topic.subscriptions]
     if not topics:
         raise _not_found(call.topic.full, name)
-    topics[0].check_not_replication(name)
+    topics[0].check_not_internal(topics[0].subscriptions[name])
     # All or none: a partition with consumers must not be found after others are gone.
     if not force and any(topic.subscriptions[name].consumers for topic in topics):
         raise NotAllowed("Subscription has active connected consumers")

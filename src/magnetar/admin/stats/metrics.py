@@ -16,7 +16,6 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
 from magnetar.admin.stats import replication_metrics
-from magnetar.admin.stats.replication import is_replication
 from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
@@ -83,11 +82,6 @@ def _rate_out(subscription: TopicSubscription, index: int) -> float:
     return sum([consumer.rates[index] for consumer in subscription.consumers])
 
 
-def _subscriptions(topic: Topic) -> list[TopicSubscription]:
-    """Without those that keep the place of a remote cluster, which have families of their own."""
-    return [one for name, one in topic.subscriptions.items() if not is_replication(name)]
-
-
 def _rate_in(topic: Topic, index: int) -> float:
     """Of clients: what other clusters send has families of its own."""
     inbound = sum([one.rates[index] for one in topic.inbound.values()]) if topic.inbound else 0.0
@@ -95,7 +89,7 @@ def _rate_in(topic: Topic, index: int) -> float:
 
 
 def _topic_rate_out(topic: Topic, index: int) -> float:
-    return sum([_rate_out(subscription, index) for subscription in _subscriptions(topic)])
+    return sum([_rate_out(subscription, index) for subscription in topic.client_subscriptions])
 
 
 def _messages_out(subscription: TopicSubscription) -> int:
@@ -111,7 +105,7 @@ def _bytes_out(subscription: TopicSubscription) -> int:
 
 
 def _backlog(topic: PersistentTopic) -> int:
-    return sum([one.backlog for one in topic.cursors if one.durable and not is_replication(one.name)])
+    return sum([one.backlog for one in topic.cursors if one.durable and not one.is_internal])
 
 
 def _backlog_age_s(topic: PersistentTopic) -> float:
@@ -128,7 +122,7 @@ def _average_size(size: int, count: int) -> float:
 FAMILIES: tuple[Family, ...] = (
     Family(
         "pulsar_subscriptions_count",
-        topic=lambda topic: len(_subscriptions(topic)),
+        topic=lambda topic: len(topic.client_subscriptions),
         is_summed=True,
         broker_name="pulsar_broker_subscriptions_count",
     ),
@@ -373,7 +367,7 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
         if shown.topics:
             text = f"{name}{{{labels}}} {value}\n"
     if family.subscription is not None or family.by_reason is not None or shown.consumers:
-        for subscription in _subscriptions(topic):
+        for subscription in topic.client_subscriptions:
             own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""
             if family.subscription is not None and (value := family.subscription(subscription)) is not None:
                 total += value if family.topic is None else 0

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from magnetar.admin.stats.moment import shown_time
-from magnetar.broker.topic.inbound import source_of
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
-from magnetar.replication.model import SUBSCRIPTION_PREFIX, State, Status
+from magnetar.replication.model import State, Status
 
 # Of several partitions, the last of these that one of them is in.
 SEVERITY = (
@@ -66,8 +65,8 @@ def replication_of(topic: Topic) -> dict[str, ReplicatorStats]:
         stats.msg_rate_in, stats.msg_throughput_in = inbound.rates
         stats.msg_in_count, stats.bytes_in_count = inbound.messages_in, inbound.bytes_in
     for producer in topic.producers.by_name.values():
-        if producer.is_replicator and (cluster := source_of(producer)):
-            stats = found.setdefault(cluster, ReplicatorStats())
+        if producer.source:
+            stats = found.setdefault(producer.source, ReplicatorStats())
             stats.inbound_connection = producer.peer.address
             stats.inbound_connected_since = shown_time(producer.connected_at_ms)
     return found
@@ -96,11 +95,6 @@ def _outbound(topic: Topic, status: Status) -> ReplicatorStats:
         stats.outbound_connection = record.broker_service_url_tls or record.broker_service_url or record.service_url
         stats.outbound_connected_since = stats.state_since
     return stats
-
-
-def is_replication(subscription: str) -> bool:
-    """Such a subscription is shown as a replicator, and not among the subscriptions."""
-    return subscription.startswith(SUBSCRIPTION_PREFIX)
 
 
 def together(partitions: Iterable[dict[str, ReplicatorStats]]) -> dict[str, ReplicatorStats]:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from magnetar.admin.stats.moment import shown_time
-from magnetar.admin.stats.replication import ReplicatorStats, is_replication, replication_of, together
+from magnetar.admin.stats.replication import ReplicatorStats, replication_of, together
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.dispatch import SingleActive
 from magnetar.broker.subscription.subscription import Subscription
@@ -171,11 +171,7 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
 def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str = "") -> TopicStats:
     """`owner` is the broker that has the topic, as a client reaches it."""
     options = options or StatsOptions()
-    subscriptions = {
-        name: _subscription_stats(topic, one, options)
-        for name, one in topic.subscriptions.items()
-        if not is_replication(name)
-    }
+    subscriptions = {one.name: _subscription_stats(topic, one, options) for one in topic.client_subscriptions}
     replication = replication_of(topic)
     outgoing: list[SubscriptionStats | ReplicatorStats] = [*subscriptions.values(), *replication.values()]
     stats = TopicStats(

@@ -120,7 +120,7 @@ class Catalog:
         batch = self._broker.commits.batch()
         batch.delete(keys.named(keys.NAMESPACE, namespace))
         self._broker.schemas.forget_namespace(namespace, batch)
-        self._broker.replication.forget_routes(place=namespace)
+        self._broker.replication.forget_routes(scope=namespace)
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
         """A new namespace, or one that changed: its open topics obey at once."""

@@ -24,7 +24,6 @@ from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
     AS_IT_IS,
     ROUTE_FINGERPRINT,
-    SUBSCRIPTION_PREFIX,
     ClusterAddress,
     Declaration,
     DeclaredRoute,
@@ -44,14 +43,14 @@ _TOPICS_PER_TURN = 200
 _SEPARATOR = "\0"  # between a cluster and a namespace or topic, in a key
 
 
-Place = tuple[str, str]
+RouteScope = tuple[str, str]
 """A remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
 
 
-class Replication:
+class DeclaredRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._route_policies: dict[Place, RoutePolicy] = {}
+        self._route_policies: dict[RouteScope, RoutePolicy] = {}
         self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, a partitioned one as a whole
         self._changed: set[str] = set()  # topics whose rows are to be made again
         self._started_ms = broker.now_ms()
@@ -63,8 +62,8 @@ class Replication:
     def load(self) -> None:
         """Reads the ways; the catalog is there already. Topics that are replicated are opened soon, some per turn."""
         for key, value in self._broker.storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
-            remote, _, place = key[1:].decode().partition(_SEPARATOR)
-            self._route_policies[remote, place] = _decode_policy(value)
+            remote, _, scope = key[1:].decode().partition(_SEPARATOR)
+            self._route_policies[remote, scope] = _decode_policy(value)
         catalog = self._broker.catalog
         of_namespaces = {namespace for namespace in catalog.namespaces if self._is_replicated(namespace)}
         replicated = [full for full in catalog.topics if self._may_be_replicated(full, of_namespaces)]
@@ -187,19 +186,19 @@ class Replication:
         self._watchers.pop(watcher, None)
 
     def clusters_changed(self) -> None:
-        self._say_changed()
+        self._notify()
 
     def topic_changed(self, name: TopicName) -> None:
         """It was made, grown or deleted, or lives under something else."""
         full = self._as_a_whole(name)
         if full in self._rows or self.remotes_of(name):
             self._changed.add(full)
-            self._say_changed()
+            self._notify()
 
     def topic_gone(self, name: TopicName) -> None:
         self.topic_changed(name)
         if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
-            self.forget_routes(place=_place_of(name))
+            self.forget_routes(scope=_scope_of(name))
 
     def retargeted(self, topics: Iterable[str]) -> None:
         """What these persistent or other topics are replicated to may have changed. The open ones obey at once, the
@@ -218,7 +217,7 @@ class Replication:
             else:
                 waiting.append(full)
         if is_any:
-            self._say_changed()
+            self._notify()
         if waiting:
             self._broker.wake_at(self._broker.now_ms(), lambda: self._open(waiting))
 
@@ -238,7 +237,7 @@ class Replication:
             return None  # being unloaded: it is settled when somebody opens it again
         return topic if isinstance(topic, PersistentTopic) else None
 
-    def _say_changed(self) -> None:
+    def _notify(self) -> None:
         self._count += 1
         self._declaration = None
         for watcher in list(self._watchers):
@@ -262,24 +261,24 @@ class Replication:
         A topic that has just been made is empty: wherever its subscription starts, that is before everything.
         """
         wanted = {subscription_of(remote): None for remote in self.remotes_of(topic.name, topic.policies)}
-        for name in [name for name in topic.subscriptions if name.startswith(SUBSCRIPTION_PREFIX)]:
+        for name in [one.name for one in topic.cursors if one.is_internal]:
             if name not in wanted:
                 topic.end_replication(name)
         from_earliest = self._broker.settings.replicationStartAt == "earliest"
         for name in wanted:
             if name not in topic.subscriptions:
                 topic.begin_replication(name, from_earliest=from_earliest)
-        self._send_away(topic)
+        self._disconnect_stale(topic)
 
-    def _send_away(self, topic: PersistentTopic) -> None:
+    def _disconnect_stale(self, topic: PersistentTopic) -> None:
         """Consumers that copy on a way which is not that any more: what is published from now on goes the new one."""
         consumers = [consumer for subscription in topic.cursors for consumer in subscription.consumers]
         for consumer in consumers:
-            if not self.may_copy(topic.name, consumer.metadata):
+            if not self.admits_consumer(topic.name, consumer.metadata):
                 consumer.peer.close_consumer(consumer)
                 topic.remove_consumer(consumer)
 
-    def may_copy(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
+    def admits_consumer(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
         """Whether a consumer that says on which way it copies still may; everybody else may read anything."""
         mark = metadata.get(ROUTE_FINGERPRINT)
         if mark is None:
@@ -290,45 +289,45 @@ class Replication:
 
     def route_policy(self, name: TopicName, remote: str) -> RoutePolicy:
         """The topic's own, or that of its namespace."""
-        own = self._route_policies.get((remote, _place_of(name)))
+        own = self._route_policies.get((remote, _scope_of(name)))
         return self._route_policies.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
 
-    def route_policy_at(self, remote: str, place: str) -> RoutePolicy | None:
+    def route_policy_at(self, remote: str, scope: str) -> RoutePolicy | None:
         """What was set there and nowhere else."""
-        return self._route_policies.get((remote, place))
+        return self._route_policies.get((remote, scope))
 
     @property
-    def route_policies(self) -> dict[Place, RoutePolicy]:
+    def route_policies(self) -> dict[RouteScope, RoutePolicy]:
         return dict(self._route_policies)
 
-    def set_route(self, remote: str, place: str, policy: RoutePolicy) -> None:
-        before = self._route_policies.get((remote, place))
+    def set_route(self, remote: str, scope: str, policy: RoutePolicy) -> None:
+        before = self._route_policies.get((remote, scope))
         if before == policy:
             return
-        self._route_policies[remote, place] = policy
-        self._broker.commits.batch().put(_route_key(remote, place), _encode_policy(policy))
+        self._route_policies[remote, scope] = policy
+        self._broker.commits.batch().put(_route_key(remote, scope), _encode_policy(policy))
         if policy.paused and not (before or AS_IT_IS).paused:
-            self.reports.paused(remote, place, self._broker.now_ms())
-        self.retargeted(self._topics_at(place))
+            self.reports.paused(remote, scope, self._broker.now_ms())
+        self.retargeted(self._topics_in(scope))
 
-    def remove_route(self, remote: str, place: str) -> None:
-        if self._route_policies.pop((remote, place), None) is not None:
-            self._broker.commits.batch().delete(_route_key(remote, place))
-            self.reports.resumed(remote, place)
-            self.retargeted(self._topics_at(place))
+    def remove_route(self, remote: str, scope: str) -> None:
+        if self._route_policies.pop((remote, scope), None) is not None:
+            self._broker.commits.batch().delete(_route_key(remote, scope))
+            self.reports.resumed(remote, scope)
+            self.retargeted(self._topics_in(scope))
 
-    def forget_routes(self, *, remote: str | None = None, place: str | None = None) -> None:
+    def forget_routes(self, *, remote: str | None = None, scope: str | None = None) -> None:
         """Those to a cluster, or of a namespace or a topic, that is no more."""
-        for one in [one for one in self._route_policies if remote in (None, one[0]) and place in (None, one[1])]:
+        for one in [one for one in self._route_policies if remote in (None, one[0]) and scope in (None, one[1])]:
             del self._route_policies[one]
             self._broker.commits.batch().delete(_route_key(*one))
             self.reports.resumed(*one)
 
-    def _topics_at(self, place: str) -> list[str]:
+    def _topics_in(self, scope: str) -> list[str]:
         catalog = self._broker.catalog
-        if place in catalog.namespaces:
-            return list(catalog.topics_of[place])
-        name = TopicName.parse(place)
+        if scope in catalog.namespaces:
+            return list(catalog.topics_of[scope])
+        name = TopicName.parse(scope)
         partitioned = catalog.partitioned.get(name.full)
         found = _parts(name, 0 if partitioned is None else partitioned.partitions)
         return [full for full in found if full in catalog.topics]
@@ -350,7 +349,7 @@ class Replication:
                     yield self._status(TopicName.parse(full), row, now_ms)
 
     def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
-        status = self.reports.status(name.full, row.remote, row.policy, self._paused_at(name, row.remote), now_ms)
+        status = self.reports.status(name.full, row.remote, row.policy, self._paused_scope(name, row.remote), now_ms)
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:
@@ -367,9 +366,9 @@ class Replication:
         self.reports.retain(self.is_declared)
         self.reports.update_rates(seconds)
 
-    def _paused_at(self, name: TopicName, remote: str) -> str:
+    def _paused_scope(self, name: TopicName, remote: str) -> str:
         """The namespace or topic whose way pauses this one, if it does."""
-        own = _place_of(name)
+        own = _scope_of(name)
         return own if (remote, own) in self._route_policies else name.namespace_full
 
     def is_declared(self, full: str, remote: str) -> bool:
@@ -387,12 +386,12 @@ def _parts(name: TopicName, partitions: int) -> list[str]:
     return [name.with_partition(index).full for index in range(partitions)] or [name.full]
 
 
-def _place_of(name: TopicName) -> str:
+def _scope_of(name: TopicName) -> str:
     return f"{name.namespace_full}/{name.base.local}"
 
 
-def _route_key(remote: str, place: str) -> bytes:
-    return keys.named(keys.ROUTE, f"{remote}{_SEPARATOR}{place}")
+def _route_key(remote: str, scope: str) -> bytes:
+    return keys.named(keys.ROUTE, f"{remote}{_SEPARATOR}{scope}")
 
 
 # On disk the field `deadLetters` has its first name.

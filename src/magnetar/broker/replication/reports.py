@@ -1,4 +1,4 @@
-"""What pipelines told of each topic and remote cluster, and what follows when they tell nothing.
+"""What pipelines reported of each topic and remote cluster, and what follows when they tell nothing.
 
 In memory only: a pipeline tells everything again when it meets a broker that knows nothing. Owns the states that a
 pipeline cannot tell itself, because it is not there. Knows no topics: backlogs are added by `replication`.
@@ -43,21 +43,21 @@ class ReplicationReports:
         self._rows: dict[tuple[str, str], _Row] = {}
         self._paused_ms: dict[tuple[str, str], int] = {}  # since when a way pauses; not known after a restart
         self._started_ms = now_ms
-        self._heard_ms: int | None = None
+        self._heartbeat_ms: int | None = None
         self._pipeline = ""
         self._pipeline_ms = now_ms  # when the present pipelines process was heard of first
         self.absence = ""  # why there is no pipelines process, where somebody knows
 
     def take(self, reports: Reports, now_ms: int, is_declared: Callable[[str, str], bool]) -> None:
         """Of what is not declared, or no longer, nothing is kept."""
-        if reports.pipeline != self._pipeline or not self.is_heard(now_ms):
+        if reports.pipeline != self._pipeline or not self.has_heartbeat(now_ms):
             self._pipeline, self._pipeline_ms = reports.pipeline, now_ms
-        self._heard_ms = now_ms
+        self._heartbeat_ms = now_ms
         self.absence = ""
-        told = {(row.topic, row.remote): row for row in reports.rows if is_declared(row.topic, row.remote)}
+        reported = {(row.topic, row.remote): row for row in reports.rows if is_declared(row.topic, row.remote)}
         if reports.is_all:
-            self._rows = {key: row for key, row in self._rows.items() if key in told}
-        for key, report in told.items():
+            self._rows = {key: row for key, row in self._rows.items() if key in reported}
+        for key, report in reported.items():
             report.reason, report.error = report.reason[:TEXT_SIZE_MAX], report.error[:TEXT_SIZE_MAX]
             known = self._rows.get(key)
             if known is None:
@@ -73,20 +73,20 @@ class ReplicationReports:
         for row in self._rows.values():
             row.rates.update(seconds, row.messages, row.bytes)
 
-    def is_heard(self, now_ms: int) -> bool:
+    def has_heartbeat(self, now_ms: int) -> bool:
         # A clock that was set back is no silence.
-        return self._heard_ms is not None and now_ms - self._heard_ms <= HEARTBEAT_MAX_MS
+        return self._heartbeat_ms is not None and now_ms - self._heartbeat_ms <= HEARTBEAT_MAX_MS
 
-    def paused(self, remote: str, place: str, now_ms: int) -> None:
-        self._paused_ms[remote, place] = now_ms
+    def paused(self, remote: str, scope: str, now_ms: int) -> None:
+        self._paused_ms[remote, scope] = now_ms
 
-    def resumed(self, remote: str, place: str) -> None:
-        self._paused_ms.pop((remote, place), None)
+    def resumed(self, remote: str, scope: str) -> None:
+        self._paused_ms.pop((remote, scope), None)
 
-    def status(self, topic: str, remote: str, policy: RoutePolicy, paused_at: str, now_ms: int) -> Status:
-        """`paused_at` is the namespace or topic that the way was set for."""
+    def status(self, topic: str, remote: str, policy: RoutePolicy, paused_scope: str, now_ms: int) -> Status:
+        """`paused_scope` is the namespace or topic that the way was set for."""
         row = self._rows.get((topic, remote))
-        state, reason, since_ms = self._state(row, remote, policy, paused_at, now_ms)
+        state, reason, since_ms = self._state(row, remote, policy, paused_scope, now_ms)
         status = Status(
             topic=topic,
             remote=remote,
@@ -109,20 +109,20 @@ class ReplicationReports:
         return status
 
     def _state(
-        self, row: _Row | None, remote: str, policy: RoutePolicy, paused_at: str, now_ms: int
+        self, row: _Row | None, remote: str, policy: RoutePolicy, paused_scope: str, now_ms: int
     ) -> tuple[State, str, int]:
-        if self._heard_ms is None:
+        if self._heartbeat_ms is None:
             why = f"reports: {self.absence}" if self.absence else "has reported since the broker started"
             reason = f"no pipelines process {why}"
             return State.STOPPED, reason, self._started_ms
-        if not self.is_heard(now_ms):
-            silent_s = (now_ms - self._heard_ms) // 1000
+        if not self.has_heartbeat(now_ms):
+            silent_s = (now_ms - self._heartbeat_ms) // 1000
             known = f" ({self.absence})" if self.absence else ""
             reason = f"no pipelines process reports: the last word came {silent_s} s ago{known}"
-            return State.STOPPED, reason, self._heard_ms
+            return State.STOPPED, reason, self._heartbeat_ms
         if policy.paused:
-            since_ms = self._paused_ms.get((remote, paused_at), self._started_ms)
-            return State.PAUSED, f"the way of {paused_at} to {remote} is paused", since_ms
+            since_ms = self._paused_ms.get((remote, paused_scope), self._started_ms)
+            return State.PAUSED, f"the way of {paused_scope} to {remote} is paused", since_ms
         if row is None:
             return State.STOPPED, "not started yet: the pipelines process has not reported it", self._pipeline_ms
         return row.report.state, row.report.reason, row.report.since_ms

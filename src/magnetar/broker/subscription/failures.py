@@ -86,7 +86,7 @@ class FailedMessages:
 
     @property
     def policy(self) -> DeadLetterPolicy | None:
-        if not self._subscription.durable or self._subscription.is_replicator:
+        if not self._subscription.durable or self._subscription.is_internal:
             return None
         return self._subscription.record.dead_letters or self._topic.policies.dead_letters
 
@@ -94,7 +94,7 @@ class FailedMessages:
 
     def count(self, entry_id: int, indexes: int | None = None) -> None:
         """A failure of the entry, or of those open messages of it whose bits are set in `indexes`."""
-        if self._subscription.is_replicator:
+        if self._subscription.is_internal:
             return  # what a pipeline gives back did not fail: it was killed, or the other cluster was
         if indexes is not None:
             indexes &= self._subscription.open_bits(entry_id)

@@ -32,7 +32,7 @@ from magnetar.broker.subscription.failures import FailedMessages
 from magnetar.broker.topic.run import Entry
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
-from magnetar.replication.model import SUBSCRIPTION_PREFIX
+from magnetar.replication.model import is_replication_subscription
 
 if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
@@ -46,7 +46,7 @@ _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
 class Subscription:
     """`durable` subscriptions outlive their consumers and the process; the others end with their last consumer.
 
-    `is_replicator`: it is the position up to which another cluster has the topic. Nothing of it ever becomes a dead
+    `is_internal`: it is the position up to which another cluster has the topic. Nothing of it ever becomes a dead
     letter, however often it is given back.
     """
 
@@ -69,7 +69,7 @@ class Subscription:
         "failed",
         "in_flight",
         "is_blocked",
-        "is_replicator",
+        "is_internal",
         "name",
         "pending",
         "rates",
@@ -87,7 +87,7 @@ class Subscription:
         self.record = record
         self.cursor = cursor
         self.durable = durable
-        self.is_replicator = durable and name.startswith(SUBSCRIPTION_PREFIX)
+        self.is_internal = durable and is_replication_subscription(name)
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None
@@ -233,7 +233,7 @@ class Subscription:
         self._backs_off_until_ms = 0  # it may have been the one; if not, that is found again
         self._unblock()
         if self._topic.is_ended:
-            self._say_end_of_topic()
+            self._send_end_of_topic()
         if self.dispatcher is not None and (self.pending or self.has_unread):
             self.schedule_pump()
 
@@ -314,7 +314,7 @@ class Subscription:
 
     def set_dead_letter_policy(self, policy: DeadLetterPolicy | None, source: str) -> None:
         """The last one set wins, whoever set it."""
-        if self.is_replicator and policy is not None:
+        if self.is_internal and policy is not None:
             raise NotAllowed(f"subscription {self.name!r} has no dead letters: it is the position of a replication")
         if (policy, source) != (self.record.dead_letters, self.record.dead_letters_from):
             changed = msgspec.structs.replace(self.record, dead_letters=policy, dead_letters_from=source)
@@ -363,7 +363,7 @@ class Subscription:
         self._topic.wake_delayed()
         self.dispatcher.pump()
         if self._topic.is_ended:
-            self._say_end_of_topic()
+            self._send_end_of_topic()
 
     def entries_for(self, permits: int) -> int:
         """How many entries about as many messages are; never more than one read's worth."""
@@ -655,7 +655,7 @@ class Subscription:
         header = self._topic.log.header(entry_id)
         return header[0] if header else 1
 
-    def _say_end_of_topic(self) -> None:
+    def _send_end_of_topic(self) -> None:
         if self.backlog == 0:
             for consumer in self.consumers:
                 if not consumer.end_of_topic_sent:

@@ -1,7 +1,7 @@
-"""What of that which is published is stored: nothing twice, and nothing that is to be delayed for too long.
+"""Admission of published entries: drops duplicates, rejects delays above the limit.
 
-Owns the decision and the answer to each. What is remembered of producers is in `deduplication` and `copies`; the topic
-gives entries their place in the log.
+Owns the decision and the reply for each entry. The highest known ids of producers are in `deduplication` and
+`replicated`; the topic gives entries their place in the log.
 """
 
 from __future__ import annotations
@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from magnetar.broker.peer import Receipt
 from magnetar.broker.topic.deduplication import Deduplication
 from magnetar.broker.topic.producer import Producer
-from magnetar.broker.topic.replicated import MARKER_STORED, ForeignCopies, Original, SourcePosition, original_of
+from magnetar.broker.topic.replicated import (
+    MARKER_STORED,
+    Original,
+    PulsarReplicatedEntries,
+    SourcePosition,
+    original_of,
+)
 from magnetar.broker.topic.run import NewEntry
 from magnetar.errors import MetadataInvalid, NotAllowed
 from magnetar.replication.model import SOURCE_POSITION
@@ -24,21 +30,21 @@ if TYPE_CHECKING:
     from magnetar.broker.topic.topic import Publish
 
 Admitted = tuple[list[NewEntry], list[Receipt]]
-"""What is stored, and the receipts of all that is answered, in order."""
+"""New entries, and the receipts of stored and dropped ones, in order."""
 
 
 def admit(
     topic: PersistentTopic, batch: Batch, producer: Producer, publishes: Sequence[Publish], now_ms: int
 ) -> Admitted:
-    if isinstance(producer.copies, ForeignCopies):
-        return _admit_foreign(topic, batch, producer, producer.copies, publishes, now_ms)
-    deduplication, next_id = producer.copies or topic.deduplication, topic.log.last + 1
+    if isinstance(producer.replicated, PulsarReplicatedEntries):
+        return _admit_foreign(topic, batch, producer, producer.replicated, publishes, now_ms)
+    deduplication, next_id = producer.replicated or topic.deduplication, topic.log.last + 1
     new: list[NewEntry] = []
     receipts: list[Receipt] = []
-    is_recorded, is_copy = False, producer.copies is not None
+    is_recorded, is_copy = False, producer.replicated is not None
     for sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk in publishes:
         if is_copy and producer.refused is not None:
-            # What is remembered is the last position, so all before it has to be there: nothing is taken after a gap.
+            # Only the last position is remembered, so nothing may be stored after a gap.
             producer.peer.send_error(producer, sequence_id, producer.refused)
             continue
         if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id):
@@ -58,35 +64,37 @@ def admit(
 
 
 class _BySequence(NamedTuple):
-    """An entry as the original producer numbered it, which counts where the topic's policies say so."""
+    """An entry under the original producer's sequence id, for topics with deduplication."""
 
     memory: Deduplication | None
     name: str
     first: int
     last: int
-    answer: tuple[int, int]
+    receipt: tuple[int, int]
 
 
 class _ByPosition(NamedTuple):
-    """An entry by its position in the source, which is also what its replicator wants to hear of it."""
+    """An entry under its position in the source, which its receipt carries too."""
 
-    memory: ForeignCopies
+    memory: PulsarReplicatedEntries
     name: str
     first: SourcePosition
     last: SourcePosition
-    answer: tuple[int, int]
+    receipt: tuple[int, int]
 
 
 def _admit_foreign(
     topic: PersistentTopic,
     batch: Batch,
     producer: Producer,
-    copies: ForeignCopies,
+    replicated: PulsarReplicatedEntries,
     publishes: Sequence[Publish],
     now_ms: int,
 ) -> Admitted:
-    """Of a replicator of Apache Pulsar. Its markers are for brokers that keep snapshots of subscriptions as Apache
-    Pulsar does: they are answered and not stored, so that no consumer ever gets one.
+    """Entries of a replicator of Apache Pulsar.
+
+    Its markers are for brokers that keep Apache Pulsar's snapshots of subscriptions: they get a receipt and are not
+    stored, so no consumer ever receives one.
     """
     new: list[NewEntry] = []
     receipts: list[Receipt] = []
@@ -97,15 +105,15 @@ def _admit_foreign(
         if original is not None and original.is_marker:
             receipts.append((sequence_id, MARKER_STORED if producer.knows_positions else highest_id, -1))
             continue
-        identity = None if original is None else _identity(topic, producer, copies, original, publish)
+        identity = None if original is None else _identity(topic, producer, replicated, original, publish)
         if identity is None:
             error = MetadataInvalid(
-                f"copy with sequence id {sequence_id} has no position in property {SOURCE_POSITION}"
+                f"replicated message with sequence id {sequence_id} has no position in property {SOURCE_POSITION}"
             )
             producer.peer.send_error(producer, sequence_id, error)
             continue
         if identity.memory is not None and identity.memory.is_duplicate(identity.name, identity.first):  # type: ignore[arg-type]
-            receipts.append((*identity.answer, -1))
+            receipts.append((*identity.receipt, -1))
             continue
         deliver_at_ms = _deliver_at_ms(topic, blob, now_ms) if may_be_delayed else 0
         if deliver_at_ms and _is_too_long(topic, producer, sequence_id, deliver_at_ms - now_ms):
@@ -113,7 +121,7 @@ def _admit_foreign(
         if identity.memory is not None and identity.memory.is_whole(blob, is_chunk):
             identity.memory.record(identity.name, identity.last)  # type: ignore[arg-type]
             recorded[identity.name] = identity
-        receipts.append((*identity.answer, topic.log.last + 1 + len(new)))
+        receipts.append((*identity.receipt, topic.log.last + 1 + len(new)))
         new.append((messages, deliver_at_ms, blob))
     for identity in recorded.values():
         if identity.memory is not None:
@@ -122,13 +130,17 @@ def _admit_foreign(
 
 
 def _identity(
-    topic: PersistentTopic, producer: Producer, copies: ForeignCopies, original: Original, publish: Publish
+    topic: PersistentTopic,
+    producer: Producer,
+    replicated: PulsarReplicatedEntries,
+    original: Original,
+    publish: Publish,
 ) -> _BySequence | _ByPosition | None:
     if not producer.knows_positions:
         first, last = original.sequence_id, original.highest_id
         return _BySequence(topic.deduplication, original.producer_name, first, last, (publish[0], publish[1]))
     position = original.position
-    return None if position is None else _ByPosition(copies, producer.name, position, position, position)
+    return None if position is None else _ByPosition(replicated, producer.name, position, position, position)
 
 
 def _deliver_at_ms(topic: PersistentTopic, blob: bytes, now_ms: int) -> int:
@@ -143,7 +155,7 @@ def _deliver_at_ms(topic: PersistentTopic, blob: bytes, now_ms: int) -> int:
 
 
 def _is_too_long(topic: PersistentTopic, producer: Producer, sequence_id: int, delay_ms: int) -> bool:
-    """Whether a message is delayed for longer than is allowed; its producer is told so."""
+    """Whether the delay exceeds the limit; if so, the producer gets an error."""
     limit_ms = topic.policies.delayed_delivery.max_ms
     if not 0 < limit_ms < delay_ms:
         return False

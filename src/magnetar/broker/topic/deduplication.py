@@ -1,8 +1,7 @@
-"""Which messages of which producer a topic has already, by producer name and sequence id.
+"""Message deduplication of a topic: the highest sequence id of each producer name.
 
-The highest sequence id of a producer is stored in the same transaction as its messages, so it is as true after a
-crash as they are. Producers unheard of for long are forgotten, as Apache Pulsar does. What is known of those that write
-copies from other clusters is in `copies`.
+It is stored in the same transaction as the messages, so both survive a crash together. Producers that were idle for
+long are forgotten, as in Apache Pulsar. Replicators from other clusters are in `replicated`.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 
 class Deduplication:
-    """`record` is for each message, and `store` for what was recorded of a producer, in the group of its messages."""
+    """`record` is called for each message, `store` once per producer and group, with the group's batch."""
 
     __slots__ = ("_kind", "_sequences", "_topic_id", "_used_ms")
 
     def __init__(self, storage: Storage | None, topic_id: int, kind: bytes = keys.DEDUPLICATION) -> None:
-        """Without a storage to read from, nothing is remembered yet."""
+        """Starts empty without a storage to load from."""
         self._topic_id = topic_id
         self._kind = kind
         self._sequences: dict[str, int] = {}
@@ -44,7 +43,7 @@ class Deduplication:
         batch.put(self._key(producer_name), keys.SEQUENCE.pack(self._sequences[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
-        """Whether a message is complete with this entry: its chunks share a sequence id, which the last one records."""
+        """Whether this entry completes a message: chunks share a sequence id, and only the last one records it."""
         if not is_chunk:
             return True
         try:
@@ -54,7 +53,7 @@ class Deduplication:
         return metadata.chunk_id == metadata.num_chunks_from_msg - 1
 
     def forget_idle(self, batch: Batch, now_ms: int, patience_ms: int, connected: set[str], producers_max: int) -> None:
-        """Drops producers not heard of for `patience_ms`, and the longest idle ones above `producers_max`."""
+        """Drops producers idle for `patience_ms`, and the longest idle ones above `producers_max`."""
         idle = sorted((used, name) for name, used in self._used_ms.items() if name not in connected)
         excess = max(0, len(self._sequences) - producers_max)
         for index, (used, name) in enumerate(idle):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class NonPersistentSubscription:
     """Passes each message to one consumer that has permits, or drops it."""
 
+    is_internal = False
+
     def __init__(self, topic: NonPersistentTopic, name: str, durable: bool, properties: dict[str, str]) -> None:
         self._topic = topic
         self.name = name

@@ -17,16 +17,21 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
-from magnetar.broker.topic.inbound import source_of
 from magnetar.broker.topic.log import Log
 from magnetar.broker.topic.producer import Producer
-from magnetar.broker.topic.replicated import Copies, ForeignCopies
+from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.names import TopicName
-from magnetar.replication.model import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX, SUBSCRIPTION_PREFIX, subscription_of
+from magnetar.replication.model import (
+    is_pipeline_producer,
+    is_pulsar_replicator,
+    is_replication_subscription,
+    remote_of,
+    subscription_of,
+)
 from magnetar.storage.api import Batch, Space
 
 if TYPE_CHECKING:
@@ -47,8 +52,8 @@ class PersistentTopic(Topic):
         self.is_ended = topic_record.terminated  # and durably so: consumers may be told
         self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
         self.deduplication: Deduplication | None = None
-        self._copies: Copies | None = None
-        self._foreign_copies: ForeignCopies | None = None
+        self._replicated: ReplicatedEntries | None = None
+        self._pulsar_replicated: PulsarReplicatedEntries | None = None
         self._subscriptions: dict[str, Subscription] = {}
         if not is_new:
             self.log.load()
@@ -92,7 +97,7 @@ class PersistentTopic(Topic):
         group.durable = True
         first, size_before = log.last + 1, log.size
         delayed: list[tuple[int, int]] = []
-        is_plain = self.deduplication is None and producer.copies is None
+        is_plain = self.deduplication is None and producer.replicated is None
         if is_plain and True not in [publish[4] for publish in publishes]:
             new = [(publish[2], 0, publish[3]) for publish in publishes]
             receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
@@ -114,8 +119,8 @@ class PersistentTopic(Topic):
         self.bytes_in += size
         producer.messages_in += messages
         producer.bytes_in += size
-        if producer.is_replicator and (cluster := source_of(producer)):
-            self.inbound[cluster].count(messages, size)
+        if producer.source:
+            self.inbound[producer.source].count(messages, size)
 
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
@@ -144,23 +149,23 @@ class PersistentTopic(Topic):
                 subscription.schedule_pump()
 
     def add_producer(self, producer: Producer) -> bool:
-        if producer.name.startswith(PRODUCER_PREFIX):
-            producer.copies = self._known_copies()
-        elif producer.name.startswith(FOREIGN_PRODUCER_PREFIX):
-            if self._foreign_copies is None:
-                self._foreign_copies = ForeignCopies(self.broker.storage, self.ledger_id)
-            producer.copies = self._foreign_copies
+        if is_pipeline_producer(producer.name):
+            producer.replicated = self._replicated_entries()
+        elif is_pulsar_replicator(producer.name):
+            if self._pulsar_replicated is None:
+                self._pulsar_replicated = PulsarReplicatedEntries(self.broker.storage, self.ledger_id)
+            producer.replicated = self._pulsar_replicated
         return super().add_producer(producer)
 
-    def _known_copies(self) -> Copies:
+    def _replicated_entries(self) -> ReplicatedEntries:
         # Read when it is first needed: most topics get no copies. Until then nothing of it can change.
-        if self._copies is None:
-            self._copies = Copies(self.broker.storage, self.ledger_id)
-        return self._copies
+        if self._replicated is None:
+            self._replicated = ReplicatedEntries(self.broker.storage, self.ledger_id)
+        return self._replicated
 
     def last_sequence_id(self, producer_name: str) -> int:
-        if producer_name.startswith(PRODUCER_PREFIX):
-            return self._known_copies().last_sequence(producer_name)
+        if is_pipeline_producer(producer_name):
+            return self._replicated_entries().last_sequence(producer_name)
         return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
 
     def apply_policies(self, policies: Policies) -> None:
@@ -220,7 +225,7 @@ class PersistentTopic(Topic):
         return self.create_subscription(request)
 
     def create_subscription(self, request: SubscribeRequest) -> Subscription:
-        if request.name.startswith(SUBSCRIPTION_PREFIX):
+        if is_replication_subscription(request.name):
             raise NotAllowed(
                 f"subscription name {request.name!r} is reserved: the broker itself makes those of replication"
             )
@@ -320,12 +325,12 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             subscription.schedule_pump()
 
-    def check_copied(self) -> None:
+    def check_replicated(self) -> None:
         for subscription in self._subscriptions.values():
-            if subscription.is_replicator and subscription.backlog:
+            if subscription.is_internal and subscription.backlog:
                 raise TopicBusy(
                     f"Topic {self.name.full} has {subscription.backlog} messages that cluster"
-                    f" {subscription.name.removeprefix(SUBSCRIPTION_PREFIX)} has not got yet:"
+                    f" {remote_of(subscription.name)} has not got yet:"
                     " with force they are lost to it"
                 )
 
@@ -338,7 +343,7 @@ class PersistentTopic(Topic):
         batch.delete(keys.named(keys.TOPIC, self.name.full))
         self.log.delete(batch)
         self.delayed.delete(batch)
-        for kind in (keys.DEDUPLICATION, keys.COPIES, keys.FOREIGN_COPIES):
+        for kind in (keys.DEDUPLICATION, keys.REPLICATED, keys.PULSAR_REPLICATED):
             delete_all(batch, kind, self.ledger_id)
 
     def _save_epoch(self) -> None:
@@ -359,7 +364,7 @@ class PersistentTopic(Topic):
         if behind:
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
-                if self.policies.dead_letter_expired and not subscription.is_replicator:
+                if self.policies.dead_letter_expired and not subscription.is_internal:
                     subscription.failed.dead_letter_up_to(
                         first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms."
                     )
@@ -371,7 +376,7 @@ class PersistentTopic(Topic):
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
-        if self.holds_dead_letters and not any(s.durable and not s.is_replicator for s in self._subscriptions.values()):
+        if self.holds_dead_letters and not any(s.durable and not s.is_internal for s in self._subscriptions.values()):
             return False  # nobody has seen them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
@@ -411,7 +416,7 @@ class PersistentTopic(Topic):
         settings, connected = self.broker.settings, set(self.producers.by_name)
         patience_ms = settings.brokerDeduplicationProducerInactivityTimeoutMinutes * 60_000
         producers_max = settings.brokerDeduplicationMaxNumberOfProducers
-        for known in (self.deduplication, self._copies, self._foreign_copies):
+        for known in (self.deduplication, self._replicated, self._pulsar_replicated):
             if known is not None:
                 known.forget_idle(self.broker.commits.open().batch, now_ms, patience_ms, connected, producers_max)
 
@@ -437,7 +442,7 @@ class PersistentTopic(Topic):
                 self.producers.close_all()  # they come back, and are refused or held until there is room
                 continue
             for subscription in self._subscriptions.values():
-                if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_replicator:
+                if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_internal:
                     text = f"The backlog was over its quota of {limit}."
                     subscription.failed.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
                 elif subscription.durable:

@@ -1,4 +1,4 @@
-"""Producers of one topic: who may write, under which access mode, and who waits for the others to go."""
+"""Producers of a topic: access modes, names, fencing, and the queue for exclusive access."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from magnetar.broker.peer import Peer
 from magnetar.broker.rates import Rates
-from magnetar.broker.topic.replicated import Copies, ForeignCopies
+from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced
-from magnetar.replication.model import FOREIGN_PRODUCER_PREFIX, PRODUCER_PREFIX
+from magnetar.replication.model import is_pipeline_producer, is_pulsar_replicator, source_of
 
 
 class AccessMode(enum.IntEnum):
@@ -23,17 +23,16 @@ class AccessMode(enum.IntEnum):
 
 
 class Producer:
-    """`topic_epoch` is the epoch a returning producer claims; `on_ready` runs when a waiting one gets its turn.
+    """`topic_epoch` is the epoch a reconnecting producer claims; `on_ready` runs when a waiting one gets its turn.
 
-    One that `knows_positions` is told the position in the source of each copy that is stored, as a replicator of Apache
-    Pulsar may ask for. `is_replicator` is every one that writes copies.
+    `is_replicator`: it writes entries of another cluster, `source`, or messages that one refused (no source). With
+    `knows_positions` receipts carry positions in the source, as replicators of Apache Pulsar may request.
     """
 
     __slots__ = (
         "access_mode",
         "bytes_in",
         "connected_at_ms",
-        "copies",
         "epoch",
         "is_replicator",
         "knows_positions",
@@ -47,6 +46,8 @@ class Producer:
         "producer_id",
         "rates",
         "refused",
+        "replicated",
+        "source",
         "topic_epoch",
     )
 
@@ -74,10 +75,11 @@ class Producer:
         self.epoch = epoch
         self.topic_epoch = topic_epoch
         self.metadata = metadata or {}
-        self.is_replicator = name.startswith((PRODUCER_PREFIX, FOREIGN_PRODUCER_PREFIX))
+        self.is_replicator = is_pipeline_producer(name) or is_pulsar_replicator(name)
+        self.source = source_of(name)
         self.knows_positions = knows_positions
-        self.copies: Copies | ForeignCopies | None = None  # what its topic has of it, if it is a replicator
-        self.refused: MagnetarError | None = None  # why the first message that was not taken was not
+        self.replicated: ReplicatedEntries | PulsarReplicatedEntries | None = None  # its topic's, for a replicator
+        self.refused: MagnetarError | None = None  # the error of the first rejected message
         self.connected_at_ms = connected_at_ms
         self.on_ready = on_ready
         self.on_failed = on_failed
@@ -103,11 +105,11 @@ class Producers:
 
     @property
     def replicators(self) -> int:
-        """How many of them write copies."""
+        """The number of replicators among them."""
         return sum([producer.is_replicator for producer in self.by_name.values()])
 
     def add(self, producer: Producer) -> bool:
-        """Lets the producer in; false when it has to wait for its turn."""
+        """Adds the producer; false if it has to wait for exclusive access."""
         self._replace_predecessor(producer)
         mode = producer.access_mode
         if mode is AccessMode.Shared:
@@ -126,7 +128,7 @@ class Producers:
         return True
 
     def remove(self, producer: Producer) -> None:
-        """Forgets a producer that left; the next one in the queue gets its turn once nobody else is there."""
+        """Removes a producer; once no other is connected, the next in the queue gets exclusive access."""
         if producer in self.waiting:
             self.waiting.remove(producer)
             return
@@ -145,7 +147,7 @@ class Producers:
                 successor.on_ready()
 
     def close_all(self) -> None:
-        """Sends every producer away; its client looks the topic up again."""
+        """Disconnects every producer; clients look the topic up again."""
         for producer in (*self.waiting, *self.by_name.values()):
             producer.peer.close_producer(producer)
         self.waiting.clear()
@@ -153,7 +155,7 @@ class Producers:
         self.exclusive = None
 
     def _replace_predecessor(self, producer: Producer) -> None:
-        """A producer of the same name must be an earlier life of the same one, or the name is taken."""
+        """Takes over the name from an earlier connection of the same producer; raises if another producer has it."""
         old = self.by_name.get(producer.name)
         if old is None:
             return

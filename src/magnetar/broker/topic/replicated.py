@@ -1,9 +1,9 @@
-"""Which entries of other clusters a topic has already: what producers that write copies are told apart by.
+"""Replicated entries: the last position that a topic has stored from each source, so that nothing is stored twice.
 
-Our own pipelines number what they send by its position in the source, under a name for each ledger (`Copies`). Apache
-Pulsar's replicators put the position into the metadata of each entry (`ForeignCopies`), or, where they are too old for
-that, go by what the original producer said. Both are remembered whatever the policies of the topic say, and stored in
-the transaction of the messages themselves.
+Our pipelines number entries by their position in the source, under one producer name per ledger
+(`ReplicatedEntries`). Apache Pulsar's replicators put the position into the metadata of each entry
+(`PulsarReplicatedEntries`) or, in older versions, keep the original producer's sequence id. Positions are kept whatever
+the topic's deduplication policy is, and stored in the transaction of the entries.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from magnetar.storage.api import Batch, Space, Storage
 from magnetar.wire.metadata import MetadataError, metadata_of
 
 MARKER_STORED = 1 << 63
-"""Stands for the highest sequence id in the receipt of a marker: the smallest number of Java, without its sign."""
+"""The highest sequence id in the receipt of a marker: Java's smallest long, unsigned."""
 
 _DIGITS_MAX = 19  # of a positive number of 64 bits
 
 SourcePosition = tuple[int, int]
-"""Ledger and entry. An entry is never stored after one with a higher position."""
+"""Ledger and entry in the source. An entry is never stored after one with a higher position."""
 
 
-class Copies(Deduplication):
-    """Of a producer for each ledger of a source: `magnetar.repl.{cluster}/{topic}/{ledger}`."""
+class ReplicatedEntries(Deduplication):
+    """From our pipelines, whose producer names are `magnetar.repl.{cluster}/{topic}/{ledger}`."""
 
     __slots__ = ()
 
     def __init__(self, storage: Storage | None, topic_id: int) -> None:
-        super().__init__(storage, topic_id, keys.COPIES)
+        super().__init__(storage, topic_id, keys.REPLICATED)
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
-        """Each chunk is an entry of the source, with a number of its own."""
+        """Each chunk is an entry of the source, with its own position."""
         return True
 
     def forget_idle(self, batch: Batch, now_ms: int, patience_ms: int, connected: set[str], producers_max: int) -> None:
-        """Drops a ledger once its source is that much further on. However long a pipeline stood still, what it sends
-        again when it is back is known: time alone makes nothing forgotten.
+        """Drops a ledger once its source is `patience_ms` ahead of it. Time alone drops nothing: a pipeline may be
+        stopped for any time, and what it sends again must still be recognised.
         """
         newest_ms: dict[str, int] = {}
         for name, used_ms in self._used_ms.items():
@@ -59,8 +59,8 @@ def _source_of(producer_name: str) -> str:
     return producer_name.rpartition("/")[0]
 
 
-class ForeignCopies:
-    """Of Apache Pulsar's replicators, by their producer's name: one for each cluster that copies to this topic."""
+class PulsarReplicatedEntries:
+    """From Apache Pulsar's replicators, by producer name: one per source cluster."""
 
     __slots__ = ("_positions", "_topic_id", "_used_ms")
 
@@ -70,9 +70,9 @@ class ForeignCopies:
         self._used_ms: dict[str, int] = {}
         if storage is None:
             return
-        start = keys.under(keys.FOREIGN_COPIES, topic_id)
+        start = keys.under(keys.PULSAR_REPLICATED, topic_id)
         for key, value in storage.scan(Space.STATE, start, keys.after(start)):
-            ledger_id, entry_id, used_ms = keys.COPIED.unpack(value)
+            ledger_id, entry_id, used_ms = keys.REPLICATED_POSITION.unpack(value)
             self._positions[key[9:].decode()] = ledger_id, entry_id
             self._used_ms[key[9:].decode()] = used_ms
 
@@ -85,26 +85,26 @@ class ForeignCopies:
 
     def store(self, batch: Batch, producer_name: str, now_ms: int) -> None:
         self._used_ms[producer_name] = now_ms
-        batch.put(self._key(producer_name), keys.COPIED.pack(*self._positions[producer_name], now_ms))
+        batch.put(self._key(producer_name), keys.REPLICATED_POSITION.pack(*self._positions[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
         """Each chunk is an entry of the source."""
         return True
 
     def forget_idle(self, batch: Batch, now_ms: int, patience_ms: int, connected: set[str], producers_max: int) -> None:
-        """Drops only what is above `producers_max`: a replicator may come back after any time."""
+        """Drops only the excess above `producers_max`: a replicator may reconnect after any time."""
         idle = sorted((used_ms, name) for name, used_ms in self._used_ms.items() if name not in connected)
         for _, name in idle[: max(0, len(self._positions) - producers_max)]:
             del self._positions[name], self._used_ms[name]
             batch.delete(self._key(name))
 
     def _key(self, producer_name: str) -> bytes:
-        return keys.under(keys.FOREIGN_COPIES, self._topic_id, producer_name.encode())
+        return keys.under(keys.PULSAR_REPLICATED, self._topic_id, producer_name.encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What an entry of a replicator of Apache Pulsar says of where it comes from."""
+    """The origin of an entry from a replicator of Apache Pulsar, by its metadata."""
 
     is_marker: bool
     position: SourcePosition | None
@@ -114,7 +114,7 @@ class Original:
 
 
 def original_of(blob: bytes) -> Original | None:
-    """None where its metadata cannot be read."""
+    """None if the metadata cannot be read."""
     try:
         metadata = metadata_of(blob)
     except MetadataError:

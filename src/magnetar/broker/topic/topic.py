@@ -24,7 +24,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import SUBSCRIPTION_PREFIX
+from magnetar.replication.model import is_replication_subscription
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -51,6 +51,7 @@ class TopicSubscription(Protocol):
 
     name: str
     durable: bool
+    is_internal: bool  # the broker's own, for replication
     consumers: list[Consumer]
     type: SubscriptionType
 
@@ -187,7 +188,7 @@ class Topic(ABC):
         subscription = consumer.subscription
         if subscription is None or subscription.consumers != [consumer]:
             raise MetadataInvalid("a subscription can be deleted only by its one connected consumer")
-        self.check_not_replication(subscription.name)
+        self.check_not_internal(subscription)
         subscription.remove_consumer(consumer)
         self._drop(subscription)
 
@@ -195,31 +196,33 @@ class Topic(ABC):
         subscription = self.subscriptions.get(name)
         if subscription is None:
             raise SubscriptionNotFound(f"subscription {name!r} not found on topic {self.name.full}")
-        self.check_not_replication(name)
+        self.check_not_internal(subscription)
         if subscription.consumers and not force:
             raise NotAllowed(f"subscription {name!r} has {len(subscription.consumers)} connected consumers")
         subscription.disconnect_consumers()
         self._drop(subscription)
 
-    def check_not_replication(self, name: str) -> None:
-        """Raises for a subscription that is the broker's own: it goes when its topic is no longer replicated."""
-        if name.startswith(SUBSCRIPTION_PREFIX) and self.name.is_persistent:
+    def check_not_internal(self, subscription: TopicSubscription) -> None:
+        """Raises for a subscription of replication, which is deleted when its topic is no longer replicated."""
+        if subscription.is_internal:
             raise NotAllowed(
-                f"subscription {name!r} of topic {self.name.full} keeps the position of its replication:"
+                f"subscription {subscription.name!r} of topic {self.name.full} keeps the position of its replication:"
                 " take the cluster out of the replication clusters instead"
             )
 
     @property
     def consumer_count(self) -> int:
-        """Without those that replicate."""
-        return sum(len(subscription.consumers) for subscription in self._of_clients())
+        """Without those of replication."""
+        return sum(len(subscription.consumers) for subscription in self.client_subscriptions)
 
-    def _of_clients(self) -> list[TopicSubscription]:
-        return [one for one in self.subscriptions.values() if not one.name.startswith(SUBSCRIPTION_PREFIX)]
+    @property
+    def client_subscriptions(self) -> list[TopicSubscription]:
+        """Without those of replication."""
+        return [one for one in self.subscriptions.values() if not one.is_internal]
 
     def _check_consumer_limits(self, consumer: Consumer, subscription_name: str) -> None:
         settings = self.broker.settings
-        if subscription_name.startswith(SUBSCRIPTION_PREFIX):
+        if is_replication_subscription(subscription_name):
             return
         limit = self.policies.max_consumers
         if 0 < limit <= self.consumer_count:
@@ -242,7 +245,7 @@ class Topic(ABC):
 
     def check_subscription_limit(self) -> None:
         """Raises when there may not be one more."""
-        limit, subscriptions = self.policies.max_subscriptions, len(self._of_clients())
+        limit, subscriptions = self.policies.max_subscriptions, len(self.client_subscriptions)
         if 0 < limit <= subscriptions:
             raise NotAllowed(
                 f"topic {self.name.full} has {subscriptions} subscriptions, maxSubscriptionsPerTopic is {limit}"
@@ -276,7 +279,7 @@ class Topic(ABC):
                 f" {clients - consumers - replicators} producers, and {replicators} replicators."
             )
 
-    def check_copied(self) -> None:  # noqa: B027  # only what is stored is replicated
+    def check_replicated(self) -> None:  # noqa: B027  # only what is stored is replicated
         """Raises when another cluster has not got everything yet."""
 
     def disconnect_all(self) -> None:

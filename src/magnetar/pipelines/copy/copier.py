@@ -26,7 +26,7 @@ from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import LookAgain, SchemaRefused, Target
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position, Side
 from magnetar.pipelines.transform.changes import Changes
-from magnetar.replication.model import ROUTE_FINGERPRINT, SUBSCRIPTION_PREFIX, Refusal, State, route_fingerprint
+from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
 
 _ACKNOWLEDGED_EVERY_S = 0.2
 _TRIES = 5
@@ -225,7 +225,7 @@ class Copier:
     def _mark(self) -> dict[str, str]:
         """A broker that has the way cuts who goes another one; of a source that declares nothing, none is known."""
         assignment = self.assignment
-        is_declared = assignment.subscription.startswith(SUBSCRIPTION_PREFIX)
+        is_declared = is_replication_subscription(assignment.subscription)
         return {ROUTE_FINGERPRINT: route_fingerprint(assignment.remote.name, assignment.policy)} if is_declared else {}
 
     def _id(self, position: Position) -> MessageId:
