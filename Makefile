@@ -1,5 +1,5 @@
 # Every target does its own set-up: a .venv in this folder, with the versions pinned in requirements/.
-# It needs Python 3.11 to 3.13 or uv; nothing else is installed outside this folder.
+# It needs Python 3.11 to 3.13 or uv; nothing is installed outside this folder.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -15,26 +15,26 @@ UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 ARGS ?=
 PYTEST_ARGS ?=
 LOCK_ARGS ?=
-# Seeds in which messages become dead letters, 0 for no end; and how often a real broker is killed while they do.
+# Seeds in which messages become dead letters (0: no end), and how often a real broker is killed meanwhile.
 SEEDS ?= 2000
 KILLS ?= 200
-# How many messages a stream of Spark copies, and how often something is killed meanwhile: a process, a task, the broker.
+# Messages that a Spark stream copies, and how often a process, a task or the broker is killed meanwhile.
 STREAM_MESSAGES ?= 1000000
 STREAM_KILLS ?= 40
-# How often something is killed while two clusters replicate into each other: a broker, a driver, a worker.
+# How often a broker, a driver or a worker is killed while two clusters replicate into each other.
 CHAOS_KILLS ?= 60
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
 	@echo 'make test      run the tests                     PYTEST_ARGS="-k names"'
 	@echo 'make check     ruff and mypy'
-	@echo 'make docs      draw the reference pages in docs anew'
-	@echo 'make compat    the official clients of other languages'
+	@echo 'make docs      regenerate the reference pages in docs'
+	@echo 'make compat    run the official clients of other languages'
 	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
-	@echo 'make lock      pin the dependencies anew         LOCK_ARGS="--upgrade"'
-	@echo 'make clean     remove what the targets made, but never data'
+	@echo 'make lock      pin the dependencies again        LOCK_ARGS="--upgrade"'
+	@echo 'make clean     remove what the targets created, but never data'
 
 setup: $(VENV)/.installed-dev
 
