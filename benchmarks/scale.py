@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from contestant import Contestant, Running
 from conversation import Conversation
 
-from magnetar.wire.batch import build_batch, messages_of
+from magnetar.wire.batch import build_batch
+from magnetar.wire.entry import messages_of
 from magnetar.wire.frames import Frame, encode_frame, encode_frame_with_blob
-from magnetar.wire.metadata import build_blob
+from magnetar.wire.metadata import build_blob, split_blob
 from magnetar.wire.schema_pb2 import (
     BaseCommand,
     CommandAck,
@@ -260,7 +261,7 @@ def _read_first(broker: Running) -> float:
         came = expect(answers, {BaseCommand.MESSAGE: entries})
         took_ms = (time.monotonic() - began) * 1000
     numbers = [command.message.message_id.entryId for command, _ in came]
-    messages = sum(len(messages_of(blob, len(blob))) for _, blob in came if blob is not None)
+    messages = sum(len(messages_of(*split_blob(blob))) for _, blob in came if blob is not None)
     if numbers != list(range(entries)) or messages != _FIRST_MESSAGES:
         raise ScaleFailed(
             f"the backlog begins with entries {numbers} of {messages} messages, wanted the first {entries}"

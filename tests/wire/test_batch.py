@@ -1,4 +1,4 @@
-"""Batches: built and split, in whole blobs, and with sizes and counts that do not add up."""
+"""Batches: built, split, and with sizes and counts that do not add up."""
 
 from __future__ import annotations
 
@@ -8,22 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.wire.batch import build_batch, messages_of, split_batch
-from magnetar.wire.compression import CompressionError, compress
-from magnetar.wire.metadata import MetadataError, build_blob
-from magnetar.wire.schema_pb2 import (
-    LZ4,
-    NONE,
-    SNAPPY,
-    ZLIB,
-    ZSTD,
-    CompressionType,
-    EncryptionKeys,
-    MessageMetadata,
-    SingleMessageMetadata,
-)
-
-SIZE_MAX = 100_000
+from magnetar.wire.batch import build_batch, split_batch
+from magnetar.wire.metadata import MetadataError
+from magnetar.wire.schema_pb2 import MessageMetadata, SingleMessageMetadata
 
 messages = st.lists(
     st.tuples(
@@ -44,20 +31,8 @@ THREE = [
 ]
 
 
-def metadata_for(count: int | None, **fields: object) -> MessageMetadata:
-    return MessageMetadata(
-        producer_name="p",
-        sequence_id=1,
-        publish_time=2,
-        num_messages_in_batch=count,
-        **fields,  # type: ignore[arg-type]
-    )
-
-
-def contents(
-    pairs: list[tuple[SingleMessageMetadata, bytes]] | list[tuple[SingleMessageMetadata | None, bytes]],
-) -> list[tuple[str | None, bytes]]:
-    return [(single.partition_key if single else None, payload) for single, payload in pairs]
+def metadata_for(count: int) -> MessageMetadata:
+    return MessageMetadata(producer_name="p", sequence_id=1, publish_time=2, num_messages_in_batch=count)
 
 
 class TestBatch:
@@ -107,42 +82,3 @@ class TestBatch:
     def test_garbage_raises_nothing_else(self, count: int, payload: bytes) -> None:
         with contextlib.suppress(MetadataError):
             split_batch(metadata_for(count), payload)
-
-
-class TestMessagesOf:
-    @pytest.mark.parametrize("compression", [NONE, LZ4, ZLIB, ZSTD, SNAPPY], ids=CompressionType.Name)
-    def test_a_batch(self, compression: CompressionType.ValueType) -> None:
-        batch = build_batch(THREE)
-        metadata = metadata_for(3, compression=compression, uncompressed_size=len(batch))
-        blob = build_blob(metadata, compress(compression, batch))
-        assert contents(messages_of(blob, SIZE_MAX)) == [("a", b"first"), ("b", b""), ("c", b"third")]
-
-    @pytest.mark.parametrize("compression", [NONE, LZ4, ZLIB, ZSTD, SNAPPY], ids=CompressionType.Name)
-    def test_a_message_that_is_not_in_a_batch(self, compression: CompressionType.ValueType) -> None:
-        metadata = metadata_for(None, compression=compression, uncompressed_size=7)
-        assert messages_of(build_blob(metadata, compress(compression, b"payload")), SIZE_MAX) == [(None, b"payload")]
-
-    def test_a_batch_of_one_is_a_batch(self) -> None:
-        blob = build_blob(metadata_for(1), build_batch(THREE[:1]))
-        assert contents(messages_of(blob, SIZE_MAX)) == [("a", b"first")]
-
-    def test_an_encrypted_batch_stays_whole(self) -> None:
-        metadata = metadata_for(3, compression=LZ4, encryption_keys=[EncryptionKeys(key="k", value=b"v")])
-        assert messages_of(build_blob(metadata, b"secret"), SIZE_MAX) == [(None, b"secret")]
-
-    def test_a_chunk_stays_compressed(self) -> None:
-        metadata = metadata_for(None, compression=LZ4, num_chunks_from_msg=2, uncompressed_size=10)
-        assert messages_of(build_blob(metadata, b"part of a block"), SIZE_MAX) == [(None, b"part of a block")]
-
-    def test_the_limit_holds(self) -> None:
-        metadata = metadata_for(None, compression=LZ4, uncompressed_size=SIZE_MAX + 1)
-        with pytest.raises(CompressionError, match="exceeds the limit of 100000 bytes"):
-            messages_of(build_blob(metadata, compress(LZ4, bytes(SIZE_MAX + 1))), SIZE_MAX)
-
-    @given(st.binary(max_size=100), st.integers(0, 4), st.integers(-2, 5), st.integers(0, 300))
-    def test_garbage_raises_nothing_else(self, payload: bytes, compression: int, count: int, size: int) -> None:
-        metadata = metadata_for(count, compression=compression, uncompressed_size=size)
-        with contextlib.suppress(MetadataError, CompressionError):
-            messages_of(build_blob(metadata, payload), SIZE_MAX)
-        with contextlib.suppress(MetadataError, CompressionError):
-            messages_of(payload, SIZE_MAX)

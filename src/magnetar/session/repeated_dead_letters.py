@@ -17,9 +17,9 @@ from magnetar.broker.topic.topic import Publish
 from magnetar.deadletter.properties import ORIGIN_MESSAGE_ID, Origin, read_origin
 from magnetar.session.handles import ProducerHandle
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.batch import build_batch, split_batch
-from magnetar.wire.compression import CompressionError, compress, decompress
-from magnetar.wire.metadata import MetadataError, build_blob, split_blob, text_properties
+from magnetar.wire.entry import batch_messages_of, pack_batch
+from magnetar.wire.errors import EntryError
+from magnetar.wire.metadata import build_blob, split_blob, text_properties
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
@@ -54,7 +54,7 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
     try:
         metadata, payload = split_blob(blob)
         parts = _parts(metadata, payload)
-    except (MetadataError, CompressionError):
+    except EntryError:
         return False
     letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
     if is_chunk or not any(letters):
@@ -81,13 +81,11 @@ def _record(letter: DeadLetter) -> None:
 def _parts(
     metadata: pb.MessageMetadata, payload: bytes
 ) -> list[tuple[dict[str, str], pb.SingleMessageMetadata | None, bytes]]:
-    """Properties, metadata and payload of each message of an entry; none for an encrypted batch."""
+    """Properties, metadata and payload of each message of an entry. Raises EntryError, also for an encrypted batch."""
     if not metadata.HasField("num_messages_in_batch"):
         return [(text_properties(metadata.properties), None, payload)]
-    if metadata.encryption_keys:
-        return []
-    content = decompress(metadata.compression, payload, metadata.uncompressed_size, _SIZE_MAX)
-    return [(text_properties(single.properties), single, part) for single, part in split_batch(metadata, content)]
+    messages = batch_messages_of(metadata, payload, _SIZE_MAX)
+    return [(text_properties(single.properties), single, part) for single, part in messages]
 
 
 def _dead_letter(session: Session, handle: ProducerHandle, properties: dict[str, str]) -> DeadLetter | None:
@@ -111,9 +109,7 @@ def _key(origin: Origin, handle: ProducerHandle) -> str:
 
 def _rebuilt(metadata: pb.MessageMetadata, parts: list[tuple[pb.SingleMessageMetadata | None, bytes]]) -> bytes:
     """The batch with fewer messages."""
-    content = build_batch([(single, payload) for single, payload in parts if single is not None])
     rebuilt = pb.MessageMetadata()
     rebuilt.CopyFrom(metadata)
-    rebuilt.num_messages_in_batch = len(parts)
-    rebuilt.uncompressed_size = len(content)
-    return build_blob(rebuilt, compress(metadata.compression, content))
+    payload = pack_batch(rebuilt, [(single, payload) for single, payload in parts if single is not None])
+    return build_blob(rebuilt, payload)

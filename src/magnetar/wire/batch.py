@@ -1,7 +1,6 @@
 """Batches: several messages in the payload of one entry.
 
-Owns the layout below and the way from a blob to single messages. Does not decrypt: what a producer
-encrypted stays whole.
+Owns the layout below, uncompressed and decrypted (see `entry`).
 
     ┌──────────────────────┬───────────────────────┬──────────────┐
     │ metadata size u32    │ SingleMessageMetadata │ payload      │   once per message
@@ -16,8 +15,7 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
-from magnetar.wire.compression import decompress
-from magnetar.wire.metadata import MetadataError, split_blob
+from magnetar.wire.metadata import MetadataError
 from magnetar.wire.schema_pb2 import MessageMetadata, SingleMessageMetadata
 
 _U32 = Struct(">I")
@@ -78,18 +76,3 @@ def _sized(single: SingleMessageMetadata, payload_size: int) -> SingleMessageMet
     sized.CopyFrom(single)
     sized.payload_size = payload_size
     return sized
-
-
-def messages_of(blob: bytes, max_size: int) -> list[tuple[SingleMessageMetadata | None, bytes]]:
-    """The messages of an entry, uncompressed; a MetadataError or CompressionError if it has none that can be read.
-
-    A message that is not in a batch has no SingleMessageMetadata. Encrypted entries and chunks come back as one
-    message with the payload as it is: an encrypted batch cannot be split, a chunk cannot be decompressed alone.
-    """
-    metadata, payload = split_blob(blob)
-    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
-        return [(None, payload)]
-    payload = decompress(metadata.compression, payload, metadata.uncompressed_size, max_size)
-    if not metadata.HasField("num_messages_in_batch"):
-        return [(None, payload)]
-    return list(split_batch(metadata, payload))

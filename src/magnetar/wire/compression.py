@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING
 
+from magnetar.wire.errors import EntryError
 from magnetar.wire.schema_pb2 import LZ4, NONE, SNAPPY, ZLIB, ZSTD, CompressionType
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 _ZSTD_LEVEL = 3  # as the clients
 
 
-class CompressionError(ValueError):
+class CompressionError(EntryError):
     """Compressed data that does not become what it announces, or announces more than is allowed."""
 
 

@@ -22,6 +22,7 @@ import mmh3
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
+from magnetar.wire.errors import EntryError
 from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
 from magnetar.wire.varint import encode_varint
 
@@ -42,7 +43,7 @@ _WIRE_TYPE_BYTES = 2
 _TYPES_OF_BYTES = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
 
 
-class MetadataError(ValueError):
+class MetadataError(EntryError):
     """The blob of a message does not hold what its sizes promise, or its metadata is not protobuf."""
 
 
@@ -62,7 +63,7 @@ def _after_broker_entry(blob: bytes) -> int:
     return end
 
 
-def _metadata_bounds(blob: bytes) -> tuple[int, int]:
+def metadata_bounds(blob: bytes) -> tuple[int, int]:
     if blob.startswith(_MAGIC_CHECKSUM) and len(blob) >= _METADATA_AFTER_CHECKSUM:  # nearly always
         end = _METADATA_AFTER_CHECKSUM + _U32.unpack_from(blob, _METADATA_AFTER_CHECKSUM - 4)[0]
         if end <= len(blob):
@@ -81,7 +82,7 @@ def _unusual_metadata_bounds(blob: bytes) -> tuple[int, int]:
     return start, start + size
 
 
-def _parse(section: bytes) -> MessageMetadata:
+def parse_metadata(section: bytes) -> MessageMetadata:
     try:
         return MessageMetadata.FromString(section)
     except DecodeError:
@@ -126,15 +127,15 @@ def _examine_unusual(blob: bytes) -> int:
     if not checksum_ok(blob):
         return BAD_CHECKSUM
     try:
-        start, end = _metadata_bounds(blob)
+        start, end = metadata_bounds(blob)
     except MetadataError:
         return MALFORMED
     return MAY_BE_DELAYED if blob.find(_DELIVER_AT_TAG, start, end) >= 0 else PLAIN
 
 
 def metadata_of(blob: bytes) -> MessageMetadata:
-    start, end = _metadata_bounds(blob)
-    return _parse(blob[start:end])
+    start, end = metadata_bounds(blob)
+    return parse_metadata(blob[start:end])
 
 
 _BATCH_TAG = encode_varint(MessageMetadata.NUM_MESSAGES_IN_BATCH_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
@@ -156,18 +157,18 @@ def messages_in(blob: bytes) -> int:
 
 
 def payload_of(blob: bytes) -> bytes:
-    return blob[_metadata_bounds(blob)[1] :]
+    return blob[metadata_bounds(blob)[1] :]
 
 
 def metadata_and_payload_start(blob: bytes) -> tuple[MessageMetadata, int]:
     """As `split_blob`, for who would rather not copy the payload."""
-    start, end = _metadata_bounds(blob)
-    return _parse(blob[start:end]), end
+    start, end = metadata_bounds(blob)
+    return parse_metadata(blob[start:end]), end
 
 
 def split_blob(blob: bytes) -> tuple[MessageMetadata, bytes]:
-    start, end = _metadata_bounds(blob)
-    return _parse(blob[start:end]), blob[end:]
+    start, end = metadata_bounds(blob)
+    return parse_metadata(blob[start:end]), blob[end:]
 
 
 def without_broker_entry(blob: bytes) -> bytes:

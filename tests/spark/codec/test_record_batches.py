@@ -16,7 +16,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from magnetar.client.consume.entry import Entry, Opener
 from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns, entry_columns, select_columns
-from magnetar.spark.codec.entry_view import MixedBatch, SingleMessage, UniformBatch, open_entry
+from magnetar.spark.codec.entry_view import MixedBatch, SingleMessage, UniformBatch, view_entry
 from magnetar.spark.codec.record_batches import RowReader
 from magnetar.spark.errors import UnreadablePayload
 from magnetar.wire import schema_pb2 as pb
@@ -130,7 +130,7 @@ def same_layout(count: int = 300) -> list[tuple[pb.SingleMessageMetadata, bytes]
 
 def test_sp1_a_batch_of_one_layout_is_read_as_a_table() -> None:
     entry = entry_of(blob_of(same_layout()), redeliveries=2)
-    assert isinstance(open_entry(entry), UniformBatch)
+    assert isinstance(view_entry(entry), UniformBatch)
     assert_as_the_client_reads([entry])
 
 
@@ -150,7 +150,7 @@ def test_sp1_one_message_of_another_layout_is_not_taken_for_the_others(change: A
     messages = same_layout()
     change(messages)
     entry = entry_of(blob_of(messages))
-    assert isinstance(open_entry(entry), MixedBatch)
+    assert isinstance(view_entry(entry), MixedBatch)
     assert_as_the_client_reads([entry])
 
 
@@ -166,7 +166,7 @@ def test_sp1_what_all_messages_of_a_batch_are(common: dict[str, bool]) -> None:
 def test_sp1_messages_with_nothing_but_a_value_are_not_parsed() -> None:
     messages = [(single(number, sequence_id=number * 1000), b"v" * number) for number in range(200)]
     entry = entry_of(blob_of(messages))
-    opened = open_entry(entry)
+    opened = view_entry(entry)
     assert isinstance(opened, MixedBatch) and opened.keys() is None and opened.properties() is None
     assert_as_the_client_reads([entry])
 
@@ -226,7 +226,7 @@ def test_sp1_single_messages_and_batches_side_by_side() -> None:
         entry_of(blob_of(same_layout(140)), 1),
         entry_of(build_blob(empty, b""), 2),
     ]
-    assert isinstance(open_entry(entries[0]), SingleMessage)
+    assert isinstance(view_entry(entries[0]), SingleMessage)
     assert_as_the_client_reads(entries)
 
 

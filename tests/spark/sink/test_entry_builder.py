@@ -22,8 +22,9 @@ from magnetar.spark.sink.entry_builder import BatchOptions, BuiltEntry, EntryBui
 from magnetar.spark.sink.sequence_ids import source_positions
 from magnetar.testing import broker
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.batch import build_batch, messages_of
-from magnetar.wire.metadata import build_blob, checksum_ok, metadata_of
+from magnetar.wire.batch import build_batch
+from magnetar.wire.entry import messages_of
+from magnetar.wire.metadata import build_blob, checksum_ok, metadata_of, split_blob
 
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)
 _TIME = st.none() | st.integers(0, 1 << 42)
@@ -66,7 +67,7 @@ def read(entry: BuiltEntry) -> list[dict[str, object]]:
     metadata = metadata_of(entry.blob)
     assert metadata.sequence_id == entry.sequence_id
     assert entry.is_delayed == metadata.HasField("deliver_at_time")
-    messages = messages_of(entry.blob, 10 << 20)
+    messages = messages_of(*split_blob(entry.blob))
     assert len(messages) == entry.messages
     if metadata.HasField("num_messages_in_batch"):
         assert metadata.highest_sequence_id == entry.highest_sequence_id

@@ -25,8 +25,8 @@ from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_h
 from magnetar.deadletter.tally import ReasonCounts, Tally
 from magnetar.errors import NotAllowed
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.batch import split_batch
-from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.entry import ChunkEntry, EncryptedEntry, messages_of
+from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, split_blob
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
@@ -122,23 +122,21 @@ def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iter
         return
     if metadata.HasField("marker_type"):
         return
-    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+    try:
+        messages = messages_of(metadata, payload, _SIZE_MAX)
+    except (EncryptedEntry, ChunkEntry):
         what = "encrypted" if metadata.encryption_keys else "a chunk"
         fault = f"the message is {what}: the payload is shown as it was sent"
         yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, fault)
         return
-    try:
-        content = decompress(metadata.compression, payload, metadata.uncompressed_size, _SIZE_MAX)
-        if not metadata.HasField("num_messages_in_batch"):
-            yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, content)
-            return
-        messages = split_batch(metadata, content)
-    except (MetadataError, CompressionError) as error:
+    except EntryError as error:
         yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, str(error))
         return
-    for index, (single, part) in enumerate(messages):
-        if not single.compacted_out:
-            yield _DeadLetter(topic, entry_id, index, len(messages), metadata, single, part)
+    for index, (single, content) in enumerate(messages):
+        if single is None:
+            yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, content)
+        elif not single.compacted_out:
+            yield _DeadLetter(topic, entry_id, index, len(messages), metadata, single, content)
 
 
 async def _scan(

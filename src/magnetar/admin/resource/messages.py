@@ -24,8 +24,9 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed
-from magnetar.wire.compression import CompressionError, decompress
-from magnetar.wire.metadata import MetadataError, split_blob
+from magnetar.wire.entry import ChunkEntry, EncryptedEntry, content_of
+from magnetar.wire.errors import EntryError
+from magnetar.wire.metadata import split_blob
 from magnetar.wire.schema_pb2 import CompressionType, MessageMetadata
 
 INT_MAX = (1 << 31) - 1
@@ -117,7 +118,7 @@ def _response(topic: PersistentTopic, entry: Entry) -> Response:
     try:
         metadata, payload = split_blob(blob)
         payload = _uncompressed(metadata, payload, topic.broker.settings.maxMessageSize)
-    except (MetadataError, CompressionError) as error:
+    except EntryError as error:
         raise Conflict(f"message {topic.ledger_id}:{entry_id} cannot be read: {error}") from error
     response = Response(payload, media_type="application/octet-stream")
     position = [("X-Pulsar-Message-ID", f"{topic.ledger_id}:{entry_id}")]
@@ -130,9 +131,10 @@ def _response(topic: PersistentTopic, entry: Entry) -> Response:
 
 def _uncompressed(metadata: MessageMetadata, payload: bytes, size_max: int) -> bytes:
     """What is encrypted stays as it is, and so does a chunk, which is only a part of what was compressed."""
-    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+    try:
+        return content_of(metadata, payload, size_max)
+    except (EncryptedEntry, ChunkEntry):
         return payload
-    return decompress(metadata.compression, payload, metadata.uncompressed_size, size_max)
 
 
 def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:

@@ -12,8 +12,8 @@ import msgspec
 from magnetar.deadletter.properties import FailureRecord, Reason
 from magnetar.deadletter.stamp import set_publisher, stamp
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.batch import split_batch
-from magnetar.wire.compression import CompressionError, decompress
+from magnetar.wire.entry import EncryptedEntry, batch_messages_of
+from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, build_blob, split_blob
 
 
@@ -44,13 +44,12 @@ def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures, size_m
         return [_whole(pb.MessageMetadata(), blob, site, failures, note)], True
     if not metadata.HasField("num_messages_in_batch"):
         return [_whole(metadata, payload, site, failures, "")], True
-    if metadata.encryption_keys:
+    try:
+        messages = batch_messages_of(metadata, payload, size_max)
+    except EncryptedEntry:
         note = f" It is an encrypted batch of {metadata.num_messages_in_batch} messages, which stays whole."
         return [_whole(metadata, payload, site, failures, note)], True
-    try:
-        content = decompress(metadata.compression, payload, metadata.uncompressed_size, size_max)
-        messages = split_batch(metadata, content)
-    except (MetadataError, CompressionError) as error:
+    except EntryError as error:
         note = f" It is a batch that cannot be taken apart: {error}."
         return [_whole(metadata, payload, site, failures, note)], True
     blobs = [

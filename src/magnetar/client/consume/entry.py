@@ -13,13 +13,11 @@ from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
-from magnetar.wire.compression import CompressionError, decompress
-from magnetar.wire.metadata import MetadataError, checksum_ok, split_blob
+from magnetar.wire.compression import decompress
+from magnetar.wire.entry import UNCOMPRESSED_SIZE_MAX, content_of, open_entry
+from magnetar.wire.errors import EntryError
 
 _WORD_BITS = 64
-UNCOMPRESSED_SIZE_MAX = 256 << 20
-"""A limit for what compressed data may announce: far above any sensible entry, far below a bomb."""
-
 CHUNKED_OPEN_MAX = 100
 """How many chunked messages are put together at once; the oldest is given up for one more, as other clients do."""
 
@@ -81,29 +79,24 @@ class Opener:
 
         None for a chunk that is not the last, for what the broker wrote for itself, and for what was acknowledged.
         """
-        if not checksum_ok(entry.blob):
-            raise _unreadable(entry, "its checksum does not match")
         try:
-            metadata, payload = split_blob(entry.blob)
-        except MetadataError as error:
-            raise _unreadable(entry, str(error)) from None
-        permits = max(1, metadata.num_messages_in_batch)
-        if metadata.HasField("marker_type"):
-            return [], permits
-        if metadata.encryption_keys:
-            raise _unreadable(entry, "it is encrypted, and decryption is not supported")
-        try:
-            return self._open(entry, metadata, payload), permits
-        except (MetadataError, CompressionError) as error:
+            metadata, start = open_entry(entry.blob)
+            permits = max(1, metadata.num_messages_in_batch)
+            if metadata.HasField("marker_type"):
+                return [], permits
+            return self._open(entry, metadata, entry.blob[start:]), permits
+        except EntryError as error:
             raise _unreadable(entry, str(error)) from None
 
     def _open(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> list[Message]:
-        if metadata.num_chunks_from_msg > 1:
+        if metadata.num_chunks_from_msg > 1 and not metadata.encryption_keys:
             chunked = self._add_chunk(entry, metadata, payload)
             if chunked is None:
                 return []
-            return [_message(entry, metadata, _uncompressed(metadata, b"".join(chunked.parts)), tuple(chunked.ids))]
-        payload = _uncompressed(metadata, payload)
+            data, size = b"".join(chunked.parts), metadata.uncompressed_size
+            value = decompress(metadata.compression, data, size, UNCOMPRESSED_SIZE_MAX)
+            return [_message(entry, metadata, value, tuple(chunked.ids))]
+        payload = content_of(metadata, payload)
         if not metadata.HasField("num_messages_in_batch"):
             return [_message(entry, metadata, payload)]
         singles = split_batch(metadata, payload)
@@ -124,26 +117,22 @@ class Opener:
             chunked = self._chunked[uuid] = _Chunked(metadata.num_chunks_from_msg)
         if chunked is None:
             if number == metadata.num_chunks_from_msg - 1:
-                raise MetadataError(f"it is the last of {number + 1} chunks, and the first were not read")
+                raise EntryError(f"it is the last of {number + 1} chunks, and the first were not read")
             return None
         if number < len(chunked.parts):
             return None  # a chunk that was sent twice
         if number != len(chunked.parts) or number >= chunked.count:
             del self._chunked[uuid]
-            raise MetadataError(f"chunk {len(chunked.parts)} of {chunked.count} of message {uuid!r} is missing")
+            raise EntryError(f"chunk {len(chunked.parts)} of {chunked.count} of message {uuid!r} is missing")
         chunked.parts.append(payload)
         chunked.ids.append(entry.id)
         chunked.size += len(payload)
         if chunked.size > UNCOMPRESSED_SIZE_MAX:
             del self._chunked[uuid]
-            raise MetadataError(f"chunks of message {uuid!r} exceed {UNCOMPRESSED_SIZE_MAX} bytes")
+            raise EntryError(f"chunks of message {uuid!r} exceed {UNCOMPRESSED_SIZE_MAX} bytes")
         if len(chunked.parts) < chunked.count:
             return None
         return self._chunked.pop(uuid)
-
-
-def _uncompressed(metadata: pb.MessageMetadata, payload: bytes) -> bytes:
-    return decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
 
 
 def _is_open(ack_set: Sequence[int], index: int) -> bool:

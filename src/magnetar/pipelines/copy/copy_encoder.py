@@ -16,7 +16,8 @@ import google_crc32c
 
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.replication.model import SOURCE_POSITION
-from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
+from magnetar.wire.entry import open_entry
+from magnetar.wire.errors import EntryError
 from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
 from magnetar.wire.varint import encode_varint
 
@@ -76,12 +77,10 @@ class Opened(NamedTuple):
 
 
 def opened(blob: bytes) -> Opened:
-    if not checksum_ok(blob):
-        raise MessageRefused(f"the entry of {len(blob)} bytes is damaged: its checksum does not match")
     try:
-        metadata, start = metadata_and_payload_start(blob)
-    except MetadataError as error:
-        raise MessageRefused(f"the entry cannot be read: {error}") from None
+        metadata, start = open_entry(blob)
+    except EntryError as error:
+        raise MessageRefused(f"the entry of {len(blob)} bytes cannot be read: {error}") from None
     return Opened(metadata, blob[start:], metadata.schema_version)
 
 

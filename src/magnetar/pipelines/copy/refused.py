@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from magnetar.client import AsyncClient
-from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX, Entry
+from magnetar.client.consume.entry import Entry
 from magnetar.client.errors import ClientError, Conflict, MessageTooLarge
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
@@ -23,8 +23,8 @@ from magnetar.pipelines.copy.errors import AtSource
 from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.batch import build_batch, split_batch
-from magnetar.wire.compression import CompressionError, compress, decompress
+from magnetar.wire.entry import batch_messages_of, pack_batch
+from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, build_blob, split_blob
 
 if TYPE_CHECKING:
@@ -116,23 +116,19 @@ class Parking:
         set_publisher(metadata, producer, entry.id.entry_id)
         if not metadata.HasField("publish_time"):
             metadata.publish_time = self._clock.now_ms()
-        is_open = opens and not metadata.encryption_keys
-        if is_open and metadata.HasField("num_messages_in_batch"):
+        if opens and metadata.HasField("num_messages_in_batch"):
             payload = self._batch(entry, metadata, payload, reason)
         self._stamp(metadata.properties, entry, -1, reason)
         return build_blob(metadata, payload), messages
 
     def _batch(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes, reason: str) -> bytes:
         try:
-            data = decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
-            messages = split_batch(metadata, data)
-        except (MetadataError, CompressionError):
+            messages = batch_messages_of(metadata, payload)
+        except EntryError:
             return payload
         for index, (single, _) in enumerate(messages):
             self._stamp(single.properties, entry, index, reason)
-        data = build_batch(messages)
-        metadata.uncompressed_size = len(data)
-        return compress(metadata.compression, data)
+        return pack_batch(metadata, messages)
 
     def _stamp(
         self, properties: RepeatedCompositeFieldContainer[pb.KeyValue], entry: Entry, index: int, reason: str

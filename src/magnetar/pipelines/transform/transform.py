@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from magnetar.client.admin.schemas import Schema
-from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX
 from magnetar.pipelines.transform.masks import Masks, Refused
 from magnetar.replication.model import ROUTE, RoutePolicy
 from magnetar.replication.route import applied_changes
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
-from magnetar.wire.compression import CompressionError, compress, decompress
-from magnetar.wire.metadata import MetadataError
+from magnetar.wire.entry import content_of, pack
+from magnetar.wire.errors import EntryError
 
 __all__ = ["Kept", "Refused", "Transform"]
 
@@ -58,16 +57,16 @@ class Transform:
             _mark(changed, self._route)
             return changed, payload
         try:
-            data = decompress(metadata.compression, payload, metadata.uncompressed_size, UNCOMPRESSED_SIZE_MAX)
+            data = content_of(metadata, payload)
             if metadata.HasField("num_messages_in_batch"):
                 batch = self._batch(changed, split_batch(metadata, data), kept)
-                return None if batch is None else _packed(changed, batch)
-        except (MetadataError, CompressionError) as error:
+                return None if batch is None else (changed, pack(changed, batch))
+        except EntryError as error:
             raise Refused(f"the entry cannot be opened: {error}") from None
         if kept is not None and 0 not in kept:
             return None
         _mark(changed, self._route)
-        return _packed(changed, self._value(metadata, data, is_empty=metadata.null_value))
+        return changed, pack(changed, self._value(metadata, data, is_empty=metadata.null_value))
 
     def _batch(self, changed: pb.MessageMetadata, messages: list[_Message], kept: Kept | None) -> bytes | None:
         """The messages that stay; puts their number into the metadata of the batch."""
@@ -128,9 +127,3 @@ def _mark(message: _Metadata, route: str) -> None:
             pair.value = route
             return
     message.properties.add(key=ROUTE, value=route)
-
-
-def _packed(metadata: pb.MessageMetadata, data: bytes) -> tuple[pb.MessageMetadata, bytes]:
-    if metadata.compression != pb.NONE or metadata.HasField("uncompressed_size"):
-        metadata.uncompressed_size = len(data)
-    return metadata, compress(metadata.compression, data)

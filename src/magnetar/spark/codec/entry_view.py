@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from magnetar.client.consume.entry import UNCOMPRESSED_SIZE_MAX, Entry
+from magnetar.client.consume.entry import Entry
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
-from magnetar.wire.compression import CompressionError, decompress
-from magnetar.wire.metadata import MetadataError, checksum_ok, metadata_and_payload_start
+from magnetar.wire.entry import content_of, open_entry
 from magnetar.wire.varint import decode_varint
 
 if TYPE_CHECKING:
@@ -41,10 +40,6 @@ _UNIFORM_MIN = 8  # messages, below which a table costs more than a walk
 
 Cells = Sequence[bytes | None]
 """One for each message. An array instead has a row of the same length for each."""
-
-
-class UnreadableEntry(Exception):
-    """An entry that is corrupt or encrypted; the text says why."""
 
 
 class EntryView(ABC):
@@ -242,28 +237,20 @@ class MixedBatch(EntryView):
         return MixedBatch(self.entry, self.metadata, self.indexes[part], self._singles[part], self._values[part])
 
 
-def open_entry(entry: Entry, *, with_numbers: bool = False) -> EntryView | None:
-    """The messages of an entry; None for what the broker wrote for itself and for a chunk, which cannot be read alone.
+def view_entry(entry: Entry, *, with_numbers: bool = False) -> EntryView | None:
+    """The messages of an entry; None for a marker and for a chunk, which cannot be read alone.
 
-    `with_numbers` wants the sequence id of each message, which else is not looked at. Raises `UnreadableEntry`.
+    `with_numbers` also reads the sequence id of each message. Raises `EntryError`.
     """
-    if not checksum_ok(entry.blob):
-        raise UnreadableEntry("its checksum does not match")
-    try:
-        metadata, start = metadata_and_payload_start(entry.blob)
-        if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
-            return None
-        if metadata.encryption_keys:
-            raise UnreadableEntry("it is encrypted, and decryption is not supported")
-        data = entry.blob
-        if metadata.compression != pb.NONE:
-            size = metadata.uncompressed_size
-            data, start = decompress(metadata.compression, data[start:], size, UNCOMPRESSED_SIZE_MAX), 0
-        if not metadata.HasField("num_messages_in_batch"):
-            return SingleMessage(entry, metadata, None if metadata.null_value else data[start:])
-        return _open_batch(entry, metadata, data, start, with_numbers)
-    except (MetadataError, CompressionError) as error:
-        raise UnreadableEntry(str(error)) from None
+    metadata, start = open_entry(entry.blob)
+    if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
+        return None
+    data = entry.blob
+    if metadata.compression != pb.NONE or metadata.encryption_keys:  # otherwise without a copy
+        data, start = content_of(metadata, data[start:]), 0
+    if not metadata.HasField("num_messages_in_batch"):
+        return SingleMessage(entry, metadata, None if metadata.null_value else data[start:])
+    return _open_batch(entry, metadata, data, start, with_numbers)
 
 
 def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> EntryView:

@@ -17,9 +17,10 @@ from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import MessageId
 from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, binary_column, keys_of, message_ids, version_of
 from magnetar.spark.codec.columns import VALUE, SourceColumns
-from magnetar.spark.codec.entry_view import EntryView, SingleMessage, UnreadableEntry, open_entry
+from magnetar.spark.codec.entry_view import EntryView, SingleMessage, view_entry
 from magnetar.spark.errors import UnreadablePayload
 from magnetar.wire import schema_pb2 as pb
+from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, metadata_of
 
 log = logging.getLogger(__name__)
@@ -109,8 +110,8 @@ class RowReader:
         for entries in chunks:
             for entry in entries:
                 try:
-                    view = open_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
-                except (UnreadableEntry, UnreadableMessage) as error:
+                    view = view_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
+                except (EntryError, UnreadableMessage) as error:
                     view = self._unreadable(entry, str(error))
                 if view is None or not view.count or not _is_in_time(view.metadata, span):
                     continue

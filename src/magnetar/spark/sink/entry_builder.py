@@ -18,7 +18,9 @@ from magnetar.spark.errors import UnwritableRow
 from magnetar.spark.sink.batch_encoder import EncodedRows, MessageRows
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
-from magnetar.wire.metadata import MetadataError, build_blob, checksum_ok, split_blob, without_broker_entry
+from magnetar.wire.entry import open_entry
+from magnetar.wire.errors import EntryError
+from magnetar.wire.metadata import build_blob, without_broker_entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -216,15 +218,13 @@ def forwarded_entry(what: str, blob: bytes, address: tuple[str, int] | None) -> 
     `address` is the producer name and the sequence id it gets: a broker that restarts reads in the entries how far each
     producer came. None leaves the entry as it is, but for what its broker put in front. `what` names it in errors.
     """
-    if not checksum_ok(blob):
-        raise UnwritableRow(f"{what}: the entry of {len(blob)} bytes is damaged: its checksum does not match")
     try:
-        metadata, payload = split_blob(blob)
-    except MetadataError as error:
-        raise UnwritableRow(f"{what}: {error}") from None
+        metadata, start = open_entry(blob)
+    except EntryError as error:
+        raise UnwritableRow(f"{what}: the entry of {len(blob)} bytes cannot be read: {error}") from None
     messages = metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else 1
     if address is not None:
         metadata.producer_name, metadata.sequence_id = address
         metadata.ClearField("highest_sequence_id")
-        return build_blob(metadata, payload), messages
+        return build_blob(metadata, blob[start:]), messages
     return without_broker_entry(blob), messages
