@@ -11,7 +11,7 @@ from magnetar.client import EARLIEST, LATEST, AsyncClient, Client
 from magnetar.client.errors import Closed, ConnectionLost, NotFound
 from magnetar.client.inline import InlineClient, InlineLoop, gather
 from magnetar.testing import TestBroker
-from tests.client.connection.test_recovery import drop_connections
+from tests.client.connection.test_reconnect import drop_connections
 
 
 def test_coroutines_of_the_client_run_without_a_thread(running: TestBroker, topic: str) -> None:
@@ -114,7 +114,7 @@ def test_a_cursor_that_left_is_free_for_the_next(running: TestBroker, topic: str
         one = await first.cursor(topic, "s", initial_position=EARLIEST)
         assert (await one.position()).entry_id == -1
         one.acknowledge_soon(sent)
-        await one.leave()
+        await one.close_and_wait()
         async with asyncio.timeout(0.09):  # the first pause before another try is longer
             two = await second.cursor(topic, "s")
             assert (await two.position()).position == sent.position

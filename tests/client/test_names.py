@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.client.connection.address import Address, parse_service_url
-from magnetar.client.connection.backoff import Backoff
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.client.produce.routing import Router, java_string_hash, murmur3_hash
@@ -145,12 +144,3 @@ def test_without_batches_messages_go_round() -> None:
 def test_with_batches_a_partition_is_kept_for_a_while() -> None:
     router = Router(3, "Murmur3_32Hash", turn_s=0.01)
     assert [router.choose(None, now_ms / 1000) for now_ms in (0, 9, 11, 19, 21, 31)] == [0, 0, 1, 1, 2, 0]
-
-
-def test_the_backoff_doubles_up_to_its_limit() -> None:
-    backoff = Backoff(0.1, 1.0)
-    delays = [backoff.next_s() for _ in range(6)]
-    for delay, full in zip(delays, [0.1, 0.2, 0.4, 0.8, 1.0, 1.0], strict=True):
-        assert full * 0.9 <= delay <= full
-    backoff.reset()
-    assert backoff.next_s() <= 0.1

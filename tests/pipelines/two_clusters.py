@@ -107,7 +107,7 @@ def position_of(broker: TestBroker | str, topic: str, subscription: str = SUBSCR
     async def ask_for(client: AsyncClient) -> MessageId:
         async with await client.cursor(topic, subscription, initial_position=EARLIEST) as cursor:
             position = await cursor.position()
-            await cursor.leave()
+            await cursor.close_and_wait()
             return position
 
     with InlineClient(broker if isinstance(broker, str) else broker.service_url) as inline:

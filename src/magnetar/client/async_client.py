@@ -16,7 +16,7 @@ from magnetar.client.connection.address import ServiceUrl, parse_service_url
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.lookup import BinaryLookup, TopicLookup
 from magnetar.client.connection.pool import Pool
-from magnetar.client.connection.retry import with_retry
+from magnetar.client.connection.retry import is_momentary, with_retry
 from magnetar.client.consume.consumer import AsyncConsumer
 from magnetar.client.consume.cursor import AsyncCursor
 from magnetar.client.consume.entry_reader import AsyncEntryReader
@@ -28,13 +28,10 @@ from magnetar.client.consume.tail import AsyncTopicTail, wait_any
 from magnetar.client.consume.topic_watcher import AsyncTopicWatcher
 from magnetar.client.errors import (
     Closed,
-    Interrupted,
     InvalidArgument,
     InvalidName,
     NotFound,
     NotSupported,
-    ServiceNotReady,
-    TooManyRequests,
 )
 from magnetar.client.message import EARLIEST, LATEST, MessageId
 from magnetar.client.options import (
@@ -69,8 +66,6 @@ _Made = TypeVar(
     AsyncTopicTail,
     AsyncTopicWatcher,
 )
-
-_PASSING = (ServiceNotReady, TooManyRequests, Interrupted)
 
 # How many turns of `batch_delay_s` a batching producer stays with one partition, as the Java client does.
 _PARTITION_TURNS = 10
@@ -262,7 +257,7 @@ class AsyncClient:
 
     async def _with_retry(self, what: str, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Asks again while the broker says that it is not ready, or goes away meanwhile."""
-        return await with_retry(what, ask, lambda error: isinstance(error, _PASSING), self._timeout_s)
+        return await with_retry(what, ask, self._timeout_s, rule=is_momentary)
 
     # -- what it makes
 

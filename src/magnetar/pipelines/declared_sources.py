@@ -16,7 +16,7 @@ import httpx
 import msgspec
 
 from magnetar.client import Client, Security
-from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import ClientError, InvalidArgument
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName, parse_namespace

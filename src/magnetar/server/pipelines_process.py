@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from magnetar.broker.replication.declaration import DeclaredRoutes
-from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.retry import Backoff
 
 log = logging.getLogger(__name__)
 

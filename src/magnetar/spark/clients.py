@@ -1,26 +1,17 @@
 """Clients for Spark's processes: one with a thread for the driver's side, one without for workers.
 
-Owns the cache of a worker's clients, and how long a broker that cannot be reached is tried again.
+Owns the cache of a worker's clients.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
-from typing import TypeVar
 
 from magnetar.client import Client
-from magnetar.client.errors import ClientError
 from magnetar.client.inline import InlineClient
 from magnetar.client.options import ClientOptions
 from magnetar.security.credentials import Security
 from magnetar.spark.client_options import SparkClientOptions
-
-_T = TypeVar("_T")
-
-_FIRST_PAUSE_S = 0.1
-_LAST_PAUSE_S = 2.0
 
 _inline: dict[tuple[int, SparkClientOptions], InlineClient] = {}
 
@@ -55,17 +46,3 @@ def _arguments(options: SparkClientOptions) -> ClientOptions:
     if options.security:
         arguments["security"] = Security.from_pulsar(dict(options.security))
     return arguments
-
-
-def with_retry(ask: Callable[[], _T], give_up_s: float) -> _T:
-    """Asks again while the error is one that may pass, for `give_up_s` at most; then raises the last one."""
-    deadline_s = time.monotonic() + give_up_s
-    pause_s = _FIRST_PAUSE_S
-    while True:
-        try:
-            return ask()
-        except ClientError as error:
-            if not error.retriable or time.monotonic() + pause_s > deadline_s:
-                raise
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 2, _LAST_PAUSE_S)

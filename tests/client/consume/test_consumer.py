@@ -9,7 +9,7 @@ import pytest
 from magnetar.client import EARLIEST, Client, Consumer, MessageId
 from magnetar.client.errors import ConsumerBusy, InvalidArgument, Timeout
 from magnetar.testing import TestBroker
-from tests.client.connection.test_recovery import drop_connections
+from tests.client.connection.test_reconnect import drop_connections
 from tests.compat.stage import PATIENCE_MS, backlog, eventually, numbered
 
 PATIENCE_S = PATIENCE_MS / 1000

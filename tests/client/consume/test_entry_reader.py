@@ -22,7 +22,7 @@ from magnetar.names import TopicName
 from magnetar.testing import TestBroker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob
-from tests.client.connection.test_recovery import drop_connections
+from tests.client.connection.test_reconnect import drop_connections
 from tests.crash.killable import KillableBroker
 
 BLOB = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"value")

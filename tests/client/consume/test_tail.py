@@ -15,7 +15,7 @@ from magnetar.client import EARLIEST, LATEST, Client, MessageId
 from magnetar.client.errors import Closed, ConnectionLost, InvalidArgument, NotFound
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
-from tests.client.connection.test_recovery import drop_connections
+from tests.client.connection.test_reconnect import drop_connections
 from tests.client.consume.test_entry_reader import publish
 
 PATIENCE_S = 20

@@ -28,7 +28,7 @@ from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
 from magnetar.wire.metadata import build_blob
-from tests.client.connection.test_recovery import drop_connections
+from tests.client.connection.test_reconnect import drop_connections
 from tests.client.fake_broker import Command, FakeBroker, fake_broker
 from tests.crash.killable import KillableBroker
 

@@ -83,7 +83,7 @@ def test_a_refused_message_is_settled_alone() -> None:
     for value in (b"a", b"b", b"c"):
         sent.add(value)
     sent.transmit()
-    sent.made.on_refusal(1, NotAllowed("no"))
+    sent.made.on_rejected(1, NotAllowed("no"))
     sent.waiting.pop(1)
     sent.store()
     sent.store()

@@ -82,7 +82,7 @@ class BinaryLookup:
         )
         response = answer.partitionMetadataResponse
         if response.response == pb.CommandPartitionedTopicMetadataResponse.Failed or response.HasField("error"):
-            raise refusal(f"partitions of {topic.full}", response.error, response.message)
+            raise response_error(f"partitions of {topic.full}", response.error, response.message)
         return response.partitions
 
     async def broker(self, topic: TopicName) -> Broker:
@@ -91,7 +91,7 @@ class BinaryLookup:
         for _ in range(REDIRECTS_MAX):
             response = await self._lookup(connection, topic, authoritative)
             if response.response == pb.CommandLookupTopicResponse.Failed:
-                raise refusal(f"lookup of {topic.full}", response.error, response.message)
+                raise response_error(f"lookup of {topic.full}", response.error, response.message)
             what = f"lookup of {topic.full} at {connection.address}"
             url = chosen_url(what, response.brokerServiceUrl, response.brokerServiceUrlTls, is_tls=self._pool.is_tls)
             if response.response == pb.CommandLookupTopicResponse.Connect:
@@ -139,7 +139,7 @@ class BinaryLookup:
         )
         response = answer.getSchemaResponse
         if response.HasField("error_code"):
-            error = refusal(f"the schema of {topic.full}", response.error_code, response.error_message)
+            error = response_error(f"the schema of {topic.full}", response.error_code, response.error_message)
             if isinstance(error, NotFound):  # which is also said of a topic that exists and has none
                 return None
             raise error
@@ -168,6 +168,6 @@ def chosen_url(what: str, plain: str, encrypted: str, *, is_tls: bool) -> str:
     raise ServerFailure(f"{what} named no broker")
 
 
-def refusal(what: str, code: int, text: str) -> ClientError:
+def response_error(what: str, code: int, text: str) -> ClientError:
     """Apache Pulsar often gives the code alone."""
     return of_code(code, f"{what}: {text or pb.ServerError.Name(code)}")  # type: ignore[arg-type]

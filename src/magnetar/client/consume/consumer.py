@@ -35,7 +35,7 @@ class AsyncConsumer(MessageReceiver):
         """Returns when the broker has it on disk."""
         stream = self._stream_of(message)
         ids = [_position(chunk) for chunk in message.chunk_ids] or [self._single_ack(message)]
-        await stream.acknowledge(ids, pb.CommandAck.Individual)
+        await stream.acknowledge(ids)
 
     async def acknowledge_cumulative(self, message: Message) -> None:
         """This message and all before it, of its partition. Not for shared subscriptions."""
@@ -45,7 +45,7 @@ class AsyncConsumer(MessageReceiver):
         if 0 <= done.batch_index < done.batch_size - 1:
             data.ack_set.extend(_words((1 << done.batch_size) - (1 << done.batch_index + 1), done.batch_size))
             data.batch_size = done.batch_size
-        await stream.acknowledge([data], pb.CommandAck.Cumulative)
+        await stream.acknowledge_up_to(data)
 
     async def negative_acknowledge(self, message: Message) -> None:
         """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""

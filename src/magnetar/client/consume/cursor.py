@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar
 
-from magnetar.client.connection.recovery import is_passing
 from magnetar.client.connection.retry import with_retry
 from magnetar.client.consume.positions import FirstEntry
 from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
@@ -49,7 +48,7 @@ class AsyncCursor:
         await self._with_retry(lambda: self._acknowledge(position))
 
     async def _acknowledge(self, position: MessageId) -> None:
-        await (await self._opened()).acknowledge_and_wait(position.position)
+        await (await self._opened()).acknowledge_up_to_durably(position.position)
 
     def acknowledge_soon(self, position: MessageId) -> None:
         """The same without waiting, for who will acknowledge more: it may be lost with a connection."""
@@ -83,14 +82,14 @@ class AsyncCursor:
 
         what = f"subscription {self.subscription!r} of {self.topic}"
         async with self._turn:
-            return await with_retry(what, ask_if_open, is_passing, self._factory.timeout_s)
+            return await with_retry(what, ask_if_open, self._factory.timeout_s)
 
-    async def leave(self) -> None:
-        """Closes, and returns when the broker has the subscription free for others."""
+    async def close_and_wait(self) -> None:
+        """Returns once the subscription is free for others."""
         self.is_closed = True
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.leave()
+            await consumer.close_and_wait()
 
     async def close(self) -> None:
         self.is_closed = True

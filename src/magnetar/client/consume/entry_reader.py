@@ -11,7 +11,7 @@ import asyncio
 from typing import Self
 
 from magnetar.client.connection.protocol import Delivery
-from magnetar.client.connection.recovery import Recovery
+from magnetar.client.connection.retry import Reconnector
 from magnetar.client.consume.entry import Entry, Run
 from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, Closed, ConnectionLost
@@ -54,8 +54,8 @@ class AsyncEntryReader:
         self._follows = follows
         self._is_asking = True
         self._bytes_max = bytes_max
-        self._recovery = Recovery(
-            f"reading {self.topic}", self.open, self._on_failure, give_up_s=factory.reconnect_timeout_s
+        self._reconnector = Reconnector(
+            f"reading {self.topic}", self.open, self._on_failure, limit_s=factory.reconnect_timeout_s
         )
         self._consumer: RawConsumer | None = None
         self._runs: list[Run] = []
@@ -113,7 +113,7 @@ class AsyncEntryReader:
         if self.is_closed:
             return
         self.is_closed = True
-        self._recovery.stop()
+        self._reconnector.stop()
         self._runs = []
         self._finish()
 
@@ -173,7 +173,7 @@ class AsyncEntryReader:
         if isinstance(error, Closed):
             self._on_failure(error)
         else:
-            self._recovery.start(error)
+            self._reconnector.start(error)
 
     def _on_failure(self, error: ClientError) -> None:
         self._error = error

@@ -8,10 +8,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from magnetar.client.connection.backoff import Backoff
 from magnetar.client.connection.protocol import Delivery
-from magnetar.client.connection.recovery import is_passing
-from magnetar.client.connection.retry import within
+from magnetar.client.connection.retry import Backoff, is_retriable, with_retry
 from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, ConnectionLost
 from magnetar.client.message import MessageId, Position
@@ -84,24 +82,23 @@ async def position_at(factory: RawConsumerFactory, time_ms: int) -> MessageId:
     name = f"position-at-{secrets.token_hex(8)}"
     consumer = await factory.open_durable(FirstEntry(), name)
     try:
-        await consumer.seek_time(time_ms)
-        consumer = await _again(factory, consumer, name)
+        await consumer.seek_to_time(time_ms)
+        consumer = await _reopened(factory, consumer, name)
         _, mark = await consumer.last()
         return mark
     finally:
-        consumer = await _again(factory, consumer, name)
+        consumer = await _reopened(factory, consumer, name)
         await consumer.unsubscribe()
 
 
-async def _again(factory: RawConsumerFactory, consumer: RawConsumer, name: str) -> RawConsumer:
-    backoff = Backoff(first_s=0.005)
-    async with within(factory.timeout_s, f"coming back to subscription {name!r} of {factory.topic.full}"):
-        while not consumer.is_open:
-            try:
-                consumer = await factory.open_durable(FirstEntry(), name)
-            except ClientError as error:
-                # After a seek the subscription may not take consumers yet.
-                if isinstance(error, ConnectionLost) or not is_passing(error):
-                    raise
-                await asyncio.sleep(backoff.next_s())
-    return consumer
+async def _reopened(factory: RawConsumerFactory, consumer: RawConsumer, name: str) -> RawConsumer:
+    """After a seek the subscription may not accept consumers yet."""
+    if consumer.is_open:
+        return consumer
+    return await with_retry(
+        f"reopening subscription {name!r} of {factory.topic.full}",
+        lambda: factory.open_durable(FirstEntry(), name),
+        factory.timeout_s,
+        backoff=Backoff(first_s=0.005),
+        rule=lambda error: is_retriable(error) and not isinstance(error, ConnectionLost),
+    )

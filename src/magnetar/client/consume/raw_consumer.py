@@ -1,20 +1,22 @@
-"""One consumer on one connection, as thin as it gets: what entry readers, watches and questions about positions use.
+"""A consumer on one connection without queue, permits or reconnection, for entry readers, topic tails and cursors.
 
-Owns the commands of such a consumer. It has no queue, does not reconnect and counts no permits: deliveries go straight
-to its `ConsumerListener`. A consumer starts strictly after a position: brokers start with the entry that SUBSCRIBE
-names, so it names the next one, whether that exists or not.
+Owns how such a consumer is opened and the requests it sends; deliveries go straight to its `ConsumerListener`. A
+consumer starts strictly after a position: brokers start with the entry that SUBSCRIBE names, so it names the next one,
+whether that exists or not.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 
 import msgspec
 
 from magnetar.client.connection.connection import Connection, ConsumerListener
-from magnetar.client.connection.lookup import refusal
+from magnetar.client.connection.lookup import response_error
 from magnetar.client.connection.protocol import Command
+from magnetar.client.consume import commands
 from magnetar.client.errors import ConnectionLost, NotAllowed, NotFound
 from magnetar.client.message import EARLIEST, MessageId, Position
 from magnetar.names import TopicName
@@ -24,9 +26,9 @@ BEFORE_ALL: Position = EARLIEST.position
 
 
 class Bounds(msgspec.Struct, frozen=True):
-    """What a topic stores: `before_first` is the position before its first entry, `last` its last message.
+    """The stored range of a topic: `before_first` is the position before its first entry, `last` its last message.
 
-    `last` has the batch index of the last message of a batch, and the entry id -1 if nothing is stored.
+    `last` has the batch index of the last message of a batch, and the entry id -1 if the topic is empty.
     """
 
     before_first: MessageId
@@ -38,7 +40,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
 
 class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach a topic: what every consumer of it needs, and has in common with the others."""
+    """Opens consumers of one topic; `properties` are those of each consumer."""
 
     topic: TopicName
     connect: Callable[[], Awaitable[Connection]]
@@ -46,64 +48,59 @@ class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
     is_partition: Callable[[], Awaitable[bool]]
     timeout_s: float
     reconnect_timeout_s: float
-    properties: Mapping[str, str] = {}  # of its consumers
+    properties: Mapping[str, str] = {}
 
-    async def open(self, end: ConsumerListener, after: Position, *, was_there: bool = False) -> RawConsumer:
-        """A consumer with a cursor of its own, which dies with it, and which gets what is after a position.
+    async def open(self, listener: ConsumerListener, after: Position, *, was_there: bool = False) -> RawConsumer:
+        """A consumer with its own cursor, which lives as long as the consumer, on the entries after a position.
 
-        Partitions of a partitioned topic come to be when they are first used, and so by this, unless it `was_there`:
-        then it has been deleted. Nothing else is created; what does not exist is `NotFound`.
+        A partition of a partitioned topic is created on first use, so this creates it, unless it `was_there` before:
+        then it has been deleted. Nothing else is created; a missing topic is `NotFound`.
         """
         ledger_id, entry_id = after
         start = EARLIEST if ledger_id < 0 else MessageId(ledger_id, max(entry_id, -1) + 1)
-        subscribe = pb.CommandSubscribe(
-            subscription=f"magnetar-{secrets.token_hex(8)}", durable=False, start_message_id=start.to_wire()
-        )
-        return await self._open_or_create(end, subscribe, was_there=was_there)
+        subscribe = partial(commands.subscribe, self.topic.full, f"magnetar-{secrets.token_hex(8)}", start=start)
+        return await self._open_or_create(listener, subscribe, was_there=was_there)
 
     async def open_durable(
-        self, end: ConsumerListener, subscription: str, *, begins_at_first: bool = True
+        self, listener: ConsumerListener, subscription: str, *, begins_at_first: bool = True
     ) -> RawConsumer:
-        """A consumer of a durable subscription; a new one begins with the first entry, or after the last."""
+        """A consumer of a durable subscription; a new one starts with the first entry, or after the last."""
         positions = pb.CommandSubscribe
-        subscribe = pb.CommandSubscribe(
-            subscription=subscription,
-            durable=True,
-            initialPosition=positions.Earliest if begins_at_first else positions.Latest,
+        subscribe = partial(
+            commands.subscribe,
+            self.topic.full,
+            subscription,
+            start=None,
+            initial_position=positions.Earliest if begins_at_first else positions.Latest,
         )
-        return await self._open_or_create(end, subscribe, was_there=False)
+        return await self._open_or_create(listener, subscribe, was_there=False)
 
     async def _open_or_create(
-        self, end: ConsumerListener, subscribe: pb.CommandSubscribe, *, was_there: bool
+        self, listener: ConsumerListener, subscribe: Callable[..., Command], *, was_there: bool
     ) -> RawConsumer:
         try:
-            return await self._open(end, subscribe, create_topic=False)
+            return await self._open(listener, subscribe, create_topic=False)
         except (NotFound, NotAllowed) as error:
             if self.topic.partition < 0 or (was_there and isinstance(error, NotFound)):
                 raise
             if not await self.is_partition():
-                # Brokers say of a partition whose topic does not exist that it is not allowed.
+                # Brokers report a partition whose topic does not exist as not allowed.
                 raise NotFound(error.text, code=error.code) from None
             if was_there or isinstance(error, NotAllowed):
                 raise
-        return await self._open(end, subscribe, create_topic=True)
+        return await self._open(listener, subscribe, create_topic=True)
 
-    async def _open(self, end: ConsumerListener, subscribe: pb.CommandSubscribe, *, create_topic: bool) -> RawConsumer:
+    async def _open(
+        self, listener: ConsumerListener, subscribe: Callable[..., Command], *, create_topic: bool
+    ) -> RawConsumer:
         connection = await self.connect()
-        consumer = RawConsumer(self, connection, self.next_id())
-        subscribe.topic = self.topic.full
-        if not subscribe.metadata:
-            subscribe.metadata.extend(pb.KeyValue(key=key, value=value) for key, value in self.properties.items())
-        subscribe.subType = pb.CommandSubscribe.Exclusive
-        subscribe.consumer_id = consumer.consumer_id
-        subscribe.force_topic_creation = create_topic
-        connection.consumers[consumer.consumer_id] = end
+        consumer = RawConsumer(connection, self.next_id(), self.topic, self.timeout_s)
+        connection.consumers[consumer.consumer_id] = listener
+        build = partial(subscribe, consumer.consumer_id, create_topic=create_topic, properties=self.properties)
         try:
-            await consumer.request(
-                lambda request_id: _numbered(subscribe, request_id), f"subscribing to {self.topic.full}"
-            )
+            await consumer.request(build, f"subscribing to {self.topic.full}")
         except BaseException:
-            consumer.close()  # the broker may have made the consumer although we did not hear of it
+            consumer.close()  # the broker may have created the consumer although its reply was lost
             raise
         if not consumer.is_open:
             raise connection.error or ConnectionLost(f"broker {connection.address} closed the consumer at once")
@@ -111,122 +108,88 @@ class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RawConsumer:
-    """Made by `RawConsumerFactory`. Does nothing any more once the broker closed it or the connection was lost."""
+    """Created by `RawConsumerFactory`. Closed for good when the broker closes it or the connection is lost."""
 
-    __slots__ = ("_connection", "_factory", "consumer_id")
+    __slots__ = ("_connection", "_timeout_s", "_topic", "consumer_id")
 
-    def __init__(self, factory: RawConsumerFactory, connection: Connection, consumer_id: int) -> None:
+    def __init__(self, connection: Connection, consumer_id: int, topic: TopicName, timeout_s: float) -> None:
         self.consumer_id = consumer_id
-        self._factory = factory
         self._connection = connection
+        self._topic = topic
+        self._timeout_s = timeout_s
 
     @property
     def is_open(self) -> bool:
         return self.consumer_id in self._connection.consumers
 
     def flow(self, permits: int) -> None:
-        """Lets the broker send that many messages more; of a batch that begins within them, all."""
-        flow = pb.CommandFlow(consumer_id=self.consumer_id, messagePermits=permits)
-        self._connection.send(Command(type=Command.FLOW, flow=flow))
+        """Permits so many more messages; a batch that begins within them is sent whole."""
+        self._connection.send(commands.flow(self.consumer_id, permits))
 
     def acknowledge_up_to(self, position: Position) -> None:
-        """Keeps the broker's account of what is on its way short, and its statistics true."""
-        ack = pb.CommandAck(
-            consumer_id=self.consumer_id,
-            ack_type=pb.CommandAck.Cumulative,
-            message_id=[MessageId(*position).to_wire()],
-        )
-        self._connection.send(Command(type=Command.ACK, ack=ack))
+        """Keeps the broker's list of unacknowledged entries short, and its statistics true."""
+        self._connection.send(commands.acknowledge_up_to(self.consumer_id, MessageId(*position).to_wire()))
 
-    async def acknowledge_and_wait(self, position: Position) -> None:
-        """As `acknowledge_up_to`; returns when the broker has it on disk."""
-        what = f"acknowledging {MessageId(*position)} on {self._factory.topic.full}"
-        ack = pb.CommandAck(
-            consumer_id=self.consumer_id,
-            ack_type=pb.CommandAck.Cumulative,
-            message_id=[MessageId(*position).to_wire()],
+    async def acknowledge_up_to_durably(self, position: Position) -> None:
+        """As `acknowledge_up_to`; returns once the broker has stored it."""
+        what = f"acknowledging {MessageId(*position)} on {self._topic.full}"
+        last = MessageId(*position).to_wire()
+        reply = await self.request(
+            lambda request_id: commands.acknowledge_up_to(self.consumer_id, last, request_id=request_id), what
         )
-        answer = await self.request(lambda request_id: _numbered_ack(ack, request_id), what)
-        if answer.ackResponse.HasField("error"):
-            raise refusal(what, answer.ackResponse.error, answer.ackResponse.message)
+        check_acknowledged(reply, what)
 
     async def acknowledge_each(self, positions: Sequence[Position]) -> None:
-        """These entries and no others; returns when the broker has it on disk."""
-        what = f"acknowledging {len(positions)} entries from {MessageId(*positions[0])} on {self._factory.topic.full}"
-        ack = pb.CommandAck(
-            consumer_id=self.consumer_id,
-            ack_type=pb.CommandAck.Individual,
-            message_id=[MessageId(*position).to_wire() for position in positions],
+        """These entries and no others; returns once the broker has stored it."""
+        what = f"acknowledging {len(positions)} entries from {MessageId(*positions[0])} on {self._topic.full}"
+        ids = [MessageId(*position).to_wire() for position in positions]
+        reply = await self.request(
+            lambda request_id: commands.acknowledge(self.consumer_id, ids, request_id=request_id), what
         )
-        answer = await self.request(lambda request_id: _numbered_ack(ack, request_id), what)
-        if answer.ackResponse.HasField("error"):
-            raise refusal(what, answer.ackResponse.error, answer.ackResponse.message)
+        check_acknowledged(reply, what)
 
     async def last(self) -> tuple[MessageId, MessageId]:
-        """The last message of the topic, and the last position that this consumer's cursor is done with."""
-        topic = self._factory.topic
-        answer = await self.request(
-            lambda request_id: Command(
-                type=Command.GET_LAST_MESSAGE_ID,
-                getLastMessageId=pb.CommandGetLastMessageId(consumer_id=self.consumer_id, request_id=request_id),
-            ),
-            f"the last message id of {topic.full}",
+        """The last message of the topic, and the mark-delete position of this consumer's cursor."""
+        partition = self._topic.partition
+        reply = await self.request(
+            partial(commands.get_last_message_id, self.consumer_id), f"the last message id of {self._topic.full}"
         )
-        response = answer.getLastMessageIdResponse
+        response = reply.getLastMessageIdResponse
         last = MessageId.from_wire(response.last_message_id)
         mark = MessageId.from_wire(response.consumer_mark_delete_position)
         return (
-            # The last message of a batch: hence the size of the batch, which brokers do not say.
-            MessageId(last.ledger_id, last.entry_id, topic.partition, last.batch_index, last.batch_index + 1),
-            MessageId(mark.ledger_id, mark.entry_id, topic.partition),
+            # It is the last of its batch, hence the size of the batch, which brokers do not send.
+            MessageId(last.ledger_id, last.entry_id, partition, last.batch_index, last.batch_index + 1),
+            MessageId(mark.ledger_id, mark.entry_id, partition),
         )
 
-    async def seek_time(self, time_ms: int) -> None:
-        """Brokers close the consumer afterwards, or they do not."""
+    async def seek_to_time(self, time_ms: int) -> None:
+        """The broker may close the consumer afterwards."""
         await self.request(
-            lambda request_id: Command(
-                type=Command.SEEK,
-                seek=pb.CommandSeek(consumer_id=self.consumer_id, request_id=request_id, message_publish_time=time_ms),
-            ),
-            f"seeking {time_ms} ms on {self._factory.topic.full}",
+            lambda request_id: commands.seek_to_time(self.consumer_id, request_id, time_ms),
+            f"seeking {time_ms} ms on {self._topic.full}",
         )
 
     async def unsubscribe(self) -> None:
-        await self.request(
-            lambda request_id: Command(
-                type=Command.UNSUBSCRIBE,
-                unsubscribe=pb.CommandUnsubscribe(consumer_id=self.consumer_id, request_id=request_id),
-            ),
-            f"unsubscribing from {self._factory.topic.full}",
-        )
+        await self.request(partial(commands.unsubscribe, self.consumer_id), f"unsubscribing from {self._topic.full}")
         self._connection.consumers.pop(self.consumer_id, None)
 
     async def request(self, build: Callable[[int], Command], what: str) -> Command:
-        return await self._connection.request(build, what, self._factory.timeout_s)
+        return await self._connection.request(build, what, self._timeout_s)
 
     def close(self) -> None:
-        """The answer is not waited for: nobody else uses the subscription's name."""
+        """Does not wait for the reply: no other consumer uses the name of the subscription."""
         if self._connection.consumers.pop(self.consumer_id, None) is not None:
-            close = pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=self._connection.new_request_id())
-            self._connection.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
+            self._connection.send(commands.close(self.consumer_id, self._connection.new_request_id()))
 
-    async def leave(self) -> None:
-        """As `close`, and waits for the answer: the subscription is free then."""
+    async def close_and_wait(self) -> None:
+        """Returns once the subscription is free for others."""
         if self._connection.consumers.pop(self.consumer_id, None) is not None:
-            await self.request(
-                lambda request_id: Command(
-                    type=Command.CLOSE_CONSUMER,
-                    close_consumer=pb.CommandCloseConsumer(consumer_id=self.consumer_id, request_id=request_id),
-                ),
-                f"closing the consumer of {self._factory.topic.full}",
-            )
+            await self.request(partial(commands.close, self.consumer_id), f"closing the consumer of {self._topic.full}")
 
 
-def _numbered_ack(ack: pb.CommandAck, request_id: int) -> Command:
-    ack.request_id = request_id
-    return Command(type=Command.ACK, ack=ack)
-
-
-def _numbered(subscribe: pb.CommandSubscribe, request_id: int) -> Command:
-    subscribe.request_id = request_id
-    return Command(type=Command.SUBSCRIBE, subscribe=subscribe)
+def check_acknowledged(reply: Command, what: str) -> None:
+    """Raises the error of an acknowledgement that the broker rejected."""
+    response = reply.ackResponse
+    if response.HasField("error"):
+        raise response_error(what, response.error, response.message)

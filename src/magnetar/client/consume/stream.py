@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import msgspec
 
 from magnetar.client.connection.connection import Connection
-from magnetar.client.connection.lookup import refusal
 from magnetar.client.connection.protocol import Command, Delivery
-from magnetar.client.connection.recovery import Recovery
-from magnetar.client.connection.retry import within
+from magnetar.client.connection.retry import Reconnector, within
+from magnetar.client.consume import commands
 from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.raw_consumer import check_acknowledged
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, UnreadableMessage
 from magnetar.client.message import LATEST, Message, MessageId, Position
 from magnetar.names import TopicName
@@ -94,8 +95,8 @@ class SubscriptionStream:
         self._connect = connect
         self._queue = queue
         self._opener = Opener()
-        self._recovery = Recovery(
-            f"reading {topic.full}", self.open, self._on_failure, give_up_s=options.reconnect_timeout_s
+        self._reconnector = Reconnector(
+            f"reading {topic.full}", self.open, self._on_failure, limit_s=options.reconnect_timeout_s
         )
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # connected, or never again
@@ -117,7 +118,7 @@ class SubscriptionStream:
         except BaseException:
             # The broker may have made the consumer although we did not hear of it.
             if connection.consumers.pop(self._consumer_id, None) is not None:
-                connection.send(_close_command(self._consumer_id, connection.new_request_id()))
+                connection.send(commands.close(self._consumer_id, connection.new_request_id()))
             raise
         if self._consumer_id not in connection.consumers:
             raise connection.error or ConnectionLost(f"broker {connection.address} closed the consumer at once")
@@ -135,21 +136,17 @@ class SubscriptionStream:
 
     def _subscribe(self, request_id: int) -> Command:
         options = self.options
-        subscribe = Subscribe(
-            topic=self.topic.full,
-            subscription=options.subscription,
-            subType=options.subscription_type,
-            consumer_id=self._consumer_id,
-            request_id=request_id,
-            durable=options.durable,
-            initialPosition=options.initial_position,
-            force_topic_creation=options.create_topic,
+        return commands.subscribe(
+            self.topic.full,
+            options.subscription,
+            self._consumer_id,
+            request_id,
+            start=None if options.durable else self._start(),
+            create_topic=options.create_topic,
+            subscription_type=options.subscription_type,
+            initial_position=options.initial_position,
+            name=options.name,
         )
-        if options.name is not None:
-            subscribe.consumer_name = options.name
-        if not options.durable:
-            subscribe.start_message_id.CopyFrom(self._start().to_wire())
-        return Command(type=Command.SUBSCRIBE, subscribe=subscribe)
 
     def _start(self) -> MessageId:
         if self._received is not None:
@@ -158,12 +155,12 @@ class SubscriptionStream:
 
     async def close(self) -> None:
         self._is_closed = True
-        self._recovery.stop()
+        self._reconnector.stop()
         self._settled.set()
         connection, self._connection = self._connection, None
         if connection is not None and connection.consumers.pop(self._consumer_id, None) is not None:
             await connection.request(
-                lambda request_id: _close_command(self._consumer_id, request_id),
+                partial(commands.close, self._consumer_id),
                 f"closing the consumer of {self.topic.full}",
                 self.options.timeout_s,
             )
@@ -205,7 +202,7 @@ class SubscriptionStream:
             self._queued = 0
             self._opener = Opener()
             self._queue.drop(self)
-        self._recovery.start(error)
+        self._reconnector.start(error)
 
     def _on_failure(self, error: ClientError) -> None:
         self._settled.set()
@@ -235,7 +232,7 @@ class SubscriptionStream:
         ):
             # A reader's cursor lives with its consumer; moving it keeps the broker's statistics true, and lets it
             # find out that the end of a terminated topic is reached.
-            self._connection.send(_ack_command(self._consumer_id, [entry.id.to_wire()], pb.CommandAck.Cumulative))
+            self._connection.send(commands.acknowledge_up_to(self._consumer_id, entry.id.to_wire()))
         self._give_back(permits)
 
     @property
@@ -250,8 +247,7 @@ class SubscriptionStream:
 
     def _flow(self, permits: int) -> None:
         if self._connection is not None and permits > 0:
-            flow = pb.CommandFlow(consumer_id=self._consumer_id, messagePermits=permits)
-            self._connection.send(Command(type=Command.FLOW, flow=flow))
+            self._connection.send(commands.flow(self._consumer_id, permits))
 
     async def has_more(self) -> bool:
         """Whether the broker has something that was not received yet."""
@@ -278,10 +274,7 @@ class SubscriptionStream:
 
     async def _ask_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
         answer = await connection.request(
-            lambda request_id: Command(
-                type=Command.GET_LAST_MESSAGE_ID,
-                getLastMessageId=pb.CommandGetLastMessageId(consumer_id=self._consumer_id, request_id=request_id),
-            ),
+            partial(commands.get_last_message_id, self._consumer_id),
             f"the last message id of {self.topic.full}",
             self.options.timeout_s,
         )
@@ -289,33 +282,30 @@ class SubscriptionStream:
 
     # -- what only durable subscriptions need
 
-    async def acknowledge(self, ids: list[pb.MessageIdData], ack_type: pb.CommandAck.AckType.ValueType) -> None:
-        """Returns when the broker has it on disk."""
-        connection = await self._connected()
-        answer = await connection.request(
-            lambda request_id: _ack_command(self._consumer_id, ids, ack_type, request_id),
-            f"acknowledging on {self.topic.full}",
-            self.options.timeout_s,
+    async def acknowledge(self, ids: list[pb.MessageIdData]) -> None:
+        """Returns once the broker has stored it."""
+        await self._acknowledge(lambda request_id: commands.acknowledge(self._consumer_id, ids, request_id=request_id))
+
+    async def acknowledge_up_to(self, last: pb.MessageIdData) -> None:
+        """Returns once the broker has stored it."""
+        await self._acknowledge(
+            lambda request_id: commands.acknowledge_up_to(self._consumer_id, last, request_id=request_id)
         )
-        response = answer.ackResponse
-        if response.HasField("error"):
-            raise refusal(f"acknowledging on {self.topic.full}", response.error, response.message)
+
+    async def _acknowledge(self, build: Callable[[int], Command]) -> None:
+        connection = await self._connected()
+        what = f"acknowledging on {self.topic.full}"
+        check_acknowledged(await connection.request(build, what, self.options.timeout_s), what)
 
     def redeliver(self, ids: list[pb.MessageIdData]) -> None:
         """Without a connection there is nothing to do: everything comes again with the next one."""
         if self._connection is not None:
-            redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=self._consumer_id, message_ids=ids)
-            self._connection.send(
-                Command(type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES, redeliverUnacknowledgedMessages=redeliver)
-            )
+            self._connection.send(commands.redeliver(self._consumer_id, ids))
 
     async def unsubscribe(self) -> None:
         connection = await self._connected()
         await connection.request(
-            lambda request_id: Command(
-                type=Command.UNSUBSCRIBE,
-                unsubscribe=pb.CommandUnsubscribe(consumer_id=self._consumer_id, request_id=request_id),
-            ),
+            partial(commands.unsubscribe, self._consumer_id),
             f"unsubscribing {self.options.subscription!r} from {self.topic.full}",
             self.options.timeout_s,
         )
@@ -329,20 +319,3 @@ def _place_before(start: MessageId, inclusive: bool) -> tuple[int, int, int] | N
     if inclusive and start.entry_id >= 0:
         return (*start.position, max(start.batch_index, 0) - 1)
     return (*start.position, start.batch_index if start.batch_index >= 0 else _INDEX_MAX)
-
-
-def _close_command(consumer_id: int, request_id: int) -> Command:
-    close = pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=request_id)
-    return Command(type=Command.CLOSE_CONSUMER, close_consumer=close)
-
-
-def _ack_command(
-    consumer_id: int,
-    ids: list[pb.MessageIdData],
-    ack_type: pb.CommandAck.AckType.ValueType,
-    request_id: int | None = None,
-) -> Command:
-    ack = pb.CommandAck(consumer_id=consumer_id, ack_type=ack_type, message_id=ids)
-    if request_id is not None:
-        ack.request_id = request_id
-    return Command(type=Command.ACK, ack=ack)

@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, Self, TypeVar
 
-from magnetar.client.connection.backoff import Backoff
 from magnetar.client.connection.protocol import Delivery
-from magnetar.client.connection.recovery import is_passing
+from magnetar.client.connection.retry import Retry
 from magnetar.client.consume.positions import bounds
 from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, Closed, InvalidArgument
@@ -46,7 +45,7 @@ class AsyncTopicTail:
         self._after: Position = BEFORE_ALL
         self._permits = 0
         self._seen = (*BEFORE_ALL, -1)
-        self._lost_at_s: float | None = None
+        self._retry: Retry | None = None  # since the broker was lost
         self._was_reached = False
         self._waiters: set[Waiter] = set()
         self._turn = asyncio.Lock()
@@ -159,24 +158,21 @@ class AsyncTopicTail:
 
     async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         """Asks again while the broker cannot be reached, for as long as that may take since it began."""
-        backoff = Backoff()
-        loop = asyncio.get_running_loop()
         while True:
             if self.is_closed:
                 raise Closed(f"the watch of {self.topic} is closed")
             try:
                 answer = await ask()
             except ClientError as error:
-                delay_s = backoff.next_s()
-                if self._lost_at_s is None:
-                    self._lost_at_s = loop.time()
-                give_up_s = self._factory.reconnect_timeout_s if self._was_reached else 0
-                if not is_passing(error) or loop.time() + delay_s > self._lost_at_s + give_up_s:
+                if self._retry is None:
+                    self._retry = Retry(self._factory.reconnect_timeout_s if self._was_reached else 0)
+                delay_s = self._retry.delay_s(error)
+                if delay_s is None:
                     raise
                 await asyncio.sleep(delay_s)
             else:
                 self._was_reached = True
-                self._lost_at_s = None
+                self._retry = None
                 return answer
 
     async def close(self) -> None:

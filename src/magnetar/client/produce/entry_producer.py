@@ -13,9 +13,9 @@ from typing import Self
 
 import msgspec
 
-from magnetar.client.connection.backoff import Backoff
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.protocol import Receipt, SendError
+from magnetar.client.connection.retry import Backoff, is_retriable, with_retry
 from magnetar.client.errors import (
     ClientError,
     Closed,
@@ -23,11 +23,10 @@ from magnetar.client.errors import (
     ConnectionLost,
     InvalidArgument,
     MessageTooLarge,
-    ProducerBusy,
     Timeout,
 )
 from magnetar.client.produce.in_flight import InFlightLimit
-from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
+from magnetar.client.produce.producer_link import LinkOptions, ProducerLink
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.templates import SendEncoder
@@ -108,19 +107,7 @@ class AsyncEntryProducer:
     async def open(self) -> None:
         """Tries again while the name is taken or the broker cannot be reached, for `open_timeout_s`."""
         backoff = Backoff(first_s=0.05, last_s=2)
-        timeout_s = self._options.open_timeout_s
-        deadline_s = self._loop.time() + timeout_s
-        while True:
-            try:
-                return await self._link.open()
-            except ClientError as error:
-                if not (is_passing(error) or isinstance(error, ProducerBusy)):
-                    raise
-                delay_s = backoff.next_s()
-                if self._loop.time() + delay_s > deadline_s:
-                    text = f"opening producer {self.name!r} of {self.topic} was given up after {timeout_s:g} s"
-                    raise type(error)(f"{text}: {error.text}", code=error.code) from None
-            await asyncio.sleep(delay_s)
+        await with_retry(f"opening {self._what}", self._link.open, self._options.open_timeout_s, backoff=backoff)
 
     def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
         if self._has_opened:
@@ -261,14 +248,14 @@ class AsyncEntryProducer:
     def _drop_first(self) -> None:
         self._limit.release(self._pending.popleft().size)
 
-    def on_send_error(self, refusal: SendError) -> None:
-        if is_passing(refusal.error):
-            self._trouble = refusal.error
-            self._link.start_over(refusal.error)
+    def on_send_error(self, failure: SendError) -> None:
+        if is_retriable(failure.error):
+            self._trouble = failure.error
+            self._link.start_over(failure.error)
         else:
-            self.refused_id = refusal.sequence_id
-            text = f"{self._what}: the entry of sequence id {refusal.sequence_id} was refused: {refusal.error.text}"
-            self._give_up(type(refusal.error)(text, code=refusal.error.code))
+            self.refused_id = failure.sequence_id
+            text = f"{self._what}: the entry of sequence id {failure.sequence_id} was refused: {failure.error.text}"
+            self._give_up(type(failure.error)(text, code=failure.error.code))
 
     def on_lost(self, error: ClientError) -> None:
         self._trouble = error

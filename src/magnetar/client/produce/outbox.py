@@ -215,7 +215,7 @@ class Outbox:
             return True
         return not any(entry.sequence_id == sequence_id for entry in self._pending)
 
-    def on_refusal(self, sequence_id: int, error: ClientError) -> None:
+    def on_rejected(self, sequence_id: int, error: ClientError) -> None:
         for index, entry in enumerate(self._pending):
             if entry.sequence_id == sequence_id:
                 del self._pending[index]

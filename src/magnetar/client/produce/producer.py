@@ -13,13 +13,13 @@ import msgspec
 
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.protocol import Receipt, SendError
-from magnetar.client.connection.retry import within
+from magnetar.client.connection.retry import is_retriable, within
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
 from magnetar.client.message import MessageId
 from magnetar.client.options import SendOptions
 from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.client.produce.outbox import Done, Outbox, OutboxOptions, Outgoing, outgoing
-from magnetar.client.produce.producer_link import LinkOptions, ProducerLink, is_passing
+from magnetar.client.produce.producer_link import LinkOptions, ProducerLink
 from magnetar.client.produce.routing import Router
 from magnetar.clock import SystemClock
 from magnetar.names import TopicName
@@ -124,11 +124,11 @@ class PartitionProducer:
         if not self._outbox.on_receipt(receipt.sequence_id, receipt.id):
             self._start_over(ConnectionLost(f"receipts of {self.topic.full} are missing"))
 
-    def on_send_error(self, refusal: SendError) -> None:
-        if is_passing(refusal.error):
-            self._start_over(refusal.error)
+    def on_send_error(self, failure: SendError) -> None:
+        if is_retriable(failure.error):
+            self._start_over(failure.error)
         else:
-            self._outbox.on_refusal(refusal.sequence_id, refusal.error)
+            self._outbox.on_rejected(failure.sequence_id, failure.error)
 
     def _start_over(self, error: ClientError) -> None:
         """A new producer sends again what has no receipt."""

@@ -13,17 +13,10 @@ import msgspec
 
 from magnetar.client.connection.connection import Connection, ProducerListener
 from magnetar.client.connection.protocol import Command
-from magnetar.client.connection.recovery import Recovery
-from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProducerFenced, ServerFailure
+from magnetar.client.connection.retry import Reconnector
+from magnetar.client.errors import ClientError, Closed, ConnectionLost, ProducerFenced
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
-
-# Errors of a SEND that are about the broker and not about the message: it is sent again on a new connection.
-_PASSING = (ServerFailure,)
-
-
-def is_passing(error: ClientError) -> bool:
-    return isinstance(error, _PASSING) or error.retriable
 
 
 class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +56,8 @@ class ProducerLink:
         self._owner = owner
         self._options = options
         self._connect = connect
-        self._recovery = Recovery(
-            f"the producer of {topic.full}", self.open, owner.on_failed, give_up_s=options.reconnect_timeout_s
+        self._reconnector = Reconnector(
+            f"the producer of {topic.full}", self.open, owner.on_failed, limit_s=options.reconnect_timeout_s
         )
         self._epoch = 0
         self._topic_epoch: int | None = None
@@ -137,12 +130,12 @@ class ProducerLink:
         if isinstance(error, Closed | ProducerFenced):
             self._owner.on_failed(error)
         else:
-            self._recovery.start(error)
+            self._reconnector.start(error)
 
     def stop(self) -> None:
         """Nothing is opened any more."""
         self._is_closed = True
-        self._recovery.stop()
+        self._reconnector.stop()
 
     async def close(self) -> None:
         """Tells the broker, and waits for its answer: the name is free then."""

@@ -214,7 +214,7 @@ class Copier:
     async def _leave(self) -> None:
         if self._cursor is not None:
             with suppress(ClientError):
-                await self._cursor.leave()
+                await self._cursor.close_and_wait()
 
     async def _close_reader(self) -> None:
         reader, self._reader = self._reader, None

@@ -16,7 +16,7 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.client import Client
-from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import (
     ClientError,
     Closed,

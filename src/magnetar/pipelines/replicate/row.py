@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.retry import Backoff
 from magnetar.client.message import MessageId
 from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.replicate.remote_topics import Route

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from magnetar.client.connection.backoff import Backoff
+from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import ClientError
 from magnetar.client.message import MessageId
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic

@@ -141,7 +141,7 @@ class Cluster:
             try:
                 await cursor.acknowledge_each([MessageId(*position) for position in positions])
             finally:
-                await cursor.leave()
+                await cursor.close_and_wait()
 
     async def entries(self, topic: TopicName, after: Position, up_to: Position) -> AsyncGenerator[list[Entry]]:
         start, end = MessageId(*after), MessageId(*up_to)

@@ -136,7 +136,7 @@ class _ReadTopic:
             try:
                 start = await cursor.position()
             finally:
-                await cursor.leave()
+                await cursor.close_and_wait()
         async with await self._client.tail(news.topic) as watch:
             last = await watch.last()
         end = MessageId(last.ledger_id, last.entry_id, last.partition)  # batches are read as a whole

@@ -14,9 +14,10 @@ import msgspec
 from pyspark.sql.types import StructField
 
 from magnetar.client.admin.schemas import Schema
+from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.names import TopicName
 from magnetar.spark.client_options import SparkClientOptions
-from magnetar.spark.clients import inline_client, with_retry
+from magnetar.spark.clients import inline_client
 from magnetar.spark.codec.columns import RAW_VALUE
 from magnetar.spark.codec.value_decoder import ValueDecoder, fields_of
 from magnetar.spark.errors import InvalidOption
@@ -64,7 +65,7 @@ class RegistryVersions:
 
     def __call__(self, version: bytes) -> Schema | None:
         client = inline_client(self.client)
-        return with_retry(
+        return with_retry_blocking(
             lambda: client.run(client.client.schema(self.topic, version)), self.client.operation_timeout_s
         )
 

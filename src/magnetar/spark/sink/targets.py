@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from magnetar import errors as server_errors
+from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.inline import InlineClient
 from magnetar.client.produce.routing import HASHES
 from magnetar.names import TopicName
 from magnetar.spark.client_options import SparkClientOptions
-from magnetar.spark.clients import with_retry
 from magnetar.spark.errors import UnwritableRow
 
 if TYPE_CHECKING:
@@ -52,12 +52,14 @@ def target_topic(client: InlineClient, options: SparkClientOptions, topic: str) 
     asked_s, target = _cache.get(key, (0.0, None))
     if target is not None and time.monotonic() - asked_s < _CACHED_S:
         return target
-    partitions = with_retry(
+    partitions = with_retry_blocking(
         lambda: client.run(client.client.get_partitions_for_topic(topic)), options.operation_timeout_s
     )
     deduplicates: bool | None = False
     if TopicName.parse(topic).is_persistent:
-        deduplicates = with_retry(lambda: client.run(client.client.deduplicates(topic)), options.operation_timeout_s)
+        deduplicates = with_retry_blocking(
+            lambda: client.run(client.client.deduplicates(topic)), options.operation_timeout_s
+        )
     target = TargetTopic(topic, tuple(partitions), deduplicates)
     _cache[key] = time.monotonic(), target
     return target

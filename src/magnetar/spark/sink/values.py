@@ -13,8 +13,8 @@ import msgspec
 import pyarrow as pa
 
 from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, schema_to_wire
+from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.inline import InlineClient
-from magnetar.spark.clients import with_retry
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.sink.columns import KEY, SinkColumns, binary, to_base64
@@ -102,7 +102,7 @@ class PayloadEncoder:
         if self._options.schema is not None:
             return parse_schema(self._options.schema)
         timeout_s = self._options.client.operation_timeout_s
-        schema = with_retry(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
+        schema = with_retry_blocking(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
         if schema is None:
             raise InvalidOption(
                 f"{topic} has no schema to encode columns {', '.join(self._columns.fields)} with: give option schema,"

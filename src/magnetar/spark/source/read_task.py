@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.consume.entry import Entry
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.inline import InlineClient
 from magnetar.client.message import MessageId
-from magnetar.spark.clients import inline_client, with_retry
+from magnetar.spark.clients import inline_client
 from magnetar.spark.codec.columns import SourceColumns
 from magnetar.spark.codec.record_batches import CHUNKS_BACK_MAX, RowReader
 from magnetar.spark.codec.value_schema import ValueSchema
@@ -66,14 +67,14 @@ def _check_deleted(client: InlineClient, options: SourceOptions, span: EntryRang
         async with await client.client.tail(span.topic) as watch:
             return await watch.bounds()
 
-    before_first = with_retry(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first
+    before_first = with_retry_blocking(lambda: client.run(bounds()), options.client.operation_timeout_s).before_first
     start = span.start
     if start.ledger_id == before_first.ledger_id and start.entry_id < before_first.entry_id:
         data_loss.report(messages_deleted(span.topic, start, before_first))
 
 
 def _entries(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
-    reader = with_retry(
+    reader = with_retry_blocking(
         lambda: client.run(client.client.entries(span.topic, span.start, span.end)), options.client.operation_timeout_s
     )
     try:

@@ -12,11 +12,11 @@ from typing import Protocol, TypeVar
 from magnetar.client import Client
 from magnetar.client.admin.schemas import Schema
 from magnetar.client.blocking.readers import Cursor, TopicTail
+from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
 from magnetar.names import TopicName
-from magnetar.spark.clients import with_retry
 
 _T = TypeVar("_T")
 
@@ -142,6 +142,6 @@ class ClientTopics:
 
     def _with_retry(self, ask: Callable[[], _T]) -> _T:
         """At first, an address that is wrong is found out sooner than a broker that is away for a while."""
-        answer = with_retry(ask, self._give_up_s)
+        answer = with_retry_blocking(ask, self._give_up_s)
         self._give_up_s = self._later_give_up_s
         return answer
