@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from magnetar.admin.http.routes import ROUTES, Route
 from magnetar.admin.http.unsupported import UNSUPPORTED
 from magnetar.admin.policy import routes as policy_routes
+from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES
 from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import NOT_OBEYED
 from magnetar.admin.stats import replication_metrics
@@ -54,6 +55,11 @@ to the level above. `DELETE .../{topic}/policies` does so for all policies of a 
 Backlog quotas are set and removed one kind at a time: `.../backlogQuota?backlogQuotaType=` `destination_storage` or
 `message_age`. The tick time of delayed delivery is kept and shown; messages are delivered on time whatever it is.
 Permissions are kept and shown as by an Apache Pulsar without authorization: nobody is refused because of them.
+"""
+
+_SUBSCRIPTION_POLICIES = """
+Policies of durable subscriptions are below `/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/
+{subscription}/`: GET shows one, POST sets it, DELETE removes it. On a partitioned topic they apply to all partitions.
 """
 
 # The first row that fits the beginning of a path gives it its heading.
@@ -121,6 +127,8 @@ def _policies() -> Iterator[str]:
         if policy.topic_parameter:
             parts[1] += f" (`?{policy.topic_parameter}=`)"
         yield f"| {policy.title} | {' | '.join(parts)} |"
+    yield from ("", _SUBSCRIPTION_POLICIES.strip(), "", "| policy | of a subscription |", "|---|---|")
+    yield from (f"| {policy.title} | `{policy.path}` |" for policy in SUBSCRIPTION_POLICIES)
     fields = ", ".join(f"`{field}`" for field in NOT_OBEYED)
     yield from (
         "",

@@ -51,6 +51,12 @@ class Call:
     alarm: Callable[[], Alarm]
 
     @property
+    def http_address(self) -> str:
+        """Host and port of HTTP at which the client reaches this broker."""
+        host = self.broker.settings.advertisedAddress or self.host
+        return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+
+    @property
     def topic(self) -> TopicName:
         return TopicName.parse(
             f"{self.path['domain']}://{self.path['tenant']}/{self.path['namespace']}/{self.path['topic']}"

@@ -20,13 +20,22 @@ from magnetar.broker.catalog.policies import (
     QuotaPolicy,
     Retention,
 )
-from magnetar.broker.subscription.failure_policy import COUNT_MAX, DeadLetterPolicy
+from magnetar.broker.subscription.failure_policy import (
+    BACKOFF_MS_MAX,
+    BACKOFF_STEPS_MAX,
+    COUNT_MAX,
+    BreakerPolicy,
+    DeadLetterPolicy,
+)
 from magnetar.errors import InvalidName, NotAllowed
 from magnetar.names import TopicName
 from magnetar.settings.settings import SchemaStrategy
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+BREAKER_WINDOW_S_MAX = 24 * 3600
+BREAKER_MINIMUM_MAX = 1_000_000
 
 UNDEFINED = "UNDEFINED"
 Strategy = SchemaStrategy | Literal["UNDEFINED"]
@@ -183,7 +192,7 @@ class DelayedDeliveryPolicies(msgspec.Struct, rename="camel", forbid_unknown_fie
         return cls(delivery.tick_ms, delivery.active, delivery.max_ms)
 
 
-class DeadLetters(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+class DeadLetterPolicyBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A policy of dead letters; the default of `dead_letter_topic` is `{topic}-{subscription}-DLQ`."""
 
     max_redeliver_count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
@@ -202,7 +211,7 @@ class DeadLetters(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unk
         return DeadLetterPolicy(self.max_redeliver_count, topic, subscription)
 
     @classmethod
-    def of(cls, policy: DeadLetterPolicy) -> DeadLetters:
+    def of(cls, policy: DeadLetterPolicy) -> DeadLetterPolicyBody:
         return cls(policy.max_redeliver_count, policy.topic or None, policy.initial_subscription or None)
 
 
@@ -214,6 +223,25 @@ def _dead_letter_topic(text: str) -> TopicName:
     if not name.is_persistent:
         raise NotAllowed(f"deadLetterTopic {name.full} is not persistent: dead letters would be lost there")
     return name
+
+
+Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=BACKOFF_MS_MAX)]
+RedeliveryBackoff = Annotated[list[Milliseconds], msgspec.Meta(min_length=1, max_length=BACKOFF_STEPS_MAX)]
+
+
+class CircuitBreakerBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """`percent` ends at 99: more than 100 % of the messages cannot be dead letters."""
+
+    percent: Annotated[int, msgspec.Meta(ge=0, le=99)]
+    window_seconds: Annotated[int, msgspec.Meta(ge=1, le=BREAKER_WINDOW_S_MAX)] = 60
+    minimum: Annotated[int, msgspec.Meta(ge=1, le=BREAKER_MINIMUM_MAX)] = 10
+
+    def kept(self) -> BreakerPolicy:
+        return BreakerPolicy(self.percent, self.window_seconds, self.minimum)
+
+    @classmethod
+    def of(cls, breaker: BreakerPolicy) -> CircuitBreakerBody:
+        return cls(breaker.percent, breaker.window_s, breaker.minimum)
 
 
 def kept_strategy(strategy: str) -> str | None:

@@ -109,7 +109,7 @@ def _check_cluster_of_tenant(scope: PolicyScope, cluster: str) -> None:
         )
 
 
-def dead_letters(scope: PolicyScope, dead_letters: bodies.DeadLetters) -> None:
+def dead_letters(scope: PolicyScope, dead_letters: bodies.DeadLetterPolicyBody) -> None:
     """The topic may be made later, but not its namespace: whoever names a missing one has misspelt it."""
     topic = dead_letters.kept().topic
     if not topic:

@@ -1,6 +1,6 @@
-"""The requests that the table of policies makes: get, set and remove each, for namespaces and for topics.
+"""Policy routes, drawn from the tables: get, set and remove each policy of namespaces, topics and subscriptions.
 
-Owns how a value is read from a request. What the policies are is in `policies`.
+Owns how a value is read from a request. It knows no single policy but the backlog quotas, which have a path per kind.
 """
 
 from __future__ import annotations
@@ -14,17 +14,21 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
+from magnetar.admin.opened import find_durable_subscriptions
 from magnetar.admin.policy import bodies, checks
 from magnetar.admin.policy.policy import Policy
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level, topic_scope
+from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES, SubscriptionPolicy
 from magnetar.admin.policy.table import POLICIES
 from magnetar.broker.catalog.policies import Overrides, QuotaKind
 
 Handler = Callable[[Call], object]
 
+SUBSCRIPTION_PATH = f"{TOPIC.path}/subscription/{{subscription}}"
+
 
 def routes() -> Iterator[tuple[str, str, Handler, bool]]:
-    """Method, path, handler and whether it changes something, for everything in the table."""
+    """Method, path, handler and whether it may change something, of every row."""
     for level in (NAMESPACE, TOPIC):
         for policy in POLICIES:
             path = policy.path_at(level)
@@ -39,6 +43,11 @@ def routes() -> Iterator[tuple[str, str, Handler, bool]]:
         yield "DELETE", f"{level.path}/backlogQuota", _quota_remover(level), True
     yield "GET", f"{TOPIC.path}/policies", _all_of_topic, False
     yield "DELETE", f"{TOPIC.path}/policies", _remove_all, True
+    for row in SUBSCRIPTION_POLICIES:
+        path = f"{SUBSCRIPTION_PATH}/{row.path}"
+        yield "GET", path, _subscription_getter(row), False
+        yield "POST", path, _subscription_setter(row), True
+        yield "DELETE", path, _subscription_remover(row), True
 
 
 def _getter(policy: Policy, level: Level) -> Handler:
@@ -48,7 +57,7 @@ def _getter(policy: Policy, level: Level) -> Handler:
             return policy.value_in_force(level.in_force(call))
         return policy.value_at(level, scope, level.in_force(call))
 
-    return _described(get, f"Of a {level.name}: {policy.title}")
+    return _described(get, f"Show for a {level.name}: {policy.title}")
 
 
 def _setter(policy: Policy, level: Level) -> Handler:
@@ -60,7 +69,7 @@ def _setter(policy: Policy, level: Level) -> Handler:
         level.save(call, policy.put(scope, value))
         return policy.answers_setting if level is NAMESPACE else None
 
-    return _described(put, f"Sets for a {level.name}: {policy.title}")
+    return _described(put, f"Set for a {level.name}: {policy.title}")
 
 
 def _remover(policy: Policy, level: Level) -> Handler:
@@ -68,7 +77,7 @@ def _remover(policy: Policy, level: Level) -> Handler:
         scope = level.scope_of(call)
         level.save(call, msgspec.structs.replace(scope.overrides, **{policy.field: None}))
 
-    return _described(remove, f"Leaves to what is above the {level.name}: {policy.title}")
+    return _described(remove, f"Remove from a {level.name}: {policy.title}")
 
 
 def _quota_setter(level: Level) -> Handler:
@@ -79,7 +88,7 @@ def _quota_setter(level: Level) -> Handler:
         quotas = {**(scope.overrides.backlog_quotas or {}), kind: quota.kept(kind)}
         level.save(call, msgspec.structs.replace(scope.overrides, backlog_quotas=quotas))
 
-    return _described(put, f"Sets for a {level.name}: the backlog quota of one kind")
+    return _described(put, f"Set for a {level.name}: the backlog quota of one kind")
 
 
 def _quota_remover(level: Level) -> Handler:
@@ -88,20 +97,45 @@ def _quota_remover(level: Level) -> Handler:
         quotas = {kind: quota for kind, quota in (scope.overrides.backlog_quotas or {}).items() if kind is not removed}
         level.save(call, msgspec.structs.replace(scope.overrides, backlog_quotas=quotas or None))
 
-    return _described(remove, f"Leaves to what is above the {level.name}: the backlog quota of one kind")
+    return _described(remove, f"Remove from a {level.name}: the backlog quota of one kind")
 
 
 def _all_of_topic(call: Call) -> dict[str, object]:
-    """Every policy that is set for a topic itself, by the last part of its path"""
+    """Show all policies set for a topic, by the last part of their path."""
     overrides = topic_scope(call).overrides
     kept = ((policy, getattr(overrides, policy.field)) for policy in POLICIES if policy.topic)
     return {policy.topic: policy.shown(value) for policy, value in kept if value is not None}
 
 
 def _remove_all(call: Call) -> None:
-    """Forgets every policy that is set for a topic itself"""
+    """Remove all policies set for a topic."""
     topic_scope(call)
     call.broker.catalog.set_overrides(call.topic, Overrides())
+
+
+def _subscription_getter(policy: SubscriptionPolicy) -> Handler:
+    def get(call: Call) -> object:
+        return policy.show(find_durable_subscriptions(call, policy.feature))
+
+    return _described(get, f"Show for a subscription: {policy.title}")
+
+
+def _subscription_setter(policy: SubscriptionPolicy) -> Handler:
+    def put(call: Call) -> None:
+        found = find_durable_subscriptions(call, policy.feature)
+        value = call.body_as(_decoder(policy.shape))
+        if value is None:
+            raise BadRequest(f"the request body is empty: {policy.expected} is expected")
+        policy.put(found, value)
+
+    return _described(put, f"Set for a subscription: {policy.title}")
+
+
+def _subscription_remover(policy: SubscriptionPolicy) -> Handler:
+    def remove(call: Call) -> None:
+        policy.remove(find_durable_subscriptions(call, policy.feature))
+
+    return _described(remove, f"Remove from a subscription: {policy.title}")
 
 
 def _described(handler: Handler, summary: str) -> Handler:

@@ -272,12 +272,12 @@ POLICIES: tuple[Policy, ...] = (
     Policy(
         title="dead letters of subscriptions that have no policy of their own",
         field="dead_letters",
-        shape=bodies.DeadLetters,
+        shape=bodies.DeadLetterPolicyBody,
         namespace="deadLetterPolicy",
         in_object="deadLetterPolicy",
         check=checks.dead_letters,
-        kept=bodies.DeadLetters.kept,
-        shown=bodies.DeadLetters.of,
+        kept=bodies.DeadLetterPolicyBody.kept,
+        shown=bodies.DeadLetterPolicyBody.of,
     ),
     Policy(
         title="whether a message whose time to live is over becomes a dead letter",

@@ -13,16 +13,13 @@ import msgspec
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turn
-from magnetar.admin.resource.subscriptions import (
-    LONG_MAX,
-    Id,
-    Index,
-    StartPosition,
-    parse_start_position,
-    persistent_in_all_partitions,
-    subscription_of,
+from magnetar.admin.opened import (
+    find_persistent_subscriptions,
+    find_subscription,
+    open_persistent,
+    open_persistent_partitions,
 )
-from magnetar.admin.resource.topics import opened_partitions, plain_persistent
+from magnetar.admin.resource.subscriptions import LONG_MAX, Id, Index, StartPosition, parse_start_position
 from magnetar.admin.stats.topic import storage_size
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -95,18 +92,18 @@ def _must_be_durable(call: Call) -> None:
 def skip(call: Call) -> None:
     """Acknowledges the first entries of the backlog."""
     count = call.number("numMessages", 0, INT_MAX)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Skip messages on a partitioned topic is not allowed",
         non_persistent="Skip messages on a non-persistent topic is not allowed",
     )
-    subscription_of(topic, call.subscription).skip(count)
+    find_subscription(topic, call.subscription).skip(count)
     _must_be_durable(call)
 
 
 def skip_all(call: Call) -> None:
     """Acknowledges the whole backlog."""
-    for topic, subscription in persistent_in_all_partitions(
+    for topic, subscription in find_persistent_subscriptions(
         call, "Skip messages on a non-persistent topic is not allowed"
     ):
         subscription.advance(topic.log.confirmed)
@@ -119,7 +116,7 @@ def skip_all(call: Call) -> None:
 def reset_to_time(call: Call) -> None:
     """Goes back, or ahead, to the first message published then or later; consumers are sent away and come back."""
     time_ms = call.number("timestamp", 0, LONG_MAX)
-    for topic, subscription in persistent_in_all_partitions(
+    for topic, subscription in find_persistent_subscriptions(
         call, "Reset-cursor on a non-persistent topic is not allowed"
     ):
         subscription.seek(topic.log.first_published_from(time_ms))
@@ -129,12 +126,12 @@ def reset_to_time(call: Call) -> None:
 def reset_to_position(call: Call) -> None:
     """The same to a message id in the body, and with `isExcluded` to the message after it."""
     target = _required_target(call)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Reset-cursor at position is not allowed for partitioned-topic",
         non_persistent="Reset-cursor on a non-persistent topic is not allowed",
     )
-    subscription_of(topic, call.subscription).seek(*_seek_of(topic, target))
+    find_subscription(topic, call.subscription).seek(*_seek_of(topic, target))
     _must_be_durable(call)
 
 
@@ -168,7 +165,7 @@ def expire_by_time(call: Call) -> None:
     """Acknowledges what is older; a backlog that its consumers are about to finish is left to them, and a conflict."""
     seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
     refusal = "Expire messages on a non-persistent topic is not allowed"
-    _expire_all(call, persistent_in_all_partitions(call, refusal), seconds)
+    _expire_all(call, find_persistent_subscriptions(call, refusal), seconds)
 
 
 def expire_all_by_time(call: Call) -> None:
@@ -176,7 +173,7 @@ def expire_all_by_time(call: Call) -> None:
     seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Expire messages for all subscriptions on a non-persistent topic is not allowed")
-    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    topics = open_persistent_partitions(call)
     _expire_all(call, [(topic, subscription) for topic in topics for subscription in topic.cursors], seconds)
 
 
@@ -212,12 +209,12 @@ def expire_to_position(call: Call) -> None:
             f" doesn't match partition index for the topic: partitionIndex is {target.partition_index},"
             f" the topic's is {call.topic.partition}"
         )
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Expire message at position is not supported for partitioned-topic",
         non_persistent="Expire messages on a non-persistent topic is not allowed",
     )
-    subscription = subscription_of(topic, call.subscription)
+    subscription = find_subscription(topic, call.subscription)
     if (target.ledger_id, target.entry_id) > (topic.ledger_id, topic.log.confirmed):
         raise Conflict(
             f"Expire message by position not issued on topic {topic.name.full} for subscription {subscription.name}:"
@@ -262,13 +259,13 @@ class Analysis(msgspec.Struct, rename="camel"):
 async def analyze(call: Call) -> Analysis:
     """Counts what is in the backlog, from a message id in the body on; `aborted` says that it stopped early."""
     target = _target_of(call)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Analyze backlog on a partitioned topic is not allowed,"
         " please try do it on specific topic partition",
         non_persistent="Analyze backlog on a non-persistent topic is not allowed",
     )
-    subscription = subscription_of(topic, call.subscription)
+    subscription = find_subscription(topic, call.subscription)
     settings, analysis = call.broker.settings, Analysis()
     end_ms = call.broker.now_ms() + settings.subscriptionBacklogScanMaxTimeMs
     left, last = settings.subscriptionBacklogScanMaxEntries, topic.log.confirmed
@@ -313,7 +310,7 @@ def size_after(call: Call) -> int:
     target = call.body_as(_message_id)
     if target is None:
         raise BadRequest("the request body is empty: a message id with ledgerId and entryId is expected")
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="calculate backlog size is not allowed for partitioned-topic",
         non_persistent="calculate backlog size is not allowed for a non-persistent topic",

@@ -8,7 +8,6 @@ from starlette.responses import PlainTextResponse, Response
 from magnetar.admin.http.errors import BrokerNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
-from magnetar.admin.resource.lookup import http_address
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
@@ -71,7 +70,7 @@ async def check_backlog_quotas(call: Call) -> None:
 
 def list_brokers(call: Call) -> list[str]:
     """The address of this broker, as the caller reaches it."""
-    return [http_address(call)]
+    return [call.http_address]
 
 
 def list_brokers_of(call: Call) -> list[str]:
@@ -82,7 +81,7 @@ def list_brokers_of(call: Call) -> list[str]:
 
 def leader(call: Call) -> BrokerInfo:
     """The leading broker: this one."""
-    address = http_address(call)
+    address = call.http_address
     return BrokerInfo(f"http://{address}", address)
 
 
@@ -94,7 +93,7 @@ def owned_namespaces(call: Call) -> dict[str, Ownership]:
 
 
 def _check_broker(call: Call, broker_id: str | None) -> None:
-    address = http_address(call)
+    address = call.http_address
     if broker_id and broker_id.removeprefix("http://") != address:
         raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: this one is {address}, and there is no other")
 

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
-from magnetar.admin.resource.lookup import http_address
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
@@ -138,7 +137,7 @@ def _is_own(call: Call, cluster: str) -> bool:
 
 
 def _own_urls(call: Call) -> ClusterRecord:
-    return ClusterRecord(service_url=f"http://{http_address(call)}", broker_service_url=call.service_url(call.host))
+    return ClusterRecord(service_url=f"http://{call.http_address}", broker_service_url=call.service_url(call.host))
 
 
 def _is_shown(field: str) -> bool:

@@ -18,8 +18,8 @@ from msgspec import UNSET, UnsetType
 from magnetar.admin.http.errors import BadRequest, MessageNotFound, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
+from magnetar.admin.opened import open_persistent_partitions
 from magnetar.admin.resource.messages import shown_time
-from magnetar.admin.resource.topics import opened_partitions
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
@@ -55,7 +55,7 @@ class _MessageId:
 def _topics(call: Call) -> list[PersistentTopic]:
     if not call.topic.is_persistent:
         raise OperationNotAllowed("dead letters are in persistent topics only")
-    return [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    return open_persistent_partitions(call)
 
 
 def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _MessageId | None]:

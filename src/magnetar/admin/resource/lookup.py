@@ -27,10 +27,4 @@ def lookup(call: Call) -> LookupData:
     if name.is_persistent and not known and not catalog.policies_of(name.namespace_full).auto_topic_creation.allowed:
         raise TopicNotFound(f"Topic not found {name.full}")
     url = call.service_url(call.host)
-    return LookupData(broker_url=url, native_url=url, http_url=f"http://{http_address(call)}")
-
-
-def http_address(call: Call) -> str:
-    """Host and port of HTTP, as the client that calls can reach it."""
-    host = call.broker.settings.advertisedAddress or call.host
-    return f"[{host}]:{call.http_port}" if ":" in host else f"{host}:{call.http_port}"
+    return LookupData(broker_url=url, native_url=url, http_url=f"http://{call.http_address}")

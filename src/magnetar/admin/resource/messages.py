@@ -17,8 +17,9 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import Conflict, MessageNotFound
 from magnetar.admin.http.request import Call
-from magnetar.admin.resource.subscriptions import LONG_MAX, subscription_of
-from magnetar.admin.resource.topics import MessageId, plain_persistent
+from magnetar.admin.opened import find_subscription, open_persistent
+from magnetar.admin.resource.subscriptions import LONG_MAX
+from magnetar.admin.resource.topics import MessageId
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
@@ -38,7 +39,7 @@ INT_MAX = (1 << 31) - 1
 def get(call: Call) -> Response:
     """One entry by its id: payload, and its metadata as `X-Pulsar-*` headers."""
     ledger_id, entry_id = call.number("ledgerId", 0, LONG_MAX), call.number("entryId", 0, LONG_MAX)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="GetMessageById is not allowed on partitioned-topic",
         non_persistent="GetMessageById is not allowed on a non-persistent topic",
@@ -52,7 +53,7 @@ def get(call: Call) -> Response:
 def peek(call: Call) -> Response:
     """One entry of the backlog; a missing subscription is created where consumers may, as in Apache Pulsar."""
     number = call.number("messagePosition", 1, INT_MAX)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Peek messages on a partitioned topic is not allowed",
         non_persistent="Peek messages on a non-persistent topic is not allowed",
@@ -67,7 +68,7 @@ def _found_or_created(call: Call, topic: PersistentTopic, number: int) -> Subscr
     """It is created only to be looked at: not where the answer will be that there is no such entry."""
     name = call.subscription
     if name in topic.subscriptions:
-        return subscription_of(topic, name)
+        return find_subscription(topic, name)
     if not topic.policies.auto_subscription_creation:
         raise NotAllowed(
             f"Subscription {name} does not exist for topic {topic.name.full}"
@@ -82,7 +83,7 @@ def examine(call: Call) -> Response:
     """One entry, counted from the start or the end of the topic."""
     from_start = call.choice("initialPosition", ("LATEST", "EARLIEST")) == "EARLIEST"
     number = max(call.number("messagePosition", 0, LONG_MAX, default=1), 1)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Examine messages on a partitioned topic is not allowed,"
         " please try examine message on specific topic partition",
@@ -101,7 +102,7 @@ def examine(call: Call) -> Response:
 def id_by_time(call: Call) -> MessageId:
     """The id of the first message published then or later; where there is none, of the one to come."""
     time_ms = call.number("timestamp", 0, LONG_MAX)
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Get message ID by timestamp on a partitioned topic is not allowed,"
         " please try do it on specific topic partition",

@@ -8,9 +8,9 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
 from magnetar.admin.http.request import Call
+from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
-from magnetar.admin.resource.lookup import http_address
-from magnetar.admin.resource.topics import MessageId, only_persistent, opened_partitions, stats_options, terminated
+from magnetar.admin.resource.topics import MessageId, stats_options, terminated
 from magnetar.admin.stats.internal import PartitionedInternalStats, internal_stats
 from magnetar.admin.stats.topic import PartitionedMetadataStats, PartitionedStats, partitioned_stats, topic_stats
 from magnetar.broker.catalog import creation
@@ -130,14 +130,14 @@ def _partitions_max(call: Call) -> int:
 
 def terminate(call: Call) -> dict[int, MessageId]:
     """Ends all partitions, and answers the last message id of each."""
-    only_persistent(call)
+    require_persistent(call)
     call.broker.catalog.check_namespace(call.topic)
     if call.topic.full not in call.broker.catalog.partitioned:
         raise OperationNotAllowed(
             "Termination of a non-partitioned topic is not allowed using partitioned-terminate,"
             " please use terminate commands"
         )
-    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    topics = open_persistent_partitions(call)
     return {topic.name.partition: terminated(topic) for topic in topics}
 
 
@@ -156,13 +156,13 @@ def _partition_count(call: Call) -> int:
 def get_stats(call: Call) -> PartitionedStats:
     """The same as the sum over all partitions, and with `perPartition` of each."""
     per_partition, options = call.flag("perPartition", default=True), stats_options(call)
-    count, owner = _partition_count(call), http_address(call)
-    topics = {topic.name.full: topic_stats(topic, options, owner=owner) for topic in opened_partitions(call)}
+    count, owner = _partition_count(call), call.http_address
+    topics = {topic.name.full: topic_stats(topic, options, owner=owner) for topic in open_partitions(call)}
     return partitioned_stats(count, topics, per_partition=per_partition)
 
 
 def get_internal_stats(call: Call) -> PartitionedInternalStats:
     """Positions of all partitions."""
     metadata = PartitionedMetadataStats(_partition_count(call))
-    topics = {topic.name.full: internal_stats(topic) for topic in opened_partitions(call)}
+    topics = {topic.name.full: internal_stats(topic) for topic in open_partitions(call)}
     return PartitionedInternalStats(metadata=metadata, partitions=topics)

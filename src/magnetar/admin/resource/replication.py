@@ -7,21 +7,26 @@ What is replicated where is set with Pulsar's own policies, see `policies`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Annotated
 
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.turn import Turns
-from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, TopicNotFound
+from magnetar.admin.stats.internal import InternalStats, internal_stats
+from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication import route, topic_template
 from magnetar.replication.model import AS_IT_IS, Declaration, Reports, RoutePolicy, Status
 
 WAIT_MS_MAX = 60_000
+TOPICS_MAX = 1000
 COALESCED_S = 0.02
 """A change seldom comes alone: who waits is told of all that follow at once."""
 
+_topics = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=TOPICS_MAX)])
 _reports = msgspec.json.Decoder(Reports)
 _policy = msgspec.json.Decoder(RoutePolicy)
 
@@ -63,6 +68,21 @@ def report(call: Call) -> None:
     for row in reports.rows:
         _check_topic("rows", row.topic)
     replication.reports.take(reports, call.broker.now_ms(), replication.is_declared)
+
+
+async def cursors(call: Call) -> dict[str, InternalStats]:
+    """Show the positions of the topics in the body, and of their subscriptions; missing topics are left out."""
+    names = call.body_as(_topics)
+    if names is None:
+        raise BadRequest("the request body is empty: a list of topics is expected")
+    broker, turns = call.broker, Turns()
+    found: dict[str, InternalStats] = {}
+    for name in [_check_topic("topics", text) for text in names]:
+        with suppress(ServiceNotReady):  # it is being unloaded, and is back soon
+            if broker.catalog.exists(name):
+                found[name.full] = internal_stats(broker.topic(name))
+        await turns.maybe()
+    return found
 
 
 # -- everybody
@@ -168,7 +188,7 @@ def _check_topic(what: str, text: str) -> TopicName:
     try:
         return TopicName.parse(text)
     except InvalidName as error:
-        raise BadRequest(f"{what}: {error}") from error
+        raise BadRequest(f"{what} has {text[:100]!r}: {error}") from error
 
 
 def _check_namespace(text: str) -> None:

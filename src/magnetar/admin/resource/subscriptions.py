@@ -8,17 +8,24 @@ from typing import Annotated
 
 import msgspec
 
-from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.errors import BadRequest, Conflict
 from magnetar.admin.http.request import Call
-from magnetar.admin.resource.topics import opened_partitions
+from magnetar.admin.opened import (
+    find_durable_subscriptions,
+    find_persistent_subscriptions,
+    find_subscriptions,
+    open_partitions,
+    subscription_not_found,
+)
 from magnetar.broker.catalog import creation
-from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.broker.topic.topic import SubscribeRequest, Topic, TopicSubscription
-from magnetar.errors import NotAllowed, SubscriptionNotFound
+from magnetar.broker.topic.topic import SubscribeRequest, Topic
+from magnetar.errors import NotAllowed
 from magnetar.replication.model import is_replication_subscription
 
 LONG_MAX = (1 << 63) - 1
+PAUSE_REASON_MAX = 1000
+PAUSE_REASON_DEFAULT = "paused by an administrator"
 
 Id = Annotated[int, msgspec.Meta(ge=-1, le=LONG_MAX)]
 Index = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
@@ -44,47 +51,12 @@ _properties = msgspec.json.Decoder(dict[str, str])
 _flag = msgspec.json.Decoder(bool)
 
 
-# -- finding
-
-
-def subscription_of(topic: PersistentTopic, name: str) -> Subscription:
-    subscription = topic.subscriptions.get(name)
-    if subscription is None:
-        raise _not_found(topic.name.full, name)
-    assert isinstance(subscription, Subscription)
-    return subscription
-
-
-def in_all_partitions(call: Call) -> list[tuple[Topic, TopicSubscription]]:
-    """The called subscription, with its topic, of every partition; all of them have to have it."""
-    name = call.subscription
-    found = [(topic, topic.subscriptions.get(name)) for topic in opened_partitions(call)]
-    if not found or any(subscription is None for _, subscription in found):
-        raise _not_found(call.topic.full, name)
-    return [(topic, subscription) for topic, subscription in found if subscription is not None]
-
-
-def persistent_in_all_partitions(call: Call, refusal: str) -> list[tuple[PersistentTopic, Subscription]]:
-    """The same where only a persistent topic will do; `refusal` is said of one that is not."""
-    if not call.topic.is_persistent:
-        raise OperationNotAllowed(refusal)
-    return [
-        (topic, subscription)
-        for topic, subscription in in_all_partitions(call)
-        if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription)
-    ]
-
-
-def _not_found(topic: str, name: str) -> SubscriptionNotFound:
-    return SubscriptionNotFound(f"Subscription {name} not found for topic {topic}")
-
-
 # -- create and delete
 
 
 def list_subscriptions(call: Call) -> list[str]:
     """All subscriptions of a topic, or of all its partitions, without those that replicate."""
-    return sorted({one.name for topic in opened_partitions(call) for one in topic.client_subscriptions})
+    return sorted({one.name for topic in open_partitions(call) for one in topic.client_subscriptions})
 
 
 def create(call: Call) -> None:
@@ -142,9 +114,9 @@ def _create(topic: Topic, request: SubscribeRequest, position: StartPosition) ->
 def delete(call: Call) -> None:
     """Deletes a subscription; one in use with `force` only."""
     name, force = call.subscription, call.flag("force")
-    topics = [topic for topic in opened_partitions(call) if name in topic.subscriptions]
+    topics = [topic for topic in open_partitions(call) if name in topic.subscriptions]
     if not topics:
-        raise _not_found(call.topic.full, name)
+        raise subscription_not_found(call.topic.full, name)
     topics[0].check_not_internal(topics[0].subscriptions[name])
     # All or none: a partition with consumers must not be found after others are gone.
     if not force and any(topic.subscriptions[name].consumers for topic in topics):
@@ -159,7 +131,7 @@ def delete(call: Call) -> None:
 def get_properties(call: Call) -> dict[str, str]:
     """The properties of a subscription."""
     properties: dict[str, str] = {}
-    for _, subscription in in_all_partitions(call):
+    for _, subscription in find_subscriptions(call):
         properties |= subscription.properties
     return properties
 
@@ -167,13 +139,13 @@ def get_properties(call: Call) -> dict[str, str]:
 def set_properties(call: Call) -> None:
     """Replaces the properties of a subscription."""
     properties = call.body_as(_properties) or {}
-    for _, subscription in in_all_partitions(call):
+    for _, subscription in find_subscriptions(call):
         subscription.set_properties(dict(properties))
 
 
 def get_replicated(call: Call) -> dict[str, bool]:
     """Whether other clusters follow the position of the subscription, by partition."""
-    found = persistent_in_all_partitions(call, "Cannot get replicated subscriptions on non-persistent topics")
+    found = find_persistent_subscriptions(call, "Cannot get replicated subscriptions on non-persistent topics")
     return {topic.name.full: subscription.record.replicated for topic, subscription in found}
 
 
@@ -183,5 +155,29 @@ def set_replicated(call: Call) -> None:
     if replicated is None:
         raise BadRequest("the request body is empty: true or false is expected")
     refusal = "Cannot enable/disable replicated subscriptions on non-persistent topics"
-    for _, subscription in persistent_in_all_partitions(call, refusal):
+    for _, subscription in find_persistent_subscriptions(call, refusal):
         subscription.set_replicated(replicated)
+
+
+# -- pause
+
+
+class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
+    reason: Annotated[str, msgspec.Meta(min_length=1, max_length=PAUSE_REASON_MAX)] = PAUSE_REASON_DEFAULT
+
+
+_pause = msgspec.json.Decoder(PauseBody)
+
+
+def pause(call: Call) -> None:
+    """Stop delivery until the subscription is resumed; the body may have a `reason`, which the statistics show."""
+    found = find_durable_subscriptions(call, "pausing")
+    body = call.body_as(_pause) or PauseBody()
+    for _, subscription in found:
+        subscription.pause(body.reason)
+
+
+def resume(call: Call) -> None:
+    """Resume delivery after `pause` or after a circuit breaker paused it."""
+    for _, subscription in find_durable_subscriptions(call, "resuming"):
+        subscription.resume()

@@ -8,9 +8,17 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from magnetar.admin.http.errors import BadRequest, Conflict, DomainNotAcceptable, OperationNotAllowed
+from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
-from magnetar.admin.resource.lookup import http_address
+from magnetar.admin.opened import (
+    open_partitions,
+    open_persistent,
+    open_persistent_partitions,
+    open_topic,
+    require_persistent,
+    require_topic,
+    topic_names,
+)
 from magnetar.admin.resource.namespaces import BUNDLE, topics_of
 from magnetar.admin.stats.internal import (
     InternalStats,
@@ -23,8 +31,7 @@ from magnetar.admin.stats.internal import (
 )
 from magnetar.admin.stats.topic import StatsOptions, TopicStats, topic_stats
 from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.broker.topic.topic import Topic
-from magnetar.errors import NamespaceNotFound, NotAllowed, TopicNotFound
+from magnetar.errors import NamespaceNotFound, NotAllowed
 from magnetar.names import TopicName, is_system_topic
 from magnetar.wire.metadata import MetadataError, metadata_of
 
@@ -40,57 +47,6 @@ class MessageId(msgspec.Struct, rename="camel"):
 
 
 _properties = msgspec.json.Decoder(dict[str, str])
-
-
-# -- finding
-
-
-def opened(call: Call) -> Topic:
-    """The called topic or partition itself; it has to exist, and asking never creates it."""
-    return _opened(call, call.topic)
-
-
-def _opened(call: Call, name: TopicName) -> Topic:
-    catalog = call.broker.catalog
-    catalog.check_namespace(name)
-    if name.full in catalog.partitioned:
-        raise TopicNotFound(f"Topic {name.full} not found")  # only its partitions are topics of their own
-    if not catalog.exists(name):
-        raise TopicNotFound(_why_missing(call, name))
-    return call.broker.topic(name)
-
-
-def _why_missing(call: Call, name: TopicName) -> str:
-    if not name.is_partition:
-        return f"Topic {name.full} not found"
-    if name.base.full not in call.broker.catalog.partitioned:
-        return f"Partitioned Topic not found: {name.full} has zero partitions"
-    return f"Topic partitions were not yet created: {name.full} not found"
-
-
-def opened_partitions(call: Call) -> list[Topic]:
-    """All partitions of the called topic that exist, or the topic itself when it is not partitioned."""
-    name, catalog = call.topic, call.broker.catalog
-    partitioned = catalog.partitioned.get(name.full)
-    if partitioned is None:
-        return [opened(call)]
-    names = (name.with_partition(index) for index in range(partitioned.partitions))
-    return [call.broker.topic(one) for one in names if catalog.exists(one)]
-
-
-def plain_persistent(call: Call, *, partitioned: str, non_persistent: str) -> PersistentTopic:
-    """The called topic or partition where nothing else will do; the texts are what is said of anything else."""
-    if call.topic.full in call.broker.catalog.partitioned:
-        raise OperationNotAllowed(partitioned)
-    topic = opened(call)
-    if not isinstance(topic, PersistentTopic):
-        raise OperationNotAllowed(non_persistent)
-    return topic
-
-
-def only_persistent(call: Call) -> None:
-    if not call.topic.is_persistent:
-        raise DomainNotAcceptable("Need to provide a persistent topic name")
 
 
 # -- lists
@@ -158,33 +114,21 @@ def delete(call: Call) -> None:
             f"{name.full} is a partitioned topic, instead of calling delete topic,"
             " please call delete-partitioned-topic."
         )
-    opened(call)
+    open_topic(call)
     call.broker.delete_topic(name, force=force)
 
 
 def unload(call: Call) -> None:
     """Closes a topic: its clients are sent away, and come back to one that is read from disk again."""
-    for name in _existing(call):
+    for name in topic_names(call):
         call.broker.unload(name)
-
-
-def _existing(call: Call) -> list[TopicName]:
-    """The called topic, or the partitions of it that exist, without opening them."""
-    name, catalog = call.topic, call.broker.catalog
-    catalog.check_namespace(name)
-    partitioned = catalog.partitioned.get(name.full)
-    if partitioned is not None:
-        return [one for index in range(partitioned.partitions) if catalog.exists(one := name.with_partition(index))]
-    if not catalog.exists(name):
-        raise TopicNotFound(_why_missing(call, name))
-    return [name]
 
 
 def truncate(call: Call) -> None:
     """Deletes all messages, whatever retention or a subscription would keep."""
     if not call.topic.is_persistent:
         raise NotAllowed("unsupport truncate")
-    for topic in opened_partitions(call):
+    for topic in open_partitions(call):
         assert isinstance(topic, PersistentTopic)
         topic.truncate()
 
@@ -193,7 +137,7 @@ def trim(call: Call) -> Response:
     """Deletes what retention does not keep, now and not at its next round."""
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Trim on a non-persistent topic is not allowed")
-    for topic in opened_partitions(call):
+    for topic in open_partitions(call):
         assert isinstance(topic, PersistentTopic)
         if topic.trim(call.broker.now_ms()):
             call.broker.trimmed(topic)
@@ -203,8 +147,8 @@ def trim(call: Call) -> Response:
 
 def terminate(call: Call) -> MessageId:
     """Ends a topic: no more messages, and consumers are told when they have read all. Answers its last message id."""
-    only_persistent(call)
-    topic = plain_persistent(
+    require_persistent(call)
+    topic = open_persistent(
         call,
         partitioned="Termination of a partitioned topic is not allowed",
         non_persistent="Termination of a non-persistent topic is not allowed",
@@ -218,7 +162,7 @@ def terminated(topic: PersistentTopic) -> MessageId:
 
 def last_message_id(call: Call) -> MessageId:
     """The id of the last message."""
-    topic = opened(call)
+    topic = open_topic(call)
     if not isinstance(topic, PersistentTopic):
         raise OperationNotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
     message_id = MessageId(topic.ledger_id, topic.log.confirmed, topic.name.partition)
@@ -237,19 +181,14 @@ def last_message_id(call: Call) -> MessageId:
 def properties(call: Call) -> dict[str, str]:
     """The properties of a topic."""
     name, catalog = call.topic, call.broker.catalog
-    check_exists(call)
+    require_topic(call)
     return catalog.properties_of(name)
-
-
-def check_exists(call: Call) -> None:
-    if call.topic.full not in call.broker.catalog.partitioned:
-        opened(call)
 
 
 def update_properties(call: Call) -> None:
     """Adds properties to those that are there."""
     name, catalog, more = call.topic, call.broker.catalog, call.body_as(_properties) or {}
-    check_exists(call)
+    require_topic(call)
     if more:
         catalog.set_properties(name, {**catalog.properties_of(name), **more})
 
@@ -259,7 +198,7 @@ def remove_property(call: Call) -> None:
     name, catalog, key = call.topic, call.broker.catalog, call.query.get("key")
     if key is None:
         raise BadRequest("parameter key is missing: the name of the property to remove")
-    check_exists(call)
+    require_topic(call)
     kept = catalog.properties_of(name)
     if key in kept:
         catalog.set_properties(name, {other: value for other, value in kept.items() if other != key})
@@ -280,19 +219,19 @@ def stats_options(call: Call) -> StatsOptions:
 
 def get_stats(call: Call) -> TopicStats:
     """Counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
-    return topic_stats(opened(call), stats_options(call), owner=http_address(call))
+    return topic_stats(open_topic(call), stats_options(call), owner=call.http_address)
 
 
 def get_internal_stats(call: Call) -> InternalStats:
     """Positions of a topic and of its subscriptions."""
-    return internal_stats(opened(call))
+    return internal_stats(open_topic(call))
 
 
 def get_internal_info(call: Call) -> LedgerRecord | PartitionedLedgerRecord:
     """How a topic and its subscriptions are stored."""
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: nothing of it is stored")
-    topics = [topic for topic in opened_partitions(call) if isinstance(topic, PersistentTopic)]
+    topics = open_persistent_partitions(call)
     if call.topic.full in call.broker.catalog.partitioned:
         return PartitionedLedgerRecord({topic.name.full: ledger_record(topic) for topic in topics})
     return ledger_record(topics[0])
@@ -300,7 +239,7 @@ def get_internal_info(call: Call) -> LedgerRecord | PartitionedLedgerRecord:
 
 def get_backlog(call: Call) -> StoredBacklog:
     """The size of a topic, and the backlog of each subscription."""
-    topic = plain_persistent(
+    topic = open_persistent(
         call,
         partitioned="Get backlog of a partitioned topic is not allowed, ask for its partitions",
         non_persistent="Get backlog of a non-persistent topic is not allowed",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.admin.resource.cursors import TOPICS_MAX
+from magnetar.admin.resource.replication import TOPICS_MAX
 from tests.admin.driver import Admin
 
 PATH = "/admin/v2/replication/cursors"
