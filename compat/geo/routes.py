@@ -8,8 +8,8 @@ from clusters import Cluster, Ours
 from pyspark.sql import SparkSession
 
 from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
-from magnetar.pipelines.replicate.assignment import Side
 from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress
 
 RETRY_MAX_S = 2.0
@@ -32,7 +32,7 @@ class Routes:
         """Topics, or all of a namespace, of a cluster that declares nothing."""
         address = ClusterAddress(service_url=target.http_url, broker_service_url=target.service_url)
         selection = Selection(words=words, remotes={target.name: address})
-        return self._started(ListedSource(Side(source.name, source.service_url, source.http_url), selection))
+        return self._started(ListedSource(ClusterEndpoint(source.name, source.service_url, source.http_url), selection))
 
     def _started(self, source: Source) -> Pipeline:
         pipeline = Pipeline(self._spark, source, lanes=2, retry_max_s=RETRY_MAX_S)

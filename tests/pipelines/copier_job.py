@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 
 from magnetar.pipelines.copy.copier import copy
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import State
 
 
 def main(source_url: str, remote_url: str, topic: str) -> None:
-    assigned = Assignment(Side("a", source_url), Side("b", remote_url), topic, topic, "magnetar.repl.b")
+    assigned = Assignment(
+        ClusterEndpoint("a", source_url), ClusterEndpoint("b", remote_url), topic, topic, "magnetar.repl.b"
+    )
     print("copying", flush=True)
     while True:
         [outcome] = copy([assigned], 0.2, 0.05)

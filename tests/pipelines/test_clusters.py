@@ -9,17 +9,17 @@ import pytest
 import magnetar.testing
 from magnetar.client import Security
 from magnetar.client.errors import Closed
-from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines import clusters
 from magnetar.pipelines.clusters import Clusters
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint
 
 TOPIC = "persistent://public/default/t"
 
 
 @pytest.fixture
 def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
-    monkeypatch.setattr(connecting, "_clusters", {})
-    own = connecting.clusters()
+    monkeypatch.setattr(clusters, "_clusters", {})
+    own = clusters.clusters()
     yield own
     own.loop.close(*own._clients.values())
 
@@ -27,14 +27,14 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
 def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(own: Clusters) -> None:
     """As after every new token: connections that nobody uses any more would add up."""
     with magnetar.testing.broker() as broker:
-        before = Side("b", broker.service_url, None, Security(token="first"))
-        after = Side("b", broker.service_url, None, Security(token="second"))
+        before = ClusterEndpoint("b", broker.service_url, None, Security(token="first"))
+        after = ClusterEndpoint("b", broker.service_url, None, Security(token="second"))
         old = own.client(before)
         assert own.loop.run(own.is_ours(before, TOPIC))
         new = own.client(after)
         assert new is own.client(after) is not old
         own.loop.run(old.server_version(TOPIC))  # whoever has it may use it until the task is over
-        assert connecting.clusters() is own
+        assert clusters.clusters() is own
         with pytest.raises(Closed):
             own.loop.run(old.server_version(TOPIC))
         assert own.loop.run(own.is_ours(after, TOPIC))
@@ -42,6 +42,6 @@ def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(ow
 
 
 def test_clusters_do_not_disturb_each_other(own: Clusters) -> None:
-    sides = [Side(name, "pulsar://127.0.0.1:9") for name in ("a", "b")]
-    clients = [own.client(side) for side in sides]
-    assert [connecting.clusters().client(side) for side in sides] == clients
+    endpoints = [ClusterEndpoint(name, "pulsar://127.0.0.1:9") for name in ("a", "b")]
+    clients = [own.client(endpoint) for endpoint in endpoints]
+    assert [clusters.clusters().client(endpoint) for endpoint in endpoints] == clients

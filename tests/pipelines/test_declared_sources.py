@@ -12,19 +12,17 @@ import pytest
 
 import magnetar.testing
 from magnetar.client import Security
-from magnetar.client.errors import ClientError, InvalidArgument
+from magnetar.client.errors import InvalidArgument
 from magnetar.errors import InvalidName
-from magnetar.pipelines import declared_sources as declared
+from magnetar.pipelines import declared_sources
 from magnetar.pipelines.declared_sources import (
     DeclaringSource,
     ListedSource,
     Selection,
     SourceFailed,
     http_client,
-    side_of,
-    sides_of,
 )
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Declaration, Mismatch, Report, Reports, State
 from tests.client.fake_web import fake_web
 
@@ -53,11 +51,11 @@ def replicate(broker: magnetar.testing.TestBroker, topic: str) -> None:
 def test_gr1_a_declaration_follows_every_change_and_reports_arrive(broker: magnetar.testing.TestBroker) -> None:
     told: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
     source = DeclaringSource(broker.http_url)
-    assert source.side.service_url == broker.service_url
+    assert source.endpoint.service_url == broker.service_url
     source.follow(told.put)
     first = told.get(timeout=WAIT_S)
     assert (first.cluster, first.topics) == ("a", [])
-    assert source.side.name == "a"
+    assert source.endpoint.name == "a"
     replicate(broker, "orders")
     while not (topics := told.get(timeout=WAIT_S).topics):
         pass
@@ -78,15 +76,15 @@ def test_a_broker_that_is_away_is_asked_again_until_it_is_back(
     answers = iter([httpx.ConnectError("away")] * 3)
     told: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
     with magnetar.testing.broker(clusterName="a") as broker:
-        really = declared._ask
+        really = declared_sources._ask
 
         def ask_or_fail(http: httpx.Client, version: str) -> Declaration | None:
             for error in answers:
                 raise error
             return really(http, version)
 
-        monkeypatch.setattr(declared, "_ask", ask_or_fail)
-        monkeypatch.setattr(declared, "_PAUSE_FIRST_S", 0.01)
+        monkeypatch.setattr(declared_sources, "_ask", ask_or_fail)
+        monkeypatch.setattr(declared_sources, "_PAUSE_FIRST_S", 0.01)
         source = DeclaringSource(broker.http_url, service_url=broker.service_url)
         source.follow(told.put)
         assert told.get(timeout=WAIT_S).cluster == "a"
@@ -103,12 +101,12 @@ def test_a_source_that_does_not_answer_at_the_start_is_an_error() -> None:
 def test_gr7_a_list_has_topics_and_namespaces_and_sees_them_grow(
     broker: magnetar.testing.TestBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(declared, "_REFRESH_S", 0.05)
+    monkeypatch.setattr(declared_sources, "_REFRESH_S", 0.05)
     ask(broker, "PUT", "namespaces/public/all")
     ask(broker, "PUT", "persistent/public/all/grown/partitions", 2)
     remotes = {"b": ClusterAddress(broker_service_url="pulsar://b:6650")}
     selection = Selection(words=("public/all", "named", "absent"), remotes=remotes)
-    source = ListedSource(Side("a", broker.service_url, broker.http_url), selection)
+    source = ListedSource(ClusterEndpoint("a", broker.service_url, broker.http_url), selection)
     told: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
     source.follow(told.put)
 
@@ -129,8 +127,8 @@ def test_gr7_a_list_has_topics_and_namespaces_and_sees_them_grow(
 
 
 def test_gr7_a_list_that_can_never_be_asked_for_is_an_error_at_once() -> None:
-    side = Side("a", "pulsar://127.0.0.1:9", "nonsense")
-    source = ListedSource(side, Selection(words=("public/default",), remotes={}))
+    endpoint = ClusterEndpoint("a", "pulsar://127.0.0.1:9", "nonsense")
+    source = ListedSource(endpoint, Selection(words=("public/default",), remotes={}))
     with pytest.raises(InvalidArgument, match="nonsense"):
         source.follow(lambda _: None)
 
@@ -156,7 +154,7 @@ def test_nothing_that_is_declared_shows_a_token() -> None:
         repr(secret),
         str(declaration),
         f"{Selection(words=(), remotes={'b': secret})}",
-        repr(side_of("b", secret)),
+        repr(endpoint_of("b", secret)),
     ):
         assert "pulsar://b:1" in shown and "s3cret" not in shown
     assert "file:///run/token" in repr(msgspec.structs.replace(address, authentication_parameters="file:///run/token"))
@@ -166,26 +164,3 @@ def test_nothing_that_is_declared_shows_a_token() -> None:
 def test_a_word_that_is_no_name_is_refused(word: str) -> None:
     with pytest.raises(InvalidName):
         Selection(words=(word,), remotes={})
-
-
-def test_how_a_declared_cluster_is_reached() -> None:
-    both = ClusterAddress(
-        service_url="http://b:8080",
-        service_url_tls="https://b:8443",
-        broker_service_url="pulsar://b:6650",
-        broker_service_url_tls="pulsar+ssl://b:6651",
-        authentication_plugin="token",
-        authentication_parameters="token:secret",
-    )
-    plain = side_of("b", both)
-    assert (plain.service_url, plain.admin_url) == ("pulsar://b:6650", "http://b:8080")
-    assert plain.security is not None and plain.security.token == "secret"
-    assert side_of("b", ClusterAddress(service_url="http://b:8080")).service_url == "http://b:8080"
-    only_tls = ClusterAddress(broker_service_url_tls="pulsar+ssl://b:6651", tls_allow_insecure_connection=True)
-    encrypted = side_of("b", only_tls)
-    assert encrypted.service_url == "pulsar+ssl://b:6651"
-    assert encrypted.security is not None and encrypted.security.allow_insecure
-    with pytest.raises(ClientError, match="no address"):
-        side_of("b", ClusterAddress())
-    sides, troubles = sides_of({"b": both, "c": ClusterAddress()})
-    assert list(sides) == ["b"] and "cluster c cannot be reached" in troubles["c"]

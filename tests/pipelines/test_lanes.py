@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from magnetar.pipelines.lanes import WARM_UP_JOBS, Jobs, SparkLanes
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.lanes import WARM_UP_JOBS, JobLanes, Jobs
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.row import Job
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import State
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 WAIT_S = 60.0
-NOWHERE = Side("nowhere", "pulsar://127.0.0.1:9")
+NOWHERE = ClusterEndpoint("nowhere", "pulsar://127.0.0.1:9")
 
 
 def process_id(rows: Iterable[object]) -> list[int]:
@@ -54,8 +55,8 @@ class Told:
         return self.queue.get(timeout=WAIT_S)
 
 
-def lanes_on(jobs: Jobs, told: Told, **options: Any) -> SparkLanes:
-    return SparkLanes(jobs, 1, on_done=told.done, on_failed=told.failed, on_dead=told.dead, **options)
+def lanes_on(jobs: Jobs, told: Told, **options: Any) -> JobLanes:
+    return JobLanes(jobs, 1, on_done=told.done, on_failed=told.failed, on_dead=told.dead, **options)
 
 
 def job_to_nowhere() -> Job:

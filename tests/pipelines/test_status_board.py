@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.clock import ManualClock
 from magnetar.pipelines.replicate.assignment import Outcome
-from magnetar.pipelines.status_board import LINES_MAX, Board
+from magnetar.pipelines.status_board import LINES_MAX, StatusBoard
 from magnetar.replication.model import State
 
 KEY = ("persistent://public/default/t", "b")
@@ -33,11 +33,11 @@ def bells() -> Bells:
 
 
 @pytest.fixture
-def board(clock: ManualClock, bells: Bells) -> Board:
-    return Board("p1", clock, bells.ring)
+def board(clock: ManualClock, bells: Bells) -> StatusBoard:
+    return StatusBoard("p1", clock, bells.ring)
 
 
-def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: Board, clock: ManualClock) -> None:
+def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: StatusBoard, clock: ManualClock) -> None:
     board.set(KEY, State.CATCHING_UP)
     clock.advance_ms(10)
     board.set(KEY, State.UNREACHABLE, "nobody there", error="nobody there")
@@ -48,7 +48,7 @@ def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: Board, clock:
     assert (row.error, row.error_ms) == ("nobody there", 1010), "it is over, but it was"
 
 
-def test_another_reason_is_no_other_state(board: Board, clock: ManualClock) -> None:
+def test_another_reason_is_no_other_state(board: StatusBoard, clock: ManualClock) -> None:
     board.set(KEY, State.RUNNING, "one")
     clock.advance_ms(10)
     board.set(KEY, State.RUNNING, "two")
@@ -56,7 +56,7 @@ def test_another_reason_is_no_other_state(board: Board, clock: ManualClock) -> N
     assert (row.reason, row.since_ms) == ("two", 1000)
 
 
-def test_only_what_changed_is_told_and_only_once(board: Board, bells: Bells) -> None:
+def test_only_what_changed_is_told_and_only_once(board: StatusBoard, bells: Bells) -> None:
     other = ("persistent://public/default/other", "b")
     board.set(KEY, State.RUNNING)
     board.set(other, State.RUNNING)
@@ -71,7 +71,7 @@ def test_only_what_changed_is_told_and_only_once(board: Board, bells: Bells) -> 
     assert [row.topic for row in told.rows] == [other[0]]
 
 
-def test_what_did_not_arrive_is_told_again_with_all_else(board: Board) -> None:
+def test_what_did_not_arrive_is_told_again_with_all_else(board: StatusBoard) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.put_back()
@@ -79,7 +79,7 @@ def test_what_did_not_arrive_is_told_again_with_all_else(board: Board) -> None:
     assert again.is_all and len(again.rows) == 1
 
 
-def test_a_row_that_is_removed_is_left_out_of_the_next_report_of_all(board: Board) -> None:
+def test_a_row_that_is_removed_is_left_out_of_the_next_report_of_all(board: StatusBoard) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.remove(KEY)
@@ -87,7 +87,7 @@ def test_a_row_that_is_removed_is_left_out_of_the_next_report_of_all(board: Boar
     assert told.is_all and told.rows == []
 
 
-def test_what_is_copied_is_counted(board: Board) -> None:
+def test_what_is_copied_is_counted(board: StatusBoard) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.count(KEY, Outcome(*KEY, entries=2, messages=20, bytes=200))
@@ -98,7 +98,7 @@ def test_what_is_copied_is_counted(board: Board) -> None:
     assert board.take().rows == []
 
 
-def test_gr4_changes_are_logged_and_nothing_else(board: Board, caplog: pytest.LogCaptureFixture) -> None:
+def test_gr4_changes_are_logged_and_nothing_else(board: StatusBoard, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "magnetar.pipelines.status_board")
     for _ in range(3):
         board.set(KEY, State.MISMATCH, "2 here, 1 there")
@@ -112,7 +112,7 @@ def test_gr4_changes_are_logged_and_nothing_else(board: Board, caplog: pytest.Lo
     ], "that a topic catches up for a while is no news"
 
 
-def test_many_topics_that_fail_together_are_not_many_lines(board: Board, caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_that_fail_together_share_log_lines(board: StatusBoard, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(100):
         board.set((f"persistent://public/default/t{number}", "b"), State.UNREACHABLE, "away")
     board.take()

@@ -11,7 +11,8 @@ import httpx
 from magnetar.client import EARLIEST, LATEST, AsyncClient, Entry, MessageId
 from magnetar.client.inline import InlineClient
 from magnetar.pipelines.copy.copier import copy
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.testing import TestBroker
 from magnetar.wire import schema_pb2 as pb
@@ -28,8 +29,8 @@ def new_topic() -> str:
     return f"persistent://public/default/t{next(_numbers)}"
 
 
-def side(name: str, broker: TestBroker) -> Side:
-    return Side(name, broker.service_url, broker.http_url)
+def endpoint(name: str, broker: TestBroker) -> ClusterEndpoint:
+    return ClusterEndpoint(name, broker.service_url, broker.http_url)
 
 
 def ask(broker: TestBroker, method: str, path: str, body: object = None) -> Any:
@@ -135,7 +136,7 @@ def positions(entries: Sequence[Entry]) -> list[str]:
 
 def assignment(a: TestBroker, b: TestBroker, topic: str, **fields: Any) -> Assignment:
     given = {"target": topic, "subscription": SUBSCRIPTION, **fields}
-    return Assignment(side("a", a), side("b", b), topic, **given)
+    return Assignment(endpoint("a", a), endpoint("b", b), topic, **given)
 
 
 def copy_one(assigned: Assignment, slice_s: float = SLICE_S, linger_s: float = LINGER_S) -> Outcome:

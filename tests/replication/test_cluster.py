@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from magnetar.client.errors import InvalidArgument, NotSupported
-from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.cluster import ClusterEndpoint, endpoint_of, endpoints_of
 from magnetar.replication.model import ClusterAddress
 from magnetar.security.credentials import Security
 
@@ -14,8 +14,10 @@ TLS = {"service_url_tls": "https://b:8443", "broker_service_url_tls": "pulsar+ss
 
 
 def test_a_cluster_without_an_address_cannot_be_reached() -> None:
-    assert reached(ClusterAddress()) is None
-    assert reached(ClusterAddress(**PLAIN, broker_client_tls_enabled=True)) is None, "and not in plain text instead"
+    assert endpoint_of("b", ClusterAddress()) is None
+    assert endpoint_of("b", ClusterAddress(**PLAIN, broker_client_tls_enabled=True)) is None, (
+        "and not in plain text instead"
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,7 +36,7 @@ def test_a_cluster_without_an_address_cannot_be_reached() -> None:
     ],
 )
 def test_which_addresses_are_used(address: ClusterAddress, service: str, admin: str | None) -> None:
-    assert reached(address) == Reached(service, admin, None)
+    assert endpoint_of("b", address) == ClusterEndpoint("b", service, admin, None)
 
 
 def test_certificates_are_for_encrypted_addresses_only() -> None:
@@ -44,7 +46,10 @@ def test_certificates_are_for_encrypted_addresses_only() -> None:
         "authentication_parameters": "token:abc",
         "broker_client_trust_certs_file_path": "/ca.pem",
     }
-    plain, encrypted = reached(ClusterAddress(**PLAIN, **more)), reached(ClusterAddress(**TLS, **more))
+    plain, encrypted = (
+        endpoint_of("b", ClusterAddress(**PLAIN, **more)),
+        endpoint_of("b", ClusterAddress(**TLS, **more)),
+    )
     assert plain is not None and encrypted is not None
     assert plain.security == Security(token="abc")
     assert encrypted.security == Security(token="abc", trust_certs_file="/ca.pem")
@@ -57,13 +62,25 @@ def test_mutual_tls() -> None:
         broker_client_certificate_file_path="/cert.pem",
         broker_client_key_file_path="/key.pem",
     )
-    found = reached(address)
+    found = endpoint_of("b", address)
     assert found is not None
     assert found.security == Security(allow_insecure=True, certificate_file="/cert.pem", key_file="/key.pem")
 
 
 def test_authentication_that_we_do_not_have_is_refused() -> None:
     with pytest.raises(NotSupported, match="AuthenticationAthenz"):
-        reached(ClusterAddress(**PLAIN, authentication_plugin="AuthenticationAthenz"))
+        endpoint_of("b", ClusterAddress(**PLAIN, authentication_plugin="AuthenticationAthenz"))
     with pytest.raises(InvalidArgument, match="needs a token"):
-        reached(ClusterAddress(**PLAIN, authentication_plugin="AuthenticationToken"))
+        endpoint_of("b", ClusterAddress(**PLAIN, authentication_plugin="AuthenticationToken"))
+
+
+def test_clusters_without_an_endpoint_have_a_reason() -> None:
+    addresses = {
+        "b": ClusterAddress(**PLAIN),
+        "c": ClusterAddress(),
+        "d": ClusterAddress(**PLAIN, authentication_plugin="AuthenticationAthenz"),
+    }
+    endpoints, errors = endpoints_of(addresses)
+    assert endpoints == {"b": endpoint_of("b", addresses["b"])}
+    assert errors["c"] == "cluster c has no address: set one with `magnetar clusters update`"
+    assert errors["d"].startswith("cluster d cannot be reached: ") and "AuthenticationAthenz" in errors["d"]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.replication.model import Mismatch, State
-from magnetar.replication.partitions import Decision, decide
+from magnetar.replication.partitions import Decision, decide_remote
 
 BOTH_MODES = pytest.mark.parametrize("mismatch", Mismatch)
 BOTH_FLAGS = pytest.mark.parametrize("creates", [True, False])
@@ -28,7 +28,7 @@ def makes_nothing(decision: Decision) -> bool:
 @BOTH_MODES
 @pytest.mark.parametrize("local", [0, 1, 2])
 def test_gr4_no_topic_there_it_is_created_in_the_same_shape(local: int, mismatch: Mismatch) -> None:
-    decision = decide(local, None, creates=True, mismatch=mismatch)
+    decision = decide_remote(local, None, creates=True, mismatch=mismatch)
     assert (decision.creates, decision.grows_to) == (local, None)
     assert (decision.state, decision.reason) == (State.RUNNING, "")
     assert copied(decision, local) == (list(range(local)) or [-1])
@@ -37,7 +37,7 @@ def test_gr4_no_topic_there_it_is_created_in_the_same_shape(local: int, mismatch
 @BOTH_MODES
 @pytest.mark.parametrize("local", [0, 1, 2])
 def test_gr3_no_topic_there_and_it_may_not_be_created(local: int, mismatch: Mismatch) -> None:
-    decision = decide(local, None, creates=False, mismatch=mismatch)
+    decision = decide_remote(local, None, creates=False, mismatch=mismatch)
     assert makes_nothing(decision)
     assert decision.state is State.WAITING
     assert "does not exist" in decision.reason
@@ -54,7 +54,7 @@ def test_gr3_no_topic_there_and_it_may_not_be_created(local: int, mismatch: Mism
 def test_gr4_the_same_shape_there_is_copied_and_nothing_is_made(
     partitions: int, mismatch: Mismatch, creates: bool
 ) -> None:
-    decision = decide(partitions, partitions, creates=creates, mismatch=mismatch)
+    decision = decide_remote(partitions, partitions, creates=creates, mismatch=mismatch)
     assert makes_nothing(decision)
     assert (decision.state, decision.reason) == (State.RUNNING, "")
     assert copied(decision, partitions) == (list(range(partitions)) or [-1])
@@ -65,7 +65,7 @@ def test_gr4_the_same_shape_there_is_copied_and_nothing_is_made(
 
 @BOTH_FLAGS
 def test_gr4_2_against_1_copies_the_first_partition_only(creates: bool) -> None:
-    decision = decide(2, 1, creates=creates, mismatch=Mismatch.PIP370)
+    decision = decide_remote(2, 1, creates=creates, mismatch=Mismatch.PIP370)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
     assert decision.reason == (
@@ -76,7 +76,7 @@ def test_gr4_2_against_1_copies_the_first_partition_only(creates: bool) -> None:
 
 @BOTH_FLAGS
 def test_gr4_of_several_that_are_left_out_the_reason_names_the_range(creates: bool) -> None:
-    decision = decide(6, 2, creates=creates, mismatch=Mismatch.PIP370)
+    decision = decide_remote(6, 2, creates=creates, mismatch=Mismatch.PIP370)
     assert decision.reason.endswith("partitions 2 to 5 cannot be copied")
     assert copied(decision, 6) == [0, 1]
 
@@ -84,7 +84,7 @@ def test_gr4_of_several_that_are_left_out_the_reason_names_the_range(creates: bo
 @BOTH_FLAGS
 @pytest.mark.parametrize("remote", [3, 4, 100])
 def test_gr4_2_against_more_copies_to_the_same_index(remote: int, creates: bool) -> None:
-    decision = decide(2, remote, creates=creates, mismatch=Mismatch.PIP370)
+    decision = decide_remote(2, remote, creates=creates, mismatch=Mismatch.PIP370)
     assert makes_nothing(decision)
     assert decision.state is State.RUNNING
     assert f"{remote} partitions in the remote cluster: each is copied to the one of its index" in decision.reason
@@ -94,7 +94,7 @@ def test_gr4_2_against_more_copies_to_the_same_index(remote: int, creates: bool)
 @BOTH_FLAGS
 @pytest.mark.parametrize("remote", [1, 3])
 def test_gr4_stop_copies_nothing_of_another_number_of_partitions(remote: int, creates: bool) -> None:
-    decision = decide(2, remote, creates=creates, mismatch=Mismatch.STOP)
+    decision = decide_remote(2, remote, creates=creates, mismatch=Mismatch.STOP)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
     assert "partitionMismatch=stop" in decision.reason
@@ -105,7 +105,7 @@ def test_gr4_stop_copies_nothing_of_another_number_of_partitions(remote: int, cr
 @BOTH_FLAGS
 @pytest.mark.parametrize(("local", "remote"), [(2, 0), (1, 0), (0, 1), (0, 2)])
 def test_gr4_partitioned_against_not_copies_nothing(local: int, remote: int, mismatch: Mismatch, creates: bool) -> None:
-    decision = decide(local, remote, creates=creates, mismatch=mismatch)
+    decision = decide_remote(local, remote, creates=creates, mismatch=mismatch)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
     assert "is not partitioned" in decision.reason
@@ -118,7 +118,7 @@ def test_gr4_partitioned_against_not_copies_nothing(local: int, remote: int, mis
 
 @BOTH_MODES
 def test_gr2_a_remote_that_has_what_the_topic_had_follows_it(mismatch: Mismatch) -> None:
-    decision = decide(5, 3, creates=True, mismatch=mismatch, grown_from=3)
+    decision = decide_remote(5, 3, creates=True, mismatch=mismatch, grown_from=3)
     assert (decision.creates, decision.grows_to) == (None, 5)
     assert (decision.state, decision.reason) == (State.RUNNING, "")
     assert copied(decision, 5) == [0, 1, 2, 3, 4]
@@ -126,7 +126,7 @@ def test_gr2_a_remote_that_has_what_the_topic_had_follows_it(mismatch: Mismatch)
 
 @pytest.mark.parametrize("mismatch", Mismatch)
 def test_gr3_growing_leaves_the_remote_alone_where_topics_are_not_created(mismatch: Mismatch) -> None:
-    decision = decide(5, 3, creates=False, mismatch=mismatch, grown_from=3)
+    decision = decide_remote(5, 3, creates=False, mismatch=mismatch, grown_from=3)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
     assert copied(decision, 5) == ([0, 1, 2] if mismatch is Mismatch.PIP370 else [])
@@ -135,7 +135,7 @@ def test_gr3_growing_leaves_the_remote_alone_where_topics_are_not_created(mismat
 @BOTH_MODES
 @pytest.mark.parametrize("remote", [3, 5])
 def test_gr2_a_topic_that_grew_twice_is_followed_from_either_number(remote: int, mismatch: Mismatch) -> None:
-    decision = decide(7, remote, creates=True, mismatch=mismatch, grown_from=3)
+    decision = decide_remote(7, remote, creates=True, mismatch=mismatch, grown_from=3)
     assert (decision.grows_to, decision.state, decision.copied) == (7, State.RUNNING, 7)
 
 
@@ -144,7 +144,7 @@ def test_gr2_a_topic_that_grew_twice_is_followed_from_either_number(remote: int,
 def test_gr4_a_remote_that_had_another_shape_before_the_topic_grew_does_not_follow(
     remote: int, mismatch: Mismatch
 ) -> None:
-    assert makes_nothing(decide(5, remote, creates=True, mismatch=mismatch, grown_from=3))
+    assert makes_nothing(decide_remote(5, remote, creates=True, mismatch=mismatch, grown_from=3))
 
 
 PARTITIONS = st.integers(0, 6)
@@ -154,7 +154,7 @@ PARTITIONS = st.integers(0, 6)
 def test_gr4_what_holds_for_every_row(
     local: int, remote: int | None, creates: bool, mismatch: Mismatch, grown_from: int
 ) -> None:
-    decision = decide(local, remote, creates=creates, mismatch=mismatch, grown_from=grown_from)
+    decision = decide_remote(local, remote, creates=creates, mismatch=mismatch, grown_from=grown_from)
     after = decision.creates if decision.creates is not None else decision.grows_to
     after = remote if after is None else after
     if not creates:

@@ -6,7 +6,7 @@ import pytest
 
 from magnetar.errors import InvalidName, InvalidSetting
 from magnetar.replication.model import Mask, MaskKind, RoutePolicy
-from magnetar.replication.route import applied_changes, check, check_where
+from magnetar.replication.route import applied_changes, check_policy, check_where
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_sp6_conditions(where: str) -> None:
 )
 def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        check(RoutePolicy(where=where))
+        check_policy(RoutePolicy(where=where))
     assert reason in str(refused.value)
 
 
@@ -61,14 +61,14 @@ def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
 )
 def test_what_cannot_be_a_mask_is_refused(masks: list[Mask], reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
-        check(RoutePolicy(masks=tuple(masks)))
+        check_policy(RoutePolicy(masks=tuple(masks)))
     assert reason in str(refused.value)
 
 
 def test_a_rename_is_checked_too() -> None:
-    check(RoutePolicy(rename="archive"))
+    check_policy(RoutePolicy(rename="archive"))
     with pytest.raises(InvalidName, match=r"no \{topic\}"):
-        check(RoutePolicy(rename="archive"), of_namespace=True)
+        check_policy(RoutePolicy(rename="archive"), of_namespace=True)
 
 
 def test_a_route_names_what_was_done() -> None:

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.replication.topic_template import FIELDS, check, check_covers, check_distinct, clashes, remote_topic
+from magnetar.replication.topic_template import (
+    FIELDS,
+    check_covers,
+    check_distinct,
+    check_template,
+    clashes,
+    remote_topic,
+)
 
 ORDERS = "persistent://public/default/orders"
 
@@ -27,7 +34,7 @@ ORDERS = "persistent://public/default/orders"
 )
 def test_sp6_a_topic_and_its_partitions_get_the_name_of_the_template(template: str, renamed: str) -> None:
     if template:
-        check(template)
+        check_template(template)
     assert remote_topic(ORDERS, template) == renamed
     assert remote_topic("orders", template) == renamed
     assert remote_topic(f"{ORDERS}-partition-12", template) == f"{renamed}-partition-12"
@@ -54,7 +61,7 @@ def test_sp6_a_topic_and_its_partitions_get_the_name_of_the_template(template: s
 )
 def test_a_template_that_names_no_topic_is_refused_when_it_is_set(template: str, reason: str) -> None:
     with pytest.raises(InvalidName) as refused:
-        check(template)
+        check_template(template)
     assert reason in str(refused.value)
     assert template[:100] in str(refused.value)
 
@@ -87,7 +94,7 @@ def test_two_topics_that_would_become_one_are_refused() -> None:
 
 def test_a_name_that_is_too_long_with_its_template_is_refused_for_that_topic() -> None:
     template = "{topic}" * 100
-    check(template)
+    check_template(template)
     with pytest.raises(InvalidName, match="makes no name of topic persistent://public/default/orders-of-the-year"):
         remote_topic("orders-of-the-year", template)
     assert clashes([("orders-of-the-year", template), ("t", "")]) == {}
@@ -97,7 +104,7 @@ def test_a_name_that_is_too_long_with_its_template_is_refused_for_that_topic() -
 def test_what_passes_the_check_makes_names_of_topics(pieces: list[str]) -> None:
     template = "".join(pieces)
     try:
-        check(template)
+        check_template(template)
     except InvalidName:
         return
     renamed = remote_topic(f"{ORDERS}-partition-3", template)

@@ -59,7 +59,7 @@ class Remote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Remote:
     remote = Remote()
-    monkeypatch.setattr(topic_making, "_client", lambda way_there: remote)
+    monkeypatch.setattr(topic_making, "_client", lambda endpoint: remote)
     monkeypatch.setattr(topic_making, "_PAUSE_FIRST_S", 0.001)
     monkeypatch.setattr(topic_making, "_LINGER_S", 0.01)
     return remote

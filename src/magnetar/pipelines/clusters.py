@@ -11,7 +11,7 @@ import os
 from magnetar.client.async_client import AsyncClient
 from magnetar.client.inline import InlineLoop
 from magnetar.client.options import ClientOptions
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint
 
 OPERATION_S = 3.0
 """How long one question may take."""
@@ -27,25 +27,25 @@ class Clusters:
 
     def __init__(self) -> None:
         self.loop = InlineLoop()
-        self._clients: dict[Side, AsyncClient] = {}
-        self._is_ours: dict[Side, bool] = {}
-        self._deduplicates: dict[tuple[Side, str], bool | None] = {}
+        self._clients: dict[ClusterEndpoint, AsyncClient] = {}
+        self._is_ours: dict[ClusterEndpoint, bool] = {}
+        self._deduplicates: dict[tuple[ClusterEndpoint, str], bool | None] = {}
         self._retired: list[AsyncClient] = []
 
-    def client(self, side: Side) -> AsyncClient:
-        client = self._clients.get(side)
+    def client(self, endpoint: ClusterEndpoint) -> AsyncClient:
+        client = self._clients.get(endpoint)
         if client is None:
-            self._retire(side.name)
+            self._retire(endpoint.name)
             # By the binary protocol alone: what is asked by REST is asked for Apache Pulsar's sake, see below.
-            client = self._clients[side] = AsyncClient(side.service_url, **_options(side))
+            client = self._clients[endpoint] = AsyncClient(endpoint.service_url, **_options(endpoint))
         return client
 
     def _retire(self, name: str) -> None:
         """How a cluster was reached before is over: there was another address, or another token."""
-        for side in [side for side in self._clients if side.name == name]:
-            self._retired.append(self._clients.pop(side))
-            self._is_ours.pop(side, None)
-            self._deduplicates = {key: known for key, known in self._deduplicates.items() if key[0] != side}
+        for endpoint in [endpoint for endpoint in self._clients if endpoint.name == name]:
+            self._retired.append(self._clients.pop(endpoint))
+            self._is_ours.pop(endpoint, None)
+            self._deduplicates = {key: known for key, known in self._deduplicates.items() if key[0] != endpoint}
 
     def close_retired(self) -> None:
         """Between tasks, when nobody uses them any more."""
@@ -53,36 +53,36 @@ class Clusters:
         for client in retired:
             self.loop.run(client.close())
 
-    async def is_ours(self, side: Side, topic: str) -> bool:
+    async def is_ours(self, endpoint: ClusterEndpoint, topic: str) -> bool:
         """Whether its brokers are of this project, which know copies by the command that sends them."""
-        known = self._is_ours.get(side)
+        known = self._is_ours.get(endpoint)
         if known is None:
-            version = await self.client(side).server_version(topic)
-            known = self._is_ours[side] = version.startswith(_OURS)
+            version = await self.client(endpoint).server_version(topic)
+            known = self._is_ours[endpoint] = version.startswith(_OURS)
         return known
 
-    async def deduplicates(self, side: Side, topic: str) -> bool | None:
+    async def deduplicates(self, endpoint: ClusterEndpoint, topic: str) -> bool | None:
         """Of Apache Pulsar, which has to be asked by REST; None if it cannot be told."""
-        if side.admin_url is None:
+        if endpoint.admin_url is None:
             return None
-        key = (side, topic)
+        key = (endpoint, topic)
         if not self._deduplicates.get(key):
-            options = _options(side)
-            options["admin_url"] = side.admin_url
-            async with AsyncClient(side.service_url, **options) as client:
+            options = _options(endpoint)
+            options["admin_url"] = endpoint.admin_url
+            async with AsyncClient(endpoint.service_url, **options) as client:
                 self._deduplicates[key] = await client.deduplicates(topic)
         return self._deduplicates[key]
 
-    async def forget(self, side: Side) -> None:
+    async def forget(self, endpoint: ClusterEndpoint) -> None:
         """After a cluster did not answer, the next task begins with new connections."""
-        client = self._clients.pop(side, None)
+        client = self._clients.pop(endpoint, None)
         if client is not None:
             await client.close()
 
 
-def _options(side: Side) -> ClientOptions:
+def _options(endpoint: ClusterEndpoint) -> ClientOptions:
     return ClientOptions(
-        security=side.security,
+        security=endpoint.security,
         operation_timeout_s=OPERATION_S,
         connect_timeout_s=_CONNECT_S,
         reconnect_timeout_s=_RECONNECT_S,

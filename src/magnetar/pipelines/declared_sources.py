@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,8 +20,7 @@ from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import ClientError, InvalidArgument
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName, parse_namespace
-from magnetar.pipelines.replicate.assignment import Side
-from magnetar.replication.cluster import reached
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import (
     AS_IT_IS,
     FOREIGN_SUBSCRIPTION_PREFIX,
@@ -54,7 +53,7 @@ class SourceFailed(MagnetarError):
 class Source(Protocol):
     """A cluster whose topics are copied."""
 
-    side: Side
+    endpoint: ClusterEndpoint
     subscription_prefix: str
 
     def follow(self, on_declared: OnDeclared) -> None:
@@ -79,7 +78,7 @@ class DeclaringSource:
         self._http = http_client(self._http_url, security, _ANSWER_S)
         self._stopped = threading.Event()
         self._is_away = False
-        self.side = Side("", service_url or self._service_url(), self._http_url, security)
+        self.endpoint = ClusterEndpoint("", service_url or self._service_url(), self._http_url, security)
 
     def _service_url(self) -> str:
         """The binary address of the broker, as a lookup names it."""
@@ -117,7 +116,7 @@ class DeclaringSource:
             self._note_back()
             if declaration is not None and declaration.version != version:
                 version = declaration.version
-                self.side = msgspec.structs.replace(self.side, name=declaration.cluster)
+                self.endpoint = msgspec.structs.replace(self.endpoint, name=declaration.cluster)
                 on_declared(declaration)
 
     def _note_away(self, error: Exception) -> None:
@@ -187,14 +186,14 @@ class ListedSource:
 
     subscription_prefix = FOREIGN_SUBSCRIPTION_PREFIX
 
-    def __init__(self, side: Side, selection: Selection) -> None:
-        self.side = side
+    def __init__(self, endpoint: ClusterEndpoint, selection: Selection) -> None:
+        self.endpoint = endpoint
         self._selection = selection
         self._stopped = threading.Event()
 
     def follow(self, on_declared: OnDeclared) -> None:
         """Raises `ClientError` if the source could never be asked."""
-        client = Client(self.side.service_url, admin_url=self.side.admin_url, security=self.side.security)
+        client = Client(self.endpoint.service_url, admin_url=self.endpoint.admin_url, security=self.endpoint.security)
         threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True).start()
 
     def _follow(self, client: Client, on_declared: OnDeclared) -> None:
@@ -207,7 +206,7 @@ class ListedSource:
                     found = self._found(client)
                 except ClientError as error:
                     if told != str(error):
-                        log.warning("the topics of %s cannot be asked for: %s", self.side.name, error)
+                        log.warning("the topics of %s cannot be asked for: %s", self.endpoint.name, error)
                     told = str(error)
                 else:
                     told = ""
@@ -236,7 +235,7 @@ class ListedSource:
         ]
         return Declaration(
             version=str(hash(tuple(sorted(found.items())))),
-            cluster=self.side.name,
+            cluster=self.endpoint.name,
             creates_topics=selection.creates_topics,
             mismatch=selection.mismatch,
             clusters=selection.remotes,
@@ -270,23 +269,3 @@ def http_client(url: str, security: Security | None, timeout_s: float) -> httpx.
         verify=context_of(security or Security(), for_http=True) if is_tls else False,
         event_hooks={"request": [authorize]},
     )
-
-
-def sides_of(clusters: Mapping[str, ClusterAddress]) -> tuple[dict[str, Side], dict[str, str]]:
-    """How declared clusters are reached; and, of those that cannot be, why."""
-    sides: dict[str, Side] = {}
-    troubles: dict[str, str] = {}
-    for name, address in clusters.items():
-        try:
-            sides[name] = side_of(name, address)
-        except ClientError as error:
-            troubles[name] = f"cluster {name} cannot be reached: {error.text}"
-    return sides, troubles
-
-
-def side_of(name: str, address: ClusterAddress) -> Side:
-    """Raises `ClientError` if the declared cluster does not say enough, or something that cannot be."""
-    found = reached(address)
-    if found is None:
-        raise InvalidArgument("it has no address here: `magnetar clusters update` gives it one")
-    return Side(name, found.service_url, found.admin_url, found.security)

@@ -89,7 +89,7 @@ class Jobs:
             return True
 
 
-class SparkLanes:
+class JobLanes:
     """`free` goes down when a job is given, and up before its outcome is told."""
 
     def __init__(

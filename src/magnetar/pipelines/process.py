@@ -107,7 +107,7 @@ def run(
 def _replicate(spark: SparkSession, source: Source, is_told: threading.Event, retry_max_s: float) -> int:
     pipeline = Pipeline(spark, source, retry_max_s=retry_max_s)
     pipeline.start()
-    log.info("replicating from %s on %s", source.side.admin_url, spark.sparkContext.master)
+    log.info("replicating from %s on %s", source.endpoint.admin_url, spark.sparkContext.master)
     try:
         while not is_told.wait(0.5):  # signals are handled between waits
             pipeline.wait(0)

@@ -28,7 +28,7 @@ LINES_MAX = 20
 _QUIET = (State.RUNNING, State.CATCHING_UP, State.PAUSED)
 
 
-class Board:
+class StatusBoard:
     """Written by one thread; `take` and `put_back` are for another, which sends the reports."""
 
     def __init__(self, pipeline: str, clock: Clock, on_change: Callable[[], None]) -> None:

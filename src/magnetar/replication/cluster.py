@@ -1,28 +1,32 @@
-"""How a cluster that another one declares is reached: which of its addresses, and who we are to it.
+"""Cluster endpoints: the addresses and credentials with which a declared cluster is reached.
 
-Owns the choice between plain and encrypted addresses, which is Apache Pulsar's: what the cluster's record says, and
-encrypted where there is nothing else. Opens no connection.
+Owns the choice between plain and TLS addresses, by Apache Pulsar's rules: the cluster's record decides, and TLS is used
+where there is no plain address. Opens no connection.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from magnetar.client.errors import ClientError
 from magnetar.replication.model import ClusterAddress
 from magnetar.security.credentials import Security
 
 
-class Reached(msgspec.Struct, frozen=True):
-    """What `AsyncClient` and `Client` are made of."""
+class ClusterEndpoint(msgspec.Struct, frozen=True):
+    """The arguments of a client for one cluster. Hashable."""
 
+    name: str
     service_url: str
-    admin_url: str | None
-    security: Security | None
+    admin_url: str | None = None
+    security: Security | None = None
 
 
-def reached(address: ClusterAddress) -> Reached | None:
-    """None if the cluster's record has no address of the kind that is to be used: what is meant to be encrypted never
-    goes in plain text. Raises `InvalidArgument` or `NotSupported` for authentication that cannot be used.
+def endpoint_of(name: str, address: ClusterAddress) -> ClusterEndpoint | None:
+    """None if the record has no usable address: a cluster declared with TLS is never reached in plain text. Raises
+    `InvalidArgument` or `NotSupported` for unusable authentication.
     """
     service, admin = address.broker_service_url, address.service_url
     is_tls = address.broker_client_tls_enabled or not (service or admin)
@@ -30,7 +34,24 @@ def reached(address: ClusterAddress) -> Reached | None:
         service, admin = address.broker_service_url_tls, address.service_url_tls
     if not (service or admin):
         return None
-    return Reached(service or admin or "", admin or None, _security(address, is_tls=is_tls))
+    return ClusterEndpoint(name, service or admin or "", admin or None, _security(address, is_tls=is_tls))
+
+
+def endpoints_of(clusters: Mapping[str, ClusterAddress]) -> tuple[dict[str, ClusterEndpoint], dict[str, str]]:
+    """The endpoints by cluster name; and, for each cluster without a usable one, the reason."""
+    endpoints: dict[str, ClusterEndpoint] = {}
+    errors: dict[str, str] = {}
+    for name, address in clusters.items():
+        try:
+            endpoint = endpoint_of(name, address)
+        except ClientError as error:
+            errors[name] = f"cluster {name} cannot be reached: {error.text}"
+            continue
+        if endpoint is None:
+            errors[name] = f"cluster {name} has no address: set one with `magnetar clusters update`"
+        else:
+            endpoints[name] = endpoint
+    return endpoints, errors
 
 
 def _security(address: ClusterAddress, *, is_tls: bool) -> Security | None:

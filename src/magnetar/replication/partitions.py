@@ -28,7 +28,9 @@ class Decision:
         return max(partition, 0) < self.copied
 
 
-def decide(local: int, remote: int | None, *, creates: bool, mismatch: Mismatch, grown_from: int = 0) -> Decision:
+def decide_remote(
+    local: int, remote: int | None, *, creates: bool, mismatch: Mismatch, grown_from: int = 0
+) -> Decision:
     """`local` and `remote` are partitions, 0 for a topic without; `remote` is None where there is no topic.
 
     `grown_from` is what the topic had here before it was first given more partitions: a remote that has so many, or a

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from magnetar.errors import InvalidSetting
-from magnetar.replication import topic_template as renaming
 from magnetar.replication.model import Mask, MaskKind, RoutePolicy
+from magnetar.replication.topic_template import check_covers, check_template
 
 WHERE_SIZE_MAX = 10_000
 MASKS_MAX = 100
@@ -29,14 +29,14 @@ _TOKENS = re.compile(
 _OPEN, _CLOSE = {"(": ")", "[": "]"}, {")": "(", "]": "["}
 
 
-def check(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
+def check_policy(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
     """Raises `InvalidSetting` or `InvalidName`, which say what is wrong. `of_namespace`: of all its topics."""
     if policy.where:
         check_where(policy.where)
     check_masks(policy.masks)
     if policy.rename:
-        renaming.check(policy.rename)
-        renaming.check_covers(policy.rename, of_namespace=of_namespace)
+        check_template(policy.rename)
+        check_covers(policy.rename, of_namespace=of_namespace)
 
 
 def check_where(expression: str) -> None:

@@ -31,7 +31,7 @@ _PIECES = re.compile(r"\{(?P<field>[^{}]*)\}|(?P<brace>[{}])")
 _PARTITION_END = re.compile(r"-partition-\d*\Z")
 
 
-def check(template: str) -> None:
+def check_template(template: str) -> None:
     """Raises `InvalidName`, which says what is wrong with a template."""
     if not template.strip():
         raise _wrong(template, "is empty")

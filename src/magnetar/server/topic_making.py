@@ -16,9 +16,9 @@ from itertools import islice
 from magnetar.client import AsyncClient
 from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NotSupported
 from magnetar.names import TopicName
-from magnetar.replication import partitions as shapes
-from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Mismatch
+from magnetar.replication.partitions import decide_remote
 from magnetar.server.remote_topics import Errand
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ class TopicMaking:
     async def _run(self) -> None:
         await asyncio.to_thread(importlib.import_module, "magnetar.client.connection.http_lookup")
         try:
-            way_there = reached(self.address)
-            client = None if way_there is None else _client(way_there)
+            endpoint = endpoint_of(self._name, self.address)
+            client = None if endpoint is None else _client(endpoint)
         except (InvalidArgument, NotSupported) as error:
             self._give_up(str(error))
             return
@@ -131,7 +131,7 @@ class TopicMaking:
         """Once more after a conflict: somebody else made the topic at the same moment, and it may be as it should."""
         for is_last in (False, True):
             there = await client.partition_count(errand.target)
-            decision = shapes.decide(
+            decision = decide_remote(
                 errand.partitions, there, creates=True, mismatch=self._mismatch, grown_from=errand.grown_from
             )
             try:
@@ -183,11 +183,11 @@ class TopicMaking:
         return self._news.is_set()
 
 
-def _client(way_there: Reached) -> AsyncClient:
+def _client(endpoint: ClusterEndpoint) -> AsyncClient:
     return AsyncClient(
-        way_there.service_url,
-        admin_url=way_there.admin_url,
-        security=way_there.security,
+        endpoint.service_url,
+        admin_url=endpoint.admin_url,
+        security=endpoint.security,
         operation_timeout_s=_ATTEMPT_TIMEOUT_S,
         connect_timeout_s=_ATTEMPT_TIMEOUT_S,
     )

@@ -10,7 +10,7 @@ import pytest
 from magnetar.cli.doctor.causes import Case, Kind, causes_of
 from magnetar.cli.doctor.facts import RemoteFacts, SourceFacts, TopicFacts, Trouble, Waiting
 from magnetar.replication.model import DeclaredRoute, Mismatch, RoutePolicy, State, Status
-from magnetar.replication.partitions import decide
+from magnetar.replication.partitions import decide_remote
 from magnetar.security.tls import Fault
 
 ORDERS = "persistent://acme/shop/orders"
@@ -39,8 +39,8 @@ def remote(**facts: object) -> RemoteFacts:
     return dataclasses.replace(REMOTE, **facts)  # type: ignore[arg-type]
 
 
-WAITING = decide(0, None, creates=False, mismatch=Mismatch.PIP370)
-SHAPES = decide(0, 2, creates=True, mismatch=Mismatch.PIP370)
+WAITING = decide_remote(0, None, creates=False, mismatch=Mismatch.PIP370)
+SHAPES = decide_remote(0, 2, creates=True, mismatch=Mismatch.PIP370)
 REFUSED = status(State.REFUSED, "no")
 
 
@@ -94,7 +94,7 @@ def test_a_fault_alone_is_the_one_cause(one: Case, kind: Kind) -> None:
 def test_nothing_is_wrong_with_what_is_copied() -> None:
     assert kinds(case()) == []
     assert kinds(case(deduplicates=True, waiting=Waiting(ORDERS, "1:1", 10), size_max=10)) == []
-    created = decide(0, None, creates=True, mismatch=Mismatch.PIP370)
+    created = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     assert kinds(case(decision=created)) == [], "it is being made"
 
 
@@ -115,7 +115,7 @@ def test_what_has_to_be_repaired_first_is_first() -> None:
 
 def test_partitions_are_added_where_there_are_fewer() -> None:
     for local, there, url in ((3, 2, "http://b:8080"), (2, 3, "http://a:8080")):
-        decision = decide(local, there, creates=True, mismatch=Mismatch.STOP)
+        decision = decide_remote(local, there, creates=True, mismatch=Mismatch.STOP)
         one = case(decision=decision, remote_partitions=there)
         one.facts.declared = DeclaredRoute(ORDERS, local, "b")
         repair = causes_of(one)[0].repair
@@ -129,7 +129,7 @@ def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> 
     assert repair == f"magnetar {words} --token file:///run/token"
     refused = causes_of(case(remote=secured, troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}))[0].repair
     stuck = status(State.REFUSED, "Unauthorized to validateNamespaceOperation for operation [CREATE_TOPIC]")
-    missing = decide(0, None, creates=True, mismatch=Mismatch.PIP370)
+    missing = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     made = causes_of(case(stuck, remote=secured, decision=missing))[0].repair
     assert made.startswith(f"magnetar topics create {ORDERS} ") and made.endswith("/PATH-OF-ADMINISTRATORS-TOKEN")
     assert "--role ROLE" in refused and refused.endswith("--token file:///PATH-OF-ADMINISTRATORS-TOKEN")

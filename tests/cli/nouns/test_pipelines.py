@@ -9,7 +9,7 @@ import pytest
 from magnetar.cli.main import main
 from magnetar.pipelines import process
 from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Source
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, RoutePolicy
 
 
@@ -31,8 +31,8 @@ def test_gr1_the_declaration_of_a_broker(started: list[tuple[Source, dict[str, A
     assert main(["pipelines", *words, "--token", "secret"]) == 0
     ((source, options),) = started
     assert isinstance(source, DeclaringSource)
-    assert (source.side.service_url, source.side.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
-    assert source.side.security is not None and source.side.security.token == "secret"
+    assert (source.endpoint.service_url, source.endpoint.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
+    assert source.endpoint.security is not None and source.endpoint.security.token == "secret"
     assert options == {"master": "local[3]", "retry_max_s": 10.0}
     source.stop()
 
@@ -47,7 +47,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, An
     assert main([*words.split(), "--where", "__key = 'x'"]) == 0
     ((source, options),) = started
     assert isinstance(source, ListedSource)
-    assert source.side == Side("a", "pulsar://a:6650", "http://a:8080")
+    assert source.endpoint == ClusterEndpoint("a", "pulsar://a:6650", "http://a:8080")
     assert options == {"master": None, "retry_max_s": 5.0}
     selection = source._selection
     assert (selection.namespaces, selection.topics) == (["acme/shop"], ["persistent://public/default/orders"])

@@ -14,10 +14,11 @@ from magnetar.cli.main import main
 from magnetar.cli.replication.verify import position_of
 from magnetar.client import Client
 from magnetar.pipelines.clusters import Clusters
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.verify import verify as verifying
 from magnetar.pipelines.verify.comparison import Compared
 from magnetar.pipelines.verify.verify import Pair
+from magnetar.replication.cluster import ClusterEndpoint
 from tests.cli.conftest import Recorder
 
 GEO = "public/geo"
@@ -128,7 +129,7 @@ def test_gr6_missing_messages_are_told_repaired_and_then_gone(two: Two) -> None:
 
 def copy_all(two: Two, topic: str) -> None:
     """As the pipeline goes on after a repair."""
-    sides = (Side(name, one.service_url, one.http_url) for name, one in (("a", two.a), ("b", two.b)))
+    sides = (ClusterEndpoint(name, one.service_url, one.http_url) for name, one in (("a", two.a), ("b", two.b)))
     from magnetar.pipelines.copy import copier as copying
 
     assignment = Assignment(*sides, topic, topic, "pulsar.repl.b")

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from magnetar.client import EARLIEST, Client, MessageId
-from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines import clusters
 from magnetar.pipelines.clusters import Clusters
 from magnetar.pipelines.copy.copier import _copy_all, copy
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import PRODUCER_PREFIX, ROUTE, SOURCE_POSITION, Mask, MaskKind, RoutePolicy, State
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
@@ -25,6 +26,7 @@ from tests.pipelines.two_clusters import (
     batch,
     copy_one,
     create,
+    endpoint,
     message,
     metadata_of,
     new_topic,
@@ -32,7 +34,6 @@ from tests.pipelines.two_clusters import (
     payloads,
     position_of,
     positions,
-    side,
     source_positions,
     store,
     stored,
@@ -43,9 +44,9 @@ from tests.pipelines.two_clusters import (
 def new_connections() -> Iterator[None]:
     """Clients of one test are not those of the next: brokers of some tests are gone then."""
     yield
-    for own in connecting._clusters.values():
+    for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
-    connecting._clusters.clear()
+    clusters._clusters.clear()
 
 
 # -- the bytes
@@ -105,8 +106,8 @@ def test_gr6_what_a_broker_cannot_read_is_copied_no_further(a: TestBroker, b: Te
     topic = create(b, new_topic())
     ask(b, "POST", f"{path_of(topic)}/deduplicationEnabled", True)
     store(a, topic, [message(0), batch(1, 3)])
-    remote = side("b", b)
-    connecting.clusters()._is_ours[remote] = False
+    remote = endpoint("b", b)
+    clusters.clusters()._is_ours[remote] = False
     assert copy_one(assignment(a, b, topic)).state is State.RUNNING
     originals = stored(a, topic)
     name = f"{PRODUCER_PREFIX}a/{topic}/{originals[0].id.ledger_id}"
@@ -126,7 +127,7 @@ def test_gr6_nothing_goes_in_circles(a: TestBroker, b: TestBroker) -> None:
     store(a, topic, [message(0), message(1)])
     store(b, topic, [message(2)])
     there = assignment(a, b, topic)
-    back = Assignment(side("b", b), side("a", a), topic, topic, "magnetar.repl.a")
+    back = Assignment(endpoint("b", b), endpoint("a", a), topic, topic, "magnetar.repl.a")
     for _ in range(2):
         assert copy([there, back], 5, LINGER_S)[0].state is State.RUNNING
     outcomes = [copy_one(there), copy_one(back)]
@@ -281,16 +282,16 @@ def test_sp6_a_topic_may_have_another_name_there(a: TestBroker, b: TestBroker) -
 # -- states
 
 
-def dead_side(name: str) -> Side:
+def dead_endpoint(name: str) -> ClusterEndpoint:
     with broker() as gone:
-        return side(name, gone)
+        return endpoint(name, gone)
 
 
 def test_an_unreachable_remote_does_not_keep_others_waiting(a: TestBroker, b: TestBroker) -> None:
     good, bad = create(b, new_topic()), new_topic()
     for topic in (good, bad):
         store(a, topic, [message(0)])
-    lost = Assignment(side("a", a), dead_side("lost"), bad, bad, SUBSCRIPTION)
+    lost = Assignment(endpoint("a", a), dead_endpoint("lost"), bad, bad, SUBSCRIPTION)
     began = time.monotonic()
     outcomes = copy([lost, assignment(a, b, good)], 0.5, LINGER_S)
     assert time.monotonic() - began < 5
@@ -302,7 +303,7 @@ def test_an_unreachable_remote_does_not_keep_others_waiting(a: TestBroker, b: Te
 
 def test_an_unreachable_source_is_stopped(b: TestBroker) -> None:
     topic = create(b, new_topic())
-    outcome = copy_one(Assignment(dead_side("a"), side("b", b), topic, topic, SUBSCRIPTION))
+    outcome = copy_one(Assignment(dead_endpoint("a"), endpoint("b", b), topic, topic, SUBSCRIPTION))
     assert outcome.state is State.STOPPED
     assert "the source cluster" in outcome.reason and outcome.acked is None
 
@@ -317,8 +318,8 @@ def test_what_cannot_be_a_cluster_or_a_topic_is_said(
     topic, good = new_topic(), create(b, new_topic())
     for name in (topic, good):
         store(a, name, [message(0)])
-    remote = side("b", b) if url is None else Side("b", url)
-    bad = Assignment(side("a", a), remote, topic, target or topic, SUBSCRIPTION)
+    remote = endpoint("b", b) if url is None else ClusterEndpoint("b", url)
+    bad = Assignment(endpoint("a", a), remote, topic, target or topic, SUBSCRIPTION)
     outcomes = copy([bad, assignment(a, b, good)], 0.5, LINGER_S)
     assert [outcome.state for outcome in outcomes] == [State.REFUSED, State.RUNNING]
     assert reason in outcomes[0].reason
@@ -408,9 +409,9 @@ def test_gr5_a_topic_that_is_published_to_all_the_time_is_running(a: TestBroker,
 def test_deduplication_that_is_off_is_said(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
-    connecting.clusters()._is_ours[side("b", b)] = False
+    clusters.clusters()._is_ours[endpoint("b", b)] = False
     outcome = copy_one(assignment(a, b, topic))
-    assert outcome.state is State.REFUSED and "does not deduplicate" in outcome.reason
+    assert outcome.state is State.REFUSED and "has no deduplication" in outcome.reason
     ask(b, "POST", f"{path_of(topic)}/deduplicationEnabled", True)
     outcome = copy_one(assignment(a, b, topic))
     assert (outcome.entries, outcome.reason) == (1, "")
@@ -419,9 +420,9 @@ def test_deduplication_that_is_off_is_said(a: TestBroker, b: TestBroker) -> None
 def test_deduplication_that_nobody_can_tell_is_said_and_the_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
-    remote = Side("b", b.service_url)
-    connecting.clusters()._is_ours[remote] = False
-    outcome = copy_one(Assignment(side("a", a), remote, topic, topic, SUBSCRIPTION))
+    remote = ClusterEndpoint("b", b.service_url)
+    clusters.clusters()._is_ours[remote] = False
+    outcome = copy_one(Assignment(endpoint("a", a), remote, topic, topic, SUBSCRIPTION))
     assert (outcome.state, outcome.entries) == (State.RUNNING, 1)
     assert "in the remote cluster b is not known, as no HTTP address of it is declared" in outcome.reason
 
@@ -451,7 +452,7 @@ def test_what_a_remote_says_is_the_reason(a: TestBroker, code: pb.ServerError.Va
         return Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=failed)
 
     with fake_broker(answer, flag=True) as fake:
-        outcome = copy_one(Assignment(side("a", a), Side("fake", fake.url), topic, topic, SUBSCRIPTION))
+        outcome = copy_one(Assignment(endpoint("a", a), ClusterEndpoint("fake", fake.url), topic, topic, SUBSCRIPTION))
     assert outcome.state is state
     assert state is State.WAITING or "because of this" in outcome.reason
 
@@ -467,7 +468,7 @@ def test_a_remote_that_does_not_let_us_in_refuses(a: TestBroker) -> None:
         return Command(type=Command.ERROR, error=error)
 
     with fake_broker(answer, flag=True) as fake:
-        outcome = copy_one(Assignment(side("a", a), Side("fake", fake.url), topic, topic, SUBSCRIPTION))
+        outcome = copy_one(Assignment(endpoint("a", a), ClusterEndpoint("fake", fake.url), topic, topic, SUBSCRIPTION))
     assert outcome.state is State.REFUSED and "who are you" in outcome.reason
 
 
@@ -490,9 +491,9 @@ def test_a_remote_that_falls_silent_is_given_up_soon(a: TestBroker) -> None:
         return b"" if command.type == Command.PARTITIONED_METADATA else None
 
     with fake_broker(answer, flag=True) as fake:
-        remote = Side("fake", fake.url)
+        remote = ClusterEndpoint("fake", fake.url)
         began = time.monotonic()
-        outcome = copy_one(Assignment(side("a", a), remote, topic, topic, SUBSCRIPTION), slice_s=0.2)
+        outcome = copy_one(Assignment(endpoint("a", a), remote, topic, topic, SUBSCRIPTION), slice_s=0.2)
         assert time.monotonic() - began < 6
         assert outcome.state is State.UNREACHABLE and "took longer" in outcome.reason
-        assert remote not in connecting.clusters()._clients
+        assert remote not in clusters.clusters()._clients

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from magnetar.pipelines.copy.copy_encoder import Copies, is_for, opened
+from magnetar.pipelines.copy.copy_encoder import CopyEncoder, is_for, parse_entry
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire import schema_pb2 as pb
@@ -52,8 +52,8 @@ def test_gr6_a_copy_says_where_it_comes_from(
     metadata: pb.MessageMetadata, payload: bytes, ledger_id: int, entry_id: int, cluster: str
 ) -> None:
     blob = build_blob(metadata, payload)
-    copies = Copies(cluster, ledger_id, None)
-    entry = opened(blob)
+    copies = CopyEncoder(cluster, ledger_id, None)
+    entry = parse_entry(blob)
     special = copies.special(entry, entry_id, entry.version)
     assert checksum_ok(special)
     assert split_blob(special) == (expected(metadata, cluster, f"{ledger_id}:{entry_id}"), payload)
@@ -66,7 +66,7 @@ def test_gr6_plain_messages_are_not_parsed_and_others_are() -> None:
     batch = build_blob(
         pb.MessageMetadata(producer_name="me", sequence_id=1, publish_time=2, num_messages_in_batch=1), b"v"
     )
-    copies = Copies("a", 7, None)
+    copies = CopyEncoder("a", 7, None)
     made = copies.plain([plain, plain, batch, plain], 0, 10, LARGE)
     assert [split_blob(copy)[0].properties[0].value for copy in made] == ["7:10", "7:11"]
     assert copies.plain([plain, plain], 1, 10, LARGE) == made[1:]
@@ -80,17 +80,17 @@ def test_damage_is_not_sealed_again(place: int, flip: int) -> None:
     blob = bytearray(build_blob(pb.MessageMetadata(producer_name="me", sequence_id=1, publish_time=2), b"x" * 60))
     place = len(blob) - 1 - place
     blob[place] ^= flip
-    assert Copies("a", 7, None).plain([bytes(blob)], 0, 0, LARGE) == []
+    assert CopyEncoder("a", 7, None).plain([bytes(blob)], 0, 0, LARGE) == []
     with pytest.raises(MessageRefused, match="checksum does not match"):
-        opened(bytes(blob))
+        parse_entry(bytes(blob))
 
 
 def test_a_broker_that_reads_metadata_finds_the_copier_in_it() -> None:
     metadata = pb.MessageMetadata(producer_name="me", sequence_id=5, highest_sequence_id=9, publish_time=2)
-    copies = Copies("a", 7, "copier")
+    copies = CopyEncoder("a", 7, "copier")
     blob = build_blob(metadata, b"v")
     assert copies.plain([blob], 0, 0, LARGE) == []
-    copied, payload = split_blob(copies.special(opened(blob), 3, b"new"))
+    copied, payload = split_blob(copies.special(parse_entry(blob), 3, b"new"))
     assert (copied.producer_name, copied.sequence_id, copied.schema_version, payload) == ("copier", 3, b"new", b"v")
     assert not copied.HasField("highest_sequence_id")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from magnetar.client import Client
-from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.copier import Pace, copy
 from magnetar.testing import TestBroker, broker
 from tests.pipelines.two_clusters import assignment, create, new_topic
@@ -18,9 +18,9 @@ from tests.pipelines.two_clusters import assignment, create, new_topic
 def brokers() -> Iterator[tuple[TestBroker, TestBroker]]:
     with broker(clusterName="a") as a, broker(clusterName="b") as b:
         yield a, b
-        for own in connecting._clusters.values():
+        for own in clusters._clusters.values():
             own.loop.close(*own._clients.values())
-        connecting._clusters.clear()
+        clusters._clusters.clear()
 
 
 def test_silence_is_that_of_all() -> None:

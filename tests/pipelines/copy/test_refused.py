@@ -8,9 +8,9 @@ import pytest
 
 from magnetar.client import EARLIEST, Client
 from magnetar.deadletter.properties import DEATH_DESCRIPTION, DEATH_REASON, ORIGIN_MESSAGE_ID, REAL_TOPIC
-from magnetar.pipelines import clusters as connecting
+from magnetar.pipelines import clusters
 from magnetar.pipelines.copy import schemas
-from magnetar.pipelines.copy.refused import REASON, parking_topic
+from magnetar.pipelines.copy.refused import REASON, refused_topic
 from magnetar.replication.model import Mask, Refusal, RoutePolicy, State
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
@@ -50,9 +50,9 @@ def json_schema(*fields: str, optional: bool = True) -> pb.Schema:
 def new_process() -> Iterator[None]:
     """A test begins with what a new process knows: nothing."""
     yield
-    for own in connecting._clusters.values():
+    for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
-    connecting._clusters.clear()
+    clusters._clusters.clear()
     schemas._schemas.clear()
     schemas._versions.clear()
 
@@ -127,12 +127,12 @@ def test_gr8_a_refused_schema_stops_before_its_message(a: TestBroker, b: TestBro
 def test_gr8_refused_messages_are_parked_once(a: TestBroker, b: TestBroker) -> None:
     topic = refuse_the_second(a, b)
     outcome = copy_one(assignment(a, b, topic, policy=PARK))
-    assert (outcome.state, outcome.entries, outcome.parked) == (State.RUNNING, 3, 2)
+    assert (outcome.state, outcome.entries, outcome.dead_lettered) == (State.RUNNING, 3, 2)
     assert "refuses schema version 1" in outcome.error
     # Whoever has lost its position does it all again, and nothing is there twice.
     copy_one(assignment(a, b, topic, policy=PARK, subscription="magnetar.repl.again"))
     assert payloads(stored(b, topic)) == [b"0", b"1", b"5"]
-    letters = parking_topic(topic, "b")
+    letters = refused_topic(topic, "b")
     assert letters.endswith("-b-REPL-DLQ")
     with Client(a.service_url) as client, client.reader(letters, EARLIEST) as reader:
         parked = [reader.read(10) for _ in range(3)]
@@ -182,11 +182,11 @@ def test_gr8_large_messages_are_put_aside(a: TestBroker, b: TestBroker, policy: 
     topic = with_a_large_one(a, b)
     outcome = copy_one(assignment(a, b, topic, policy=policy))
     assert outcome.state is State.RUNNING
-    assert (outcome.parked, outcome.skipped) == ((2, 0) if policy is PARK else (0, 2))
+    assert (outcome.dead_lettered, outcome.skipped) == ((2, 0) if policy is PARK else (0, 2))
     expected = [position for index, position in enumerate(positions(stored(a, topic))) if index not in (50, 101)]
     assert source_positions(stored(b, topic)) == expected
     if policy is PARK:
-        assert payloads(stored(a, parking_topic(topic, "b"))) == [b"L" * 2000, b"L" * 3000]
+        assert payloads(stored(a, refused_topic(topic, "b"))) == [b"L" * 2000, b"L" * 3000]
 
 
 def test_gr8_a_broker_that_takes_less(a: TestBroker) -> None:
@@ -209,9 +209,9 @@ def test_gr8_a_delay_that_is_too_long_there(a: TestBroker) -> None:
         stopped = copy_one(assignment(a, b, topic, policy=STOP))
         assert stopped.state is State.REFUSED and "delayedDeliveryMaxDelayInMillis" in stopped.reason
         assert payloads(stored(b, topic)) == [b"0"]
-        assert copy_one(assignment(a, b, topic, policy=PARK)).parked == 1
+        assert copy_one(assignment(a, b, topic, policy=PARK)).dead_lettered == 1
         assert payloads(stored(b, topic)) == [b"0", b"2"]
-        assert payloads(stored(a, parking_topic(topic, "b"))) == [b"1"]
+        assert payloads(stored(a, refused_topic(topic, "b"))) == [b"1"]
 
 
 def test_gr8_what_cannot_be_masked_is_not_copied_unmasked(a: TestBroker, b: TestBroker) -> None:

@@ -20,13 +20,13 @@ from magnetar.client.errors import (
     NotAuthorized,
 )
 from magnetar.pipelines.replicate import remote_topics as remotes_module
-from magnetar.pipelines.replicate.assignment import Side
 from magnetar.pipelines.replicate.remote_topics import RemoteCluster, Remotes, Route
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Mismatch, RoutePolicy, State
 from magnetar.replication.partitions import Decision
 
 TOPIC = "persistent://public/default/t"
-SIDES = {"b": Side("b", "pulsar://b:6650", "http://b:8080")}
+SIDES = {"b": ClusterEndpoint("b", "pulsar://b:6650", "http://b:8080")}
 WAIT_S = 10.0
 
 
@@ -205,7 +205,7 @@ def test_the_topic_that_is_tried_may_be_withdrawn(asker: Asker, cluster: FakeClu
     asker.until(lambda decision: decision.state is State.RUNNING)
 
 
-def test_a_thousand_topics_are_asked_side_by_side_but_not_all_at_once(asker: Asker, cluster: FakeCluster) -> None:
+def test_a_thousand_topics_are_asked_side_by_endpoint_but_not_all_at_once(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(1000)]
     cluster.shapes = dict.fromkeys(topics, 0)
     asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), SIDES, {})
@@ -254,9 +254,9 @@ class SlowCluster(FakeCluster):
 
 def test_gr5_a_question_that_is_open_when_the_address_is_corrected_is_asked_there(cluster: FakeCluster) -> None:
     slow, told = SlowCluster(), queue.SimpleQueue[Decision]()
-    corrected = Side("b", "pulsar://b:6651", "http://b:8080")
+    corrected = ClusterEndpoint("b", "pulsar://b:6651", "http://b:8080")
     remotes = Remotes(
-        lambda _, decision: told.put(decision), open_cluster=lambda side: cluster if side == corrected else slow
+        lambda _, decision: told.put(decision), open_cluster=lambda endpoint: cluster if endpoint == corrected else slow
     )
     try:
         wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
@@ -271,7 +271,7 @@ def test_gr5_a_question_that_is_open_when_the_address_is_corrected_is_asked_ther
 
 def test_a_cluster_that_is_closed_ends_open_questions_and_takes_no_more() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        remote = RemoteCluster(Side("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
+        remote = RemoteCluster(ClusterEndpoint("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
         failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
         def ask() -> None:

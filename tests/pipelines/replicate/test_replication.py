@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.pipelines.declared_sources import ListedSource, Selection, side_of
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.pipelines.declared_sources import ListedSource, Selection, endpoint_of
 from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress
 from tests.pipelines.conftest import NAMESPACE, RETRY_MAX_S, Cluster, World, full, until
 
@@ -189,9 +189,9 @@ def test_gr7_a_cluster_that_declares_nothing_is_copied_from_a_list(world: World)
     for cluster in (a, b):
         cluster.replicate()
     address = ClusterAddress(service_url=b.broker.http_url, broker_service_url=b.broker.service_url)
-    assert side_of("b", address) == Side("b", b.broker.service_url, b.broker.http_url)
+    assert endpoint_of("b", address) == ClusterEndpoint("b", b.broker.service_url, b.broker.http_url)
     selection = Selection(words=(NAMESPACE, "public/default/named"), remotes={"b": address})
-    source = ListedSource(Side("a", a.broker.service_url, a.broker.http_url), selection)
+    source = ListedSource(ClusterEndpoint("a", a.broker.service_url, a.broker.http_url), selection)
     a.create("listed", 2)
     a.publish("listed-partition-0", b"before")
     pipeline = Pipeline(world.spark, source, lanes=1, retry_max_s=RETRY_MAX_S)

@@ -12,15 +12,16 @@ from hypothesis import strategies as st
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
 from magnetar.clock import ManualClock
-from magnetar.pipelines.replicate.assignment import Outcome, Side
+from magnetar.pipelines.replicate.assignment import Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
-from magnetar.pipelines.replicate.row import Job, Place
-from magnetar.pipelines.replicate.scheduler import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Replication
-from magnetar.pipelines.status_board import Board
+from magnetar.pipelines.replicate.row import Job, RowState
+from magnetar.pipelines.replicate.scheduler import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Scheduler
+from magnetar.pipelines.status_board import StatusBoard
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Mismatch, Refusal, RoutePolicy, State
 from magnetar.replication.partitions import Decision
 
-SOURCE = Side("a", "pulsar://a:6650")
+SOURCE = ClusterEndpoint("a", "pulsar://a:6650")
 FITS = Decision(State.RUNNING, copied=1)
 RETRY_MAX_S = 10.0
 
@@ -34,7 +35,7 @@ class FakeRemotes:
         self.declared: list[Declaration] = []
         self.checked: list[Route] = []
 
-    def declare(self, declaration: Declaration, sides: dict[str, Side], troubles: dict[str, str]) -> None:
+    def declare(self, declaration: Declaration, endpoints: dict[str, ClusterEndpoint], errors: dict[str, str]) -> None:
         self.declared.append(declaration)
 
     def check(self, route: Route) -> None:
@@ -70,8 +71,8 @@ class Driver:
         self.remotes = FakeRemotes()
         self.watcher = FakeWatcher()
         self.lanes = FakeLanes(lanes)
-        self.board = Board("p", ManualClock(0), lambda: None)
-        self.replication = Replication(
+        self.board = StatusBoard("p", ManualClock(0), lambda: None)
+        self.replication = Scheduler(
             self.remotes, self.watcher, self.lanes, self.board, prefix="pulsar.repl.", retry_max_s=RETRY_MAX_S
         )
         self.now_s = 0.0
@@ -375,9 +376,9 @@ def test_dead_letter_topics_are_left_out_unless_asked_for(driver: Driver) -> Non
     assert asked_for == [full("t-s-RETRY")], "nor are they made in the remote cluster"
 
 
-def places(driver: Driver) -> dict[Place, int]:
+def places(driver: Driver) -> dict[RowState, int]:
     rows = driver.replication._rows.values()
-    return {place: sum(row.place is place for row in rows) for place in Place}
+    return {place: sum(row.state is place for row in rows) for place in RowState}
 
 
 @settings(max_examples=60, deadline=None)
@@ -405,12 +406,12 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
             driver.done(is_full=True)
         counted = places(driver)
         running = {a.topic for job in driver.lanes.running for a in job.assignments}
-        assert counted[Place.COPYING] <= len(running)
-        assert counted[Place.READY] == 0 or driver.lanes.free == 0
-        assert counted[Place.IDLE] == len(driver.watcher.watched)
+        assert counted[RowState.COPYING] <= len(running)
+        assert counted[RowState.READY] == 0 or driver.lanes.free == 0
+        assert counted[RowState.IDLE] == len(driver.watcher.watched)
     while driver.lanes.running:
         driver.done()
-    assert places(driver)[Place.COPYING] == 0
+    assert places(driver)[RowState.COPYING] == 0
 
 
 def test_sp6_copies_of_two_topics_are_not_mixed_by_a_rename(driver: Driver) -> None:

@@ -16,7 +16,7 @@ from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions import consumed, following
 from magnetar.pipelines.subscriptions.consumed import Consumed, Ledgers, Trace, Verdict, Walk, judge, trace
 from magnetar.pipelines.subscriptions.cursors import Cursors
-from magnetar.pipelines.subscriptions.following import Followed, Memory, Round, Topic
+from magnetar.pipelines.subscriptions.following import FollowResult, Memory, Round, Topic
 from magnetar.replication.model import SOURCE_POSITION, subscription_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob
@@ -222,8 +222,8 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
     raise AssertionError("it waits for something")
 
 
-def follow(source: MemoryCluster, remote: MemoryCluster, memories: dict[str, Memory] | None = None) -> Followed:
-    result = Followed(TOPIC.full, remote.name, {} if memories is None else memories)
+def follow(source: MemoryCluster, remote: MemoryCluster, memories: dict[str, Memory] | None = None) -> FollowResult:
+    result = FollowResult(TOPIC.full, remote.name, {} if memories is None else memories)
     topic = Topic(source, remote, TOPIC, TOPIC, float("inf"))  # type: ignore[arg-type]
     run(Round(topic, ("s",), result).run())
     return result
@@ -298,7 +298,7 @@ class Mesh:
             self.memories.pop(pair, None)  # the pipeline was started again
         self.follow(*pair)
 
-    def follow(self, source: str, remote: str) -> Followed:
+    def follow(self, source: str, remote: str) -> FollowResult:
         asked = (self.clusters[source], self.clusters[remote])
         for cluster in asked:
             cluster.meanwhile = self.meanwhile

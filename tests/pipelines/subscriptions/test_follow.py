@@ -13,13 +13,14 @@ import pytest
 from magnetar import testing
 from magnetar.client import EARLIEST, LATEST, Client, Consumer, Message, Security
 from magnetar.client.errors import Timeout
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.subscriptions import follow as subscriptions
 from magnetar.pipelines.subscriptions.follow import close, follow
-from magnetar.pipelines.subscriptions.following import Followed, FollowWork, Memory
+from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.testing import TestBroker
 from tests.pipelines.conftest import Cluster, World, full, until
-from tests.pipelines.two_clusters import ask, copy_one, new_topic, path_of, side
+from tests.pipelines.two_clusters import ask, copy_one, endpoint, new_topic, path_of
 
 NAMES = ("a", "b", "c")
 QUIET_S = 0.3  # long enough for a message that is there
@@ -44,8 +45,8 @@ class Mesh:
     def copy(self, source: str, remote: str) -> None:
         outcome = copy_one(
             Assignment(
-                side(source, self.brokers[source]),
-                side(remote, self.brokers[remote]),
+                endpoint(source, self.brokers[source]),
+                endpoint(remote, self.brokers[remote]),
                 self.topic,
                 self.topic,
                 f"magnetar.repl.{remote}",
@@ -57,11 +58,11 @@ class Mesh:
         for source, remote in itertools.permutations(self.brokers, 2):
             self.copy(source, remote)
 
-    def follow(self, source: str, remote: str) -> Followed:
+    def follow(self, source: str, remote: str) -> FollowResult:
         """Pickled on its way, as by Spark."""
         known = self.memories.get((source, remote), {})
-        sides = (side(source, self.brokers[source]), side(remote, self.brokers[remote]))
-        work = FollowWork(*sides, self.topic, self.topic, ("s",), known)
+        endpoints = (endpoint(source, self.brokers[source]), endpoint(remote, self.brokers[remote]))
+        work = FollowTask(*endpoints, self.topic, self.topic, ("s",), known)
         [result] = pickle.loads(pickle.dumps(follow(pickle.loads(pickle.dumps([work])))))
         assert not result.error
         self.memories[source, remote] = result.memories
@@ -419,15 +420,15 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
     two.publish("a", "1")
     two.copy("a", "b")
     two.consume("a", 1)
-    a, b = (side(name, two.brokers[name]) for name in "ab")
-    gone = Side("gone", "pulsar://127.0.0.1:1", "http://127.0.0.1:1")
-    nowhere = Side("nowhere", "pulsar://127.0.0.1:1")
+    a, b = (endpoint(name, two.brokers[name]) for name in "ab")
+    gone = ClusterEndpoint("gone", "pulsar://127.0.0.1:1", "http://127.0.0.1:1")
+    nowhere = ClusterEndpoint("nowhere", "pulsar://127.0.0.1:1")
     results = follow(
         [
-            FollowWork(a, gone, two.topic, two.topic, ("s",)),
-            FollowWork(a, b, two.topic, two.topic, ("s",)),
-            FollowWork(a, nowhere, two.topic, two.topic, ("s",)),
-            FollowWork(a, b, two.topic, two.topic + "-missing", ("s",)),
+            FollowTask(a, gone, two.topic, two.topic, ("s",)),
+            FollowTask(a, b, two.topic, two.topic, ("s",)),
+            FollowTask(a, nowhere, two.topic, two.topic, ("s",)),
+            FollowTask(a, b, two.topic, two.topic + "-missing", ("s",)),
         ]
     )
     assert "cannot connect to 127.0.0.1:1" in results[0].error
@@ -440,11 +441,11 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
 def test_gr9_a_cluster_that_is_reached_otherwise_leaves_no_connection_behind(two: Mesh) -> None:
     """As after every new token."""
     two.subscribe("a")
-    source, remote = side("a", two.brokers["a"]), side("b", two.brokers["b"])
+    source, remote = endpoint("a", two.brokers["a"]), endpoint("b", two.brokers["b"])
     close()
     for token in ("first", "second"):
         known = msgspec.structs.replace(remote, security=Security(token=token))
-        assert follow([FollowWork(source, known, two.topic, two.topic, ("s",), {})])[0].error == ""
+        assert follow([FollowTask(source, known, two.topic, two.topic, ("s",), {})])[0].error == ""
         assert set(subscriptions._connections()._clusters) == {source, known}
 
 

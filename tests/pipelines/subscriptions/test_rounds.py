@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.pipelines.subscriptions.rounds import Positions
+from magnetar.pipelines.subscriptions.rounds import SubscriptionRounds
 
 
 class Jobs:
@@ -24,7 +24,7 @@ class Jobs:
 
 def test_gr9_a_round_that_fails_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
     lost, other = RuntimeError("worker Error: lost"), RuntimeError("another Error")
-    positions = Positions(Jobs(lost, lost, other), "positions")  # type: ignore[arg-type]
+    positions = SubscriptionRounds(Jobs(lost, lost, other), "positions")  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
             assert positions._round([]) is False

@@ -12,11 +12,12 @@ from pyspark.sql import SparkSession
 
 from magnetar.client import EARLIEST, LATEST, Client, InlineClient, MessageId, Schema
 from magnetar.client.admin.schemas import schema_to_wire
-from magnetar.pipelines import clusters as connecting
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines import clusters
+from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.transform import where, where_task
 from magnetar.pipelines.transform.where import Filter, UnusableWhere
 from magnetar.pipelines.transform.where_task import News, Reading
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
 from magnetar.spark.codec.columns import METADATA, SourceColumns
 from magnetar.testing import TestBroker, broker
@@ -53,9 +54,9 @@ def filter_(spark: SparkSession, client: Client) -> Filter:
 def in_process() -> Iterator[None]:
     """For what a worker does, done here: its connections are closed afterwards."""
     yield
-    for own in connecting._clusters.values():
+    for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
-    connecting._clusters.clear()
+    clusters._clusters.clear()
 
 
 @pytest.fixture
@@ -64,8 +65,10 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 def assigned(running: TestBroker, topic: str, where: str) -> Assignment:
-    source = Side("a", running.service_url)
-    return Assignment(source, Side("b", "pulsar://unused:1"), topic, topic, "magnetar.repl.b", RoutePolicy(where=where))
+    source = ClusterEndpoint("a", running.service_url)
+    return Assignment(
+        source, ClusterEndpoint("b", "pulsar://unused:1"), topic, topic, "magnetar.repl.b", RoutePolicy(where=where)
+    )
 
 
 def batch(*values: bytes, **metadata: object) -> bytes:
@@ -151,7 +154,7 @@ def test_a_round_ends_in_the_middle_where_there_is_much(
 ) -> None:
     ids = published(running, topic, *(single(value) for value in n(*range(40))))
     reading = Reading(
-        (News(Side("a", running.service_url), topic, "unused", EARLIEST),),
+        (News(ClusterEndpoint("a", running.service_url), topic, "unused", EARLIEST),),
         SourceColumns([column.field for column in METADATA if column.name in ("__messageId", "__error")], []),
         None,
     )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.pipelines.verify import comparison
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, Positions
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, PositionSet
 
 NEVER = (-1, -1)
 
@@ -131,7 +131,7 @@ def test_gr6_ranges_and_memory_are_bounded(monkeypatch) -> None:  # type: ignore
 
 
 def test_positions_between_ledgers() -> None:
-    positions = Positions()
+    positions = PositionSet()
     for position in ((1, 5), (3, 2)):
         positions.add(position)
     assert positions.is_any_between((1, 4), (2, 0))

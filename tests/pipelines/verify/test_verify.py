@@ -11,12 +11,13 @@ from magnetar import testing
 from magnetar.client import EARLIEST, LATEST, Client, Entry, InlineClient, Message
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import Clusters
-from magnetar.pipelines.copy.copy_encoder import Copies, opened
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.copy.copy_encoder import CopyEncoder, parse_entry
+from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.verify import verify as verifying
 from magnetar.pipelines.verify.comparison import Compared
 from magnetar.pipelines.verify.repair import REPAIRED
 from magnetar.pipelines.verify.verify import Pair, compare
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import AS_IT_IS, SOURCE_POSITION, Mask, RoutePolicy
 
 ORDERS = "persistent://public/default/orders"
@@ -27,7 +28,7 @@ class Two:
 
     def __init__(self, a: testing.TestBroker, b: testing.TestBroker) -> None:
         self.brokers = a, b
-        self.a, self.b = (Side(name, one.service_url, one.http_url) for name, one in (("a", a), ("b", b)))
+        self.a, self.b = (ClusterEndpoint(name, one.service_url, one.http_url) for name, one in (("a", a), ("b", b)))
 
     def publish(self, count: int, *, batching: bool = False, topic: str = ORDERS) -> None:
         with Client(self.a.service_url) as client, client.producer(topic, batching=batching) as producer:
@@ -35,8 +36,8 @@ class Two:
                 producer.send_async(f"value {index}".encode())
             producer.flush()
 
-    def entries(self, side: Side, topic: str = ORDERS) -> list[Entry]:
-        with Client(side.service_url) as client:
+    def entries(self, endpoint: ClusterEndpoint, topic: str = ORDERS) -> list[Entry]:
+        with Client(endpoint.service_url) as client:
             return [entry for some in client.entries(topic, EARLIEST, LATEST) for entry in some]
 
     def copy(
@@ -56,8 +57,8 @@ class Two:
             producer = inline.run(inline.client.entry_producer(target, name=name))
             for number, index in enumerate(chosen):
                 entry = entries[index]
-                found = opened(entry.blob)
-                copies = Copies("a", entry.id.ledger_id, None)
+                found = parse_entry(entry.blob)
+                copies = CopyEncoder("a", entry.id.ledger_id, None)
                 if payload is not None:
                     found = found._replace(payload=payload)
                 blob = copies.special(found, entry.id.entry_id + offset, b"")
@@ -153,7 +154,7 @@ def test_gr6_what_is_not_to_be_copied_is_not_missed(two: Two) -> None:
     with InlineClient(two.a.service_url) as inline:
         entry = two.entries(two.a)[0]
         producer = inline.run(inline.client.entry_producer(ORDERS, name="from c"))
-        foreign = Copies("c", 77, None).special(opened(entry.blob), 1, b"")
+        foreign = CopyEncoder("c", 77, None).special(parse_entry(entry.blob), 1, b"")
         inline.run(producer.send(foreign, sequence_id=1, highest_sequence_id=1, messages=1))
         inline.run(producer.flush())
         inline.run(producer.close())
@@ -223,9 +224,9 @@ def test_gr6_a_repair_publishes_what_is_missing_in_its_order_and_once(two: Two) 
         *(f"value {index}".encode() for index in (1, 2, *range(30), 0, 1)),
     ]
     entry = two.entries(two.b)[2]
-    properties = {pair.key: pair.value for pair in opened(entry.blob).metadata.properties}
+    properties = {pair.key: pair.value for pair in parse_entry(entry.blob).metadata.properties}
     assert set(properties) == {SOURCE_POSITION, REPAIRED}
-    assert opened(entry.blob).metadata.replicated_from == "a"
+    assert parse_entry(entry.blob).metadata.replicated_from == "a"
 
 
 def test_gr6_a_repair_brings_schemas_along(two: Two) -> None:
@@ -233,7 +234,7 @@ def test_gr6_a_repair_brings_schemas_along(two: Two) -> None:
     url = f"{two.brokers[0].http_url}/admin/v2/schemas/public/default/orders/schema"
     httpx.post(url, json=body, trust_env=False).raise_for_status()
     entries = _with_version(two)
-    assert opened(entries[0].blob).version
+    assert parse_entry(entries[0].blob).version
     httpx.put(f"{two.brokers[1].http_url}/admin/v2/persistent/public/default/orders", trust_env=False)
     repaired = two.compared(two.pair(repairs=True))
     assert repaired.published == 1
@@ -241,14 +242,14 @@ def test_gr6_a_repair_brings_schemas_along(two: Two) -> None:
         schema = client.schema(ORDERS)
     assert schema is not None
     assert schema.type == "STRING"
-    assert opened(two.entries(two.b)[0].blob).version
+    assert parse_entry(two.entries(two.b)[0].blob).version
 
 
 def _with_version(two: Two) -> list[Entry]:
     from magnetar.wire import schema_pb2 as pb
 
     two.publish(1, topic=f"{ORDERS}-plain")
-    found = opened(two.entries(two.a, f"{ORDERS}-plain")[0].blob)
+    found = parse_entry(two.entries(two.a, f"{ORDERS}-plain")[0].blob)
     with InlineClient(two.a.service_url) as inline:
         schema = pb.Schema(name="", type=pb.Schema.String, schema_data=b"")
         producer = inline.run(inline.client.entry_producer(ORDERS, schema=schema))

@@ -18,8 +18,9 @@ from magnetar.admin.http.turn import Turns
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
-from magnetar.replication import route, topic_template
 from magnetar.replication.model import AS_IT_IS, Declaration, Reports, RoutePolicy, Status
+from magnetar.replication.route import check_policy
+from magnetar.replication.topic_template import check_distinct
 
 WAIT_MS_MAX = 60_000
 TOPICS_MAX = 1000
@@ -130,8 +131,8 @@ def set_route(call: Call) -> None:
     replication = call.broker.replication
     renamed = _renamed(replication.declaration(), remote, scope, policy, replication.route_policies)
     try:
-        route.check(policy, of_namespace="topic" not in call.path)
-        topic_template.check_distinct(renamed)
+        check_policy(policy, of_namespace="topic" not in call.path)
+        check_distinct(renamed)
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
     replication.set_route(remote, scope, policy)

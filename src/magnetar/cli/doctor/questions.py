@@ -31,9 +31,9 @@ from magnetar.client.errors import (
     TopicTerminated,
 )
 from magnetar.names import TopicName
-from magnetar.replication.cluster import Reached, reached
+from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Status
-from magnetar.replication.partitions import decide
+from magnetar.replication.partitions import decide_remote
 from magnetar.replication.topic_template import remote_topic
 from magnetar.security.tls import Fault, fault_of
 from magnetar.security.token import subject_of
@@ -79,7 +79,7 @@ class Remote:
 
     def _ask(self, address: ClusterAddress | None) -> RemoteFacts:
         try:
-            found = None if address is None else reached(address)
+            found = None if address is None else endpoint_of(self.name, address)
             if found is not None:
                 _check(found)
         except (InvalidArgument, NotSupported) as error:
@@ -109,7 +109,7 @@ class Remote:
             is_ours=None if version is None else version.startswith(_OURS),
         )
 
-    def _ask_http(self, found: Reached) -> _Answer:
+    def _ask_http(self, found: ClusterEndpoint) -> _Answer:
         if found.admin_url is None:
             return _Answer()
         self._rest = Rest(found.admin_url, found.security)
@@ -121,7 +121,7 @@ class Remote:
             return _unreached(error, str(error))
         return _Answer()
 
-    def _ask_binary(self, found: Reached) -> tuple[_Answer, str | None]:
+    def _ask_binary(self, found: ClusterEndpoint) -> tuple[_Answer, str | None]:
         """Also what the broker calls itself."""
         self._client = short_client(found.service_url, found.security)
         try:
@@ -200,7 +200,7 @@ class Remote:
         except ClientError as error:
             facts.troubles[facts.target] = _trouble(error)
             return
-        facts.decision = decide(
+        facts.decision = decide_remote(
             declared.partitions,
             facts.remote_partitions,
             creates=declaration.creates_topics,
@@ -327,7 +327,7 @@ def _trouble(error: ClientError) -> tuple[Trouble, str]:
     return next(kind for type_, kind in _TROUBLES if isinstance(error, type_)), error.text
 
 
-def _check(found: Reached) -> None:
+def _check(found: ClusterEndpoint) -> None:
     """Raises `InvalidArgument` for files that cannot be used, of tokens and certificates."""
     if found.security is not None:
         urls = [url for url in (found.service_url, found.admin_url) if url]

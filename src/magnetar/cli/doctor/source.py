@@ -17,7 +17,7 @@ from magnetar.cli.rest import Refused, Rest, RestError
 from magnetar.client import LATEST, InlineClient, MessageId, Security
 from magnetar.client.errors import ClientError
 from magnetar.names import TopicName
-from magnetar.pipelines.copy.copy_encoder import is_for, opened
+from magnetar.pipelines.copy.copy_encoder import is_for, parse_entry
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.replication.model import Declaration, Status
 
@@ -49,7 +49,7 @@ class Source:
         """The first entry after a position that is for the remote cluster, and the version of its schema."""
         for position, blob in islice(self._entries(topic, after), _ENTRIES_LOOKED_AT_MAX):
             try:
-                entry = opened(blob)
+                entry = parse_entry(blob)
             except MessageRefused:
                 return None
             if is_for(entry.metadata, remote):

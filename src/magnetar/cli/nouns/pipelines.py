@@ -13,8 +13,8 @@ from magnetar.cli.command import Token, TrustCerts, security_of
 from magnetar.cli.replication.route import parse_mask
 from magnetar.cli.rest import DEFAULT_URL, checked_url
 from magnetar.errors import InvalidSetting
-from magnetar.replication import route
 from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
+from magnetar.replication.route import check_policy
 
 _CLUSTER = "standalone"
 
@@ -126,11 +126,11 @@ def pipelines(
     policy = RoutePolicy(
         where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, dead_letters=dead_letters
     )
-    route.check(policy)
+    check_policy(policy)
     try:
         from magnetar.pipelines import process
         from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
-        from magnetar.pipelines.replicate.assignment import Side
+        from magnetar.replication.cluster import ClusterEndpoint
     except ImportError as error:
         raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
 
@@ -149,8 +149,8 @@ def pipelines(
     selection = Selection(
         words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
     )
-    side = Side(cluster, from_, admin_from, security)
-    return process.run(lambda: ListedSource(side, selection), master=master, retry_max_s=retry_max)
+    endpoint = ClusterEndpoint(cluster, from_, admin_from, security)
+    return process.run(lambda: ListedSource(endpoint, selection), master=master, retry_max_s=retry_max)
 
 
 def _remote(word: str, token: str | None, trust_certs: str | None) -> tuple[str, ClusterAddress]:

@@ -24,9 +24,9 @@ from magnetar.names import TopicName
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
 if TYPE_CHECKING:
-    from magnetar.pipelines.replicate.assignment import Side
     from magnetar.pipelines.verify.comparison import Compared, Found
     from magnetar.pipelines.verify.verify import Pair
+    from magnetar.replication.cluster import ClusterEndpoint
 
 _NOT_FOUND = 404
 RANGES_SHOWN_MAX = 20
@@ -90,7 +90,7 @@ def verify(
     """Compare the topics of A with their copies in B, by position and payload; exit code 1 when they differ."""
     from magnetar.pipelines.verify.verify import verify as run
 
-    source, remote = _side(a, from_cluster, "--from-cluster"), _side(b, to_cluster, "--to-cluster")
+    source, remote = _endpoint(a, from_cluster, "--from-cluster"), _endpoint(b, to_cluster, "--to-cluster")
     if source.name == remote.name:
         raise InvalidSetting(f"A and B are both called {source.name}: a cluster is not replicated to itself")
     routes = routes_between(a.rest, source.name, remote.name, topics or [])
@@ -105,8 +105,8 @@ def add_to(group: CommandGroup) -> None:
 # -- what is compared
 
 
-def _side(cluster: ComparedCluster, given: str | None, option: str) -> Side:
-    from magnetar.pipelines.replicate.assignment import Side
+def _endpoint(cluster: ComparedCluster, given: str | None, option: str) -> ClusterEndpoint:
+    from magnetar.replication.cluster import ClusterEndpoint
 
     name = given or own_name(cluster.rest)
     if name is None:
@@ -119,7 +119,7 @@ def _side(cluster: ComparedCluster, given: str | None, option: str) -> Side:
         raise InvalidSetting(
             f"{cluster.label} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
         )
-    return Side(name, service_url, cluster.url, cluster.rest.security)
+    return ClusterEndpoint(name, service_url, cluster.url, cluster.rest.security)
 
 
 def _service_url(rest: Rest, name: str) -> str | None:
@@ -135,7 +135,14 @@ def _service_url(rest: Rest, name: str) -> str | None:
 
 
 def _pairs(
-    routes: list[Route], a: Rest, b: Rest, source: Side, remote: Side, *, repairs: bool, from_first_copy: bool
+    routes: list[Route],
+    a: Rest,
+    b: Rest,
+    source: ClusterEndpoint,
+    remote: ClusterEndpoint,
+    *,
+    repairs: bool,
+    from_first_copy: bool,
 ) -> tuple[list[Pair], list[str]]:
     from magnetar.pipelines.replicate.assignment import Assignment
     from magnetar.pipelines.verify.verify import Pair

@@ -18,14 +18,15 @@ from magnetar.client.inline import gather
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import OPERATION_S, Clusters, clusters
-from magnetar.pipelines.copy.copy_encoder import Opened, is_for, opened
-from magnetar.pipelines.copy.errors import AtSource, Trouble, at_remote, at_source, of_remote
+from magnetar.pipelines.copy.copy_encoder import ParsedEntry, is_for, parse_entry
+from magnetar.pipelines.copy.errors import CopyError, SourceError, from_remote, remote_errors, source_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.copy.refused import Parking
+from magnetar.pipelines.copy.refused import RefusedLetters
 from magnetar.pipelines.copy.schemas import Schemas
-from magnetar.pipelines.copy.target import LookAgain, SchemaRefused, Target
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position, Side
+from magnetar.pipelines.copy.target import RemoteStateUnknown, SchemaRefused, Target
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position
 from magnetar.pipelines.transform.changes import Changes
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
 
 _ACKNOWLEDGED_EVERY_S = 0.2
@@ -56,9 +57,9 @@ async def _copy_all(own: Clusters, assignments: list[Assignment], slice_s: float
     pace = Pace(time.monotonic(), slice_s, linger_s)
     copiers = [Copier(own, assignment, pace, bytes_max) for assignment in assignments]
     outcomes = await gather(copier.run() for copier in copiers)
-    for side in {copier.silent for copier in copiers} - {None}:
-        assert side is not None
-        await own.forget(side)
+    for endpoint in {copier.silent for copier in copiers} - {None}:
+        assert endpoint is not None
+        await own.forget(endpoint)
     return outcomes
 
 
@@ -86,7 +87,7 @@ class Copier:
     def __init__(self, own: Clusters, assignment: Assignment, pace: Pace, bytes_max: int) -> None:
         self.assignment = assignment
         self.outcome = Outcome(topic=assignment.topic, remote=assignment.remote.name)
-        self.silent: Side | None = None
+        self.silent: ClusterEndpoint | None = None
         """The cluster that did not answer, if one did not."""
         self._own = own
         self._pace = pace
@@ -107,12 +108,12 @@ class Copier:
             self._prepare()
             try:
                 await self._copy()
-            except Trouble:
+            except CopyError:
                 await self._acknowledge_what_is_stored()
                 raise
             finally:
                 await self._close()
-        except Trouble as trouble:
+        except CopyError as trouble:
             self._note(trouble)
         outcome = self.outcome
         if self._acked >= (0, -1):
@@ -124,18 +125,18 @@ class Copier:
     def _prepare(self) -> None:
         """A cluster's address or security may be unusable: that is told like all else."""
         assignment = self.assignment
-        with at_source():
+        with source_errors():
             self._source = self._own.client(assignment.source)
-        with at_remote():
+        with remote_errors():
             self._remote = self._own.client(assignment.remote)
         self._schemas = Schemas(assignment, self._source, self._remote)
         self._changes = Changes(assignment, self._schemas)
-        self._parking = Parking(self._source, assignment)
+        self._refused_letters = RefusedLetters(self._source, assignment)
         self._target = self._new_target()
 
-    def _note(self, trouble: Trouble) -> None:
-        if trouble.is_silence:
-            self.silent = self.assignment.source if isinstance(trouble, AtSource) else self.assignment.remote
+    def _note(self, trouble: CopyError) -> None:
+        if trouble.is_timeout:
+            self.silent = self.assignment.source if isinstance(trouble, SourceError) else self.assignment.remote
         self.outcome.state = trouble.state
         self.outcome.reason = trouble.reason
         self.outcome.error = trouble.reason
@@ -155,52 +156,53 @@ class Copier:
                 until = self.assignment.until
                 await (self._copy_news() if until is None else self._copy_range(until))
                 return
-            except LookAgain as look:
+            except RemoteStateUnknown as look:
                 self.outcome.error = str(look.__cause__ or look)
                 await self._acknowledge_what_is_stored()
                 await self._target.close()
                 await self._close_reader()
                 self._target = self._new_target()
-        raise Trouble(State.REFUSED, f"given up after {_TRIES} tries: {self.outcome.error}")
+        raise CopyError(State.REFUSED, f"given up after {_TRIES} tries: {self.outcome.error}")
 
     async def _check_remote(self) -> Position:
         """That the topic is there is asked before a producer is opened, which would make it."""
-        side = self.assignment.remote
+        endpoint = self.assignment.remote
         try:
             target = TopicName.parse(self.assignment.target)
         except InvalidName as error:
-            raise Trouble(State.REFUSED, str(error)) from None
-        partitions = await of_remote(self._remote.partition_count(target.base.full))
+            raise CopyError(State.REFUSED, str(error)) from None
+        partitions = await from_remote(self._remote.partition_count(target.base.full))
         if partitions is None:
-            raise Trouble(State.WAITING, f"{target.base.full} does not exist in the remote cluster {side.name}")
+            raise CopyError(State.WAITING, f"{target.base.full} does not exist in the remote cluster {endpoint.name}")
         if not (target.partition < partitions if target.is_partition else partitions == 0):
             shape = f"has {partitions} partitions" if partitions else "is not partitioned"
-            raise Trouble(
-                State.MISMATCH, f"{target.base.full} {shape} in the remote cluster {side.name}: no {target.full} there"
+            raise CopyError(
+                State.MISMATCH,
+                f"{target.base.full} {shape} in the remote cluster {endpoint.name}: no {target.full} there",
             )
-        self._is_ours = await of_remote(self._own.is_ours(side, target.full))
+        self._is_ours = await from_remote(self._own.is_ours(endpoint, target.full))
         if not self._is_ours:
             await self._check_deduplication(target.full)
         return -1, -1
 
     async def _check_deduplication(self, topic: str) -> None:
-        side = self.assignment.remote
-        deduplicates = await of_remote(self._own.deduplicates(side, topic))
+        endpoint = self.assignment.remote
+        deduplicates = await from_remote(self._own.deduplicates(endpoint, topic))
         if deduplicates is False:
-            raise Trouble(
+            raise CopyError(
                 State.REFUSED,
-                f"{topic} does not deduplicate in the remote cluster {side.name}, so entries cannot be copied exactly"
-                " once: switch deduplication on for the topic, its namespace or the brokers there",
+                f"{topic} has no deduplication in the remote cluster {endpoint.name}, so entries cannot be copied"
+                " exactly once: enable deduplication there for the topic, its namespace or the brokers",
             )
         if deduplicates is None:
-            why = "we may not ask" if side.admin_url else "no HTTP address of it is declared"
+            why = "we may not ask" if endpoint.admin_url else "no HTTP address of it is declared"
             self.outcome.reason = (
-                f"whether {topic} deduplicates in the remote cluster {side.name} is not known, as {why}:"
+                f"whether {topic} deduplicates in the remote cluster {endpoint.name} is not known, as {why}:"
                 " if it does not, entries may be there twice after a crash"
             )
 
     async def _open_cursor(self) -> Position:
-        with at_source():
+        with source_errors():
             assignment = self.assignment
             self._cursor = await self._source.cursor(
                 assignment.topic, assignment.subscription, initial_position=EARLIEST
@@ -209,7 +211,7 @@ class Copier:
 
     async def _close(self) -> None:
         """What cannot be told any more is no error: whoever should hear of it is gone."""
-        await gather((self._target.close(), self._parking.close(), self._close_reader(), self._leave()))
+        await gather((self._target.close(), self._refused_letters.close(), self._close_reader(), self._leave()))
 
     async def _leave(self) -> None:
         if self._cursor is not None:
@@ -235,14 +237,14 @@ class Copier:
 
     async def _copy_range(self, until: MessageId) -> None:
         """Until its end, or until the time is over."""
-        with at_source():
+        with source_errors():
             start = self._id(self._acked)
             reader = await self._source.entries(
                 self.assignment.topic, start, until, bytes_max=self._bytes_max, properties=self._mark
             )
         self._reader = reader
         while True:
-            with at_source():
+            with source_errors():
                 runs = await reader.next_runs()
             if not runs:
                 self._handled = max(self._handled, until.position)
@@ -251,12 +253,12 @@ class Copier:
                 self.outcome.is_behind = self._handled < until.position
                 break
         await self._target.flush()
-        with at_source():
+        with source_errors():
             await self._acknowledge()
 
     async def _copy_news(self) -> None:
         """Until the time is over, or all is copied and nothing came for a while."""
-        with at_source():
+        with source_errors():
             start = self._id(self._acked)
             reader = await self._source.entries_after(
                 self.assignment.topic, start, bytes_max=self._bytes_max, properties=self._mark
@@ -265,7 +267,7 @@ class Copier:
         wait_s = self._linger_s
         wanted: Position | None = None
         while wait_s > 0:
-            with at_source():
+            with source_errors():
                 runs = await reader.runs_within(wait_s)
             now_s = await self._pass_on_all(runs)
             if runs:
@@ -286,12 +288,12 @@ class Copier:
         await self._look(reader)
         # A topic that is published to all the time has always more: what was there when the time was over counts.
         self.outcome.is_behind = wanted is not None and wanted > self._handled
-        with at_source():
+        with source_errors():
             await self._acknowledge()
 
     async def _look(self, reader: AsyncEntryReader) -> Position:
         """The last position that is stored now."""
-        with at_source():
+        with source_errors():
             last, received = await reader.progress()
         if not reader.has_entries:
             # What brokers write for themselves they do not send: it is done with too, once all before it is.
@@ -345,7 +347,7 @@ class Copier:
             await self._refuse(entry, str(refused))
 
     async def _send(self, entry: Entry) -> None:
-        content = opened(entry.blob)
+        content = parse_entry(entry.blob)
         if not is_for(content.metadata, self.assignment.remote.name):
             self.outcome.skipped += 1
             return
@@ -370,19 +372,19 @@ class Copier:
         self._count(1, changed.messages, len(copied))
 
     async def _remote_version(self, version: bytes) -> bytes:
-        with at_source():
+        with source_errors():
             await self._schemas.source(version)
-        with at_remote():
+        with remote_errors():
             return await self._schemas.remote_version(version)
 
-    async def _open_target(self, ledger_id: int, content: Opened) -> None:
+    async def _open_target(self, ledger_id: int, content: ParsedEntry) -> None:
         if self._target.is_open_for(ledger_id):
             return
         version = content.version
         refusal = self._schemas.is_refused(version)
         if refusal is not None:
             raise MessageRefused(refusal)
-        with at_source():
+        with source_errors():
             schema = await self._schemas.wire(version)
         try:
             producer = await self._target.open(ledger_id, schema, is_ours=self._is_ours)
@@ -399,10 +401,10 @@ class Copier:
         await self._target.flush()
         match assignment.policy.refused:
             case Refusal.STOP:
-                raise Trouble(State.REFUSED, outcome.error)
+                raise CopyError(State.REFUSED, outcome.error)
             case Refusal.PARK:
-                await self._parking.park(entry, reason)
-                outcome.parked += 1
+                await self._refused_letters.park(entry, reason)
+                outcome.dead_lettered += 1
             case Refusal.SKIP:
                 outcome.skipped += 1
 

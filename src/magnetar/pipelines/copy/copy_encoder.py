@@ -64,7 +64,7 @@ _PROPERTY_HEADS = [
 ]
 
 
-class Opened(NamedTuple):
+class ParsedEntry(NamedTuple):
     """An entry whose metadata was parsed. `version` is that of its schema, b"" without."""
 
     metadata: MessageMetadata
@@ -76,12 +76,12 @@ class Opened(NamedTuple):
         return max(1, self.metadata.num_messages_in_batch)
 
 
-def opened(blob: bytes) -> Opened:
+def parse_entry(blob: bytes) -> ParsedEntry:
     try:
         metadata, start = open_entry(blob)
     except EntryError as error:
         raise MessageRefused(f"the entry of {len(blob)} bytes cannot be read: {error}") from None
-    return Opened(metadata, blob[start:], metadata.schema_version)
+    return ParsedEntry(metadata, blob[start:], metadata.schema_version)
 
 
 def is_for(metadata: MessageMetadata, remote: str) -> bool:
@@ -91,7 +91,7 @@ def is_for(metadata: MessageMetadata, remote: str) -> bool:
     return not metadata.replicate_to or remote in metadata.replicate_to
 
 
-class Copies:
+class CopyEncoder:
     """Makes the copies of entries of one ledger.
 
     `name` is the producer's, for a broker that reads in stored metadata what it has: Apache Pulsar. None leaves the
@@ -139,7 +139,7 @@ class Copies:
             append(copy)
         return copies
 
-    def special(self, entry: Opened, entry_id: int, version: bytes) -> bytes:
+    def special(self, entry: ParsedEntry, entry_id: int, version: bytes) -> bytes:
         """The copy of any entry. `version` is that of its schema in the remote cluster, b"" without."""
         metadata = entry.metadata
         is_changed = version != entry.version or self._name is not None

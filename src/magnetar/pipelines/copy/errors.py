@@ -29,7 +29,7 @@ _T = TypeVar("_T")
 _UNREACHABLE = (ConnectionLost, Timeout, ServiceNotReady, TooManyRequests)
 
 
-class Trouble(Exception):
+class CopyError(Exception):
     """Ends an assignment. `error` is the client's, where there is one."""
 
     def __init__(self, state: State, reason: str, error: ClientError | None = None) -> None:
@@ -39,12 +39,12 @@ class Trouble(Exception):
         self.error = error
 
     @property
-    def is_silence(self) -> bool:
+    def is_timeout(self) -> bool:
         """Whether somebody did not answer: then the next one begins with new connections."""
         return isinstance(self.error, Timeout)
 
 
-class AtSource(Trouble):
+class SourceError(CopyError):
     def __init__(self, error: ClientError, doing: str = "") -> None:
         prefix = f"{doing}: " if doing else ""
         if isinstance(error, ConsumerBusy):
@@ -56,7 +56,7 @@ class AtSource(Trouble):
             super().__init__(State.STOPPED, f"the source cluster: {prefix}{error.text}", error)
 
 
-class AtRemote(Trouble):
+class RemoteError(CopyError):
     def __init__(self, error: ClientError) -> None:
         if isinstance(error, ProducerBusy) and "exclusive" not in error.text.lower():
             super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
@@ -73,21 +73,21 @@ def _remote_state(error: ClientError) -> State:
 
 
 @contextmanager
-def at_source(doing: str = "") -> Iterator[None]:
+def source_errors(doing: str = "") -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise AtSource(error, doing) from error
+        raise SourceError(error, doing) from error
 
 
 @contextmanager
-def at_remote() -> Iterator[None]:
+def remote_errors() -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise AtRemote(error) from error
+        raise RemoteError(error) from error
 
 
-async def of_remote(awaited: Awaitable[_T]) -> _T:
-    with at_remote():
+async def from_remote(awaited: Awaitable[_T]) -> _T:
+    with remote_errors():
         return await awaited

@@ -19,7 +19,7 @@ from magnetar.deadletter.properties import FailureRecord
 from magnetar.deadletter.stamp import set_publisher, stamp
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
-from magnetar.pipelines.copy.errors import AtSource
+from magnetar.pipelines.copy.errors import SourceError
 from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
@@ -38,24 +38,24 @@ _OPEN_S = 1.0
 _SEND_S = 3.0
 
 
-def parking_topic(topic: str, remote: str) -> str:
+def refused_topic(topic: str, remote: str) -> str:
     """One for all partitions of a topic."""
     return f"{TopicName.parse(topic).base.full}-{remote}-REPL{DEAD_LETTER_SUFFIX}"
 
 
-class Parking:
+class RefusedLetters:
     """Of one assignment."""
 
     def __init__(self, client: AsyncClient, assignment: Assignment) -> None:
         self._client = client
         self._assignment = assignment
-        self._topic = parking_topic(assignment.topic, assignment.remote.name)
+        self._topic = refused_topic(assignment.topic, assignment.remote.name)
         self._clock = SystemClock()
         self._producer: AsyncEntryProducer | None = None
         self._ledger_id = -1
 
     async def park(self, entry: Entry, reason: str) -> None:
-        """Returns when the entry is stored there. Raises `Trouble`."""
+        """Returns when the entry is stored there. Raises `CopyError`."""
         try:
             for attempt in range(_TRIES):
                 try:
@@ -65,7 +65,7 @@ class Parking:
                         raise
                     await self.close()
         except ClientError as error:
-            raise AtSource(error, f"entry {entry.id} was refused ({reason}) and cannot be parked") from error
+            raise SourceError(error, f"entry {entry.id} was refused ({reason}) and cannot be parked") from error
 
     async def _park(self, entry: Entry, reason: str) -> None:
         producer = await self._opened(entry.id.ledger_id)

@@ -10,12 +10,13 @@ from magnetar.client import AsyncClient, Schema
 from magnetar.client.admin.schemas import schema_to_wire
 from magnetar.client.errors import IncompatibleSchema
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.replicate.assignment import Assignment, Side
+from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.wire import schema_pb2 as pb
 
-_Route = tuple[Side, str, Side, str]
+_Route = tuple[ClusterEndpoint, str, ClusterEndpoint, str]
 
-_schemas: dict[tuple[Side, str], dict[bytes, Schema]] = {}
+_schemas: dict[tuple[ClusterEndpoint, str], dict[bytes, Schema]] = {}
 _versions: dict[_Route, dict[bytes, bytes]] = {}
 
 

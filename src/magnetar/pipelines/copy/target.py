@@ -22,8 +22,8 @@ from magnetar.client.errors import (
 )
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
-from magnetar.pipelines.copy.copy_encoder import Copies
-from magnetar.pipelines.copy.errors import at_remote
+from magnetar.pipelines.copy.copy_encoder import CopyEncoder
+from magnetar.pipelines.copy.errors import remote_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.replicate.assignment import Assignment, Position
 from magnetar.replication.model import PRODUCER_PREFIX
@@ -40,7 +40,7 @@ _OF_THE_MESSAGE = (NotAllowed, ChecksumRefused, IncompatibleSchema, MessageTooLa
 _DELAY_MARGIN_MS = 1000
 
 
-class LookAgain(Exception):
+class RemoteStateUnknown(Exception):
     """What the remote topic has is not known any more: it says so to a new producer."""
 
 
@@ -64,12 +64,12 @@ class Target:
         self._is_open_taken = False  # an entry that is not encrypted
         self._delay_taken_ms = -1
         self.producer: AsyncEntryProducer | None = None
-        self.copies: Copies
+        self.copies: CopyEncoder
         self.last_known = -1
         """Entries of the ledger up to here are stored."""
 
     async def open(self, ledger_id: int, schema: pb.Schema | None, *, is_ours: bool) -> AsyncEntryProducer:
-        """The producer for entries of a ledger. Raises `SchemaRefused` or `Trouble`.
+        """The producer for entries of a ledger. Raises `SchemaRefused` or `CopyError`.
 
         `is_ours` says that the brokers there are of this project.
         """
@@ -80,7 +80,7 @@ class Target:
             await self.close()
         assignment = self._assignment
         name = f"{PRODUCER_PREFIX}{assignment.source.name}/{assignment.topic}/{ledger_id}"
-        with at_remote():
+        with remote_errors():
             try:
                 self.producer = await self._client.entry_producer(
                     assignment.target,
@@ -96,7 +96,7 @@ class Target:
                 raise SchemaRefused(error) from None
         self._ledger_id = ledger_id
         self.last_known = self.producer.last_sequence_id
-        self.copies = Copies(assignment.source.name, ledger_id, None if is_ours else name)
+        self.copies = CopyEncoder(assignment.source.name, ledger_id, None if is_ours else name)
         return self.producer
 
     def is_open_for(self, ledger_id: int) -> bool:
@@ -108,7 +108,7 @@ class Target:
         return self._size_taken if self._is_open_taken else -1
 
     async def send_plain(self, copies: Sequence[bytes], first_id: int) -> None:
-        """Copies of plain messages of no more than `size_safe` bytes. Raises `LookAgain` or `Trouble`."""
+        """Sends copies of plain messages up to `size_safe` bytes. Raises `RemoteStateUnknown` or `CopyError`."""
         assert self.producer is not None
         try:
             await self.producer.send_each(copies, first_id)
@@ -118,7 +118,7 @@ class Target:
     async def send(
         self, copy: bytes, entry_id: int, messages: int, *, is_encrypted: bool = False, deliver_at_ms: int = 0
     ) -> None:
-        """Raises `MessageRefused`, `LookAgain` or `Trouble`."""
+        """Raises `MessageRefused`, `RemoteStateUnknown` or `CopyError`."""
         producer = self.producer
         assert producer is not None
         delay_ms = deliver_at_ms - self._clock.now_ms() if deliver_at_ms else 0
@@ -148,14 +148,14 @@ class Target:
         assert producer is not None
         if producer.refused_id is not None and isinstance(error, _OF_THE_MESSAGE):
             self._refusals[self._ledger_id, producer.refused_id] = error.text
-            raise LookAgain from error
+            raise RemoteStateUnknown from error
         if isinstance(error, Conflict):
-            raise LookAgain from error
-        with at_remote():
+            raise RemoteStateUnknown from error
+        with remote_errors():
             raise error
 
     async def flush(self) -> None:
-        """Returns when all is stored. Raises `LookAgain` or `Trouble`."""
+        """Returns when all is stored. Raises `RemoteStateUnknown` or `CopyError`."""
         if self.producer is not None:
             try:
                 await self.producer.flush()

@@ -7,20 +7,12 @@ from __future__ import annotations
 
 import msgspec
 
-from magnetar.client import MessageId, Security
+from magnetar.client import MessageId
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
 
 Position = tuple[int, int]
 """Ledger and entry."""
-
-
-class Side(msgspec.Struct, frozen=True):
-    """A cluster, and how it is reached. May be a key of a dictionary."""
-
-    name: str
-    service_url: str
-    admin_url: str | None = None
-    security: Security | None = None
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -32,8 +24,8 @@ class Assignment(msgspec.Struct, frozen=True):
     place of indexes says why it cannot be told what stays: that entry is refused (`Transform.apply` takes either).
     """
 
-    source: Side
-    remote: Side
+    source: ClusterEndpoint
+    remote: ClusterEndpoint
     topic: str
     target: str
     subscription: str
@@ -58,7 +50,7 @@ class Outcome(msgspec.Struct):
     messages: int = 0
     bytes: int = 0
     skipped: int = 0  # entries that are not for the remote cluster, or that it refused and the way lets go
-    parked: int = 0  # entries that it refused
+    dead_lettered: int = 0  # entries that it refused
     is_behind: bool = False
     state: State = State.RUNNING
     reason: str = ""

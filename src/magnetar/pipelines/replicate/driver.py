@@ -22,13 +22,13 @@ from magnetar.client.errors import ClientError, Closed
 from magnetar.clock import SystemClock
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.declared_sources import Source
-from magnetar.pipelines.lanes import Jobs, SparkLanes
+from magnetar.pipelines.lanes import JobLanes, Jobs
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Remotes, Route
 from magnetar.pipelines.replicate.row import Job
-from magnetar.pipelines.replicate.scheduler import Replication
-from magnetar.pipelines.status_board import Board
-from magnetar.pipelines.subscriptions.rounds import Positions
+from magnetar.pipelines.replicate.scheduler import Scheduler
+from magnetar.pipelines.status_board import StatusBoard
+from magnetar.pipelines.subscriptions.rounds import SubscriptionRounds
 from magnetar.replication.model import Declaration
 from magnetar.replication.partitions import Decision
 
@@ -50,7 +50,7 @@ class PipelineFailed(MagnetarError):
 
 
 class Pipeline:
-    """Copies what one source declares, from `start` until `stop`; `wait` returns then, or raises `PipelineFailed`."""
+    """Copies the routes that one source declares, from `start` until `stop`."""
 
     def __init__(
         self, spark: SparkSession, source: Source, *, lanes: int | None = None, retry_max_s: float = 10.0
@@ -65,13 +65,15 @@ class Pipeline:
         self._reports_due = threading.Event()
         self._failure = ""
         self._name = secrets.token_hex(4)
-        self.board = Board(self._name, SystemClock(), self._reports_due.set)
-        self._client = Client(source.side.service_url, security=source.side.security, reconnect_timeout_s=_RECONNECT_S)
+        self.board = StatusBoard(self._name, SystemClock(), self._reports_due.set)
+        self._client = Client(
+            source.endpoint.service_url, security=source.endpoint.security, reconnect_timeout_s=_RECONNECT_S
+        )
         self._watcher = self._client.topic_watcher()
         self._remotes = Remotes(self._on_decision, retry_max_s=retry_max_s)
         self._jobs = jobs = Jobs(spark)
         self._is_growing = lanes is None
-        self._lanes = SparkLanes(
+        self._lanes = JobLanes(
             jobs,
             lanes or jobs.cores,
             on_done=self._on_done,
@@ -80,7 +82,7 @@ class Pipeline:
             prepare=self._filter,
             name=f"copy-{self._name}",
         )
-        self._replication = Replication(
+        self._replication = Scheduler(
             self._remotes,
             self._watcher,
             self._lanes,
@@ -88,7 +90,7 @@ class Pipeline:
             prefix=source.subscription_prefix,
             retry_max_s=retry_max_s,
         )
-        self._positions = Positions(jobs, f"positions-{self._name}")
+        self._rounds = SubscriptionRounds(jobs, f"positions-{self._name}")
         self._threads = [
             threading.Thread(target=self._decide, name="replicate", daemon=True),
             threading.Thread(target=self._listen, name="news", daemon=True),
@@ -100,7 +102,7 @@ class Pipeline:
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
-        self._positions.start()
+        self._rounds.start()
         self._source.follow(self._on_declared)
 
     def stop(self) -> None:
@@ -111,7 +113,7 @@ class Pipeline:
         self._is_over.set()
         self._events.put(None)
         self._reports_due.set()
-        self._positions.stop()
+        self._rounds.stop()
         self._lanes.stop()
         self._remotes.stop()
         self._client.close()  # which ends the wait for news
@@ -140,9 +142,9 @@ class Pipeline:
         return self._filters.prepare(job.assignments, job.starts)
 
     def _on_declared(self, declaration: Declaration) -> None:
-        source = self._source.side
+        source = self._source.endpoint
         self._events.put(lambda now_s: self._replication.on_declared(declaration, source, now_s))
-        self._positions.declare(declaration, source)
+        self._rounds.declare(declaration, source)
 
     def _on_decision(self, route: Route, decision: Decision) -> None:
         self._events.put(lambda now_s: self._replication.on_decision(route, decision, now_s))

@@ -27,9 +27,9 @@ from magnetar.client.errors import (
     Timeout,
 )
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import Declaration, DeclaredRoute, State
-from magnetar.replication.partitions import Decision, decide
+from magnetar.replication.partitions import Decision, decide_remote
 from magnetar.replication.topic_template import remote_topic
 
 log = logging.getLogger(__name__)
@@ -67,8 +67,8 @@ class Cluster(Protocol):
 class RemoteCluster:
     """Asks by the binary protocol, which is quicker, and changes by REST."""
 
-    def __init__(self, side: Side) -> None:
-        self._side = side
+    def __init__(self, endpoint: ClusterEndpoint) -> None:
+        self._side = endpoint
         self._lock = threading.Lock()
         self._clients: dict[bool, Client] = {}
         self._is_closed = False
@@ -146,7 +146,7 @@ class Remotes:
         on_decision: OnDecision,
         *,
         retry_max_s: float = 10.0,
-        open_cluster: Callable[[Side], Cluster] = RemoteCluster,
+        open_cluster: Callable[[ClusterEndpoint], Cluster] = RemoteCluster,
         sweep_s: float = SWEEP_S,
     ) -> None:
         self._on_decision = on_decision
@@ -154,8 +154,8 @@ class Remotes:
         self._open_cluster = open_cluster
         self._sweep_s = sweep_s
         self._declaration: Declaration | None = None
-        self._sides: dict[str, Side] = {}
-        self._troubles: dict[str, str] = {}
+        self._endpoints: dict[str, ClusterEndpoint] = {}
+        self._errors: dict[str, str] = {}
         self._remotes: dict[str, _Remote] = {}
         self._routes: dict[Route, _Asked] = {}
         self._due: list[tuple[float, int, Route]] = []
@@ -168,8 +168,8 @@ class Remotes:
 
     # -- what is wanted
 
-    def declare(self, declaration: Declaration, sides: dict[str, Side], troubles: dict[str, str]) -> None:
-        """`sides` are how clusters are reached, `troubles` why others are not. What is new or has changed is asked."""
+    def declare(self, declaration: Declaration, endpoints: dict[str, ClusterEndpoint], errors: dict[str, str]) -> None:
+        """Checks new and changed routes. `errors` has, by name, why a cluster has no endpoint."""
         with self._changed:
             before = self._declaration
             is_other = before is None or (before.creates_topics, before.mismatch) != (
@@ -177,12 +177,12 @@ class Remotes:
                 declaration.mismatch,
             )
             self._declaration = declaration
-            for name in [name for name in self._remotes if sides.get(name) != self._sides.get(name)]:
+            for name in [name for name in self._remotes if endpoints.get(name) != self._endpoints.get(name)]:
                 remote = self._remotes.pop(name)
                 self._threads.submit(remote.cluster.close)
-            moved = {name for name in sides if sides[name] != self._sides.get(name)}
-            moved |= {name for name in troubles if troubles[name] != self._troubles.get(name)}
-            self._sides, self._troubles = sides, troubles
+            moved = {name for name in endpoints if endpoints[name] != self._endpoints.get(name)}
+            moved |= {name for name in errors if errors[name] != self._errors.get(name)}
+            self._endpoints, self._errors = endpoints, errors
             wanted = {(declared.topic, declared.remote): declared for declared in declaration.topics}
             for route in self._routes.keys() - wanted.keys():
                 del self._routes[route]
@@ -274,7 +274,7 @@ class Remotes:
                 self._plan(route, 0)
             elif asked.is_settled:
                 asked.backoff.reset()
-            elif decision.state is not State.UNREACHABLE or self._sides.get(route[1]) is None:
+            elif decision.state is not State.UNREACHABLE or self._endpoints.get(route[1]) is None:
                 self._plan(route, asked.backoff.next_s())
             self._changed.notify()
         self._on_decision(route, decision)
@@ -290,8 +290,8 @@ class Remotes:
     def _decision(self, route: Route, asked: _Asked) -> Decision:
         remote = self._remote(route[1])
         if remote is None:
-            trouble = self._troubles.get(route[1], f"cluster {route[1]} is not known here")
-            return Decision(State.UNREACHABLE, trouble)
+            reason = self._errors.get(route[1], f"cluster {route[1]} is not known here")
+            return Decision(State.UNREACHABLE, reason)
         with self._changed:
             away = remote.away
             if away is not None and route != remote.prober and remote.prober in self._routes:
@@ -314,8 +314,8 @@ class Remotes:
     def _remote(self, name: str) -> _Remote | None:
         with self._changed:
             remote = self._remotes.get(name)
-            if remote is None and name in self._sides:
-                remote = self._remotes[name] = _Remote(self._open_cluster(self._sides[name]), self._retry_max_s)
+            if remote is None and name in self._endpoints:
+                remote = self._remotes[name] = _Remote(self._open_cluster(self._endpoints[name]), self._retry_max_s)
                 remote.sweep_at_s = time.monotonic() + self._sweep_s
             return remote
 
@@ -323,7 +323,7 @@ class Remotes:
         declared, declaration = asked.declared, self._declaration
         assert declaration is not None
         for _ in range(_TRIES_MAX):
-            decision = decide(
+            decision = decide_remote(
                 declared.partitions,
                 cluster.partition_count(asked.target),
                 creates=declaration.creates_topics,

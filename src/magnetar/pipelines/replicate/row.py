@@ -21,9 +21,9 @@ from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.status_board import Key
 
 
-class Place(Enum):
+class RowState(Enum):
     HELD = auto()
-    RESTING = auto()
+    BACKING_OFF = auto()
     IDLE = auto()
     READY = auto()
     COPYING = auto()
@@ -38,11 +38,11 @@ class Row:
     partition: int
     assignment: Assignment
     backoff: Backoff
-    place: Place = Place.HELD
+    state: RowState = RowState.HELD
     after: MessageId | None = None  # how far it is copied, as far as that is known
     reason: str = ""  # what is to be said of it while it is copied
     behind: int = 0
-    in_vain: int = 0
+    empty_jobs: int = 0
     is_failing: bool = False
 
 

@@ -23,15 +23,14 @@ from magnetar.client.message import MessageId
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.pipelines.declared_sources import sides_of
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Side
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
-from magnetar.pipelines.replicate.row import Job, Place, Row
-from magnetar.pipelines.status_board import Board, Key
-from magnetar.replication import topic_template as renaming
+from magnetar.pipelines.replicate.row import Job, Row, RowState
+from magnetar.pipelines.status_board import Key, StatusBoard
+from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
 from magnetar.replication.model import Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision
-from magnetar.replication.topic_template import remote_topic
+from magnetar.replication.topic_template import clashes, remote_topic
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ LINGER_S = 0.15
 
 _PAUSE_FIRST_S = 0.2
 _BEHIND_MAX = 3  # slices in a row that did not reach the end, before a topic is said to be catching up
-_IN_VAIN_MAX = 3  # jobs in a row that found nothing although there were news
+_EMPTY_JOBS_MAX = 3  # jobs in a row that found nothing although there were news
 
 
 _Kind = tuple[str, bool]
@@ -61,15 +60,17 @@ _Kind = tuple[str, bool]
 
 
 class Remotes(Protocol):
-    """Decides about shapes, and says so by `Replication.on_decision`."""
+    """Decides about shapes, and says so by `Scheduler.on_decision`."""
 
-    def declare(self, declaration: Declaration, sides: dict[str, Side], troubles: dict[str, str]) -> None: ...
+    def declare(
+        self, declaration: Declaration, endpoints: dict[str, ClusterEndpoint], errors: dict[str, str]
+    ) -> None: ...
 
     def check(self, route: Route) -> None: ...
 
 
 class Watcher(Protocol):
-    """Tells once when a topic has something after a position, by `Replication.on_news`."""
+    """Tells once when a topic has something after a position, by `Scheduler.on_news`."""
 
     def watch(self, topic: str, after: MessageId) -> None: ...
 
@@ -77,7 +78,7 @@ class Watcher(Protocol):
 
 
 class Lanes(Protocol):
-    """Runs jobs, `free` more at this moment, and says how they went by `Replication.on_done`."""
+    """Runs jobs, `free` more at this moment, and says how they went by `Scheduler.on_done`."""
 
     @property
     def free(self) -> int: ...
@@ -92,15 +93,22 @@ class _Routed:
     declared: DeclaredRoute
     rows: dict[Key, Row]
     decision: Decision | None = None
-    known: tuple[DeclaredRoute, Side, Side] | None = None  # what the rows were made of
+    known: tuple[DeclaredRoute, ClusterEndpoint, ClusterEndpoint] | None = None  # what the rows were made of
     clash: str = ""  # with what its copies would be mixed
 
 
-class Replication:
+class Scheduler:
     """Called by one thread only."""
 
     def __init__(
-        self, remotes: Remotes, watcher: Watcher, lanes: Lanes, board: Board, *, prefix: str, retry_max_s: float = 10.0
+        self,
+        remotes: Remotes,
+        watcher: Watcher,
+        lanes: Lanes,
+        board: StatusBoard,
+        *,
+        prefix: str,
+        retry_max_s: float = 10.0,
     ) -> None:
         self._remotes = remotes
         self._watcher = watcher
@@ -113,15 +121,15 @@ class Replication:
         self._ready: dict[_Kind, OrderedDict[Key, Row]] = {}  # in the order of waiting
         self._turn: list[_Kind] = []  # the one that is next first
         self._idle: dict[str, dict[str, Row]] = {}  # by topic and remote
-        self._resting: list[tuple[float, int, Row]] = []
+        self._backing_off: list[tuple[float, int, Row]] = []
         self._numbers = count()
         self._now_s = 0.0
 
     # -- what is declared
 
-    def on_declared(self, declaration: Declaration, source: Side, now_s: float) -> None:
+    def on_declared(self, declaration: Declaration, source: ClusterEndpoint, now_s: float) -> None:
         self._now_s = now_s
-        sides, troubles = sides_of(declaration.clusters)
+        endpoints, errors = endpoints_of(declaration.clusters)
         wanted = [declared for declared in declaration.topics if _is_wanted(declared)]
         by_route = {(declared.topic, declared.remote): declared for declared in wanted}
         for route in [route for route in self._routed if route not in by_route]:
@@ -129,7 +137,7 @@ class Replication:
                 self._remove(row)
         clashing = self._clashing(by_route)
         for route, declared in by_route.items():
-            remote = sides.get(declared.remote, Side(declared.remote, ""))
+            remote = endpoints.get(declared.remote, ClusterEndpoint(declared.remote, ""))
             known = (declared, source, remote)
             routed = self._routed.setdefault(route, _Routed(declared, {}))
             clash = clashing.get(route, "")
@@ -141,7 +149,7 @@ class Replication:
             routed.declared, routed.known = declared, known
             self._make_rows(routed, source, remote)
             self._apply(routed)
-        self._remotes.declare(msgspec.structs.replace(declaration, topics=wanted), sides, troubles)
+        self._remotes.declare(msgspec.structs.replace(declaration, topics=wanted), endpoints, errors)
         self._dispatch()
 
     def _clashing(self, by_route: Mapping[Route, DeclaredRoute]) -> dict[Route, str]:
@@ -150,11 +158,11 @@ class Replication:
         for remote in {route[1] for route, declared in by_route.items() if declared.policy.rename}:
             routes = [route for route in by_route if route[1] == remote]
             routes.sort(key=lambda route: route not in self._routed)
-            clashes = renaming.clashes((route[0], by_route[route].policy.rename) for route in routes)
-            found.update({(topic, remote): text for topic, text in clashes.items()})
+            found_here = clashes((route[0], by_route[route].policy.rename) for route in routes)
+            found.update({(topic, remote): text for topic, text in found_here.items()})
         return found
 
-    def _make_rows(self, routed: _Routed, source: Side, remote: Side) -> None:
+    def _make_rows(self, routed: _Routed, source: ClusterEndpoint, remote: ClusterEndpoint) -> None:
         declared = routed.declared
         name = TopicName.parse(declared.topic)
         names = [name.with_partition(index) for index in range(declared.partitions)] or [name]
@@ -180,8 +188,8 @@ class Replication:
                 index = topic.partition if declared.partitions else -1
                 row = Row(key, (declared.topic, declared.remote), index, assignment, self._new_backoff())
                 routed.rows[key] = self._rows[key] = row
-            elif row.assignment != assignment and row.place is Place.RESTING:
-                row.place = Place.HELD  # what failed may not fail any more
+            elif row.assignment != assignment and row.state is RowState.BACKING_OFF:
+                row.state = RowState.HELD  # what failed may not fail any more
                 row.backoff.reset()
             row.assignment = assignment
 
@@ -191,8 +199,8 @@ class Replication:
     def _remove(self, row: Row) -> None:
         self._leave(row)
         self._rows.pop(row.key, None)
-        if row.place is not Place.COPYING:  # then it is gone when the job is done
-            row.place = Place.HELD
+        if row.state is not RowState.COPYING:  # then it is gone when the job is done
+            row.state = RowState.HELD
             self._board.remove(row.key)
 
     # -- what is decided about shapes
@@ -222,16 +230,16 @@ class Replication:
                 self._hold(row, decision.state, decision.reason)
 
     def _hold(self, row: Row, state: State | None, reason: str = "") -> None:
-        if row.place is Place.COPYING:
+        if row.state is RowState.COPYING:
             return  # it is held when the job is done
         self._leave(row)
-        row.place = Place.HELD
+        row.state = RowState.HELD
         if state is not None:
             is_trouble = state not in (State.PAUSED, State.WAITING)
             self._board.set(row.key, state, reason, error=reason if is_trouble else "")
 
     def _release(self, row: Row) -> None:
-        if row.place is Place.HELD:
+        if row.state is RowState.HELD:
             if not row.is_failing:
                 self._board.set(row.key, State.CATCHING_UP, row.reason)
             self._make_ready(row)
@@ -247,23 +255,23 @@ class Replication:
                 else:
                     # A topic that is gone will be gone from the declaration too; a broker that is away comes back.
                     log.debug("no news of %s: %s", topic, error)
-                    self._rest(row)
+                    self._back_off(row)
         self._dispatch()
 
     def tick(self, now_s: float) -> float | None:
         """Wakes those whose back-off is over; returns the time of the next, if there is one."""
         self._now_s = now_s
-        while self._resting and self._resting[0][0] <= now_s:
-            row = heapq.heappop(self._resting)[2]
-            if row.place is not Place.RESTING or self._rows.get(row.key) is not row:
+        while self._backing_off and self._backing_off[0][0] <= now_s:
+            row = heapq.heappop(self._backing_off)[2]
+            if row.state is not RowState.BACKING_OFF or self._rows.get(row.key) is not row:
                 continue
             if self._board.state_of(row.key) in (State.UNREACHABLE, State.WAITING, State.MISMATCH):
-                row.place = Place.HELD
+                row.state = RowState.HELD
                 self._remotes.check(row.route)
             else:
                 self._make_ready(row)
         self._dispatch()
-        return self._resting[0][0] if self._resting else None
+        return self._backing_off[0][0] if self._backing_off else None
 
     # -- jobs
 
@@ -274,7 +282,7 @@ class Replication:
         for row in self._still_wanted(job):
             outcome = by_key.get(row.key)
             if outcome is None:
-                self._rest(row)
+                self._back_off(row)
             else:
                 self._take(row, outcome, is_full)
             self._apply_again(row)
@@ -287,7 +295,7 @@ class Replication:
             state = self._board.state_of(row.key)
             if state is not None:
                 self._board.set(row.key, state, row.reason, error=error)
-            self._rest(row)
+            self._back_off(row)
             self._apply_again(row)
         self._dispatch()
 
@@ -304,7 +312,7 @@ class Replication:
         if not outcome.state.is_copying:
             row.is_failing = True
             self._board.set(row.key, outcome.state, outcome.reason, error=outcome.error or outcome.reason)
-            self._rest(row)
+            self._back_off(row)
             return
         row.is_failing = False
         row.behind = row.behind + 1 if outcome.is_behind else 0
@@ -312,10 +320,10 @@ class Replication:
         is_behind = outcome.is_behind and (row.behind >= _BEHIND_MAX or not was_running)
         state = State.CATCHING_UP if is_behind else State.RUNNING
         self._board.set(row.key, state, outcome.reason or row.reason, error=outcome.error)
-        is_moving = bool(outcome.entries or outcome.skipped or outcome.parked)
-        row.in_vain = 0 if is_moving else row.in_vain + 1
-        if row.after is None or row.in_vain > _IN_VAIN_MAX:
-            self._rest(row)
+        is_moving = bool(outcome.entries or outcome.skipped or outcome.dead_lettered)
+        row.empty_jobs = 0 if is_moving else row.empty_jobs + 1
+        if row.after is None or row.empty_jobs > _EMPTY_JOBS_MAX:
+            self._back_off(row)
             return
         if is_moving:
             row.backoff.reset()
@@ -335,10 +343,10 @@ class Replication:
     # -- places
 
     def _leave(self, row: Row) -> None:
-        if row.place is Place.READY:
+        if row.state is RowState.READY:
             for waiting in self._ready.values():
                 waiting.pop(row.key, None)
-        elif row.place is Place.IDLE:
+        elif row.state is RowState.IDLE:
             others = self._idle[row.key[0]]
             others.pop(row.key[1], None)
             if not others:
@@ -350,25 +358,25 @@ class Replication:
         if kind not in self._ready:
             self._ready[kind] = OrderedDict()
             self._turn.append(kind)
-        row.place = Place.READY
+        row.state = RowState.READY
         self._ready[kind][row.key] = row
 
     def _make_idle(self, row: Row) -> None:
-        row.place = Place.IDLE
+        row.state = RowState.IDLE
         waiting = self._idle.setdefault(row.key[0], {})
         waiting[row.key[1]] = row
         positions = [other.after for other in waiting.values() if other.after is not None]
         self._watcher.watch(row.key[0], min(positions, key=lambda position: position.position))
 
-    def _rest(self, row: Row) -> None:
-        row.place = Place.RESTING
-        heapq.heappush(self._resting, (self._now_s + row.backoff.next_s(), next(self._numbers), row))
+    def _back_off(self, row: Row) -> None:
+        row.state = RowState.BACKING_OFF
+        heapq.heappush(self._backing_off, (self._now_s + row.backoff.next_s(), next(self._numbers), row))
 
     def _dispatch(self) -> None:
         """Gives free lanes fair groups: of one kind each, so that none waits for what another does."""
         while self._lanes.free > 0 and (rows := self._next_group()):
             for row in rows:
-                row.place = Place.COPYING
+                row.state = RowState.COPYING
             is_last = self._lanes.free == 1
             job = Job(
                 assignments=[row.assignment for row in rows],

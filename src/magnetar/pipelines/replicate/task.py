@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 
 if TYPE_CHECKING:
-    from magnetar.pipelines.subscriptions.following import Followed, FollowWork
+    from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask
 
 
 def copy(assignments: list[Assignment], slice_s: float, linger_s: float, rows: Iterable[object]) -> list[Outcome]:
@@ -28,7 +28,7 @@ def stay_warm(rows: Iterable[object]) -> list[object]:
     return []
 
 
-def follow(works: list[FollowWork], slice_s: float, rows: Iterable[object]) -> list[Followed]:
+def follow(works: list[FollowTask], slice_s: float, rows: Iterable[object]) -> list[FollowResult]:
     from magnetar.pipelines.subscriptions import follow as subscriptions
 
     list(rows)

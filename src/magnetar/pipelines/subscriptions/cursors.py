@@ -18,8 +18,9 @@ from magnetar.client.connection.address import parse_service_url
 from magnetar.client.connection.http_lookup import HttpLookup
 from magnetar.client.errors import ConnectionLost, InvalidArgument, NotFound, NotSupported, ServerFailure, Timeout
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Position, Side
+from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions.consumed import Ledgers
+from magnetar.replication.cluster import ClusterEndpoint
 
 _TIMEOUT_S = 5.0
 _CONNECT_TIMEOUT_S = 2.0
@@ -74,19 +75,19 @@ class Cursors(msgspec.Struct, frozen=True):
 
 
 class Cluster:
-    """One side of replication; for one event loop."""
+    """The subscriptions of one cluster; for one event loop."""
 
-    def __init__(self, side: Side) -> None:
-        if side.admin_url is None:
-            raise NotSupported(f"cluster {side.name} has no HTTP address, and subscriptions are followed by REST")
-        security = side.security or Security()
-        self.name = side.name
+    def __init__(self, endpoint: ClusterEndpoint) -> None:
+        if endpoint.admin_url is None:
+            raise NotSupported(f"cluster {endpoint.name} has no HTTP address, and subscriptions are followed by REST")
+        security = endpoint.security or Security()
+        self.name = endpoint.name
         self.trouble = ""
         """Why it could not be reached; others need not try."""
         self._knows_many = True
-        self._rest = HttpLookup(parse_service_url(side.admin_url), _TIMEOUT_S, security)
+        self._rest = HttpLookup(parse_service_url(endpoint.admin_url), _TIMEOUT_S, security)
         self._client = AsyncClient(
-            side.service_url,
+            endpoint.service_url,
             security=security,
             operation_timeout_s=_TIMEOUT_S,
             connect_timeout_s=_CONNECT_TIMEOUT_S,

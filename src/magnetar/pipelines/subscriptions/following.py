@@ -14,14 +14,15 @@ import msgspec
 
 from magnetar.client.errors import Conflict, ConsumerBusy, NotFound
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Position, Side
+from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions.consumed import Consumed, Trace, Verdict, Walk, judge, trace
 from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
 ENTRIES_MAX = 20_000
 BYTES_MAX = 32 << 20
-"""What is read on each side for one subscription in one round."""
+"""What is read in each cluster for one subscription in one round."""
 
 
 class Memory(msgspec.Struct):
@@ -36,18 +37,18 @@ class Memory(msgspec.Struct):
     seen: tuple[object, ...] = ()  # all positions of the last round that came to its end
 
 
-class FollowWork(msgspec.Struct, frozen=True):
+class FollowTask(msgspec.Struct, frozen=True):
     """One topic without partitions, or one partition."""
 
-    source: Side
-    remote: Side
+    source: ClusterEndpoint
+    remote: ClusterEndpoint
     topic: str
     target: str  # its name in the remote cluster
     subscriptions: tuple[str, ...]
     memories: dict[str, Memory] = {}
 
 
-class Followed(msgspec.Struct):
+class FollowResult(msgspec.Struct):
     topic: str
     remote: str
     memories: dict[str, Memory] = {}
@@ -59,7 +60,7 @@ class Followed(msgspec.Struct):
 
 
 class Topic(msgspec.Struct, frozen=True):
-    """On both sides."""
+    """In both clusters."""
 
     source: Cluster
     remote: Cluster
@@ -69,9 +70,9 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 class Round:
-    """Fills a `Followed`."""
+    """Fills a `FollowResult`."""
 
-    def __init__(self, topic: Topic, subscriptions: tuple[str, ...], result: Followed) -> None:
+    def __init__(self, topic: Topic, subscriptions: tuple[str, ...], result: FollowResult) -> None:
         self._topic = topic
         self._subscriptions = subscriptions
         self._result = result
@@ -120,7 +121,7 @@ class Following:
     """One subscription in one round. `mark` is its position here, `position` that in the remote cluster."""
 
     def __init__(
-        self, topic: Topic, name: str, memory: Memory, there: Cursors, here: Cursors, result: Followed
+        self, topic: Topic, name: str, memory: Memory, there: Cursors, here: Cursors, result: FollowResult
     ) -> None:
         self._topic = topic
         self._name = name

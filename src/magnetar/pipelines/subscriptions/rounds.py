@@ -13,11 +13,10 @@ from functools import partial
 from pyspark import InheritableThread
 
 from magnetar.names import TopicName
-from magnetar.pipelines.declared_sources import sides_of
 from magnetar.pipelines.lanes import Jobs, failure_text
 from magnetar.pipelines.replicate import task
-from magnetar.pipelines.replicate.assignment import Side
-from magnetar.pipelines.subscriptions.following import Followed, FollowWork, Memory
+from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory
+from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
 from magnetar.replication.model import Declaration, DeclaredRoute
 from magnetar.replication.topic_template import remote_topic
 
@@ -30,11 +29,11 @@ _QUIET_AFTER = 5  # rounds in which nothing moved
 _Key = tuple[str, str]
 
 
-class Positions:
+class SubscriptionRounds:
     def __init__(self, jobs: Jobs, name: str) -> None:
         self._jobs = jobs
         self._name = name
-        self._works: list[FollowWork] = []
+        self._works: list[FollowTask] = []
         self._memories: dict[_Key, dict[str, Memory]] = {}
         self._troubles: dict[_Key, str] = {}
         self._failure = ""  # of the last round
@@ -43,13 +42,13 @@ class Positions:
         self._is_stopped = False
         self._thread: InheritableThread | None = None
 
-    def declare(self, declaration: Declaration, source: Side) -> None:
-        sides, _ = sides_of(declaration.clusters)
+    def declare(self, declaration: Declaration, source: ClusterEndpoint) -> None:
+        endpoints, _ = endpoints_of(declaration.clusters)
         works = [
             work
             for declared in declaration.topics
-            if declared.subscriptions and not declared.policy.paused and declared.remote in sides
-            for work in _works_of(declared, source, sides[declared.remote])
+            if declared.subscriptions and not declared.policy.paused and declared.remote in endpoints
+            for work in _works_of(declared, source, endpoints[declared.remote])
         ]
         with self._changed:
             if works != self._works:
@@ -81,7 +80,7 @@ class Positions:
                 if self._is_stopped:
                     return
                 works = [
-                    FollowWork(
+                    FollowTask(
                         work.source,
                         work.remote,
                         work.topic,
@@ -97,7 +96,7 @@ class Positions:
                 if not is_behind and not self._is_stopped:
                     self._changed.wait(pause_s)
 
-    def _round(self, works: list[FollowWork]) -> bool:
+    def _round(self, works: list[FollowTask]) -> bool:
         """Whether the next is worth while at once."""
         try:
             results = self._jobs.run(partial(task.follow, works, ROUND_S))
@@ -117,7 +116,7 @@ class Positions:
             log.warning("replicated subscriptions do not follow, and are tried again: %s", told)
         self._failure = told
 
-    def _say(self, result: Followed) -> None:
+    def _say(self, result: FollowResult) -> None:
         """Troubles only, and only when they change."""
         key = (result.topic, result.remote)
         told = result.error or "; ".join(f"{name}: {note}" for name, note in sorted(result.notes.items()))
@@ -126,8 +125,8 @@ class Positions:
         self._troubles[key] = told
 
 
-def _works_of(declared: DeclaredRoute, source: Side, remote: Side) -> Iterator[FollowWork]:
+def _works_of(declared: DeclaredRoute, source: ClusterEndpoint, remote: ClusterEndpoint) -> Iterator[FollowTask]:
     name = TopicName.parse(declared.topic)
     for topic in [name.with_partition(index) for index in range(declared.partitions)] or [name]:
         target = remote_topic(topic.full, declared.policy.rename)
-        yield FollowWork(source, remote, topic.full, target, declared.subscriptions)
+        yield FollowTask(source, remote, topic.full, target, declared.subscriptions)

@@ -7,8 +7,8 @@ What it does with them is in `transform`.
 from __future__ import annotations
 
 from magnetar.client import Entry
-from magnetar.pipelines.copy.copy_encoder import Opened
-from magnetar.pipelines.copy.errors import at_source
+from magnetar.pipelines.copy.copy_encoder import ParsedEntry
+from magnetar.pipelines.copy.errors import source_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.replicate.assignment import Assignment
@@ -28,14 +28,14 @@ class Changes:
 
             self._transform = Transform(policy, assignment.topic, schemas.known)
 
-    async def changed(self, entry: Entry, content: Opened) -> Opened | None:
+    async def changed(self, entry: Entry, content: ParsedEntry) -> ParsedEntry | None:
         """The entry as it goes on; None if nothing of it does. Raises `MessageRefused`."""
         if self._transform is None:
             return content
         from magnetar.pipelines.transform.transform import Refused
 
         if content.version:
-            with at_source():
+            with source_errors():
                 await self._schemas.source(content.version)
         kept = self._assignment.messages_kept
         try:
@@ -44,4 +44,4 @@ class Changes:
             )
         except Refused as refused:
             raise MessageRefused(str(refused)) from None
-        return None if changed is None else Opened(*changed, content.version)
+        return None if changed is None else ParsedEntry(*changed, content.version)

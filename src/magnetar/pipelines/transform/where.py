@@ -24,11 +24,10 @@ from pyspark.sql.udtf import UserDefinedTableFunction
 
 from magnetar.client import Client, MessageId, Schema
 from magnetar.client.errors import ClientError
-from magnetar.pipelines.copy.errors import AtSource, Trouble
+from magnetar.pipelines.copy.errors import CopyError, SourceError
 from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position
 from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News, Reading
 from magnetar.replication.model import State
-from magnetar.replication.route import check_where
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns
 from magnetar.spark.codec.value_schema import common_schema
@@ -43,15 +42,13 @@ _ALWAYS = ("__messageId", "__error")
 _ERROR_SIZE_MAX = 500
 _INDEX_BITS = 16
 
-check = check_where
-
 Key = tuple[str, str]
 """A topic and a remote cluster, as in outcomes."""
 
 _Kept = dict[Position, tuple[int, ...] | str]
 
 
-class UnusableWhere(Trouble):
+class UnusableWhere(CopyError):
     """A condition that is no SQL, or does not fit the columns of the topic or what is in them."""
 
     def __init__(self, where: str, topic: str, reason: str) -> None:
@@ -95,7 +92,7 @@ class Filter:
                 continue
             try:
                 found = self._values(assignment.topic)
-            except Trouble as trouble:
+            except CopyError as trouble:
                 failed.append(_outcome(assignment, trouble))
                 continue
             key = (assignment.policy.where, assignment.source, _identity(found))
@@ -104,7 +101,7 @@ class Filter:
         for key, group in groups.items():
             try:
                 done = self._ask(group, values[key], starts)
-            except Trouble as trouble:
+            except CopyError as trouble:
                 failed += [_outcome(assignment, trouble) for assignment in group]
                 continue
             ready += [assignment for assignment in done if isinstance(assignment, Assignment)]
@@ -112,12 +109,12 @@ class Filter:
         return ready, failed
 
     def kept(self, assignment: Assignment, after: MessageId | None) -> Assignment:
-        """The same for one; raises `Trouble`."""
+        """The same for one; raises `CopyError`."""
         done = self._ask(
             [assignment], self._values(assignment.topic), {(assignment.topic, assignment.remote.name): after}
         )[0]
         if isinstance(done, Outcome):
-            raise Trouble(done.state, done.reason)
+            raise CopyError(done.state, done.reason)
         return done
 
     # -- columns
@@ -126,9 +123,9 @@ class Filter:
         try:
             values = common_schema(self._source, [topic])
         except ClientError as error:
-            raise AtSource(error) from error
+            raise SourceError(error) from error
         except (UnsupportedSchema, InvalidOption) as error:
-            raise Trouble(State.STOPPED, f"the values of {topic} have no columns for a where: {error}") from None
+            raise CopyError(State.STOPPED, f"the values of {topic} have no columns for a where: {error}") from None
         if values is None:
             return _Values(None, (RAW_VALUE.field,))
         return _Values(values.schema, tuple(values.fields))
@@ -168,7 +165,7 @@ class Filter:
         try:
             table = _chosen(reading, where)
         except PythonException as error:
-            raise Trouble(State.STOPPED, f"a filter of {topic} failed: {_text(error)}") from error
+            raise CopyError(State.STOPPED, f"a filter of {topic} failed: {_text(error)}") from error
         except PySparkException as error:
             raise UnusableWhere(where, topic, _text(error)) from None
         return [_done(assignment, _of_route(table, route)) for route, assignment in enumerate(group)]
@@ -193,7 +190,7 @@ def _of_route(table: pa.Table, route: int) -> pa.Table:
 def _done(assignment: Assignment, rows: pa.Table) -> Assignment | Outcome:
     failure = next((text for text in rows[FAILURE].to_pylist() if text is not None), None)
     if failure is not None:
-        return _outcome(assignment, Trouble(State.STOPPED, failure))
+        return _outcome(assignment, CopyError(State.STOPPED, failure))
     up_to = next(data for data in rows[UP_TO].to_pylist() if data is not None)
     messages = rows.filter(rows["__messageId"].is_valid())
     return msgspec.structs.replace(assignment, messages_kept=_kept(messages), until=MessageId.from_bytes(up_to))
@@ -219,7 +216,7 @@ def _kept(messages: pa.Table) -> _Kept:
     return kept
 
 
-def _outcome(assignment: Assignment, trouble: Trouble) -> Outcome:
+def _outcome(assignment: Assignment, trouble: CopyError) -> Outcome:
     topic, remote = _key(assignment)
     return Outcome(topic, remote, is_behind=True, state=trouble.state, reason=trouble.reason, error=trouble.reason)
 

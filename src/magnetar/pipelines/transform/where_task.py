@@ -16,7 +16,7 @@ from magnetar.client import EARLIEST, AsyncClient, Entry, MessageId, Schema
 from magnetar.client.errors import ClientError
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import Clusters, clusters
-from magnetar.pipelines.replicate.assignment import Side
+from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.spark.codec.columns import SourceColumns
 from magnetar.spark.codec.record_batches import RowReader
 from magnetar.spark.codec.value_decoder import ValueDecoder
@@ -39,7 +39,7 @@ TOLD = (StructField(ROUTE, IntegerType()), StructField(UP_TO, BinaryType()), Str
 class News:
     """What is new in one topic: after a position, or after that of the subscription where none is given."""
 
-    side: Side
+    endpoint: ClusterEndpoint
     topic: str
     subscription: str
     after: MessageId | None
@@ -110,7 +110,7 @@ class _ReadTopic:
         self._own = own
         self._news = news
         self._share = share
-        self._client: AsyncClient = own.client(news.side)
+        self._client: AsyncClient = own.client(news.endpoint)
         self._chunks: list[Entry] = []
         self.end = EARLIEST
 

@@ -94,7 +94,7 @@ class Compared(msgspec.Struct, kw_only=True):
         return {kind: found for kind, found in kinds.items() if found.entries}
 
 
-class Positions:
+class PositionSet:
     """A set of positions that stays small while they are dense."""
 
     def __init__(self) -> None:
@@ -149,12 +149,12 @@ class Comparison:
         self._highest: Position | None = None
         self._first_copied: Position | None = None
         self._count = 0
-        self._seen = Positions()
-        self._missing = Positions()
-        self._extra = Positions()
-        self._duplicated = Positions()
-        self._different = Positions()
-        self._late = Positions()
+        self._seen = PositionSet()
+        self._missing = PositionSet()
+        self._extra = PositionSet()
+        self._duplicated = PositionSet()
+        self._different = PositionSet()
+        self._late = PositionSet()
         self._digests: dict[Position, bytes] = {}
         self._result = Compared()
 
@@ -218,7 +218,7 @@ class Comparison:
         is_trimmed: bool,
         is_filtered: bool,
         from_first_copy: bool = False,
-    ) -> tuple[Compared, Positions]:
+    ) -> tuple[Compared, PositionSet]:
         """The outcome, and the positions that are missing for good.
 
         `mark` is how far the source was copied when the reading began, None where that is not known; `before_first` the
@@ -228,7 +228,7 @@ class Comparison:
         while self._head is not None:
             self._miss(self._head)
         result = self._result
-        missing = Positions()
+        missing = PositionSet()
         for position in self._missing:
             if mark is not None and position > mark:
                 result.not_yet += 1
@@ -240,7 +240,7 @@ class Comparison:
                 result.filtered += 1
             else:
                 missing.add(position)
-        extra = Positions()
+        extra = PositionSet()
         for position in self._extra:
             if position <= before_first:
                 result.older += 1
@@ -257,7 +257,7 @@ class Comparison:
         return self._first_copied is None or position < self._first_copied
 
 
-def _found(positions: Positions, apart: Positions | None) -> Found:
+def _found(positions: PositionSet, apart: PositionSet | None) -> Found:
     """In ranges: neighbours, or what has none of `apart` in between."""
     ranges: list[Range] = []
     entries = 0
@@ -277,7 +277,7 @@ def _found(positions: Positions, apart: Positions | None) -> Found:
     return Found(entries, tuple(ranges))
 
 
-def _are_neighbours(first: Position, second: Position, apart: Positions | None) -> bool:
+def _are_neighbours(first: Position, second: Position, apart: PositionSet | None) -> bool:
     if apart is None:
         return first[0] == second[0] and first[1] + 1 == second[1]
     return not apart.is_any_between(first, second)

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from magnetar.client.consume.entry import Entry
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.pipelines.clusters import Clusters
-from magnetar.pipelines.copy.copy_encoder import Copies, Opened, opened
+from magnetar.pipelines.copy.copy_encoder import CopyEncoder, ParsedEntry, parse_entry
 from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.transform.transform import Transform
-from magnetar.pipelines.verify.comparison import Positions
+from magnetar.pipelines.verify.comparison import PositionSet
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.replication.route import applied_changes
 
@@ -42,10 +42,10 @@ class Repair:
         self._name = f"{PRODUCER_PREFIX}{assignment.source.name}/{assignment.topic}/repair-{secrets.token_hex(6)}"
         self._sender: tuple[int, bytes] | None = None
         self._producer: AsyncEntryProducer | None = None
-        self._copies: Copies
+        self._copies: CopyEncoder
         self._sent = 0
 
-    def run(self, entries: Iterator[list[Entry]], missing: Positions) -> None:
+    def run(self, entries: Iterator[list[Entry]], missing: PositionSet) -> None:
         """Raises `ClientError` or `MessageRefused`; what was stored until then stays."""
         run = self._clusters.loop.run
         is_ours = run(self._clusters.is_ours(self._assignment.remote, self._assignment.target))
@@ -60,7 +60,7 @@ class Repair:
                 run(self._producer.close())
 
     async def _publish(self, entry: Entry, *, is_ours: bool) -> None:
-        found = opened(entry.blob)
+        found = parse_entry(entry.blob)
         version = await self._schemas.remote_version(found.version) if found.version else b""
         ledger_id, entry_id = entry.id.position
         producer = await self._producer_for(ledger_id, found.version, is_ours=is_ours)
@@ -73,14 +73,14 @@ class Repair:
         await producer.send(copy, sequence_id=entry_id, highest_sequence_id=entry_id, messages=messages)
         self._sent += 1
 
-    async def _changed(self, entry: Opened) -> Opened | None:
+    async def _changed(self, entry: ParsedEntry) -> ParsedEntry | None:
         """What the way makes of it."""
         if not self._changes:
             return entry
         if entry.version:
             await self._schemas.source(entry.version)
         applied = self._transform.apply(entry.metadata, entry.payload)
-        return None if applied is None else Opened(*applied, entry.version)
+        return None if applied is None else ParsedEntry(*applied, entry.version)
 
     async def _producer_for(self, ledger_id: int, version: bytes, *, is_ours: bool) -> AsyncEntryProducer:
         """One for each ledger and schema; all of one is stored before another begins, so that their order stays."""
@@ -97,7 +97,7 @@ class Repair:
                 send_timeout_s=_SEND_S,
             )
             self._sender = (ledger_id, version)
-            self._copies = Copies(self._assignment.source.name, ledger_id, None if is_ours else name)
+            self._copies = CopyEncoder(self._assignment.source.name, ledger_id, None if is_ours else name)
         return self._producer
 
     async def _flush(self) -> None:

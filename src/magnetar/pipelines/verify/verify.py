@@ -1,6 +1,6 @@
 """Comparing topics with their copies in another cluster, as a Spark job: one task for each topic or partition.
 
-A task reads both sides at the same time and merges them (see `comparison`); only ranges come back. Owns what is read,
+A task reads both topics at the same time and merges them (see `comparison`); only ranges come back. Owns what is read,
 up to where, and in which order that is asked, so that what is copied meanwhile is no finding. Knows no command line.
 """
 
@@ -22,7 +22,7 @@ from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.copy.copy_encoder import is_for
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.replicate.assignment import Assignment
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, Positions
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, PositionSet
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_and_payload_start
@@ -118,7 +118,7 @@ class _Task:
             self._repair(result, source, missing)
         return result
 
-    def _repair(self, result: Compared, source: Bounds, missing: Positions) -> None:
+    def _repair(self, result: Compared, source: Bounds, missing: PositionSet) -> None:
         first = next(iter(missing))
         repair = Repair(self._clusters, self._assignment)
         start = MessageId(first[0], first[1] - 1)
