@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.pipelines.declared_sources import ListedSource, Selection, endpoint_of
+from magnetar.pipelines.declared_sources import ListedSource, Selection
 from magnetar.pipelines.replicate.driver import Pipeline
-from magnetar.replication.cluster import ClusterEndpoint
+from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress
 from tests.pipelines.conftest import NAMESPACE, RETRY_MAX_S, Cluster, World, full, until
 
