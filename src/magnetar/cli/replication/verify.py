@@ -24,6 +24,7 @@ from magnetar.names import TopicName
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
 if TYPE_CHECKING:
+    from magnetar.client import Position
     from magnetar.pipelines.verify.comparison import Compared, Found
     from magnetar.pipelines.verify.verify import Pair
     from magnetar.replication.cluster import ClusterEndpoint
@@ -183,15 +184,17 @@ def _internal_stats(rest: Rest, topic: str) -> dict[str, Any]:
         return {}
 
 
-def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, tuple[int, int] | None]:
+def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, Position | None]:
     """The subscription that says how far a topic is copied, and that; the one of a foreign cluster comes first."""
+    from magnetar.client import Position
+
     cursors = stats.get("cursors") or {}
     for prefix in (FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX):
         cursor = cursors.get(prefix + remote)
         if cursor is not None:
             ledger_id, _, entry_id = str(cursor.get("markDeletePosition") or "").partition(":")
             is_known = ledger_id.lstrip("-").isdecimal() and entry_id.lstrip("-").isdecimal()
-            return prefix + remote, (int(ledger_id), int(entry_id)) if is_known else (-1, -1)
+            return prefix + remote, Position(int(ledger_id), int(entry_id)) if is_known else Position(-1, -1)
     return None, None
 
 
@@ -283,7 +286,7 @@ def _found(found: Found) -> dict[str, object]:
     }
 
 
-def _shown(position: tuple[int, int]) -> str:
+def _shown(position: Position) -> str:
     return f"{position[0]}:{position[1]}"
 
 

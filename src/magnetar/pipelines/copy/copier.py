@@ -15,6 +15,7 @@ from magnetar.client.connection.retry import within
 from magnetar.client.consume.entry import Run
 from magnetar.client.errors import ClientError
 from magnetar.client.inline import gather
+from magnetar.client.message import Position
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import OPERATION_S, Clusters, clusters
@@ -24,7 +25,7 @@ from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.refused import RefusedLetters
 from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import RemoteStateUnknown, SchemaRefused, Target
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.transform.changes import Changes
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
@@ -99,8 +100,8 @@ class Copier:
         self._is_ours = True
         self._cursor: AsyncCursor | None = None
         self._reader: AsyncEntryReader | None = None
-        self._handled: Position = (-1, -1)
-        self._acked: Position = (-1, -1)
+        self._handled = EARLIEST.position
+        self._acked = EARLIEST.position
         self._acked_at_s = time.monotonic()
 
     async def run(self) -> Outcome:
@@ -183,7 +184,7 @@ class Copier:
         self._is_ours = await from_remote(self._own.is_ours(endpoint, target.full))
         if not self._is_ours:
             await self._check_deduplication(target.full)
-        return -1, -1
+        return EARLIEST.position
 
     async def _check_deduplication(self, topic: str) -> None:
         endpoint = self.assignment.remote
@@ -318,7 +319,7 @@ class Copier:
             if target.is_open_for(ledger_id) and not self._refusals:
                 if first_id + index <= target.last_known:
                     index = min(len(blobs), target.last_known + 1 - first_id)
-                    self._handled = ledger_id, first_id + index - 1
+                    self._handled = Position(ledger_id, first_id + index - 1)
                     continue
                 if self._changes.is_plain:
                     copies = target.copies.plain(blobs, index, first_id, target.size_safe)
@@ -326,10 +327,10 @@ class Copier:
                         await target.send_plain(copies, first_id + index)
                         self._count(len(copies), len(copies), sum(map(len, copies)))
                         index += len(copies)
-                        self._handled = ledger_id, first_id + index - 1
+                        self._handled = Position(ledger_id, first_id + index - 1)
                         continue
             await self._pass_on_special(run.entry(index))
-            self._handled = ledger_id, first_id + index
+            self._handled = Position(ledger_id, first_id + index)
             index += 1
 
     def _count(self, entries: int, messages: int, size: int) -> None:

@@ -20,12 +20,13 @@ from magnetar.client.errors import (
     NotAllowed,
     NotSupported,
 )
+from magnetar.client.message import Position
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder
 from magnetar.pipelines.copy.errors import remote_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.replicate.assignment import Assignment, Position
+from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
 
@@ -147,7 +148,7 @@ class Target:
         producer = self.producer
         assert producer is not None
         if producer.refused_id is not None and isinstance(error, _OF_THE_MESSAGE):
-            self._refusals[self._ledger_id, producer.refused_id] = error.text
+            self._refusals[Position(self._ledger_id, producer.refused_id)] = error.text
             raise RemoteStateUnknown from error
         if isinstance(error, Conflict):
             raise RemoteStateUnknown from error
@@ -166,7 +167,7 @@ class Target:
         """The last position that is stored, of what was sent; None where everything is."""
         if self.producer is None or self.producer.is_settled:
             return None
-        return self._ledger_id, self.producer.last_stored_id
+        return Position(self._ledger_id, self.producer.last_stored_id)
 
     async def close(self) -> None:
         """That the broker cannot be told any more is no error."""

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from magnetar.client import MessageId
+from magnetar.client import MessageId, Position
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
-
-Position = tuple[int, int]
-"""Ledger and entry."""
 
 
 class Assignment(msgspec.Struct, frozen=True):

@@ -19,8 +19,7 @@ import msgspec
 
 from magnetar.client.consume.entry import Entry
 from magnetar.client.errors import InvalidArgument
-from magnetar.client.message import MessageId
-from magnetar.pipelines.replicate.assignment import Position
+from magnetar.client.message import MessageId, Position
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_of
 
@@ -95,7 +94,7 @@ class Ledgers(msgspec.Struct, frozen=True):
         if not self.sizes:
             return self.last
         ledger_id, entries = self.sizes[0]
-        return (ledger_id, self.last[1] - entries if ledger_id == self.last[0] else -1)
+        return Position(ledger_id, self.last[1] - entries if ledger_id == self.last[0] else -1)
 
     def count(self, after: Position, up_to: Position) -> int:
         """How many entries are in between."""
@@ -115,7 +114,7 @@ class Ledgers(msgspec.Struct, frozen=True):
                 return self.before_first
             ledger_id, size = before.pop()
             entry_id = size - 1
-        return max((ledger_id, entry_id - entries), self.before_first)
+        return max(Position(ledger_id, entry_id - entries), self.before_first)
 
 
 class Consumed(msgspec.Struct):

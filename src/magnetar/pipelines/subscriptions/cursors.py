@@ -17,8 +17,8 @@ from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import parse_service_url
 from magnetar.client.connection.http_lookup import HttpLookup
 from magnetar.client.errors import ConnectionLost, InvalidArgument, NotFound, NotSupported, ServerFailure, Timeout
+from magnetar.client.message import Position
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions.consumed import Ledgers
 from magnetar.replication.cluster import ClusterEndpoint
 

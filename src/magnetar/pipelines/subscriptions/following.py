@@ -13,8 +13,8 @@ from contextlib import aclosing, suppress
 import msgspec
 
 from magnetar.client.errors import Conflict, ConsumerBusy, NotFound
+from magnetar.client.message import Position
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions.consumed import Consumed, Trace, Verdict, Walk, judge, trace
 from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
 from magnetar.replication.cluster import ClusterEndpoint

@@ -22,10 +22,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
-from magnetar.client import Client, MessageId, Schema
+from magnetar.client import Client, MessageId, Position, Schema
 from magnetar.client.errors import ClientError
 from magnetar.pipelines.copy.errors import CopyError, SourceError
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome, Position
+from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News, Reading
 from magnetar.replication.model import State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
@@ -207,12 +207,12 @@ def _kept(messages: pa.Table) -> _Kept:
     is_next = (np.diff(entries) != 0) | (np.diff(chosen.ledgers) != 0)
     firsts = [0, *(np.flatnonzero(is_next) + 1).tolist()]
     for first, end in zip(firsts, [*firsts[1:], len(entries)], strict=True):
-        kept[int(chosen.ledgers[first]), int(entries[first])] = tuple(indexes[first:end].tolist())
+        kept[Position(int(chosen.ledgers[first]), int(entries[first]))] = tuple(indexes[first:end].tolist())
     errors = messages["__error"]
     if errors.null_count < len(errors):
         for row, text in enumerate(errors.to_pylist()):
             if text is not None:
-                kept[int(chosen.ledgers[row]), int(entries[row])] = text
+                kept[Position(int(chosen.ledgers[row]), int(entries[row]))] = text
     return kept
 
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 from pyroaring import BitMap64
 
-Position = tuple[int, int]
-"""Ledger and entry."""
+from magnetar.client.message import Position
 
 RANGES_MAX = 1000
 """Of each kind, so many ranges are told; the rest is only counted."""
@@ -123,7 +122,7 @@ class PositionSet:
         """In their order."""
         for ledger_id in sorted(self._ledgers):
             for entry_id in self._ledgers[ledger_id]:
-                yield ledger_id, entry_id
+                yield Position(ledger_id, entry_id)
 
     def is_any_between(self, first: Position, last: Position) -> bool:
         """Both not included."""
@@ -262,7 +261,7 @@ def _found(positions: PositionSet, apart: PositionSet | None) -> Found:
     ranges: list[Range] = []
     entries = 0
     first: Position | None = None
-    last: Position = (-1, -1)
+    last: Position = Position(-1, -1)
     count = 0
     for position in positions:
         entries += 1

@@ -16,13 +16,13 @@ from magnetar.client.async_client import AsyncClient
 from magnetar.client.consume.entry import Entry
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import ClientError, NotFound
-from magnetar.client.message import EARLIEST, MessageId
+from magnetar.client.message import EARLIEST, MessageId, Position
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.copy.copy_encoder import is_for
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.replicate.assignment import Assignment
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, PositionSet
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, PositionSet
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_and_payload_start
@@ -187,7 +187,7 @@ def _origin(metadata: MessageMetadata) -> tuple[Position | None, bool]:
         if pair.key == SOURCE_POSITION:
             match = _POSITION.fullmatch(pair.value)
             if match is not None:
-                position = int(match[1]), int(match[2])
+                position = Position(int(match[1]), int(match[2]))
         elif pair.key == REPAIRED:
             is_repair = True
     return position, is_repair
