@@ -8,7 +8,7 @@ import pytest
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
-from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS, FEW
+from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS, FEW
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason
 from magnetar.session.handles import Address
@@ -285,7 +285,7 @@ def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_
         world.subscription().ack_cumulative(1)
         world.advance(milliseconds=50)
         assert world.client.take() == again
-    assert world.subscription().failed.dead.total() == 1
+    assert world.subscription().dead_letters.moved.total() == 1
 
 
 @pytest.mark.parametrize("open_bits", [0b111, 0b110])
@@ -326,11 +326,11 @@ def test_what_rests_and_is_delayed_comes_when_both_are_over(rest_ms: int) -> Non
 
 def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two turns, each of which moves some: letters came from a subscription that was gone."""
-    monkeypatch.setattr("magnetar.broker.subscription.failures._BURIED_PER_TURN", 2)
+    monkeypatch.setattr("magnetar.broker.subscription.subscription._DEAD_LETTERED_PER_TURN", 2)
     world = World()
     world.publish(5)
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
-    world.subscription().failed.dead_letter_up_to(4, Reason.Expired, "It was too old.")
+    world.subscription().dead_letter_up_to(4, Reason.Expired, "It was too old.")
     world.topic().delete_subscription("s", force=True)
     world.advance(seconds=1)
     assert world.topic("t-s-DLQ").log.confirmed == 1

@@ -373,7 +373,7 @@ def give_back(running: TestBroker, consumer: pulsar.Consumer, topic: str, count:
         consumer.acknowledge(message)
     subscription = topic_in(running, topic).subscriptions["s"]
     assert isinstance(subscription, Subscription)
-    eventually(lambda: running.run(lambda: subscription.open_bits(0)) == 1 << bad)
+    eventually(lambda: running.run(lambda: subscription.places.open_bits(0)) == 1 << bad)
     consumer.negative_acknowledge(refused)
 
 

@@ -18,7 +18,7 @@ from magnetar.testing import broker
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dead-letters.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"<!-- test: python -->\n```python\n(.*?)```", PAGE, re.DOTALL)
-PRINTED = ("b'cannot be billed'", "MaxRedeliveries It was given back 3 times", "'count': 2")
+PRINTED = ("b'cannot be billed'", "MaxRedeliveries It failed 3 times", "'count': 2")
 OTHERS = {
     (language, name): block
     for language, name, block in re.findall(r"<!-- test: (java|go) (\w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)

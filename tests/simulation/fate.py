@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
-from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
@@ -228,7 +228,7 @@ class Fate:
         """A suspect has little company, or none; but nobody is held back for ever."""
         held = [e for e, holder in model.in_flight.items() if holder is consumer and e != entry]
         company = model.company(entry)
-        if self._world.clock.now_ms() >= subscription.failed._free_until_ms:
+        if self._world.clock.now_ms() >= subscription.suspects.free_until_ms:
             suspects = [e for e in held if e in model.watched]
             limit = min([company, *(model.company(e) for e in suspects)])
             expect(
@@ -239,7 +239,7 @@ class Fate:
                 model.watched.add(entry)
 
     def _check_patience(self, subscription: Subscription, model: Model) -> None:
-        now_ms, free_until_ms = self._world.clock.now_ms(), subscription.failed._free_until_ms
+        now_ms, free_until_ms = self._world.clock.now_ms(), subscription.suspects.free_until_ms
         if now_ms < model.suspected_since_ms and any(model.company(entry) < inf for entry in model.failures):
             model.suspected_since_ms = now_ms
         if free_until_ms != model.free_until_ms:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import inf
 
 from magnetar.broker.subscription.consumer import Consumer
-from magnetar.broker.subscription.failures import FEW, SUSPICIONS_UNTIL_ALONE, SUSPICIONS_UNTIL_FEW
+from magnetar.broker.subscription.suspects import FEW, SUSPICIONS_UNTIL_ALONE, SUSPICIONS_UNTIL_FEW
 
 from .snapshot import Failed, Place
 

@@ -343,10 +343,10 @@ class Oracle:
             expect(False, f"{what} is at {found}, should be at {model.place()}")
         if subscription.durable:
             expect(topic.log.first - 1 <= found.mark, f"{what}: trimmed to {topic.log.first}, acked to {found.mark}")
-        for entry, consumer in subscription.in_flight.items():
+        for entry, consumer in subscription.places.in_flight.items():
             if entry not in model.delivered and model.in_flight.get(entry) is not consumer:
                 expect(False, f"{what}: {entry} counts as delivered to {consumer.name} but was never sent")
-        model.in_flight = dict(subscription.in_flight)
+        model.in_flight = dict(subscription.places.in_flight)
         self.fate.look(subscription, model, what)
         model.delivered.clear()
 

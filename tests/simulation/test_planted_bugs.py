@@ -10,14 +10,18 @@ import pytest
 
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.commit import Commits, Group
-from magnetar.broker.subscription import entry_state, failures
+from magnetar.broker.subscription import dead_letter, entry_state
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
+from magnetar.broker.subscription.dead_letter import DeadLetterMove
+from magnetar.broker.subscription.deliveries import Deliveries
 from magnetar.broker.subscription.dispatch import StickyKey
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
-from magnetar.broker.subscription.failures import FailedMessages
+from magnetar.broker.subscription.places import Places
+from magnetar.broker.subscription.redelivery import Redelivery
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.topic.deduplication import Deduplication
 from magnetar.broker.topic.delayed import DelayedIndex
 from magnetar.broker.topic.log import Log
@@ -78,7 +82,7 @@ def counts_on_disconnect(patch: pytest.MonkeyPatch) -> None:
 
 
 def loses_what_nobody_could_take(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Subscription, "put_back", lambda subscription, entries: None)
+    patch.setattr(Deliveries, "put_back", lambda deliveries, entries: None)
 
 
 def forgets_sequences(patch: pytest.MonkeyPatch) -> None:
@@ -103,7 +107,7 @@ def delivers_early(patch: pytest.MonkeyPatch) -> None:
 def ignores_who_holds_a_key(patch: pytest.MonkeyPatch) -> None:
     def receiver(dispatcher: StickyKey, key_hash: int) -> Consumer | None:
         owner = dispatcher._owners.owner(key_hash) if dispatcher._owners is not None else None
-        if owner is None or not owner.can_receive or dispatcher._subscription.is_blocked:
+        if owner is None or not owner.can_receive or dispatcher._deliveries.is_blocked:
             return None
         return owner
 
@@ -111,7 +115,7 @@ def ignores_who_holds_a_key(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_permits(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Subscription, "_room_of", lambda subscription, consumer: 1000)
+    patch.setattr(Deliveries, "_room_of", lambda deliveries, consumer, limit: 1000)
 
 
 def ignores_a_full_transport(patch: pytest.MonkeyPatch) -> None:
@@ -151,13 +155,14 @@ def writes_a_letter_in_a_group_of_its_own(patch: pytest.MonkeyPatch) -> None:
 
 def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
     """The letter is in the group that is open, the acknowledgement in the next one."""
-    take_out = Subscription.take_out
+    take_out = Places.take_out
 
-    def take_out_later(subscription: Subscription, entry_id: int, left_open: int) -> None:
-        commits = subscription._topic.broker.commits
-        commits.after(lambda: take_out(subscription, entry_id, left_open))
+    def take_out_later(places: Places, entry_id: int, left_open: int) -> None:
+        commits = places.cursor._commits
+        assert commits is not None
+        commits.after(lambda: take_out(places, entry_id, left_open))
 
-    patch.setattr(Subscription, "take_out", take_out_later)
+    patch.setattr(Places, "take_out", take_out_later)
 
 
 def acknowledges_without_a_letter(patch: pytest.MonkeyPatch) -> None:
@@ -177,46 +182,45 @@ def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def kills_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(failures, "_failed", lambda is_open, found, limit: failures._indexes(is_open))
+    patch.setattr(dead_letter, "_exhausted", lambda is_open, state, limit: dead_letter._indexes(is_open))
 
 
 def dies_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
-    def is_enough(found: EntryState, policy: DeadLetterPolicy) -> bool:
-        return found.highest_count >= policy.max_redeliver_count
+    def is_exhausted(state: EntryState, policy: DeadLetterPolicy) -> bool:
+        return state.highest_count >= policy.max_redeliver_count
 
-    patch.setattr(FailedMessages, "_is_enough", staticmethod(is_enough))
-    patch.setattr(failures, "_failed", lambda is_open, found, limit: failures._indexes(is_open))
+    patch.setattr(DeadLetterMove, "is_exhausted", staticmethod(is_exhausted))
+    patch.setattr(dead_letter, "_exhausted", lambda is_open, state, limit: dead_letter._indexes(is_open))
 
 
 def ignores_the_back_off_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """What is read is not asked for its time; what rests in memory sleeps well."""
-    patch.setattr(FailedMessages, "due_ms", lambda failed, entry_id: 0)
+    """The due time of an entry that is read is not checked; entries backing off in memory still wait."""
+    patch.setattr(Redelivery, "due_ms", lambda redelivery, entry_id: 0)
 
 
-def never_wakes_what_rests(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FailedMessages, "_wake", lambda failed: None)
+def never_wakes_entries_that_back_off(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Redelivery, "wake", lambda redelivery: None)
 
 
 def counts_suspects(patch: pytest.MonkeyPatch) -> None:
-    def vanished(failed: FailedMessages, consumer: Consumer) -> list[int]:
+    def blame(subscription: Subscription, consumer: Consumer) -> list[int]:
         for entry_id in consumer.pending:
-            failed.count(entry_id)
+            subscription.redelivery.count(entry_id)
         return list(consumer.pending)
 
-    patch.setattr(FailedMessages, "vanished", vanished)
+    patch.setattr(Subscription, "_blame", blame)
 
 
-def blames_nobody(patch: pytest.MonkeyPatch) -> None:
-    def vanished(failed: FailedMessages, consumer: Consumer) -> list[int]:
+def never_blames_an_entry(patch: pytest.MonkeyPatch) -> None:
+    def vanished(suspects: Suspects, consumer: Consumer) -> None:
         for entry_id in consumer.pending:
-            failed._subscription.cursor.change(entry_id, EntryState.suspect)
-        return []
+            suspects._cursor.change(entry_id, EntryState.suspect)
 
-    patch.setattr(FailedMessages, "vanished", vanished)
+    patch.setattr(Suspects, "vanished", vanished)
 
 
 def gives_suspects_company(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(FailedMessages, "company_of", lambda failed, entry_id: 0)
+    patch.setattr(Suspects, "company_of", lambda suspects, entry_id: 0)
 
 
 def forgets_a_policy_at_a_restart(patch: pytest.MonkeyPatch) -> None:
@@ -279,9 +283,9 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     kills_the_neighbours_in_a_batch,
     dies_one_failure_too_early,
     ignores_the_back_off_after_a_restart,
-    never_wakes_what_rests,
+    never_wakes_entries_that_back_off,
     counts_suspects,
-    blames_nobody,
+    never_blames_an_entry,
     gives_suspects_company,
     forgets_a_policy_at_a_restart,
     forgets_what_memory_has_no_room_for,

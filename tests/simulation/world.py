@@ -19,7 +19,7 @@ from magnetar.broker import commit
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
-from magnetar.broker.subscription import cursor, failures
+from magnetar.broker.subscription import cursor, subscription
 from magnetar.broker.topic import delayed
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
@@ -454,7 +454,7 @@ def _small_limits(rng: Random) -> Iterator[None]:
         (cursor, "_RANGE_DELETE_MIN", (64, 2)),
         (cursor, "POSITIONS_KEPT", (50_000, 50_000, 4)),
         (delayed, "_WINDOW", (1000, 2)),
-        (failures, "_BURIED_PER_TURN", (100, 2)),
+        (subscription, "_DEAD_LETTERED_PER_TURN", (100, 2)),
         (broker_module, "_TOPICS_PER_SWEEP", (200, 1)),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]

@@ -25,7 +25,7 @@ def test_dl8_letters_of_the_broker_are_listed(admin: Admin) -> None:
     assert page["next"] is None
     assert [one["id"] for one in page["deadLetters"]] == [f"{ledger}:0:-1", f"{ledger}:1:-1"]
     first = page["deadLetters"][0]
-    assert first.pop("description").startswith("It was given back 2 times")
+    assert first.pop("description").startswith("It failed 2 times, maxRedeliverCount is 1")
     assert first == {
         "id": f"{ledger}:0:-1",
         "time": "2023-11-14T22:13:20.000Z",

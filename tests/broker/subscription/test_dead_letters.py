@@ -11,7 +11,7 @@ from magnetar.broker.schema.registry import schema_id
 from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy, policy_from
-from magnetar.broker.subscription.failures import ALONE_PATIENCE_MS
+from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from magnetar.deadletter.properties import read_history
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName
@@ -139,7 +139,7 @@ class TestTheMove:
         assert properties["REAL_TOPIC"] == "persistent://public/default/t"
         assert properties["REAL_SUBSCRIPTION"] == "s"
         assert properties["DEATH_REASON"] == "MaxRedeliveries"
-        assert "2 times" in properties["DEATH_DESCRIPTION"] and "limit is 1" in properties["DEATH_DESCRIPTION"]
+        assert properties["DEATH_DESCRIPTION"] == "It failed 2 times, maxRedeliverCount is 1."
         (death,) = json.loads(properties["DEATH_HISTORY"])
         assert death == {
             "topic": "persistent://public/default/t",
@@ -295,7 +295,7 @@ class TestTheMove:
             subscription.redeliver(consumer, None)
             world.settle()
             assert world.client.delivered[-1][1][:2] == (0, count)
-        assert "auto-created" in subscription.failed.problem
+        assert "auto-created" in subscription.dead_letters.problem
         assert subscription.backlog == 1
 
     def test_a_topic_cannot_be_its_own_dead_letter_topic(self) -> None:
@@ -305,7 +305,7 @@ class TestTheMove:
         with_policy(world, 1, topic="t")
         for _ in range(4):
             fail(world, consumer, 0)
-        assert world.subscription().backlog == 1 and "own topic" in world.subscription().failed.problem
+        assert world.subscription().backlog == 1 and "own topic" in world.subscription().dead_letters.problem
 
     def test_a_partitioned_dead_letter_topic_is_used(self) -> None:
         world = World()
@@ -547,7 +547,8 @@ class TestBreaker:
         world.client.take()
         fail(world, consumer)
         assert "of" in world.subscription().record.paused
-        assert world.subscription().failed.dead.total() == 4  # with 4 acknowledged, the fifth would be more than half
+        # With 4 acknowledged, the fifth would be more than half.
+        assert world.subscription().dead_letters.moved.total() == 4
         assert world.client.take() == []
         again = world.restart()
         again.consumer()
@@ -633,11 +634,11 @@ class TestDeclared:
         catalog = world.broker.catalog
         catalog.namespaces["public/default"].overrides.dead_letters = DeadLetterPolicy(9)
         catalog.settings_changed()
-        assert world.subscription().failed.policy == DeadLetterPolicy(9)
+        assert world.subscription().dead_letter_policy == DeadLetterPolicy(9)
         with_policy(world, 1)
         with_policy(world, 5)
         again = world.restart()
-        assert again.subscription().failed.policy == DeadLetterPolicy(5)
+        assert again.subscription().dead_letter_policy == DeadLetterPolicy(5)
         assert again.subscription().record.dead_letters_from == "test"
 
 

@@ -118,7 +118,7 @@ def test_exclusive_refuses_a_second_consumer_and_other_types() -> None:
     world.consumer(type=EXCLUSIVE)
     with pytest.raises(ConsumerBusy, match="exclusive consumer is already connected"):
         world.consumer(type=EXCLUSIVE, name="second")
-    with pytest.raises(ConsumerBusy, match="is of type Exclusive, consumer 'third' asks for Shared"):
+    with pytest.raises(ConsumerBusy, match="is of type Exclusive, consumer 'third' requests Shared"):
         world.consumer(type=SHARED, name="third")
 
 
@@ -227,7 +227,7 @@ def test_delayed_messages_wait_for_their_time_also_across_a_restart() -> None:
     world.publish(1, deliver_at_ms=world.clock.now_ms() + 60_000)
     world.publish(1)
     assert world.client.take() == [1]
-    assert world.subscription().delayed == 1
+    assert world.subscription().places.delayed == 1
     again = world.restart()
     again.consumer()
     assert again.client.take() == [1]
@@ -235,7 +235,7 @@ def test_delayed_messages_wait_for_their_time_also_across_a_restart() -> None:
     assert again.client.take() == []
     again.advance(milliseconds=1)
     assert again.client.take() == [0]
-    assert again.subscription().delayed == 0
+    assert again.subscription().places.delayed == 0
 
 
 def test_exclusive_consumers_do_not_wait_for_delayed_messages() -> None:
@@ -369,5 +369,5 @@ class TestKeyShared:
         other = Client()
         world.consumer(name="d", client=other, type=KEY_SHARED, permits=10_000)
         world.publish(1000, keys=[f"key-{index}" for index in range(40)])
-        assert len(world.subscription().pending) <= 50 * 2 + 20
-        assert world.subscription().has_unread
+        assert len(world.subscription().places.pending) <= 50 * 2 + 20
+        assert world.subscription().places.has_unread

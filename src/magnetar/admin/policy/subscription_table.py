@@ -80,7 +80,7 @@ def _show_breaker(found: PersistentSubscriptions) -> object:
 def _set_breaker(found: PersistentSubscriptions, body: bodies.CircuitBreakerBody) -> None:
     _save(found, breaker=body.kept())
     for _, subscription in found:
-        subscription.failed.resumed()  # with a new window
+        subscription.begin_breaker_window()
 
 
 SUBSCRIPTION_POLICIES: tuple[SubscriptionPolicy, ...] = (

@@ -168,7 +168,7 @@ def _cursor_stats(topic: PersistentTopic, subscription: Subscription) -> CursorS
     cursor, confirmed, waits = subscription.cursor, topic.log.confirmed, _waits(subscription)
     return CursorStats(
         mark_delete_position=f"{topic.ledger_id}:{cursor.mark_delete}",
-        read_position=f"{topic.ledger_id}:{subscription.read_id}",
+        read_position=f"{topic.ledger_id}:{subscription.places.read_id}",
         waiting_read_op=waits,
         messages_consumed_counter=confirmed + 1 - subscription.backlog,
         individually_deleted_messages=_ranges_text(topic, subscription),
@@ -192,7 +192,7 @@ def _ranges_text(topic: PersistentTopic, subscription: Subscription) -> str:
 
 def _waits(subscription: Subscription) -> bool:
     """It has consumers and has read everything."""
-    return bool(subscription.consumers) and not subscription.has_unread
+    return bool(subscription.consumers) and not subscription.places.has_unread
 
 
 # -- as it is stored

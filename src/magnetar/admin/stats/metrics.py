@@ -94,13 +94,13 @@ def _topic_rate_out(topic: Topic, index: int) -> float:
 
 def _messages_out(subscription: TopicSubscription) -> int:
     if isinstance(subscription, Subscription):
-        return subscription.delivered_messages
+        return subscription.deliveries.messages
     return sum([consumer.delivered_messages for consumer in subscription.consumers])
 
 
 def _bytes_out(subscription: TopicSubscription) -> int:
     if isinstance(subscription, Subscription):
-        return subscription.delivered_bytes
+        return subscription.deliveries.bytes
     return sum([consumer.delivered_bytes for consumer in subscription.consumers])
 
 
@@ -197,11 +197,14 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("pulsar_storage_backlog_age_seconds", topic=_stored(_backlog_age_s)),
     Family("pulsar_subscription_back_log", subscription=_kept(lambda one: one.backlog)),
-    Family("pulsar_subscription_back_log_no_delayed", subscription=_kept(lambda one: one.backlog - one.delayed)),
-    Family("pulsar_subscription_delayed", subscription=_kept(lambda one: one.delayed), is_summed=True),
-    Family("pulsar_subscription_in_replay", subscription=_kept(lambda one: len(one.pending)), is_summed=True),
-    Family("pulsar_subscription_unacked_messages", subscription=_kept(lambda one: one.unacked)),
-    Family("pulsar_subscription_blocked_on_unacked_messages", subscription=_kept(lambda one: int(one.is_blocked))),
+    Family("pulsar_subscription_back_log_no_delayed", subscription=_kept(lambda one: one.backlog - one.places.delayed)),
+    Family("pulsar_subscription_delayed", subscription=_kept(lambda one: one.places.delayed), is_summed=True),
+    Family("pulsar_subscription_in_replay", subscription=_kept(lambda one: len(one.places.pending)), is_summed=True),
+    Family("pulsar_subscription_unacked_messages", subscription=_kept(lambda one: one.places.unacked)),
+    Family(
+        "pulsar_subscription_blocked_on_unacked_messages",
+        subscription=_kept(lambda one: int(one.deliveries.is_blocked)),
+    ),
     Family("pulsar_subscription_msg_rate_out", subscription=lambda one: _rate_out(one, 0)),
     Family("pulsar_subscription_msg_throughput_out", subscription=lambda one: _rate_out(one, 1)),
     Family("pulsar_subscription_msg_rate_redeliver", subscription=lambda one: _rate_out(one, 2)),
@@ -211,9 +214,11 @@ FAMILIES: tuple[Family, ...] = (
         subscription=_kept(lambda one: one.redelivered_messages),
         is_summed=True,
     ),
-    Family("magnetar_subscription_dead_lettered_total", by_reason=lambda one: one.failed.dead, is_summed=True),
+    Family("magnetar_subscription_dead_lettered_total", by_reason=lambda one: one.dead_letters.moved, is_summed=True),
     Family("magnetar_subscription_suspects", subscription=_kept(lambda one: len(one.cursor.suspects)), is_summed=True),
-    Family("magnetar_subscription_backing_off", subscription=_kept(lambda one: one.backing_off), is_summed=True),
+    Family(
+        "magnetar_subscription_backing_off", subscription=_kept(lambda one: one.redelivery.backing_off), is_summed=True
+    ),
     Family("magnetar_subscription_paused", subscription=_kept(lambda one: int(bool(one.record.paused)))),
     Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
     Family(

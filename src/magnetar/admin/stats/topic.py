@@ -283,16 +283,16 @@ def _add_backlog(
 ) -> None:
     """What a subscription that keeps its place knows more, and its counters that outlive consumers."""
     stats.msg_backlog = subscription.backlog
-    stats.msg_backlog_no_delayed = subscription.backlog - subscription.delayed
+    stats.msg_backlog_no_delayed = subscription.backlog - subscription.places.delayed
     stats.backlog_size = subscription.backlog_size() if options.backlog_size else -1
     if options.earliest_time:
         first = max(subscription.cursor.mark_delete + 1, topic.log.first)
         stats.earliest_msg_publish_time_in_backlog = topic.log.published_ms(first) if subscription.backlog else -1
-    stats.msg_delayed = subscription.delayed
-    stats.msg_in_replay = len(subscription.pending)
-    stats.blocked_subscription_on_unacked_msgs = subscription.is_blocked
-    stats.msg_out_counter = subscription.delivered_messages
-    stats.bytes_out_counter = subscription.delivered_bytes
+    stats.msg_delayed = subscription.places.delayed
+    stats.msg_in_replay = len(subscription.places.pending)
+    stats.blocked_subscription_on_unacked_msgs = subscription.deliveries.is_blocked
+    stats.msg_out_counter = subscription.deliveries.messages
+    stats.bytes_out_counter = subscription.deliveries.bytes
     stats.total_msg_expired = subscription.expired_messages
     stats.replicated = stats.is_replicated = subscription.record.replicated
     stats.non_contiguous_deleted_messages_ranges = subscription.cursor.acked_range_count
@@ -302,18 +302,18 @@ def _add_backlog(
 
 
 def _add_failures(stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription) -> None:
-    failed = subscription.failed
+    dead_letters = subscription.dead_letters
     stats.msg_redeliver_counter = subscription.redelivered_messages
     stats.dead_letter_policy = policy_in_force(topic, subscription) or UNSET
-    stats.dead_letter_problem = failed.problem or UNSET
-    stats.dead_lettered = {reason.value: count for reason, count in failed.dead.items()}
+    stats.dead_letter_problem = dead_letters.problem or UNSET
+    stats.dead_lettered = {reason.value: count for reason, count in dead_letters.moved.items()}
     stats.suspects = len(subscription.cursor.suspects)
-    stats.backing_off = subscription.backing_off
+    stats.backing_off = subscription.redelivery.backing_off
     stats.paused_reason = subscription.record.paused or UNSET
 
 
 def policy_in_force(topic: PersistentTopic, subscription: Subscription) -> PolicyInForce | None:
-    policy, record = subscription.failed.policy, subscription.record
+    policy, record = subscription.dead_letter_policy, subscription.record
     if policy is None:
         return None
     return PolicyInForce(

@@ -1,145 +1,118 @@
-"""Who gets which entry: one dispatcher per subscription type, all with the same five methods.
+"""Dispatchers: which consumer gets which entry, with one dispatcher per subscription type.
 
-A dispatcher chooses; the subscription it serves does the book-keeping (`take_redelivered`, `read_new`, `give`,
-`put_back`). `pump` hands out a bounded number of entries and asks for another turn when there may be more.
+A dispatcher only chooses. Calls go down to the deliveries, which read entries and put them in flight, and never up to
+the subscription: a method returns what has to happen next, a hand-over or another turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
 import mmh3
-from pyroaring import BitMap64
 
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.key_index import KeyIndex, hash_of
 from magnetar.broker.subscription.key_owners import KeyOwners, key_owners
 from magnetar.errors import ConsumerAssignFailed, ConsumerBusy
-from magnetar.wire.metadata import MetadataError, metadata_of, sticky_hash, sticky_key
 
 if TYPE_CHECKING:
-    from magnetar.broker.subscription.subscription import Subscription
+    from magnetar.broker.subscription.deliveries import Deliveries
     from magnetar.broker.topic.run import Entry
+    from magnetar.names import TopicName
     from magnetar.settings.settings import Settings
 
 
 class Dispatcher(Protocol):
-    """`ordered` dispatchers redeliver by reading again from the mark-delete position, never entry by entry."""
+    """Three methods for every subscription type."""
 
-    ordered: bool
+    def add(self, consumer: Consumer) -> int | None:
+        """Returns, if another consumer is active now, the ms that the former one has for its last acks."""
 
-    def add(self, consumer: Consumer) -> None: ...
+    def remove(self, consumer: Consumer) -> int | None:
+        """Returns the same as `add`."""
 
-    def remove(self, consumer: Consumer) -> None: ...
-
-    def pump(self) -> None: ...
-
-    def is_waiting(self, entry_id: int) -> None:
-        """An entry that was in flight, or delayed, waits for delivery again."""
-
-    def is_backing_off(self, entry_id: int) -> None:
-        """An entry that waited rests now, and will wait again later."""
-
-    def has_left(self, entry_id: int) -> None:
-        """An entry is not in flight any more, whatever the reason."""
-
-    def is_done(self, entry_id: int) -> None:
-        """An entry is acknowledged."""
+    def pump(self) -> bool:
+        """Hands out a bounded number of entries; true if there may be more."""
 
 
-class Keyless:
-    """What dispatchers share to which one entry is like any other."""
-
-    def is_waiting(self, entry_id: int) -> None:
-        pass
-
-    def is_backing_off(self, entry_id: int) -> None:
-        pass
-
-    def has_left(self, entry_id: int) -> None:
-        pass
-
-    def is_done(self, entry_id: int) -> None:
-        pass
-
-
-class SingleActive(Keyless):
+class SingleActive:
     """Exclusive and Failover: one consumer gets everything, in order; in Failover others stand by."""
 
-    ordered = True
-
-    def __init__(self, subscription: Subscription, settings: Settings, type: SubscriptionType) -> None:
-        self._subscription = subscription
+    def __init__(
+        self, deliveries: Deliveries, settings: Settings, type: SubscriptionType, topic: TopicName, subscription: str
+    ) -> None:
+        self._deliveries = deliveries
         self._settings = settings
         self._type = type
+        self._topic = topic
+        self._subscription = subscription
         self._consumers: list[Consumer] = []
         self.active: Consumer | None = None
 
-    def add(self, consumer: Consumer) -> None:
+    def add(self, consumer: Consumer) -> int | None:
         if self._type is SubscriptionType.Exclusive and self._consumers:
-            raise ConsumerBusy(f"exclusive consumer is already connected to subscription {self._subscription.name!r}")
+            raise ConsumerBusy(f"exclusive consumer is already connected to subscription {self._subscription!r}")
         self._consumers.append(consumer)
         self._consumers.sort(key=lambda c: (c.priority, c.name))
-        if not self._elect() and self._type is SubscriptionType.Failover:
+        delay_ms = self._elect()
+        if delay_ms is None and self._type is SubscriptionType.Failover:
             consumer.peer.active_changed(consumer, consumer is self.active)
+        return delay_ms
 
-    def remove(self, consumer: Consumer) -> None:
+    def remove(self, consumer: Consumer) -> int | None:
         self._consumers.remove(consumer)
         if not self._consumers:
             self.active = None
-        else:
-            self._elect()
+            return None
+        return self._elect()
 
-    def pump(self) -> None:
-        consumer = self.active
-        subscription = self._subscription
+    def pump(self) -> bool:
+        consumer, deliveries = self.active, self._deliveries
         if consumer is None or not consumer.can_receive:
-            return
-        limit = subscription.entries_for(consumer.permits)
-        left_over = subscription.give(consumer, subscription.read_new(limit))
+            return False
+        limit = deliveries.entries_for(consumer.permits)
+        left_over = deliveries.give(consumer, deliveries.read_new(limit))
         if left_over:
-            subscription.read_id = left_over[0][0]
-        elif consumer.permits > 0 and subscription.has_unread:
-            subscription.schedule_pump()
+            deliveries.places.read_id = left_over[0][0]
+            return False
+        return consumer.permits > 0 and deliveries.places.has_unread
 
-    def _elect(self) -> bool:
-        """Picks the active consumer; true when it changed."""
+    def _elect(self) -> int | None:
+        """Picks the active consumer."""
         best = self._consumers[0].priority
         candidates = [consumer for consumer in self._consumers if consumer.priority == best]
-        partition = self._subscription.partition
+        partition = self._topic.partition
         if partition >= 0 and not self._settings.activeConsumerFailoverConsistentHashing:
             chosen = candidates[partition % len(candidates)]
         else:
             chosen = candidates[self._ring_index(candidates)]
         if chosen is self.active:
-            return False
+            return None
         previous, self.active = self.active, chosen
         if self._type is SubscriptionType.Failover:
             for consumer in self._consumers:
                 consumer.peer.active_changed(consumer, consumer is chosen)
-        # The former one, if it is still there, gets a moment to acknowledge what it has in hand.
-        delay_ms = self._settings.activeConsumerFailoverDelayTimeMillis if previous in self._consumers else 0
-        self._subscription.hand_over(delay_ms)
-        return True
+        return self._settings.activeConsumerFailoverDelayTimeMillis if previous in self._consumers else 0
 
     def _ring_index(self, candidates: list[Consumer]) -> int:
-        """Apache Pulsar's ring, point by point, so that the same consumer is chosen there and here."""
+        """Apache Pulsar's ring, point by point, so that both brokers choose the same consumer."""
         ring = {
             mmh3.hash(f"{consumer.name}{point}".encode(), signed=False) & 0x7FFFFFFF: index
             for index, consumer in enumerate(candidates)
             for point in range(100)
         }
-        target = mmh3.hash(self._subscription.topic_name.encode(), signed=False) & 0x7FFFFFFF
+        target = mmh3.hash(self._topic.full.encode(), signed=False) & 0x7FFFFFFF
         return ring[min((point for point in ring if point >= target), default=min(ring))]
 
 
-class RoundRobin(Keyless):
+class RoundRobin:
     """Shared: consumers of the best priority that can receive take turns, a few entries each."""
 
-    ordered = False
-
-    def __init__(self, subscription: Subscription, settings: Settings) -> None:
-        self._subscription = subscription
+    def __init__(self, deliveries: Deliveries, settings: Settings) -> None:
+        self._deliveries = deliveries
+        self._suspects = deliveries.suspects
         self._settings = settings
         self._consumers: list[Consumer] = []
         self._turn = 0
@@ -151,37 +124,39 @@ class RoundRobin(Keyless):
     def remove(self, consumer: Consumer) -> None:
         self._consumers.remove(consumer)
 
-    def pump(self) -> None:
-        subscription = self._subscription
+    def pump(self) -> bool:
+        deliveries = self._deliveries
         budget = self._settings.dispatcherMaxReadBatchSize
         share = self._settings.dispatcherMaxRoundRobinBatchSize if len(self._consumers) > 1 else budget
         while budget > 0:
             consumer = self._next()
-            if consumer is None or subscription.is_blocked:
-                return
-            limit = min(budget, share, subscription.entries_for(consumer.permits))
-            entries = subscription.take_redelivered(limit) or subscription.read_new(limit)
-            if not entries and not subscription.has_unread:
-                return
-            if entries and not subscription.has_room(consumer, entries[0][0]):
+            if consumer is None or deliveries.is_blocked:
+                return False
+            limit = min(budget, share, deliveries.entries_for(consumer.permits))
+            entries: Sequence[Entry] = deliveries.take_pending(limit) or deliveries.read_new(limit)
+            if not entries and not deliveries.places.has_unread:
+                return False
+            if entries and not self._suspects.has_room(consumer, entries[0][0]):
                 roomy = self._with_room_for(entries[0][0])
                 if roomy is None:
-                    subscription.put_back(entries)
-                    subscription.failed.hold_back()
-                    return
+                    deliveries.put_back(entries)
+                    self._suspects.hold_back()
+                    return False
                 consumer = roomy
             if entries:
                 self._turn = self._consumers.index(consumer) + 1
-            subscription.put_back(subscription.give(consumer, entries))
+            left_over = deliveries.give(consumer, entries)
+            if left_over:
+                deliveries.put_back(left_over)
             budget -= max(len(entries), 1)
-        subscription.schedule_pump()
+        return True
 
     def _with_room_for(self, entry_id: int) -> Consumer | None:
         ready = (consumer for consumer in self._consumers if consumer.can_receive)
-        return next((consumer for consumer in ready if self._subscription.has_room(consumer, entry_id)), None)
+        return next((consumer for consumer in ready if self._suspects.has_room(consumer, entry_id)), None)
 
     def _next(self) -> Consumer | None:
-        """Whose turn it is; the turn is over only when it brought something."""
+        """The consumer whose turn it is; a turn ends only when it delivered something."""
         ready = None
         for offset in range(len(self._consumers)):
             index = (self._turn + offset) % len(self._consumers)
@@ -194,22 +169,19 @@ class RoundRobin(Keyless):
 class StickyKey:
     """Key_Shared: every key has one owner at a time, and its messages stay in order when the owner changes.
 
-    An entry of a key goes out only if no earlier entry of that key waits, and nobody but the owner holds one
+    An entry of a key is delivered only if no earlier entry of that key is pending, and only its owner holds any
     unacknowledged. That one rule keeps the order when consumers come and go.
     """
 
-    ordered = False
-
-    def __init__(self, subscription: Subscription, settings: Settings) -> None:
-        self._subscription = subscription
+    def __init__(self, deliveries: Deliveries, settings: Settings, keys: KeyIndex) -> None:
+        self._deliveries = deliveries
+        self._suspects = deliveries.suspects
         self._settings = settings
+        self._keys = keys
         self._consumers: list[Consumer] = []
         self._owners: KeyOwners | None = None
         self._is_sticky = False
         self._out_of_order = False
-        self._hash_of: dict[int, int] = {}  # of every entry that is in flight or waits
-        self._waiting: dict[int, BitMap64] = {}  # hash -> entries, none of them in flight
-        self._held: dict[int, tuple[Consumer, int]] = {}  # hash -> who holds how many unacknowledged
 
     def add(self, consumer: Consumer) -> None:
         sticky = bool(consumer.hash_ranges)
@@ -227,125 +199,79 @@ class StickyKey:
         self._owners.remove(consumer)
         self._consumers.remove(consumer)
 
-    def is_waiting(self, entry_id: int) -> None:
-        key_hash = self._hash_of.get(entry_id)
-        if key_hash is None:
-            entry = self._subscription.entry(entry_id)
-            if entry is None:
-                return
-            key_hash = self._hash(entry)
-        self._park(entry_id, key_hash)
-
-    def is_backing_off(self, entry_id: int) -> None:
-        """Those of its key behind it go on: order per key ends where a message fails, as with any redelivery."""
-        self._unpark(entry_id, self._hash_of[entry_id])
-
-    def has_left(self, entry_id: int) -> None:
-        key_hash = self._hash_of[entry_id]
-        holder, count = self._held[key_hash]
-        if count > 1:
-            self._held[key_hash] = (holder, count - 1)
-        else:
-            del self._held[key_hash]
-
-    def is_done(self, entry_id: int) -> None:
-        key_hash = self._hash_of.pop(entry_id, None)
-        if key_hash is None or key_hash not in self._waiting:
-            return
-        self._unpark(entry_id, key_hash)
-
-    def pump(self) -> None:
-        if not any(consumer.can_receive for consumer in self._consumers) or self._subscription.is_blocked:
-            return
+    def pump(self) -> bool:
+        deliveries, places = self._deliveries, self._deliveries.places
+        if not any(consumer.can_receive for consumer in self._consumers) or deliveries.is_blocked:
+            return False
         budget = self._settings.dispatcherMaxReadBatchSize
         budget -= self._pump_waiting(budget)
         look_ahead = self._look_ahead()
-        while budget > 0 and self._subscription.has_unread and len(self._subscription.pending) < look_ahead:
-            if not any(consumer.can_receive for consumer in self._consumers) or self._subscription.is_blocked:
-                return
-            entries = self._subscription.read_new(min(budget, 20))
+        while budget > 0 and places.has_unread and len(places.pending) < look_ahead:
+            if not any(consumer.can_receive for consumer in self._consumers) or deliveries.is_blocked:
+                return False
+            entries = deliveries.read_new(min(budget, 20))
             for entry in entries:
-                self._offer(entry, self._hash(entry))
+                self._offer(entry, hash_of(entry))
             budget -= max(len(entries), 1)
-        if budget <= 0:
-            self._subscription.schedule_pump()
+        return budget <= 0
 
     def _look_ahead(self) -> float:
-        """How many entries may wait before no new ones are read; either of the two limits may be 0, for none."""
+        """Pending entries above which no new ones are read; either of the two limits may be 0, for none."""
         settings = self._settings
         per_consumer = settings.keySharedLookAheadMsgInReplayThresholdPerConsumer * len(self._consumers)
         return min(per_consumer or inf, settings.keySharedLookAheadMsgInReplayThresholdPerSubscription or inf)
 
     def _pump_waiting(self, budget: int) -> int:
-        given = 0
-        for key_hash in list(self._waiting):
-            while given < budget and key_hash in self._waiting:
+        given, waiting = 0, self._keys.waiting
+        for key_hash in list(waiting):
+            while given < budget and key_hash in waiting:
                 consumer = self._receiver(key_hash)
                 if consumer is None:
                     break
-                entry_id = self._waiting[key_hash].min()
-                if not self._subscription.has_room(consumer, entry_id):
-                    self._subscription.failed.hold_back()
+                entry_id = waiting[key_hash].min()
+                if not self._suspects.has_room(consumer, entry_id):
+                    self._suspects.hold_back()
                     break
-                self._unpark(entry_id, key_hash)
-                entry = self._subscription.take_one(entry_id)
+                self._keys.stop_waiting(entry_id)
+                entry = self._deliveries.take_one(entry_id)
                 if entry is not None:
                     self._give(consumer, entry, key_hash)
                 given += 1
         return given
 
     def _offer(self, entry: Entry, key_hash: int) -> None:
-        """Gives the entry to the owner of its key, or lets it wait behind what waits already."""
-        consumer = None if key_hash in self._waiting and not self._out_of_order else self._receiver(key_hash)
-        if consumer is not None and not self._subscription.has_room(consumer, entry[0]):
-            self._subscription.failed.hold_back()
+        """Gives the entry to the owner of its key, or makes it pending behind those that are."""
+        consumer = None if key_hash in self._keys.waiting and not self._out_of_order else self._receiver(key_hash)
+        if consumer is not None and not self._suspects.has_room(consumer, entry[0]):
+            self._suspects.hold_back()
             consumer = None
         if consumer is None:
-            self._hash_of[entry[0]] = key_hash
-            self._subscription.put_back([entry])
+            self._keys.remember(entry[0], key_hash)
+            self._deliveries.put_back([entry])
         else:
             self._give(consumer, entry, key_hash)
 
     def _give(self, consumer: Consumer, entry: Entry, key_hash: int) -> None:
-        self._hash_of[entry[0]] = key_hash
-        holder = self._held.get(key_hash)
-        self._held[key_hash] = (consumer, holder[1] + 1 if holder else 1)
-        self._subscription.give(consumer, [entry])
+        self._keys.hold(entry[0], key_hash, consumer)
+        self._deliveries.give(consumer, [entry])
 
     def _receiver(self, key_hash: int) -> Consumer | None:
         assert self._owners is not None
         owner = self._owners.owner(key_hash)
-        if owner is None or not owner.can_receive or self._subscription.is_blocked:
+        if owner is None or not owner.can_receive or self._deliveries.is_blocked:
             return None
-        holder = self._held.get(key_hash)
+        holder = self._keys.holders.get(key_hash)
         if holder is not None and holder[0] is not owner and not self._out_of_order:
             return None
         return owner
 
-    def _park(self, entry_id: int, key_hash: int) -> None:
-        self._hash_of[entry_id] = key_hash
-        waiting = self._waiting.get(key_hash)
-        if waiting is None:
-            waiting = self._waiting[key_hash] = BitMap64()
-        waiting.add(entry_id)
 
-    def _unpark(self, entry_id: int, key_hash: int) -> None:
-        waiting = self._waiting[key_hash]
-        waiting.discard(entry_id)
-        if not waiting:
-            del self._waiting[key_hash]
-
-    @staticmethod
-    def _hash(entry: Entry) -> int:
-        try:
-            return sticky_hash(sticky_key(metadata_of(entry[3])))
-        except MetadataError:
-            return 1  # nobody can tell its key, and it must not hold up those behind it
-
-
-def dispatcher_for(type: SubscriptionType, subscription: Subscription, settings: Settings) -> Dispatcher:
+def dispatcher_for(
+    type: SubscriptionType, deliveries: Deliveries, settings: Settings, topic: TopicName, subscription: str
+) -> Dispatcher:
     if type is SubscriptionType.Shared:
-        return RoundRobin(subscription, settings)
+        return RoundRobin(deliveries, settings)
     if type is SubscriptionType.Key_Shared:
-        return StickyKey(subscription, settings)
-    return SingleActive(subscription, settings, type)
+        assert deliveries.places.keys is not None
+        return StickyKey(deliveries, settings, deliveries.places.keys)
+    return SingleActive(deliveries, settings, type, topic, subscription)

@@ -1,4 +1,4 @@
-"""What is known of one unacknowledged position of a subscription beyond that it is there. Owns its bytes on disk."""
+"""Entry state: what a subscription stores about one unacknowledged entry. Owns its bytes on disk."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
-    """`count` is how often it failed and came back, between `first_ms` and `last_ms`; it rests until `due_ms`.
+    """`count` is the number of failures, between `first_ms` and `last_ms`; the entry backs off until `due_ms`.
 
-    `suspicions` is how often a consumer vanished while it held this and others. `open_bytes` are the messages of a
-    batch that are still open, as big-endian bits; empty means all. `index_counts` holds the counts of single messages
-    of a batch, by index, where they differ from `count`. `published` are the letters that its consumer has published
-    for it (DL12), by batch index and topic: they are forgotten with the position, when it is acknowledged.
+    `suspicions` is the number of consumers that crashed while they held this entry and others. `open_bytes` are the
+    open messages of a batch as big-endian bits; empty means all. `index_counts` holds the counts of single messages of
+    a batch, by index, where they differ from `count`. `published` are the dead letters that a client has published for
+    it (DL12), by batch index and topic; they are forgotten when the entry is acknowledged.
     """
 
     count: int = 0
@@ -36,7 +36,7 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
 
     @property
     def highest_count(self) -> int:
-        """What a frame says of the entry: the count of its open message that failed most often."""
+        """The redelivery count that is sent: that of the open message that failed most often."""
         if not self.index_counts:
             return self.count
         bits = self.open_bits
@@ -49,7 +49,7 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     def suspect(self) -> None:
         self.suspicions += 1
 
-    def rest(self, due_ms: int) -> None:
+    def back_off(self, due_ms: int) -> None:
         self.due_ms = due_ms
 
     def failed(self, now_ms: int, indexes: int | None = None) -> None:

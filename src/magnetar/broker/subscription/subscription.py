@@ -1,34 +1,35 @@
-"""A subscription of a persistent topic: where every position stands, and what happens when consumers say something.
+"""A subscription of a persistent topic: what consumers and operators request, and what follows from it.
 
-Every position of the topic above the mark-delete position is in exactly one place:
+Calls go one way. The subscription calls the parts below it; each part calls only parts further down:
 
-    acknowledged   in `cursor.acked`
-    in flight      in `in_flight`, and in `pending` of the consumer that holds it
-    pending        in `pending`: to be delivered again, or read and not taken by anybody
-    backing_off        in `failed.backing_off`: it failed, and its back-off is not over
-    delayed        below `read_id` and in none of the above; its time has not come (the topic's index wakes it)
-    unread         from `read_id` on
+    dispatch       chooses consumers                deliveries     reads entries, puts them in flight
+    dead_letter    moves dead messages              breaker        decides when too many are dead
+    redelivery     counts failures, backs off       suspects       limits what may crash consumers
+    places         where each position is           cursor         what is acknowledged, what is stored
 
-`invariants()` checks just that. Who gets what is the dispatcher's choice.
+No part calls the subscription. Parts return what has to happen, or request a turn at a time (`pump_at`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
-from pyroaring import BitMap64
 
 from magnetar.broker.catalog.record import SubscriptionRecord
-from magnetar.broker.peer import Delivery
 from magnetar.broker.rates import Rates
+from magnetar.broker.subscription.breaker import Breaker
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.cursor import Cursor
+from magnetar.broker.subscription.dead_letter import DeadLetterMove
+from magnetar.broker.subscription.deliveries import Deliveries
 from magnetar.broker.subscription.dispatch import Dispatcher, dispatcher_for
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
-from magnetar.broker.subscription.failures import FailedMessages
+from magnetar.broker.subscription.failure_policy import COUNT_MAX, DeadLetterPolicy
+from magnetar.broker.subscription.key_index import KeyIndex
+from magnetar.broker.subscription.places import Places
+from magnetar.broker.subscription.redelivery import Redelivery
+from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.topic.run import Entry
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
@@ -37,52 +38,47 @@ from magnetar.replication.model import is_replication_subscription
 if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
 
-_RETURN_MS = 60_000  # how long a reader that was sent away by its seek may take to come back
-_BATCH_SIZE_TRUSTED = 10_000
-_ACK_DELAY_MS = 150  # clients keep acks to themselves for 100 ms, also when they give messages back in between
+_RETURN_MS = 60_000  # time for a reader that was disconnected by its own seek to come back
+_ACK_DELAY_MS = 150  # clients group acks for 100 ms, also while they nack other messages
+_DEAD_LETTERED_PER_TURN = 100
+_NO_LIMIT = DeadLetterPolicy(COUNT_MAX)
 _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
 
 
 class Subscription:
     """`durable` subscriptions outlive their consumers and the process; the others end with their last consumer.
 
-    `is_internal`: it is the position up to which another cluster has the topic. Nothing of it ever becomes a dead
-    letter, however often it is given back.
+    `is_internal`: it is the position of a replication to another cluster. Its entries never become dead letters.
     """
 
     __slots__ = (
-        "_average_messages",
-        "_backs_off_until_ms",
         "_given_back",
         "_resume_at_ms",
         "_settings",
         "_topic",
-        "acked_messages",
+        "breaker",
         "consumers",
         "cursor",
-        "delayed",
-        "delivered_bytes",
-        "delivered_messages",
+        "dead_letters",
+        "deliveries",
         "dispatcher",
         "durable",
         "expired_messages",
-        "failed",
-        "in_flight",
-        "is_blocked",
         "is_internal",
         "name",
-        "pending",
+        "places",
         "rates",
-        "read_id",
         "record",
         "redelivered_messages",
+        "redelivery",
+        "suspects",
         "type",
-        "unacked",
     )
 
     def __init__(self, topic: PersistentTopic, name: str, record: SubscriptionRecord, cursor: Cursor, durable: bool):
+        broker = topic.broker
         self._topic = topic
-        self._settings = topic.broker.settings
+        self._settings = broker.settings
         self.name = name
         self.record = record
         self.cursor = cursor
@@ -91,21 +87,15 @@ class Subscription:
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None
-        self.in_flight: dict[int, Consumer] = {}
-        self.pending = BitMap64()
-        self.failed = FailedMessages(topic, self)
-        self.read_id = cursor.mark_delete + 1
-        self.delayed = 0
-        self.unacked = 0
-        self.is_blocked = False  # too many unacknowledged messages: nothing goes out until half are acknowledged
-        self._average_messages = 1.0
-        self._resume_at_ms = 0
-        self._given_back: tuple[Consumer, int] | None = None  # who gave everything back, and when it is looked at
-        self._backs_off_until_ms = 0  # where order counts, the end of the back-off of what comes next
-        self.delivered_messages = 0
-        self.delivered_bytes = 0
+        self.suspects = Suspects(cursor, self.consumers, broker.clock, self._pump_at)
+        self.places = Places(topic.log, cursor, self.suspects)
+        self.redelivery = Redelivery(self.places, broker.clock, self._pump_at)
+        self.deliveries = Deliveries(topic, self.places, self.redelivery, self.suspects)
+        self.breaker = Breaker(broker.now_ms())
+        self.dead_letters = DeadLetterMove(topic, name, self.places, self.breaker)
+        self._resume_at_ms = 0  # when the newly active consumer starts
+        self._given_back: tuple[Consumer, int] | None = None  # the consumer that nacked everything, and when it counts
         self.redelivered_messages = 0
-        self.acked_messages = 0
         self.expired_messages = 0
         self.rates = Rates(3)  # messages and bytes out, messages expired
 
@@ -115,7 +105,7 @@ class Subscription:
         if self.consumers and consumer.type is not self.type:
             raise ConsumerBusy(
                 f"subscription {self.name!r} is of type {self.type.name}, consumer {consumer.name!r}"
-                f" asks for {consumer.type.name}"
+                f" requests {consumer.type.name}"
             )
         limit = self._topic.policies.max_consumers_per_subscription
         if 0 < limit <= len(self.consumers):
@@ -124,67 +114,99 @@ class Subscription:
                 f" maxConsumersPerSubscription is {limit}"
             )
         if not self.consumers:
-            self.type = consumer.type
-            self.dispatcher = dispatcher_for(consumer.type, self, self._settings)
-            self.rewind()
+            self._begin(consumer.type)
         assert self.dispatcher is not None
         try:
-            self.dispatcher.add(consumer)
+            self._hand_over(self.dispatcher.add(consumer))
         except MagnetarError:
             if not self.consumers:
-                self.dispatcher = None
+                self._end()
             raise
         self.consumers.append(consumer)
         consumer.subscription = self
         self.schedule_pump()
 
-    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
-        """Takes back what it held, uncounted: messages that only sat in its queue did not fail.
+    def _begin(self, type: SubscriptionType) -> None:
+        self.type = type
+        self._rewind()
+        self.places.ordered = type not in _SEVERAL
+        self.places.keys = KeyIndex(self._topic.log) if type is SubscriptionType.Key_Shared else None
+        self.dispatcher = dispatcher_for(type, self.deliveries, self._settings, self._topic.name, self.name)
 
-        If it `vanished` without a word, what it held may be the reason (DL13).
+    def _end(self) -> None:
+        self.dispatcher = None
+        self.places.keys = None
+        self.deliveries.is_blocked = False
+        self._resume_at_ms = 0
+
+    def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
+        """Takes back the entries that the consumer held, uncounted: most were only in its queue.
+
+        If its connection broke (`vanished`), one of them may have crashed it (DL13).
         """
         if consumer not in self.consumers:
             return
         assert self.dispatcher is not None
         self.consumers.remove(consumer)
-        blamed = self.failed.vanished(consumer) if vanished else []
+        blamed = self._blame(consumer) if vanished else []
         held = sorted(consumer.pending)
         for entry_id in held:
-            self._release(entry_id)
+            self.places.release(entry_id)
         if not self.consumers:
-            self.dispatcher = None
-            self.is_blocked = False
-            self._resume_at_ms = 0
-            self.rewind()
+            self._end()
+            self._rewind()
         else:
-            if not self.dispatcher.ordered:
-                self.wait_again(held)
+            if not self.places.ordered:
+                self.places.make_pending(held)
             elif held:
-                self.rewind()  # it may be the former active one, whose successor still waits
-            self.dispatcher.remove(consumer)
-            self._unblock()
+                self._rewind()  # it may be the formerly active one, whose successor still waits
+            self._hand_over(self.dispatcher.remove(consumer))
+            self.deliveries.unblock()
             self.schedule_pump()
-        self.failed.settle(blamed, Reason.ConsumerCrash)
+        self._settle(blamed, Reason.ConsumerCrash)
+
+    def _blame(self, consumer: Consumer) -> list[int]:
+        """Counts the entry that crashed a consumer, if it was delivered alone; its other entries become suspects."""
+        if self.dead_letter_policy is None:
+            return []
+        blamed = self.suspects.vanished(consumer)
+        if blamed is None:
+            return []
+        self.redelivery.count(blamed)
+        return [blamed]
 
     def disconnect_consumers(self) -> None:
         for consumer in list(self.consumers):
             consumer.peer.close_consumer(consumer)
             self.remove_consumer(consumer)
 
-    # -- what consumers say
+    def _hand_over(self, delay_ms: int | None) -> None:
+        """If another consumer is active now, it starts with what the former one has not acknowledged by then."""
+        if delay_ms is None:
+            return
+        if delay_ms and self.places.in_flight:
+            self._resume_at_ms = self._topic.broker.now_ms() + delay_ms
+            self._pump_at(self._resume_at_ms)
+        else:
+            self._rewind()
+
+    # -- commands of consumers
 
     def flow(self, consumer: Consumer, permits: int) -> None:
         consumer.permits += permits
         self.schedule_pump()
 
     def ack(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
-        """Acknowledges one entry, or with `open_bits` those messages of a batch whose bit is not set."""
+        """Acknowledges an entry, or with `open_bits` those messages of a batch whose bit is not set."""
         if entry_id > self._topic.log.confirmed:
             raise NotAllowed(f"entry {entry_id} cannot be acknowledged: the last one is {self._topic.log.confirmed}")
         if open_bits is None:
-            self._ack_whole(entry_id)
-        elif self._settings.acknowledgmentAtBatchIndexLevelEnabled or not open_bits:
-            self._ack_part(entry_id, open_bits, batch_size)
+            is_changed = self.places.ack(entry_id)
+        else:
+            takes_parts = self._settings.acknowledgmentAtBatchIndexLevelEnabled or not open_bits
+            is_changed = takes_parts and self.places.ack_part(entry_id, open_bits, batch_size)
+        if is_changed:
+            self._acked()
 
     def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
         if self.type in _SEVERAL:
@@ -196,46 +218,14 @@ class Subscription:
         if open_bits is not None:
             self.ack(entry_id, open_bits, batch_size)
 
-    def _ack_whole(self, entry_id: int) -> None:
-        if not self.cursor.ack(entry_id):
-            return
-        if entry_id in self.in_flight:
-            self.acked_messages += self._release(entry_id)
-        elif entry_id in self.pending:
-            self.pending.remove(entry_id)
-        elif entry_id in self.failed.backing_off:
-            self.failed.backing_off.remove(entry_id)
-        elif entry_id < self.read_id:
-            self.delayed -= 1
-        self.read_id = max(self.read_id, self.cursor.mark_delete + 1)  # given back, unread again, and acknowledged late
-        if self.dispatcher is not None:
-            self.dispatcher.is_done(entry_id)
-        self._acked()
-
-    def _ack_part(self, entry_id: int, open_bits: int, batch_size: int) -> None:
-        # The client's word saves a look into the log, unless it is large enough to cost us more than that.
-        messages = batch_size if 0 < batch_size <= _BATCH_SIZE_TRUSTED else self._messages_in(entry_id)
-        before = self.cursor.open_bits(entry_id)
-        if open_bits & ((1 << messages) - 1) & (-1 if before is None else before) == 0:
-            self._ack_whole(entry_id)
-            return
-        still_open = self.cursor.ack_part(entry_id, open_bits, messages).bit_count()
-        consumer = self.in_flight.get(entry_id)
-        if consumer is not None and still_open:
-            fewer = consumer.pending[entry_id] - still_open
-            consumer.pending[entry_id] = still_open
-            consumer.unacked -= fewer
-            self.unacked -= fewer
-            self.acked_messages += fewer
-            self._acked()
-
     def _acked(self) -> None:
-        self._backs_off_until_ms = 0  # it may have been the one; if not, that is found again
-        self._unblock()
+        self.redelivery.blocked_until_ms = 0  # it may have been the blocking entry; if not, that is found again
+        if self.deliveries.is_blocked:
+            self.deliveries.unblock()
         if self._topic.is_ended:
             self._send_end_of_topic()
-        if self.dispatcher is not None and (self.pending or self.has_unread):
-            self.schedule_pump()
+        if self.dispatcher is not None and (self.places.pending or self.places.has_unread):
+            self._topic.broker.pump_later(self)
 
     def redeliver(
         self,
@@ -244,23 +234,23 @@ class Subscription:
         epoch: int | None = None,
         indexes: Mapping[int, int] | None = None,
     ) -> None:
-        """Delivers again what the consumer gives back (None: everything it holds), and counts it.
+        """Counts and redelivers the entries that the consumer nacks (None: everything it holds).
 
-        `indexes` are bits of the messages of a batch that failed, where a client names them.
+        `indexes` are the bits of the messages of a batch that failed, if the client names them.
         """
         assert self.dispatcher is not None
         if epoch is not None:
             consumer.epoch = epoch
-        if entry_ids is None and self.dispatcher.ordered and self.failed.policy is not None:
-            # What failed is the first that is not acknowledged. Which one that is shows when all acks have come.
+        if entry_ids is None and self.places.ordered and self.dead_letter_policy is not None:
+            # The first unacknowledged entry failed. Which one that is is known when all acks have arrived.
             if self._given_back is None:
                 self._given_back = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
-                self._topic.broker.wake_at(self._given_back[1], self.schedule_pump)
+                self._pump_at(self._given_back[1])
             return
         self._redeliver(consumer, entry_ids, indexes)
 
-    def _take_back(self, consumer: Consumer, at_ms: int) -> bool:
-        """What a consumer gave back is looked at when it is time; false if it is too early."""
+    def _redeliver_given_back(self, consumer: Consumer, at_ms: int) -> bool:
+        """Redelivers everything that a consumer nacked, when it is time; false if it is too early."""
         if 0 < at_ms - self._topic.broker.now_ms() <= _ACK_DELAY_MS:
             return False  # a longer wait means that the clock was set back, and is over
         self._given_back = None
@@ -271,389 +261,151 @@ class Subscription:
     def _redeliver(
         self, consumer: Consumer, entry_ids: Sequence[int] | None, indexes: Mapping[int, int] | None
     ) -> None:
-        assert self.dispatcher is not None
+        places = self.places
         returned = sorted(consumer.pending if entry_ids is None else {i for i in entry_ids if i in consumer.pending})
         for entry_id in returned:
             messages = consumer.pending[entry_id]
             consumer.redelivered_messages += messages
             self.redelivered_messages += messages
-        if self.dispatcher.ordered:
+        if places.ordered:
             # They are handled in order: those behind the first one only waited.
             blamed = returned[:1] if entry_ids is None else returned
         else:
             blamed = returned
             for entry_id in returned:
-                self._release(entry_id)
-            self.wait_again(returned)
-        for entry_id in blamed:
-            self.failed.count(entry_id, indexes.get(entry_id) if indexes else None)
-        self.failed.settle(blamed)
-        if self.dispatcher.ordered:
-            # Order would be lost if only these came back: everything unacknowledged comes again.
-            self.rewind()
-        self._unblock()
+                places.release(entry_id)
+            places.make_pending(returned)
+        if not self.is_internal:  # a pipeline nacks when it or the other cluster was killed: the entry did not fail
+            for entry_id in blamed:
+                self.redelivery.count(entry_id, indexes.get(entry_id) if indexes else None)
+            self._settle(blamed)
+        if places.ordered:
+            self._rewind()  # order would be lost if only the nacked entries came again
+        self.deliveries.unblock()
         self.schedule_pump()
 
-    def take_out(self, entry_id: int, left_open: int) -> None:
-        """What is not left open of an entry has been moved elsewhere: here it counts as acknowledged."""
-        acked = self.acked_messages
-        if left_open:
-            self._ack_part(entry_id, left_open, 0)
-        else:
-            self._ack_whole(entry_id)
-        self.acked_messages = acked  # nobody did
+    # -- dead letters
 
-    def back_off(self, entry_id: int, due_ms: int) -> None:
-        """A failed entry that waits gets time until `due_ms`; where order counts, everything behind it waits too."""
-        if self.dispatcher is None or self.dispatcher.ordered:
-            return  # it is read again, and found to rest
-        if entry_id in self.pending:
-            self.pending.remove(entry_id)
-            self.dispatcher.is_backing_off(entry_id)
-            self.failed.back_off_until(entry_id, due_ms)
+    @property
+    def dead_letter_policy(self) -> DeadLetterPolicy | None:
+        """The policy in force: that of the subscription or else of the namespace."""
+        if not self.durable or self.is_internal:
+            return None
+        return self.record.dead_letters or self._topic.policies.dead_letters
+
+    def _settle(self, entry_ids: Sequence[int], reason: Reason = Reason.MaxRedeliveries) -> None:
+        """Dead-letters those of the counted entries that have exhausted their redeliveries; the others back off."""
+        policy, known = self.dead_letter_policy, self.cursor.known
+        exhausted: list[int] = []
+        for entry_id in entry_ids:
+            state = known(entry_id)
+            if state is None:
+                continue
+            if policy is not None and self.dead_letters.is_exhausted(state, policy):
+                exhausted.append(entry_id)
+            else:
+                self.redelivery.back_off(entry_id, state.highest_count, self.record.backoff_ms)
+        if policy is not None and exhausted:
+            for entry_id in self._dead_letter(exhausted, reason, policy):
+                state = known(entry_id)
+                self.redelivery.back_off(entry_id, state.highest_count if state else 0, self.record.backoff_ms)
+
+    def _dead_letter(
+        self, entry_ids: Sequence[int], reason: Reason, policy: DeadLetterPolicy, text: str = ""
+    ) -> Sequence[int]:
+        """Moves entries to the dead letter topic. Returns those that stay; `dead_letters.problem` is the reason."""
+        if self.record.paused:
+            return entry_ids
+        staying, pause_reason = self.dead_letters.move(entry_ids, reason, policy, self.record.breaker, text)
+        if pause_reason:
+            self.pause(pause_reason)
+        if len(staying) < len(entry_ids):
+            self._acked()
+        return staying
+
+    def dead_letter_up_to(self, last: int, reason: Reason, description: str) -> None:
+        """Dead-letters everything up to `last`, some entries per turn of the loop, until one cannot be moved."""
+        if self._topic.is_unloaded or self._topic.subscriptions.get(self.name) is not self:
+            return  # deleted between two turns
+        for _ in range(_DEAD_LETTERED_PER_TURN):
+            entry_id = self.cursor.mark_delete + 1
+            policy = self.dead_letter_policy or _NO_LIMIT
+            if entry_id > last or self._dead_letter([entry_id], reason, policy, description):
+                return
+            self.expired_messages += 1
+        broker = self._topic.broker
+        broker.wake_at(broker.now_ms(), lambda: self.dead_letter_up_to(last, reason, description))
+
+    # -- settings
 
     def set_dead_letter_policy(self, policy: DeadLetterPolicy | None, source: str) -> None:
-        """The last one set wins, whoever set it."""
+        """The last one set wins, whether a consumer or an operator set it."""
         if self.is_internal and policy is not None:
             raise NotAllowed(f"subscription {self.name!r} has no dead letters: it is the position of a replication")
         if (policy, source) != (self.record.dead_letters, self.record.dead_letters_from):
-            changed = msgspec.structs.replace(self.record, dead_letters=policy, dead_letters_from=source)
-            self._topic.save_subscription(self, changed)
+            self._save(dead_letters=policy, dead_letters_from=source)
 
     def pause(self, reason: str) -> None:
-        """Nothing is delivered until somebody resumes it."""
-        self._topic.save_subscription(self, msgspec.structs.replace(self.record, paused=reason))
+        """Stops deliveries until `resume`."""
+        self._save(paused=reason)
 
     def resume(self) -> None:
-        self._topic.save_subscription(self, msgspec.structs.replace(self.record, paused=""))
-        self.failed.resumed()
+        self._save(paused="")
+        self.begin_breaker_window()
         self.schedule_pump()
 
-    # -- what dispatchers ask for
-
-    @property
-    def partition(self) -> int:
-        return self._topic.name.partition
-
-    @property
-    def topic_name(self) -> str:
-        return self._topic.name.full
-
-    @property
-    def has_unread(self) -> bool:
-        return self.read_id <= self._topic.log.confirmed
-
-    def schedule_pump(self) -> None:
-        self._topic.broker.pump_later(self)
-
-    def pump(self) -> None:
-        """Hands out what is due to whoever can take it; a bounded number of entries per turn."""
-        if self.dispatcher is None or self.record.paused:
-            return
-        if self._given_back is not None and not self._take_back(*self._given_back):
-            return
-        if self._backs_off_until_ms > self._topic.broker.now_ms():
-            return
-        if self._resume_at_ms:
-            wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
-            if 0 < wait_ms <= self._settings.activeConsumerFailoverDelayTimeMillis:
-                return  # a longer wait means that the clock was set back, and is over
-            self._resume_at_ms = 0
-            self.rewind()
-        self._topic.wake_delayed()
-        self.dispatcher.pump()
-        if self._topic.is_ended:
-            self._send_end_of_topic()
-
-    def entries_for(self, permits: int) -> int:
-        """How many entries about as many messages are; never more than one read's worth."""
-        return max(1, min(int(permits / self._average_messages), self._settings.dispatcherMaxReadBatchSize))
-
-    def take_redelivered(self, limit: int) -> list[Entry]:
-        """The first entries that wait, in order. What is no longer in the log counts as acknowledged."""
-        entries: list[Entry] = []
-        while self.pending and len(entries) < limit:
-            start = self.pending.min()
-            count = 1
-            while count < limit - len(entries) and start + count in self.pending:
-                count += 1
-            found = self._read(start, count)
-            if not found or found[0][0] != start:
-                self._lost()  # while the others are still in their place: it counts them
-            for entry_id in range(start, found[-1][0] + 1 if found else start + count):
-                self.pending.discard(entry_id)
-            entries += found
-        return entries
-
-    def take_one(self, entry_id: int) -> Entry | None:
-        self.pending.remove(entry_id)
-        entry = self._topic.log.read_one(entry_id)
-        if entry is None:
-            self._lost()
-        return entry
-
-    def read_new(self, limit: int) -> list[Entry]:
-        """Entries not read before, less the acknowledged and, for types that spread messages, the delayed ones."""
-        if self.read_id < self._topic.log.first:
-            self._lost()
-        start = self.cursor.next_open(self.read_id)
-        entries = self._read(start, limit)
-        if not entries:
-            self.read_id = start
-            return entries
-        self.read_id = entries[-1][0] + 1
-        if self.cursor.acked:
-            entries = [entry for entry in entries if entry[0] not in self.cursor.acked]
-        if self.type in _SEVERAL and self._topic.has_delayed:
-            is_delayed = self._topic.delayed.holds
-            due = [entry for entry in entries if not entry[2] or not is_delayed(entry[2], entry[0])]
-            self.delayed += len(entries) - len(due)
-            entries = due
-        return self._rested(entries) if self.cursor.knows_any else entries
-
-    def _rested(self, entries: list[Entry]) -> list[Entry]:
-        """Those whose back-off is over. Where order counts, nothing behind one that rests."""
-        if self.dispatcher is None or not self.dispatcher.ordered:
-            return [entry for entry in entries if not self.failed.is_backing_off(entry[0])]
-        for index, entry in enumerate(entries):
-            due_ms = self.failed.due_ms(entry[0])
-            if due_ms > self._topic.broker.now_ms():
-                self.read_id = entry[0]
-                self._backs_off_until_ms = due_ms
-                self._topic.broker.wake_at(due_ms, self.schedule_pump)
-                return entries[:index]
-        return entries
-
-    def has_room(self, consumer: Consumer, entry_id: int) -> bool:
-        """Whether a consumer that can receive may get this very entry: a suspect has little company, or none."""
-        limit = self.failed.company_of(entry_id) if consumer.pending else 0
-        return not limit or len(consumer.pending) < limit
-
-    def open_bits(self, entry_id: int) -> int:
-        """The messages of an unacknowledged entry that are open."""
-        found = self.cursor.open_bits(entry_id)
-        return (1 << self._messages_in(entry_id)) - 1 if found is None else found
-
-    def entry(self, entry_id: int) -> Entry | None:
-        return self._topic.log.read_one(entry_id)
-
-    def give(self, consumer: Consumer, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """Puts entries in flight while the consumer has permits; returns those it had none for."""
-        deliveries: list[Delivery] = []
-        known = self.cursor.known if self.cursor.knows_any else None
-        room, entries_max = self._room_of(consumer), consumer.entries_max
-        total = size = taken = 0
-        for entry_id, messages, _, blob in entries:
-            if total >= room:
-                break
-            position = known(entry_id) if known is not None else None
-            if entries_max or (position is not None and position.suspicions):
-                entries_max = _lower(entries_max, self.failed.company_of(entry_id))
-                if 0 < entries_max <= len(consumer.pending):
-                    break
-                consumer.entries_max = entries_max
-            count, open_bits = (0, None) if position is None else (position.highest_count, position.open_bits)
-            if open_bits is not None:
-                messages = open_bits.bit_count()
-            self.in_flight[entry_id] = consumer
-            consumer.pending[entry_id] = messages
-            deliveries.append((entry_id, count, open_bits, blob))
-            total += messages
-            size += len(blob)
-            taken += 1
-        if entries_max:
-            self.failed.hold_back()
-        if not taken:
-            return entries
-        consumer.permits -= total
-        consumer.unacked += total
-        consumer.delivered_messages += total
-        consumer.delivered_bytes += size
-        self.delivered_messages += total
-        self.delivered_bytes += size
-        self.unacked += total
-        limit = self._topic.policies.max_unacked_per_subscription
-        if 0 < limit <= self.unacked and self.type in _SEVERAL:
-            self.is_blocked = True
-        self._average_messages += (total / taken - self._average_messages) * 0.5
-        consumer.peer.deliver(consumer, deliveries)
-        return entries[taken:]
-
-    def _room_of(self, consumer: Consumer) -> int:
-        """How many messages the consumer may get now."""
-        room = consumer.permits
-        if consumer.unacked_max > 0:
-            room = min(room, consumer.unacked_max - consumer.unacked)
-        limit = self._topic.policies.max_unacked_per_subscription
-        if limit > 0 and self.type in _SEVERAL:
-            room = min(room, limit - self.unacked)
-        return room
-
-    def put_back(self, entries: Iterable[Entry]) -> None:
-        """Entries that were read and nobody could take."""
-        self.wait_again([entry[0] for entry in entries])
-
-    def hand_over(self, delay_ms: int) -> None:
-        """Another consumer is active now: it starts with what the former one has not acknowledged."""
-        if delay_ms and self.in_flight:
-            self._resume_at_ms = self._topic.broker.now_ms() + delay_ms
-            self._topic.broker.wake_at(self._resume_at_ms, self.schedule_pump)
-        else:
-            self.rewind()
-        self.schedule_pump()
-
-    # -- positions
-
-    def rewind(self) -> None:
-        """Everything unacknowledged is unread again."""
-        for entry_id in list(self.in_flight):
-            self._release(entry_id)
-        self.pending.clear()
-        self.failed.rewind()
-        self._backs_off_until_ms = 0
-        self._given_back = None
-        self.delayed = 0
-        self.read_id = self.cursor.mark_delete + 1
-
-    def advance(self, entry_id: int) -> None:
-        """Acknowledges everything up to `entry_id`, whoever holds it: cumulative ack, expiry, skip, trim."""
-        if entry_id <= self.cursor.mark_delete:
-            return
-        self.cursor.ack_up_to(entry_id)
-        for held in self._held_up_to(entry_id):
-            self.acked_messages += self._release(held)
-            if self.dispatcher is not None:
-                self.dispatcher.is_done(held)
-        while self.pending and self.pending.min() <= entry_id:
-            passed = self.pending.min()
-            self.pending.remove(passed)
-            if self.dispatcher is not None:
-                self.dispatcher.is_done(passed)
-        if self.failed.backing_off:
-            self.failed.backing_off.remove_range(0, entry_id + 1)
-        if self.delayed:
-            # Which of the passed ones were delayed is not kept anywhere: what is left is what is in no other place.
-            self.delayed = self._unaccounted()
-        self.read_id = max(self.read_id, self.cursor.mark_delete + 1)
-        self._acked()
-
-    def skip(self, count: int) -> None:
-        """Acknowledges the first `count` entries of the backlog, or all if there are not as many."""
-        if count >= self.backlog:
-            self.advance(self._topic.log.confirmed)
-        elif count > 0:
-            self.advance(self.cursor.nth_open(count))
-
-    def expire(self, entry_id: int) -> None:
-        """Acknowledges everything up to `entry_id`, because its time is over."""
-        before = self.backlog
-        self.advance(entry_id)
-        self.expired_messages += before - self.backlog
-
-    def expire_part(self, entry_id: int, open_bits: int) -> None:
-        """Of the batch at `entry_id`, what is not open in `open_bits`."""
-        before = self.backlog
-        self._ack_part(entry_id, open_bits, 0)
-        self.expired_messages += before - self.backlog
-
-    def peek(self, number: int) -> Entry | None:
-        """The `number`-th entry of the backlog, from 1 on; it stays where it is."""
-        return self.entry(self.cursor.nth_open(number)) if 0 < number <= self.backlog else None
-
-    def seek(self, entry_id: int, open_bits: int | None = None) -> None:
-        """The next message is the one at `entry_id`, or the first of its batch that is open in `open_bits`.
-
-        Consumers are sent away and come back for it, as clients expect after a seek.
-        """
-        self.disconnect_consumers()
-        log = self._topic.log
-        self.cursor.reset(min(max(entry_id, log.first), log.confirmed + 1) - 1)
-        if open_bits and log.first <= entry_id <= log.confirmed:
-            self.cursor.ack_part(entry_id, open_bits, self._messages_in(entry_id))
-        self.rewind()
-        if not self.durable:
-            self._topic.broker.wake_at(self._topic.broker.now_ms() + _RETURN_MS, self._drop_if_deserted)
-
-    def _drop_if_deserted(self) -> None:
-        self._topic.drop_if_deserted(self)
-
-    def wake(self, entry_id: int) -> None:
-        """The time of a delayed entry has come."""
-        delayed_here = entry_id < self.read_id and not self.cursor.is_acked(entry_id)
-        backing_off = self.failed.backing_off
-        if delayed_here and not (entry_id in self.in_flight or entry_id in self.pending or entry_id in backing_off):
-            self.delayed -= 1
-            if not self.failed.is_backing_off(entry_id):
-                self.wait_again([entry_id])
+    def begin_breaker_window(self) -> None:
+        self.breaker.begin_window(
+            self._topic.broker.now_ms(), self.places.acked_messages, self.dead_letters.moved.total()
+        )
 
     @property
     def properties(self) -> dict[str, str]:
         return self.record.properties
 
     def set_properties(self, properties: dict[str, str]) -> None:
-        self._topic.save_subscription(self, msgspec.structs.replace(self.record, properties=properties))
+        self._save(properties=properties)
 
     def set_replicated(self, replicated: bool) -> None:
-        self._topic.save_subscription(self, msgspec.structs.replace(self.record, replicated=replicated))
+        self._save(replicated=replicated)
 
-    @property
-    def backlog(self) -> int:
-        """Entries that are not acknowledged."""
-        return self.cursor.holes(self._topic.log.confirmed)
-
-    @property
-    def backing_off(self) -> int:
-        """Failed entries whose back-off is not over; where order counts only the next one can be."""
-        return len(self.failed.backing_off) + (self._backs_off_until_ms > self._topic.broker.now_ms())
-
-    def backlog_size(self) -> int:
-        return self._topic.log.size_from(self.cursor.mark_delete + 1)
-
-    def wait_again(self, entry_ids: Iterable[int]) -> None:
-        for entry_id in entry_ids:
-            if not self.cursor.is_acked(entry_id):
-                self.pending.add(entry_id)
-                if self.dispatcher is not None:
-                    self.dispatcher.is_waiting(entry_id)
-
-    def _release(self, entry_id: int) -> int:
-        """An entry leaves the consumer that held it. Returns the messages that were open in it."""
-        consumer = self.in_flight.pop(entry_id)
-        messages = consumer.pending.pop(entry_id)
-        consumer.unacked -= messages
-        if consumer.entries_max:
-            self.failed.progressed(consumer)
-        self.unacked -= messages
-        if self.dispatcher is not None:
-            self.dispatcher.has_left(entry_id)
-        return messages
-
-    def _read(self, start: int, limit: int) -> list[Entry]:
-        return self._topic.log.read(start, limit, self._settings.dispatcherMaxReadSizeBytes)
-
-    def _lost(self) -> None:
-        """The log was trimmed past this subscription (a reader's): what is gone cannot be delivered."""
-        self.advance(self._topic.log.first - 1)
-
-    def _held_up_to(self, entry_id: int) -> list[int]:
-        if self.dispatcher is None or not self.dispatcher.ordered:
-            return [held for held in self.in_flight if held <= entry_id]
-        return list(takewhile(lambda held: held <= entry_id, self.in_flight))  # in flight in order: stop early
-
-    def _unblock(self) -> None:
-        if self.is_blocked and self.unacked <= self._topic.policies.max_unacked_per_subscription // 2:
-            self.is_blocked = False
-            self.schedule_pump()
+    def _save(self, **changes: object) -> None:
+        self._topic.save_subscription(self, msgspec.structs.replace(self.record, **changes))
 
     def limits_changed(self) -> None:
-        """The topic has other policies than before."""
-        limit = self._topic.policies.max_unacked_per_subscription
-        self.is_blocked = self.type in _SEVERAL and 0 < limit <= self.unacked
+        """The topic has new policies."""
+        self.deliveries.limits_changed()
         self.schedule_pump()
 
-    def _messages_in(self, entry_id: int) -> int:
-        header = self._topic.log.header(entry_id)
-        return header[0] if header else 1
+    # -- dispatching
+
+    def schedule_pump(self) -> None:
+        self._topic.broker.pump_later(self)
+
+    def _pump_at(self, time_ms: int) -> None:
+        self._topic.broker.wake_at(time_ms, self.schedule_pump)
+
+    def pump(self) -> None:
+        """Delivers entries that are due to consumers that can take them; a bounded number per turn."""
+        self.redelivery.wake()
+        self.suspects.check_patience()
+        if self.dispatcher is None or self.record.paused:
+            return
+        if self._given_back is not None and not self._redeliver_given_back(*self._given_back):
+            return
+        if self.redelivery.blocked_until_ms > self._topic.broker.now_ms():
+            return
+        if self._resume_at_ms:
+            wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
+            if 0 < wait_ms <= self._settings.activeConsumerFailoverDelayTimeMillis:
+                return  # a longer wait means that the clock was set back, and is over
+            self._resume_at_ms = 0
+            self._rewind()
+        self._topic.wake_delayed()
+        if self.dispatcher.pump():
+            self.schedule_pump()
+        if self._topic.is_ended:
+            self._send_end_of_topic()
 
     def _send_end_of_topic(self) -> None:
         if self.backlog == 0:
@@ -662,40 +414,82 @@ class Subscription:
                     consumer.end_of_topic_sent = True
                     consumer.peer.end_of_topic(consumer)
 
-    def _unaccounted(self) -> int:
-        """Positions below `read_id` that are in no other place, that is: delayed."""
-        read = self.read_id - 1 - self.cursor.mark_delete
-        acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
-        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.failed.backing_off))
+    def wake(self, entry_id: int) -> None:
+        """The deliver-at time of an entry has come."""
+        if self.places.wake(entry_id) and not self.redelivery.back_off_if_early(entry_id):
+            self.places.make_pending([entry_id])
+
+    # -- positions
+
+    def _rewind(self) -> None:
+        """Makes everything unacknowledged unread again."""
+        self.places.rewind()
+        self.redelivery.rewind()
+        self._given_back = None
+
+    def advance(self, entry_id: int) -> None:
+        """Acknowledges everything up to `entry_id`, wherever it is: cumulative ack, expiry, skip, trim."""
+        if self.places.ack_up_to(entry_id):
+            self._acked()
+
+    def skip(self, count: int) -> None:
+        """Acknowledges the first `count` entries of the backlog, or all if there are fewer."""
+        if count >= self.backlog:
+            self.advance(self._topic.log.confirmed)
+        elif count > 0:
+            self.advance(self.cursor.nth_open(count))
+
+    def expire(self, entry_id: int) -> None:
+        """Acknowledges everything up to `entry_id` because its time to live is over."""
+        before = self.backlog
+        self.advance(entry_id)
+        self.expired_messages += before - self.backlog
+
+    def expire_part(self, entry_id: int, open_bits: int) -> None:
+        """The same for those messages of the batch at `entry_id` that are not open in `open_bits`."""
+        before = self.backlog
+        if self.places.ack_part(entry_id, open_bits):
+            self._acked()
+        self.expired_messages += before - self.backlog
+
+    def peek(self, number: int) -> Entry | None:
+        """The `number`-th entry of the backlog, counted from 1, without consuming it."""
+        return self._topic.log.read_one(self.cursor.nth_open(number)) if 0 < number <= self.backlog else None
+
+    def seek(self, entry_id: int, open_bits: int | None = None) -> None:
+        """Moves to the message at `entry_id`, or to the first of its batch that is open in `open_bits`.
+
+        Consumers are disconnected and come back, as clients expect after a seek.
+        """
+        self.disconnect_consumers()
+        log = self._topic.log
+        self.cursor.reset(min(max(entry_id, log.first), log.confirmed + 1) - 1)
+        if open_bits and log.first <= entry_id <= log.confirmed:
+            self.cursor.ack_part(entry_id, open_bits, self.places.messages_in(entry_id))
+        self._rewind()
+        if not self.durable:
+            broker = self._topic.broker
+            broker.wake_at(broker.now_ms() + _RETURN_MS, lambda: self._topic.drop_if_deserted(self))
+
+    # -- statistics
+
+    @property
+    def backlog(self) -> int:
+        """Entries that are not acknowledged."""
+        return self.cursor.holes(self._topic.log.confirmed)
+
+    def backlog_size(self) -> int:
+        return self._topic.log.size_from(self.cursor.mark_delete + 1)
 
     def update_rates(self, seconds: float) -> None:
-        self.failed.roll_window()
-        self.rates.update(seconds, self.delivered_messages, self.delivered_bytes, self.expired_messages)
+        breaker, places = self.record.breaker, self.places
+        if breaker is not None:
+            now_ms, dead = self._topic.broker.now_ms(), self.dead_letters.moved.total()
+            self.breaker.roll_window(breaker, now_ms, places.acked_messages, dead)
+        self.rates.update(seconds, self.deliveries.messages, self.deliveries.bytes, self.expired_messages)
         for consumer in self.consumers:
             consumer.update_rates(seconds)
 
     def invariants(self) -> None:
         """Raises AssertionError unless every position is in exactly one place."""
-        cursor, log = self.cursor, self._topic.log
-        assert cursor.mark_delete <= log.confirmed, "acknowledged past the end"
-        assert cursor.mark_delete + 1 not in cursor.acked, "mark-delete lags behind"
-        assert cursor.mark_delete < self.read_id <= log.confirmed + 1, "read position out of bounds"
-        # Not by iterating: pyroaring 1.2 leaks at every iteration of an empty bitmap.
-        acked, pending = set(cursor.acked.to_array()), set(self.pending.to_array())
-        in_flight, backing_off = set(self.in_flight), set(self.failed.backing_off.to_array())
-        assert not backing_off & (acked | pending | in_flight), "a position that rests in another place"
-        assert not acked & pending and not acked & in_flight and not pending & in_flight, "a position in two places"
-        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | backing_off), (
-            "place out of bounds"
-        )
-        assert self.delayed == self._unaccounted(), f"{self.delayed} delayed, {self._unaccounted()} unaccounted for"
-        assert self.unacked == sum(consumer.unacked for consumer in self.consumers), "unacked counts differ"
-        for consumer in self.consumers:
-            assert consumer.unacked == sum(consumer.pending.values()), "unacked count of a consumer"
-            assert all(self.in_flight.get(entry) is consumer for entry in consumer.pending), "held by two"
-        assert len(in_flight) == sum(len(consumer.pending) for consumer in self.consumers), "held by nobody"
-
-
-def _lower(limit: int, other: int) -> int:
-    """The lower of two limits, of which 0 is none."""
-    return min(limit, other) if limit and other else limit or other
+        self.places.invariants(self.consumers)

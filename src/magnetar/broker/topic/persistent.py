@@ -365,9 +365,7 @@ class PersistentTopic(Topic):
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
                 if self.policies.dead_letter_expired and not subscription.is_internal:
-                    subscription.failed.dead_letter_up_to(
-                        first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms."
-                    )
+                    subscription.dead_letter_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
                 else:
                     subscription.expire(first_alive - 1)
 
@@ -444,7 +442,7 @@ class PersistentTopic(Topic):
             for subscription in self._subscriptions.values():
                 if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_internal:
                     text = f"The backlog was over its quota of {limit}."
-                    subscription.failed.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
+                    subscription.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
                 elif subscription.durable:
                     subscription.advance(first_within - 1)
 

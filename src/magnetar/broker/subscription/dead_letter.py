@@ -1,0 +1,182 @@
+"""The move of dead messages to the dead letter topic.
+
+Publishing the letter and acknowledging the message are in one group of the commits: after a crash at any instant the
+message is in exactly one of the two topics (DL4). Calls go down to the places, the breaker and the log, and to the dead
+letter topic. Knows no counting and no consumers: the subscription decides which entries are dead, and pauses itself
+when the breaker trips.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from magnetar.broker.catalog import creation
+from magnetar.broker.subscription.dead_letter_blobs import FailureSite, dead_letter_blobs
+from magnetar.broker.subscription.entry_state import EntryState
+from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.deadletter.properties import Reason
+from magnetar.errors import MagnetarError, NotAllowed
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription.breaker import Breaker
+    from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy
+    from magnetar.broker.subscription.places import Places
+    from magnetar.broker.topic.persistent import PersistentTopic
+    from magnetar.broker.topic.run import Entry
+
+_SIZE_MAX = 128 << 20  # of a batch, uncompressed
+_MOVED_TOGETHER, _MOVED_SIZE = 64, 1 << 20
+
+
+class Moved(NamedTuple):
+    """Entries that cannot be moved now, and the reason to pause the subscription if the breaker tripped."""
+
+    staying: list[int]
+    pause_reason: str
+
+
+class _Letters(NamedTuple):
+    """`left_open` are the messages of a batch that stay."""
+
+    entry_id: int
+    left_open: int
+    target: PersistentTopic
+    blobs: list[bytes]
+
+
+class DeadLetterMove:
+    """`moved` counts letters since the topic was opened; `problem` is why the last move failed, if it did."""
+
+    __slots__ = ("_breaker", "_places", "_subscription", "_topic", "moved", "problem")
+
+    def __init__(self, topic: PersistentTopic, subscription: str, places: Places, breaker: Breaker) -> None:
+        self._topic = topic
+        self._subscription = subscription
+        self._places = places
+        self._breaker = breaker
+        self.moved: Counter[Reason] = Counter()
+        self.problem = ""
+
+    @staticmethod
+    def is_exhausted(state: EntryState, policy: DeadLetterPolicy) -> bool:
+        return state.highest_count > policy.max_redeliver_count
+
+    def move(
+        self,
+        entry_ids: Sequence[int],
+        reason: Reason,
+        policy: DeadLetterPolicy,
+        breaker: BreakerPolicy | None,
+        text: str = "",
+    ) -> Moved:
+        """Moves the exhausted messages of entries or, with a `text` that says why, all open ones; many together."""
+        staying: list[int] = []
+        batch: list[_Letters] = []
+        size, pause_reason = 0, ""
+        for entry_id, entry in self._entries(entry_ids):
+            if breaker is not None and not pause_reason:
+                now_ms, acked = self._topic.broker.now_ms(), self._places.acked_messages
+                pause_reason = self._breaker.trip(breaker, now_ms, acked, self.moved.total())
+            letters = None if entry is None or pause_reason else self._letters_of(entry, reason, policy, text)
+            if letters is None:
+                staying.append(entry_id)
+                continue
+            batch.append(letters)
+            size += sum(map(len, letters.blobs))
+            # The breaker decides on each message after the one before it is counted.
+            if len(batch) == _MOVED_TOGETHER or size > _MOVED_SIZE or breaker is not None:
+                self._commit(batch, reason)
+                batch, size = [], 0
+        if batch:
+            self._commit(batch, reason)
+        if entry_ids and not staying:
+            self.problem = ""
+        return Moved(staying, pause_reason)
+
+    def _entries(self, entry_ids: Sequence[int]) -> Iterator[tuple[int, Entry | None]]:
+        """Neighbours are read together: the log stores entries in runs, and would decode one run for each entry."""
+        found: dict[int, Entry] = {}
+        for index, entry_id in enumerate(entry_ids):
+            if entry_id not in found:
+                count = 1
+                while count < _MOVED_TOGETHER and entry_ids[index + count : index + count + 1] == [entry_id + count]:
+                    count += 1
+                found = {entry[0]: entry for entry in self._topic.log.read(entry_id, count, _MOVED_SIZE)}
+            yield entry_id, found.get(entry_id)
+
+    def _letters_of(self, entry: Entry, reason: Reason, policy: DeadLetterPolicy, text: str) -> _Letters | None:
+        entry_id, messages, _, blob = entry
+        state = self._places.cursor.known(entry_id) or EntryState()
+        is_open = (1 << messages) - 1 if state.open_bits is None else state.open_bits
+        dead = _indexes(is_open) if text else _exhausted(is_open, state, policy.max_redeliver_count)
+        failures = {index: (state.count_of(index), state.first_ms, state.last_ms) for index in dead}
+        try:
+            target = self._target(policy, entry_id)
+            text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
+            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text), failures, _SIZE_MAX)
+        except MagnetarError as error:
+            self.problem = str(error)
+            return None
+        return _Letters(entry_id, 0 if is_whole else is_open & ~sum(1 << index for index in dead), target, blobs)
+
+    def _commit(self, batch: Sequence[_Letters], reason: Reason) -> None:
+        # One group for both. It is opened first: closing a full one later would store an ack without its letter.
+        commits = self._topic.broker.commits
+        group = commits.open()
+        group.durable = True
+        by_target: dict[PersistentTopic, list[bytes]] = {}
+        for letters in batch:
+            self._places.take_out(letters.entry_id, letters.left_open)
+            by_target.setdefault(letters.target, []).extend(letters.blobs)
+        assert commits.open() is group
+        for target, blobs in by_target.items():
+            target.append_dead_letters(group, blobs)
+            self.moved[reason] += len(blobs)
+
+    def _site(self, entry_id: int, reason: Reason, description: str) -> FailureSite:
+        topic = self._topic
+        return FailureSite(
+            topic=topic.name.full,
+            subscription=self._subscription,
+            ledger_id=topic.ledger_id,
+            entry_id=entry_id,
+            partition=topic.name.partition,
+            reason=reason,
+            description=description,
+            producer=f"{topic.name.full}-{self._subscription}-DLQ",
+            now_ms=topic.broker.now_ms(),
+        )
+
+    def _target(self, policy: DeadLetterPolicy, entry_id: int) -> PersistentTopic:
+        """The dead letter topic or one of its partitions, created if it is missing. Raises MagnetarError."""
+        broker = self._topic.broker
+        name = policy.topic_for(self._topic.name, self._subscription)
+        if name.base.full == self._topic.name.base.full:
+            raise NotAllowed(f"dead letters of {self._subscription!r} cannot go to their own topic {name.full}")
+        creation.require_dead_letter_topic(broker.catalog, name)
+        partitioned = broker.catalog.partitioned.get(name.full)
+        if partitioned is not None:
+            name = name.with_partition(entry_id % partitioned.partitions)
+        target = broker.dead_letter_topic(name, self._topic.name)
+        if policy.initial_subscription and policy.initial_subscription not in target.subscriptions:
+            target.create_subscription(SubscribeRequest(policy.initial_subscription, from_earliest=True))
+        return target
+
+
+def _indexes(bits: int) -> list[int]:
+    return [index for index in range(bits.bit_length()) if bits >> index & 1]
+
+
+def _exhausted(is_open: int, state: EntryState, limit: int) -> list[int]:
+    return [index for index in _indexes(is_open) if state.count_of(index) > limit]
+
+
+def _describe(reason: Reason, count: int, policy: DeadLetterPolicy) -> str:
+    failed = (
+        f"Consumers that held only this message crashed {count} times"
+        if reason is Reason.ConsumerCrash
+        else f"It failed {count} times"
+    )
+    return f"{failed}, maxRedeliverCount is {policy.max_redeliver_count}."

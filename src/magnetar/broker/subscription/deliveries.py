@@ -1,0 +1,188 @@
+"""Deliveries of a subscription: reads entries that are due and puts them in flight while limits allow.
+
+Dispatchers call it and choose the consumer. Calls go down to the places, the redelivery and the suspects; nothing here
+calls a dispatcher or the subscription.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from magnetar.broker.peer import Delivery
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription.consumer import Consumer
+    from magnetar.broker.subscription.places import Places
+    from magnetar.broker.subscription.redelivery import Redelivery
+    from magnetar.broker.subscription.suspects import Suspects
+    from magnetar.broker.topic.persistent import PersistentTopic
+    from magnetar.broker.topic.run import Entry
+
+
+class Deliveries:
+    """`is_blocked`: too many messages are unacknowledged, nothing is delivered until half of them are acknowledged."""
+
+    __slots__ = (
+        "_average_messages",
+        "_cursor",
+        "_log",
+        "_read_entries_max",
+        "_read_size_max",
+        "_redelivery",
+        "_topic",
+        "bytes",
+        "is_blocked",
+        "messages",
+        "places",
+        "suspects",
+    )
+
+    def __init__(self, topic: PersistentTopic, places: Places, redelivery: Redelivery, suspects: Suspects) -> None:
+        settings = topic.broker.settings
+        self._topic = topic
+        self._log = topic.log
+        self._redelivery = redelivery
+        self._cursor = places.cursor
+        self._read_entries_max = settings.dispatcherMaxReadBatchSize
+        self._read_size_max = settings.dispatcherMaxReadSizeBytes
+        self._average_messages = 1.0  # per entry
+        self.places = places
+        self.suspects = suspects
+        self.is_blocked = False
+        self.messages = 0  # delivered in total
+        self.bytes = 0
+
+    def entries_for(self, permits: int) -> int:
+        """About how many entries make up so many messages; at most one read's worth."""
+        return max(1, min(int(permits / self._average_messages), self._read_entries_max))
+
+    # -- reading
+
+    def take_pending(self, limit: int) -> list[Entry]:
+        """The first pending entries, in order. Those that are no longer in the log count as acknowledged."""
+        pending = self.places.pending
+        entries: list[Entry] = []
+        while pending and len(entries) < limit:
+            start = pending.min()
+            count = 1
+            while count < limit - len(entries) and start + count in pending:
+                count += 1
+            found = self._log.read(start, count, self._read_size_max)
+            if not found or found[0][0] != start:
+                self._skip_trimmed()  # while the others are still in their place: it counts them
+            for entry_id in range(start, found[-1][0] + 1 if found else start + count):
+                pending.discard(entry_id)
+            entries += found
+        return entries
+
+    def take_one(self, entry_id: int) -> Entry | None:
+        self.places.pending.remove(entry_id)
+        entry = self._log.read_one(entry_id)
+        if entry is None:
+            self._skip_trimmed()
+        return entry
+
+    def read_new(self, limit: int) -> list[Entry]:
+        """Unread entries, without acknowledged ones; unless order counts, also without delayed ones."""
+        places, cursor = self.places, self._cursor
+        if places.read_id < self._log.first:
+            self._skip_trimmed()
+        start = cursor.next_open(places.read_id)
+        entries = self._log.read(start, limit, self._read_size_max)
+        if not entries:
+            places.read_id = start
+            return entries
+        places.read_id = entries[-1][0] + 1
+        if cursor.acked:
+            entries = [entry for entry in entries if entry[0] not in cursor.acked]
+        if self._topic.has_delayed and not places.ordered:
+            is_delayed = self._topic.delayed.holds
+            due = [entry for entry in entries if not entry[2] or not is_delayed(entry[2], entry[0])]
+            places.delayed += len(entries) - len(due)
+            entries = due
+        return self._without_early(entries) if cursor.knows_any else entries
+
+    def _without_early(self, entries: list[Entry]) -> list[Entry]:
+        """Entries whose back-off is over. Where order counts, an early one blocks those behind it."""
+        if not self.places.ordered:
+            return [entry for entry in entries if not self._redelivery.back_off_if_early(entry[0])]
+        for index, entry in enumerate(entries):
+            if self._redelivery.block_if_early(entry[0]):
+                self.places.read_id = entry[0]
+                return entries[:index]
+        return entries
+
+    def _skip_trimmed(self) -> None:
+        """The log was trimmed past this subscription, which a reader cannot prevent: those entries are gone."""
+        if self.places.ack_up_to(self._log.first - 1):
+            self.unblock()
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Makes entries pending that were read and could not be delivered."""
+        self.places.make_pending([entry[0] for entry in entries])
+
+    # -- delivering
+
+    def give(self, consumer: Consumer, entries: Sequence[Entry]) -> Sequence[Entry]:
+        """Puts entries in flight while the consumer may have more; returns the others."""
+        deliveries: list[Delivery] = []
+        known = self._cursor.known if self._cursor.knows_any else None
+        places, in_flight = self.places, self.places.in_flight
+        limit = 0 if places.ordered else self._topic.policies.max_unacked_per_subscription
+        room, entries_max = self._room_of(consumer, limit), consumer.entries_max
+        total = size = taken = 0
+        for entry_id, messages, _, blob in entries:
+            if total >= room:
+                break
+            state = known(entry_id) if known is not None else None
+            if entries_max or (state is not None and state.suspicions):
+                entries_max = _lower(entries_max, self.suspects.company_of(entry_id))
+                if 0 < entries_max <= len(consumer.pending):
+                    break
+                consumer.entries_max = entries_max
+            count, open_bits = (0, None) if state is None else (state.highest_count, state.open_bits)
+            if open_bits is not None:
+                messages = open_bits.bit_count()
+            in_flight[entry_id] = consumer
+            consumer.pending[entry_id] = messages
+            deliveries.append((entry_id, count, open_bits, blob))
+            total += messages
+            size += len(blob)
+            taken += 1
+        if entries_max:
+            self.suspects.hold_back()
+        if not taken:
+            return entries
+        consumer.permits -= total
+        consumer.unacked += total
+        consumer.delivered_messages += total
+        consumer.delivered_bytes += size
+        self.messages += total
+        self.bytes += size
+        places.unacked += total
+        if 0 < limit <= places.unacked:
+            self.is_blocked = True
+        self._average_messages += (total / taken - self._average_messages) * 0.5
+        consumer.peer.deliver(consumer, deliveries)
+        return entries[taken:]
+
+    def _room_of(self, consumer: Consumer, limit: int) -> int:
+        """How many messages the consumer may get now; `limit` is that of the subscription."""
+        room = consumer.permits
+        if consumer.unacked_max > 0:
+            room = min(room, consumer.unacked_max - consumer.unacked)
+        return min(room, limit - self.places.unacked) if limit > 0 else room
+
+    def unblock(self) -> None:
+        if self.is_blocked and self.places.unacked <= self._topic.policies.max_unacked_per_subscription // 2:
+            self.is_blocked = False
+
+    def limits_changed(self) -> None:
+        limit = self._topic.policies.max_unacked_per_subscription
+        self.is_blocked = not self.places.ordered and 0 < limit <= self.places.unacked
+
+
+def _lower(limit: int, other: int) -> int:
+    """The lower of two limits, of which 0 is none."""
+    return min(limit, other) if limit and other else limit or other

@@ -1,0 +1,232 @@
+"""Places of a subscription: where each position of the topic is.
+
+Every position above the mark-delete position is in exactly one place:
+
+    acknowledged   in `cursor.acked`
+    in flight      in `in_flight`, and in `pending` of the consumer that holds it
+    pending        in `pending`: due for delivery, again or because no consumer could take it
+    backing off    in `backing_off`: it failed, and its back-off is not over
+    delayed        below `read_id` and in none of the above: its deliver-at time is in the future
+    unread         from `read_id` on
+
+`invariants()` checks exactly that. Calls go down to the cursor, the suspects and the key index. Knows no dispatcher and
+no policy: other parts decide when a position moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription.consumer import Consumer
+    from magnetar.broker.subscription.cursor import Cursor
+    from magnetar.broker.subscription.key_index import KeyIndex
+    from magnetar.broker.subscription.suspects import Suspects
+    from magnetar.broker.topic.log import Log
+
+_BATCH_SIZE_TRUSTED = 10_000
+
+
+class Places:
+    """`ordered`: a single consumer gets everything in order, so in-flight entries are sorted and none is pending.
+
+    `keys` indexes pending and in-flight entries by key, on Key_Shared subscriptions only.
+    """
+
+    __slots__ = (
+        "_log",
+        "_suspects",
+        "acked_messages",
+        "backing_off",
+        "cursor",
+        "delayed",
+        "in_flight",
+        "keys",
+        "ordered",
+        "pending",
+        "read_id",
+        "unacked",
+    )
+
+    def __init__(self, log: Log, cursor: Cursor, suspects: Suspects) -> None:
+        self._log = log
+        self._suspects = suspects
+        self.cursor = cursor
+        self.in_flight: dict[int, Consumer] = {}
+        self.pending = BitMap64()
+        self.backing_off = BitMap64()
+        self.delayed = 0
+        self.read_id = cursor.mark_delete + 1
+        self.ordered = True
+        self.keys: KeyIndex | None = None
+        self.unacked = 0  # messages in flight
+        self.acked_messages = 0  # acknowledged while in flight, in total
+
+    @property
+    def has_unread(self) -> bool:
+        return self.read_id <= self._log.confirmed
+
+    def messages_in(self, entry_id: int) -> int:
+        header = self._log.header(entry_id)
+        return header[0] if header else 1
+
+    def open_bits(self, entry_id: int) -> int:
+        """The open messages of an unacknowledged entry."""
+        found = self.cursor.open_bits(entry_id)
+        return (1 << self.messages_in(entry_id)) - 1 if found is None else found
+
+    # -- acknowledging
+
+    def ack(self, entry_id: int) -> bool:
+        """Acknowledges a whole entry; false if it was acknowledged before."""
+        if not self.cursor.ack(entry_id):
+            return False
+        if entry_id in self.in_flight:
+            self.acked_messages += self.release(entry_id)
+        elif entry_id in self.pending:
+            self.pending.remove(entry_id)
+        elif entry_id in self.backing_off:
+            self.backing_off.remove(entry_id)
+        elif entry_id < self.read_id:
+            self.delayed -= 1
+        mark_delete = self.cursor.mark_delete
+        if self.read_id <= mark_delete:
+            self.read_id = mark_delete + 1  # nacked, unread again, and then acknowledged late
+        if self.keys is not None:
+            self.keys.acked(entry_id)
+        return True
+
+    def ack_part(self, entry_id: int, open_bits: int, batch_size: int = 0) -> bool:
+        """Acknowledges those messages of a batch whose bit is not set; false if that frees nothing in flight."""
+        # The client's batch size saves reading the log, unless it is large enough to cost more than that.
+        messages = batch_size if 0 < batch_size <= _BATCH_SIZE_TRUSTED else self.messages_in(entry_id)
+        before = self.cursor.open_bits(entry_id)
+        if open_bits & ((1 << messages) - 1) & (-1 if before is None else before) == 0:
+            return self.ack(entry_id)
+        still_open = self.cursor.ack_part(entry_id, open_bits, messages).bit_count()
+        consumer = self.in_flight.get(entry_id)
+        if consumer is None or not still_open:
+            return False
+        fewer = consumer.pending[entry_id] - still_open
+        consumer.pending[entry_id] = still_open
+        consumer.unacked -= fewer
+        self.unacked -= fewer
+        self.acked_messages += fewer
+        return True
+
+    def ack_up_to(self, entry_id: int) -> bool:
+        """Acknowledges everything up to `entry_id`, in every place; false if it was acknowledged before."""
+        if entry_id <= self.cursor.mark_delete:
+            return False
+        self.cursor.ack_up_to(entry_id)
+        for held in self._held_up_to(entry_id):
+            self.acked_messages += self.release(held)
+            if self.keys is not None:
+                self.keys.acked(held)
+        while self.pending and self.pending.min() <= entry_id:
+            passed = self.pending.min()
+            self.pending.remove(passed)
+            if self.keys is not None:
+                self.keys.acked(passed)
+        if self.backing_off:
+            self.backing_off.remove_range(0, entry_id + 1)
+        if self.delayed:
+            # Delayed entries are only counted: those that are left are in no other place.
+            self.delayed = self._unaccounted()
+        self.read_id = max(self.read_id, self.cursor.mark_delete + 1)
+        return True
+
+    def take_out(self, entry_id: int, left_open: int) -> None:
+        """Acknowledges what is moved to another topic, all but `left_open`; no consumer did, so it is not counted."""
+        acked = self.acked_messages
+        if left_open:
+            self.ack_part(entry_id, left_open)
+        else:
+            self.ack(entry_id)
+        self.acked_messages = acked
+
+    def _held_up_to(self, entry_id: int) -> list[int]:
+        if not self.ordered:
+            return [held for held in self.in_flight if held <= entry_id]
+        return list(takewhile(lambda held: held <= entry_id, self.in_flight))
+
+    # -- moving
+
+    def release(self, entry_id: int) -> int:
+        """Takes an entry from the consumer that holds it. Returns the messages that were open in it."""
+        consumer = self.in_flight.pop(entry_id)
+        messages = consumer.pending.pop(entry_id)
+        consumer.unacked -= messages
+        self.unacked -= messages
+        if consumer.entries_max:
+            self._suspects.released(consumer)
+        if self.keys is not None:
+            self.keys.released(entry_id)
+        return messages
+
+    def make_pending(self, entry_ids: Iterable[int]) -> None:
+        for entry_id in entry_ids:
+            if not self.cursor.is_acked(entry_id):
+                self.pending.add(entry_id)
+                if self.keys is not None:
+                    self.keys.wait(entry_id)
+
+    def back_off(self, entry_id: int) -> bool:
+        """Moves a pending entry to `backing_off`; false if it is not pending: ordered subscriptions read it again."""
+        if entry_id not in self.pending:
+            return False
+        self.pending.remove(entry_id)
+        self.backing_off.add(entry_id)
+        if self.keys is not None:
+            self.keys.stop_waiting(entry_id)
+        return True
+
+    def wake(self, entry_id: int) -> bool:
+        """The deliver-at time of an entry has come. True if it was delayed: then the caller finds it another place."""
+        is_read = entry_id < self.read_id and not self.cursor.is_acked(entry_id)
+        if not is_read or entry_id in self.in_flight or entry_id in self.pending or entry_id in self.backing_off:
+            return False
+        self.delayed -= 1
+        return True
+
+    def rewind(self) -> None:
+        """Makes everything unacknowledged unread again."""
+        for entry_id in list(self.in_flight):
+            self.release(entry_id)
+        self.pending.clear()
+        self.backing_off.clear()
+        self.delayed = 0
+        self.read_id = self.cursor.mark_delete + 1
+
+    # -- checks
+
+    def _unaccounted(self) -> int:
+        """Positions below `read_id` that are in no other place, which means delayed."""
+        read = self.read_id - 1 - self.cursor.mark_delete
+        acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
+        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.backing_off))
+
+    def invariants(self, consumers: Iterable[Consumer]) -> None:
+        """Raises AssertionError unless every position is in exactly one place."""
+        cursor, log = self.cursor, self._log
+        assert cursor.mark_delete <= log.confirmed, "acknowledged past the end"
+        assert cursor.mark_delete + 1 not in cursor.acked, "mark-delete lags behind"
+        assert cursor.mark_delete < self.read_id <= log.confirmed + 1, "read position out of bounds"
+        # Not by iterating: pyroaring 1.2 leaks at every iteration of an empty bitmap.
+        acked, pending = set(cursor.acked.to_array()), set(self.pending.to_array())
+        in_flight, backing_off = set(self.in_flight), set(self.backing_off.to_array())
+        assert not backing_off & (acked | pending | in_flight), "a position that backs off is in another place too"
+        assert not acked & pending and not acked & in_flight and not pending & in_flight, "a position in two places"
+        assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | backing_off), (
+            "place out of bounds"
+        )
+        assert self.delayed == self._unaccounted(), f"{self.delayed} delayed, {self._unaccounted()} unaccounted for"
+        assert self.unacked == sum(consumer.unacked for consumer in consumers), "unacked counts differ"
+        for consumer in consumers:
+            assert consumer.unacked == sum(consumer.pending.values()), "unacked count of a consumer"
+            assert all(self.in_flight.get(entry) is consumer for entry in consumer.pending), "held by two consumers"
+        assert len(in_flight) == sum(len(consumer.pending) for consumer in consumers), "held by no consumer"

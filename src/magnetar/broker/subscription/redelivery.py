@@ -1,0 +1,104 @@
+"""Redelivery: counts the failures of entries, and delays their next delivery by a back-off.
+
+Owns the times at which backing-off entries are due. Calls go down to the places and the cursor. Knows nothing of dead
+letters: the subscription compares the counts with its policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING
+
+from pyroaring import BitMap64
+
+if TYPE_CHECKING:
+    from magnetar.broker.subscription.places import Places
+    from magnetar.clock import Clock
+
+_BUCKET_MS = 50  # entries due at about the same time wake together: a million need a few timers
+
+
+class Redelivery:
+    """`blocked_until_ms`: on ordered subscriptions, the end of the back-off of the next entry, for which all wait."""
+
+    __slots__ = ("_buckets", "_clock", "_cursor", "_due", "_places", "_pump_at", "blocked_until_ms")
+
+    def __init__(self, places: Places, clock: Clock, pump_at: Callable[[int], None]) -> None:
+        self._places = places
+        self._cursor = places.cursor
+        self._clock = clock
+        self._pump_at = pump_at
+        self._buckets: dict[int, BitMap64] = {}
+        self._due: list[int] = []  # a heap of the times of the buckets
+        self.blocked_until_ms = 0
+
+    def count(self, entry_id: int, indexes: int | None = None) -> None:
+        """Counts a failure of the entry, or of those of its open messages whose bits are set in `indexes`."""
+        if indexes is not None:
+            indexes &= self._places.open_bits(entry_id)
+            if not indexes:
+                return  # a client names messages that are acknowledged, or never existed
+        self._cursor.count_redelivery(entry_id, self._clock.now_ms(), indexes)
+
+    def back_off(self, entry_id: int, count: int, steps_ms: Sequence[int]) -> None:
+        """Delays an entry that failed `count` times by the step for that count, if there is one."""
+        delay_ms = steps_ms[min(count, len(steps_ms)) - 1] if steps_ms and count else 0
+        if delay_ms:
+            due_ms = self._clock.now_ms() + delay_ms
+            self._cursor.change(entry_id, lambda state: state.back_off(due_ms))
+            if self._places.back_off(entry_id):
+                self._wake_at(entry_id, due_ms)
+
+    def due_ms(self, entry_id: int) -> int:
+        """When the entry may be delivered; 0 for now."""
+        state = self._cursor.known(entry_id)
+        return 0 if state is None else state.due_ms
+
+    def back_off_if_early(self, entry_id: int) -> bool:
+        """Whether an entry that was read is due later: then it backs off until that time."""
+        due_ms = self.due_ms(entry_id)
+        if due_ms <= self._clock.now_ms():
+            return False
+        self._places.backing_off.add(entry_id)
+        self._wake_at(entry_id, due_ms)
+        return True
+
+    def block_if_early(self, entry_id: int) -> bool:
+        """The same on an ordered subscription: the entry stays unread, and everything behind it waits too."""
+        due_ms = self.due_ms(entry_id)
+        if due_ms <= self._clock.now_ms():
+            return False
+        self.blocked_until_ms = due_ms
+        self._pump_at(due_ms)
+        return True
+
+    def _wake_at(self, entry_id: int, due_ms: int) -> None:
+        bucket_ms = -(-due_ms // _BUCKET_MS) * _BUCKET_MS  # never early
+        bucket = self._buckets.get(bucket_ms)
+        if bucket is None:
+            bucket = self._buckets[bucket_ms] = BitMap64()
+            heappush(self._due, bucket_ms)
+            self._pump_at(bucket_ms)
+        bucket.add(entry_id)
+
+    def wake(self) -> None:
+        """Makes the entries pending whose back-off is over."""
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0] <= now_ms:
+            backing_off = self._places.backing_off
+            due = (self._buckets.pop(heappop(self._due)) & backing_off).to_array()
+            for entry_id in due:
+                backing_off.remove(entry_id)
+            self._places.make_pending(due)
+
+    def rewind(self) -> None:
+        """Everything unacknowledged is unread again; its due time is checked when it is read."""
+        self._buckets.clear()
+        self._due.clear()
+        self.blocked_until_ms = 0
+
+    @property
+    def backing_off(self) -> int:
+        """Failed entries whose back-off is not over; on ordered subscriptions at most the next one."""
+        return len(self._places.backing_off) + (self.blocked_until_ms > self._clock.now_ms())
