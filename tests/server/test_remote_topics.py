@@ -239,6 +239,66 @@ def replication_of(cluster: Cluster, topic: str) -> Any:
     return cluster.ask("GET", f"persistent/{NAMESPACE}/{topic}-partition-0/stats").json()["replication"]["b"]
 
 
+# -- what is known of them before any pipelines process reports
+
+
+def states_of(cluster: Cluster, topic: str, remote: str = "b") -> list[tuple[str, str]]:
+    path = f"persistent://{NAMESPACE}/{topic}"
+    found = cluster.ask("GET", "replication/status", topic=path, remote=remote).json()
+    return [(one["state"], one["reason"]) for one in found]
+
+
+def test_gr4_a_topic_that_was_created_there_is_starting(making: list[Cluster], topic: str) -> None:
+    a, b = making
+    a.create(topic, 2)
+    eventually(lambda: b.partitions(topic) == 2, SOON_S)
+    assert [state for state, _ in states_of(a, topic)] == ["starting", "starting"]
+
+
+def test_gr4_a_mismatch_is_known_without_a_pipeline(making: list[Cluster], topic: str) -> None:
+    a, b = making
+    with withdrawn(b, a):
+        b.create(topic, 2)
+    a.create(topic, 3)
+    eventually(lambda: states_of(a, topic)[2][0] == "partition-mismatch", SOON_S)
+    assert [state for state, _ in states_of(a, topic)] == ["starting", "starting", "partition-mismatch"]
+    assert "partition 2 cannot be copied" in states_of(a, topic)[2][1]
+
+
+def test_gr4_a_missing_topic_that_may_not_be_created_is_known_without_a_pipeline(
+    leaving: list[Cluster], topic: str
+) -> None:
+    a, b = leaving
+    a.create(topic)
+    eventually(lambda: states_of(a, topic)[0][0] == "waiting-for-remote-topic", SOON_S)
+    assert b.partitions(topic) is None
+
+
+def test_gr4_an_unreachable_cluster_is_known_without_a_pipeline(topic: str) -> None:
+    with clusters("a", "b") as (a, b):
+        a.do("POST", "clusters/b", {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"})
+        a.create(topic)
+        eventually(lambda: states_of(a, topic)[0][0] == "unreachable", SOON_S)
+        assert states_of(a, topic)[0][1].startswith("cluster b cannot be reached: ")
+        urls = {"serviceUrl": b.running.http_url, "brokerServiceUrl": b.running.service_url}
+        a.do("POST", "clusters/b", urls)
+        eventually(lambda: states_of(a, topic)[0][0] == "starting", SOON_S)
+
+
+def test_gr4_a_missing_namespace_is_known_without_a_pipeline(making: list[Cluster], topic: str) -> None:
+    a, _ = making
+    a.do("PUT", "namespaces/geo/absent", {"replication_clusters": ["a", "b"]})
+    a.do("PUT", f"persistent/geo/absent/{topic}")
+    path = f"persistent://geo/absent/{topic}"
+
+    def state() -> tuple[str, str]:
+        (found,) = a.ask("GET", "replication/status", topic=path).json()
+        return found["state"], found["reason"]
+
+    eventually(lambda: state()[0] == "refused-by-remote", SOON_S)
+    assert "geo/absent" in state()[1]
+
+
 # -- at the same moment
 
 

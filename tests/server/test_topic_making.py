@@ -1,4 +1,4 @@
-"""Making topics in a remote cluster that fails, refuses, or is faster than we are."""
+"""Creating topics in a remote cluster that fails, refuses, or is faster than we are."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Self
 import pytest
 
 from magnetar.client.errors import ClientError, Conflict, ConnectionLost, NamespaceNotFound, NotSupported
-from magnetar.replication.model import ClusterAddress, Mismatch
+from magnetar.replication.model import ClusterAddress, Mismatch, State
+from magnetar.replication.partitions import Decision
 from magnetar.server import topic_making
 from magnetar.server.remote_topics import Errand
 from magnetar.server.topic_making import TopicMaking
@@ -69,15 +70,25 @@ def errand(topic: str, partitions: int = 0, grown_from: int = 0) -> Errand:
     return Errand(topic, topic, partitions, grown_from)
 
 
-def run(act: Callable[[TopicMaking], Awaitable[Any]], address: ClusterAddress = ADDRESS) -> None:
+def run(
+    act: Callable[[TopicMaking], Awaitable[Any]], address: ClusterAddress = ADDRESS, *, creates: bool = True
+) -> dict[str, Decision]:
+    """The last decision on each topic."""
+    decisions: dict[str, Decision] = {}
+
+    def on_decision(topic: str, remote: str, decision: Decision) -> None:
+        assert remote == "b"
+        decisions[topic] = decision
+
     async def whole() -> None:
-        making = TopicMaking("b", address, mismatch=Mismatch.PIP370, pause_last_s=0.004)
+        making = TopicMaking("b", address, on_decision, creates=creates, mismatch=Mismatch.PIP370, pause_last_s=0.004)
         try:
             await act(making)
         finally:
             await making.close()
 
     asyncio.run(whole())
+    return decisions
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -92,7 +103,8 @@ def test_many_are_made_few_at_once(remote: Remote) -> None:
             making.see_to(errand(f"t{index}", index % 3))
         await until(lambda: len(remote.topics) == 100)
 
-    run(act)
+    decisions = run(act)
+    assert {decision.state for decision in decisions.values()} == {State.RUNNING}
     assert remote.topics == {f"t{index}": index % 3 for index in range(100)}
     assert remote.at_once_max == 16
     assert remote.opened == 1
@@ -115,7 +127,7 @@ def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.Lo
     async def act(making: TopicMaking) -> None:
         for index in range(1000):
             making.see_to(errand(f"t{index}"))
-        await until(lambda: "left to the pipeline" in caplog.text)
+        await until(lambda: "leaving them to the pipelines process" in caplog.text)
         asked = len(remote.asked)
         assert asked <= 6 * 16, "and not all of its topics are tried for that"
         await asyncio.sleep(0.05)
@@ -125,11 +137,14 @@ def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.Lo
         await until(lambda: "later" in remote.topics)
 
     with caplog.at_level(logging.WARNING):
-        run(act)
+        decisions = run(act)
     (record,) = caplog.records
     assert record.getMessage() == (
-        "1000 topics are not made in cluster b, that is left to the pipeline: it cannot be reached"
+        "cannot create 1000 topics in cluster b, leaving them to the pipelines process: it cannot be reached"
     )
+    unreachable = Decision(State.UNREACHABLE, "cluster b cannot be reached: nobody there")
+    assert [decisions[f"t{index}"] for index in range(1000)] == [unreachable] * 1000, "those not tried too"
+    assert decisions["later"].state is State.RUNNING
 
 
 def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
@@ -147,7 +162,9 @@ def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog:
         await until(lambda: len(caplog.records) == 40)
 
     with caplog.at_level(logging.INFO, logger="magnetar"):
-        run(act)
+        decisions = run(act)
+    assert decisions["bad/namespace/t0"] == Decision(State.REFUSED, "in cluster b bad/namespace/t0: no namespace")
+    assert decisions["good"].state is State.RUNNING
     assert remote.asked.count("bad/namespace/t0") == 6
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "one for the namespace"
 
@@ -202,6 +219,24 @@ def test_the_latest_errand_of_a_topic_counts(remote: Remote) -> None:
     run(act)
 
 
+def test_gr3_where_nothing_may_be_created_it_is_checked_only(remote: Remote) -> None:
+    remote.topics = {"same": 2, "other": 3}
+
+    async def act(making: TopicMaking) -> None:
+        for topic in ("same", "other", "missing"):
+            making.see_to(errand(topic, 2, grown_from=1))
+        await until(lambda: len(remote.asked) == 3)
+        await asyncio.sleep(0.02)
+
+    decisions = run(act, creates=False)
+    assert {topic: decision.state for topic, decision in decisions.items()} == {
+        "same": State.RUNNING,
+        "other": State.RUNNING,
+        "missing": State.WAITING,
+    }
+    assert remote.topics == {"same": 2, "other": 3}
+
+
 def test_what_is_no_longer_replicated_is_forgotten(remote: Remote) -> None:
     remote.refuse = lambda topic: NamespaceNotFound("no namespace")
 
@@ -218,10 +253,11 @@ def test_what_is_no_longer_replicated_is_forgotten(remote: Remote) -> None:
 def test_a_cluster_without_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
     async def act(making: TopicMaking) -> None:
         making.see_to(errand("t"))
-        await until(lambda: "its record has no address" in caplog.text)
+        await until(lambda: "its record has no usable address" in caplog.text)
 
     with caplog.at_level(logging.WARNING):
-        run(act, ClusterAddress())
+        decisions = run(act, ClusterAddress())
+    assert decisions["t"].state is State.UNREACHABLE
 
 
 def test_authentication_that_cannot_be_used_is_said(caplog: pytest.LogCaptureFixture) -> None:

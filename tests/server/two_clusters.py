@@ -71,6 +71,7 @@ def clusters(*names: str, replicated: bool = True, **settings: object) -> Iterat
             for name in names
         ]
         for one in made:
+            one.running.run(one.running.server.broker.replication.expect_process)  # as if one were starting
             others = [other for other in made if other is not one]
             for other in others:
                 one.declare(other)

@@ -40,6 +40,7 @@ ROUTE_CHANGED = "the route policy was changed"
 class State(StrEnum):
     """Of one topic, or one partition, and one remote cluster."""
 
+    STARTING = "starting"
     RUNNING = "running"
     CATCHING_UP = "catching-up"
     WAITING = "waiting-for-remote-topic"
@@ -194,6 +195,7 @@ class Status(msgspec.Struct, rename="camel"):
     delay_s: float  # how long the oldest message that is not copied has waited
     rate_out: float  # messages a second
     throughput_out: float  # bytes a second
+    has_heartbeat: bool = False  # whether a pipelines process reports
     policy: RoutePolicy = AS_IT_IS
     messages_out: int = 0  # since the pipeline started
     bytes_out: int = 0

@@ -1,8 +1,7 @@
-"""The process that replicates, as a child of the broker: started when there is something to replicate, and kept alive.
+"""The pipelines process: a child of the broker, started with the first replicated topic and restarted when it fails.
 
-Owns when it is started, that it is started again after it failed, and that it ends with the broker: it holds the other
-end of its stdin, so that even a broker that is killed takes it along. What the process does it does not know, and the
-broker's loop never waits for it.
+Owns its start, restart and end: the child reads stdin until it closes, so it ends even with a broker that is killed.
+Knows nothing of what the process does, and the broker's loop never waits for it.
 """
 
 from __future__ import annotations
@@ -22,16 +21,14 @@ log = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 1.0
 PAUSE_LAST_S = 30.0
-_GOOD_S = 60.0  # one that lived so long is started again soon
+_GOOD_S = 60.0  # a process that ran this long is restarted without a long pause
 _END_S = 6.0
 
-NEEDS_SPARK = (
-    "replication needs Spark, which is not installed: pip install 'magnetar[spark]', then start the broker again"
-)
+NEEDS_SPARK = "replication needs Spark, which is not installed: pip install 'magnetar[spark]' and restart the broker"
 
 
 class Child(Protocol):
-    """A process; `asyncio.subprocess.Process` is one."""
+    """The part of `asyncio.subprocess.Process` that is used here."""
 
     @property
     def stdin(self) -> asyncio.StreamWriter | None: ...
@@ -70,9 +67,10 @@ class PipelinesProcess:
 
     def run(self) -> None:
         if self._is_enabled:
+            self._replication.expect_process()
             self._task = asyncio.get_running_loop().create_task(self._keep())
         else:
-            self._replication.reports.absence = "pipelinesEnabled is false, so the broker starts none"
+            self._replication.no_process("pipelinesEnabled is false")
 
     async def _keep(self) -> None:
         self._replication.watch(self._changed.set)
@@ -82,20 +80,20 @@ class PipelinesProcess:
             self._replication.unwatch(self._changed.set)
         if find_spec("pyspark") is None:
             log.warning("%s", NEEDS_SPARK)
-            self._replication.reports.absence = NEEDS_SPARK
+            self._replication.no_process(NEEDS_SPARK)
             return
         backoff = Backoff(PAUSE_FIRST_S, PAUSE_LAST_S)
         loop = asyncio.get_running_loop()
         while True:
-            self._replication.reports.absence = "it is starting"
+            self._replication.expect_process()
             started_s = loop.time()
             ended = await self._live()
             if loop.time() - started_s > _GOOD_S:
                 backoff.reset()
             pause_s = backoff.next_s()
-            what = f"{ended}, and is started again in {pause_s:.0f} s"
+            what = f"{ended}; restarting in {pause_s:.0f} s"
             log.warning("the pipelines process %s", what)
-            self._replication.reports.absence = f"it {what}"
+            self._replication.no_process(f"it {what}")
             await asyncio.sleep(pause_s)
 
     async def _wait_for_topics(self) -> None:
@@ -104,15 +102,15 @@ class PipelinesProcess:
             await self._changed.wait()
 
     async def _live(self) -> str:
-        """Returns what became of it."""
+        """Runs the child; returns how it ended."""
         try:
             self._child = await start(self._words)
         except OSError as error:
-            return f"cannot be started: {error}"
+            return f"could not be started: {error}"
         return f"ended with code {await self._child.wait()}"
 
     def end(self) -> None:
-        """Tells it to end, and does not wait for it."""
+        """Terminates the child without waiting for it."""
         if self._task is not None:
             self._task.cancel()
         if self._child is not None and self._child.returncode is None:

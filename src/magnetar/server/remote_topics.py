@@ -1,8 +1,8 @@
-"""Follows the broker's declaration, so that topics in remote clusters are made soon after those here.
+"""Topics in remote clusters: checked, created or grown soon after those here, and their state reported.
 
-A task in the server's loop that finds what was created, grown or began to be replicated, and hands it to a
-`topic_making` for each cluster. It never holds anything up: changes are looked through together, in turns. Where
-createTopicToRemoteClusterForReplication is false there is nothing for it to do, and it asks no cluster anything.
+A task in the server's loop that finds new and changed routes in the broker's declaration and hands each to the
+`topic_making` of its cluster. It never delays the broker: changes are collected and processed in turns. Where
+createTopicToRemoteClusterForReplication is false, remote topics are checked only.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.replication.model import Declaration, DeclaredRoute
+from magnetar.replication.partitions import Decision
 from magnetar.replication.topic_template import remote_topic
 
 if TYPE_CHECKING:
@@ -25,35 +26,41 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_GATHERING_S = 0.02  # after a change, for more changes to come: what is created in bulk is looked through once
+_GATHERING_S = 0.02  # after a change, to collect more: topics created in bulk are processed together
 _ROWS_PER_TURN = 500
 
+OnDecision = Callable[[str, str, Decision], None]
+
 Key = tuple[str, str]
-"""A topic, as a whole, and a remote cluster."""
+"""A route: a topic without partition, and a remote cluster."""
 
 
 class Errand(msgspec.Struct, frozen=True):
-    """A topic that is to be seen to in a remote cluster."""
+    """A topic to check, create or grow in a remote cluster."""
 
     topic: str
-    target: str  # its name there
+    target: str  # its name in the remote cluster
     partitions: int
     grown_from: int
 
 
 class RemoteTopics:
-    """`changed` says that the declaration is another one; the rest goes on in the loop, until `close`."""
+    """`changed` announces a new declaration; the work runs in the loop until `close`.
 
-    def __init__(self, declaration: Callable[[], Declaration], *, pause_last_s: float) -> None:
+    `on_decision` gets the state of each remote topic as soon as it is known: topic, remote cluster, decision.
+    """
+
+    def __init__(self, declaration: Callable[[], Declaration], on_decision: OnDecision, *, pause_last_s: float) -> None:
         self._declaration = declaration
+        self._on_decision = on_decision
         self._pause_last_s = pause_last_s
         self._seen: dict[Key, Errand] = {}
         self._remotes: dict[str, TopicMaking] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def changed(self) -> None:
-        self._news.set()
+        self._changed.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._follow())
             self._task.add_done_callback(self._ended)
@@ -61,7 +68,7 @@ class RemoteTopics:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error while the topics of remote clusters were followed", exc_info=error)
+            log.error("unexpected error in the task that creates remote topics", exc_info=error)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -71,15 +78,13 @@ class RemoteTopics:
 
     async def _follow(self) -> None:
         while True:
-            await self._news.wait()
+            await self._changed.wait()
             await asyncio.sleep(_GATHERING_S)
-            self._news.clear()
-            declaration = self._declaration()
-            if declaration.creates_topics:
-                await self._look_through(declaration)
+            self._changed.clear()
+            await self._process(self._declaration())
 
-    async def _look_through(self, declaration: Declaration) -> None:
-        """In turns: there may be many topics, and the broker has other things to do."""
+    async def _process(self, declaration: Declaration) -> None:
+        """In turns: there may be many topics, and the broker has other work."""
         await self._set_remotes(declaration)
         seen: dict[Key, Errand] = {}
         for index, row in enumerate(declaration.topics):
@@ -99,7 +104,7 @@ class RemoteTopics:
         self._seen = seen
 
     async def _set_remotes(self, declaration: Declaration) -> None:
-        """One that is reached otherwise than before begins anew: what could not be made there, perhaps now can."""
+        """A cluster with a new address starts over: what failed there may work now."""
         wanted = {row.remote for row in declaration.topics} & declaration.clusters.keys()
         for name, remote in list(self._remotes.items()):
             if name not in wanted or declaration.clusters[name] != remote.address:
@@ -107,15 +112,20 @@ class RemoteTopics:
                 self._seen = {key: errand for key, errand in self._seen.items() if key[1] != name}
                 await remote.close()
         for name in wanted - self._remotes.keys():
-            # The client takes long to import, and most brokers never need it: in a thread, while others are served.
+            # The client takes long to import and most brokers never need it: in a thread, while clients are served.
             making = await asyncio.to_thread(importlib.import_module, "magnetar.server.topic_making")
             self._remotes[name] = making.TopicMaking(
-                name, declaration.clusters[name], mismatch=declaration.mismatch, pause_last_s=self._pause_last_s
+                name,
+                declaration.clusters[name],
+                self._on_decision,
+                creates=declaration.creates_topics,
+                mismatch=declaration.mismatch,
+                pause_last_s=self._pause_last_s,
             )
 
 
 def _errand(row: DeclaredRoute) -> Errand | None:
-    """None of what only a pipeline can say something about: a bad name, a partition that lost its topic."""
+    """None for what only a pipeline can judge: a bad name, a partition without its partitioned topic."""
     try:
         target = remote_topic(row.topic, row.policy.rename)
     except InvalidName:

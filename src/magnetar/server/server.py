@@ -61,7 +61,9 @@ class Server:
         self._http: HttpServer | None = None
         self._http_listener: socket.socket | None = None
         self._remote_topics = RemoteTopics(
-            self.broker.replication.declaration, pause_last_s=settings.replicationRetryMaxSeconds
+            self.broker.replication.declaration,
+            self.broker.replication.remote_topic_checked,
+            pause_last_s=settings.replicationRetryMaxSeconds,
         )
         self.committer = Committer(
             self.loop,
@@ -94,9 +96,8 @@ class Server:
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
         self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
-        if self.settings.createTopicToRemoteClusterForReplication:
-            self.broker.replication.watch(self._remote_topics.changed)
-            self._remote_topics.changed()
+        self.broker.replication.watch(self._remote_topics.changed)
+        self._remote_topics.changed()
 
     async def wait(self) -> None:
         await self._stopped.wait()

@@ -151,7 +151,7 @@ def test_gr4_a_report_is_shown_with_what_the_broker_knows(replicated: Admin) -> 
     found = statuses(replicated)
     assert list(found) == ["many-partition-0", "many-partition-1", "t"]
     assert [one.backlog for one in found.values()] == [0, 1, 2]
-    assert {one.state for one in found.values()} == {State.STOPPED}
+    assert {one.state for one in found.values()} == {State.STARTING}
     report(
         replicated,
         Report(T, "east", State.CATCHING_UP, since_ms=NOW_MS, error="late", error_ms=NOW_MS),
@@ -160,7 +160,7 @@ def test_gr4_a_report_is_shown_with_what_the_broker_knows(replicated: Admin) -> 
         is_all=True,
     )
     found = statuses(replicated)
-    assert [one.state for one in found.values()] == [State.STOPPED, State.STOPPED, State.CATCHING_UP]
+    assert [one.state for one in found.values()] == [State.STARTING, State.STARTING, State.CATCHING_UP]
     assert (found["t"].since_ms, found["t"].last_error, found["t"].backlog) == (NOW_MS, "late", 2)
 
 

@@ -83,12 +83,12 @@ def test_a_topic_that_is_not_replicated_has_nothing(admin: Admin) -> None:
     assert not [line for line in scrape(admin) if "replication" in line]
 
 
-def test_gr4_without_a_pipeline_the_state_says_so() -> None:
+def test_gr4_before_the_first_report_replication_is_starting() -> None:
     admin = replicating()
     admin.publish("t", b"x", b"y")
     stats = replication(admin)["b"]
     assert set(stats) >= APACHE_FIELDS
-    assert (stats["state"], stats["connected"], stats["replicationBacklog"]) == ("stopped", False, 2)
+    assert (stats["state"], stats["connected"], stats["replicationBacklog"]) == ("starting", False, 2)
     assert "no pipelines process" in stats["reason"]
     assert "outboundConnection" not in stats
 
@@ -231,7 +231,7 @@ def test_gr5_metrics_of_each_topic_and_remote_cluster() -> None:
     assert f'magnetar_replication_state{{{own},state="catching-up"}} 1' in lines
     other = own.replace('"b"', '"c"')
     assert f"pulsar_replication_disconnected_count{{{other}}} 1" in lines
-    assert f'magnetar_replication_state{{{other},state="stopped"}} 1' in lines
+    assert f'magnetar_replication_state{{{other},state="starting"}} 1' in lines
 
 
 def test_gr5_metrics_of_namespaces_where_topics_are_not_exposed() -> None:
@@ -246,7 +246,7 @@ def test_gr5_metrics_of_namespaces_where_topics_are_not_exposed() -> None:
     assert f"pulsar_replication_connected_count{{{own}}} 1" in lines
     assert f"pulsar_replication_disconnected_count{{{own}}} 1" in lines
     assert f'magnetar_replication_state{{{own},state="running"}} 1' in lines
-    assert f'magnetar_replication_state{{{own},state="stopped"}} 1' in lines
+    assert f'magnetar_replication_state{{{own},state="starting"}} 1' in lines
 
 
 # -- what may be declared

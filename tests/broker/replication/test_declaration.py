@@ -69,9 +69,9 @@ def statuses(world: World, **chosen: object) -> dict[tuple[str, str], Status]:
     return {(TopicName.parse(one.topic).local, one.remote): one for one in found}
 
 
-def tell(world: World, *rows: Report, is_all: bool = False, pipeline: str = "p1") -> None:
+def report(world: World, *rows: Report, is_all: bool = False, pipeline: str = "p1") -> None:
     replication = world.broker.replication
-    replication.reports.take(Reports(pipeline, is_all, list(rows)), world.clock.now_ms(), replication.is_declared)
+    replication.reports.receive(Reports(pipeline, is_all, list(rows)), world.clock.now_ms(), replication.is_declared)
 
 
 # -- what is declared
@@ -431,8 +431,8 @@ def test_ways_go_with_what_they_are_of(world: World) -> None:
     catalog.create_namespace("public/other")
     catalog.create_partitioned(name("many"), 2, {})
     world.topic()
-    for place in ("public/other", "public/default/many", "public/default/t", NAMESPACE):
-        replication.set_route(EAST, place, RoutePolicy(paused=True))
+    for scope in ("public/other", "public/default/many", "public/default/t", NAMESPACE):
+        replication.set_route(EAST, scope, RoutePolicy(paused=True))
     replication.set_route(WEST, NAMESPACE, RoutePolicy(paused=True))
     world.broker.delete_topic(name("many-partition-1"))
     world.broker.delete_topic(name())
@@ -448,19 +448,25 @@ def test_ways_go_with_what_they_are_of(world: World) -> None:
     )
 
 
-# -- how it stands
+# -- status
 
 
 def test_gr4_without_a_pipeline_everything_is_stopped(world: World) -> None:
     replicate(world, EAST)
     world.publish(3)
     status = statuses(world)["t", EAST]
+    assert (status.state, status.reason) == (State.STARTING, "no pipelines process has reported yet")
+    world.advance(seconds=11)
+    status = statuses(world)["t", EAST]
     assert (status.state, status.backlog) == (State.STOPPED, 3)
     assert status.reason == "no pipelines process has reported since the broker started"
-    tell(world)
+    report(world)
     status = statuses(world)["t", EAST]
-    assert (status.state, status.reason[:15]) == (State.STOPPED, "not started yet")
-    tell(world, Report(full(), EAST, State.RUNNING, since_ms=77))
+    assert (status.state, status.reason) == (
+        State.STARTING,
+        "the pipelines process has not reported this topic yet",
+    )
+    report(world, Report(full(), EAST, State.RUNNING, since_ms=77))
     assert (statuses(world)["t", EAST].state, statuses(world)["t", EAST].since_ms) == (State.RUNNING, 77)
     world.advance(seconds=10)
     assert statuses(world)["t", EAST].state is State.RUNNING
@@ -468,9 +474,9 @@ def test_gr4_without_a_pipeline_everything_is_stopped(world: World) -> None:
     status = statuses(world)["t", EAST]
     assert (status.state, status.reason) == (
         State.STOPPED,
-        "no pipelines process reports: the last word came 11 s ago",
+        "no heartbeat from the pipelines process for 11 s",
     )
-    tell(world)
+    report(world)
     assert statuses(world)["t", EAST].state is State.RUNNING
 
 
@@ -494,26 +500,26 @@ def test_gr5_backlog_and_delay_are_of_what_is_not_copied(world: World) -> None:
 def test_gr5_rates_are_differences_whoever_counts(world: World) -> None:
     replicate(world, EAST)
     world.topic()
-    tell(world, Report(full(), EAST, State.RUNNING, messages_out=600, bytes_out=6000))
+    report(world, Report(full(), EAST, State.RUNNING, messages_out=600, bytes_out=6000))
     world.advance(minutes=1)
     assert statuses(world)["t", EAST].rate_out == 0.0  # that was before
-    tell(world, Report(full(), EAST, State.RUNNING, messages_out=1200, bytes_out=9000))
+    report(world, Report(full(), EAST, State.RUNNING, messages_out=1200, bytes_out=9000))
     world.advance(minutes=1)
     assert (statuses(world)["t", EAST].rate_out, statuses(world)["t", EAST].throughput_out) == (10.0, 50.0)
-    tell(world, Report(full(), EAST, State.RUNNING, messages_out=60, bytes_out=120), pipeline="p2")
+    report(world, Report(full(), EAST, State.RUNNING, messages_out=60, bytes_out=120), pipeline="p2")
     world.advance(minutes=1)
     assert (statuses(world)["t", EAST].rate_out, statuses(world)["t", EAST].throughput_out) == (1.0, 2.0)
 
 
-def test_gr4_a_way_that_pauses_is_said_with_its_place(world: World) -> None:
+def test_gr4_a_paused_route_policy_is_named_with_its_scope(world: World) -> None:
     replicate(world, EAST)
     world.topic()
-    tell(world, Report(full(), EAST, State.RUNNING, since_ms=1))
+    report(world, Report(full(), EAST, State.RUNNING, since_ms=1))
     world.advance(seconds=3)
     world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(paused=True))
     status = statuses(world)["t", EAST]
     assert (status.state, status.since_ms) == (State.PAUSED, world.clock.now_ms())
-    assert status.reason == "the way of public/default to east is paused"
+    assert status.reason == "the route policy of public/default to east is paused"
     assert status.policy.paused
     world.broker.replication.set_route(EAST, NAMESPACE, AS_IT_IS)
     assert statuses(world)["t", EAST].state is State.RUNNING
@@ -522,8 +528,8 @@ def test_gr4_a_way_that_pauses_is_said_with_its_place(world: World) -> None:
 def test_an_error_that_is_over_is_still_the_last_one(world: World) -> None:
     replicate(world, EAST)
     world.topic()
-    tell(world, Report(full(), EAST, State.UNREACHABLE, reason="no route", error="refused", error_ms=5))
-    tell(world, Report(full(), EAST, State.RUNNING))
+    report(world, Report(full(), EAST, State.UNREACHABLE, reason="no route", error="refused", error_ms=5))
+    report(world, Report(full(), EAST, State.RUNNING))
     status = statuses(world)["t", EAST]
     assert (status.state, status.last_error, status.last_error_ms) == (State.RUNNING, "refused", 5)
 
@@ -534,10 +540,10 @@ def test_only_what_is_declared_is_kept(world: World) -> None:
     world.topic()
     strange = [full("many"), full("many-partition-2"), full("nowhere"), full("t-partition-0")]
     rows = [Report(topic, EAST, State.RUNNING) for topic in strange] + [Report(full(), WEST, State.RUNNING)]
-    tell(world, *rows, Report(full(), EAST, State.RUNNING), Report(full("many-partition-1"), EAST, State.RUNNING))
+    report(world, *rows, Report(full(), EAST, State.RUNNING), Report(full("many-partition-1"), EAST, State.RUNNING))
     reports = world.broker.replication.reports
     assert sorted(reports._rows) == [(full("many-partition-1"), EAST), (full(), EAST)]
-    tell(world, Report(full(), EAST, State.RUNNING), is_all=True)
+    report(world, Report(full(), EAST, State.RUNNING), is_all=True)
     assert sorted(reports._rows) == [(full(), EAST)]
     world.broker.delete_topic(name(), force=True)
     world.advance(minutes=2)
@@ -577,7 +583,7 @@ def test_a_status_is_json() -> None:
     assert isinstance(topic, PersistentTopic)
     (status,) = statuses(world).values()
     shown = msgspec.json.decode(msgspec.json.encode(status))
-    assert shown["state"] == "stopped" and shown["backlogBytes"] == 0 and shown["policy"] == {}
+    assert shown["state"] == "starting" and shown["backlogBytes"] == 0 and shown["policy"] == {}
 
 
 def test_a_route_policy_that_was_stored_under_the_first_names_is_read() -> None:

@@ -18,8 +18,10 @@ SOURCE = SourceFacts("http://a:8080", "a", {"pipelinesEnabled": "true"})
 REMOTE = RemoteFacts("b", "http://b:8080", "pulsar://b:6650", own_name="b", is_ours=True)
 
 
-def status(state: State = State.RUNNING, reason: str = "", *, backlog: int = 0, error: str = "") -> Status:
-    return Status(ORDERS, "b", state, reason, 0, error, 0, backlog, 0, 7.0, 0.0, 0.0)
+def status(
+    state: State = State.RUNNING, reason: str = "", *, backlog: int = 0, error: str = "", has_heartbeat: bool = True
+) -> Status:
+    return Status(ORDERS, "b", state, reason, 0, error, 0, backlog, 0, 7.0, 0.0, 0.0, has_heartbeat=has_heartbeat)
 
 
 def case(*statuses: Status, remote: RemoteFacts = REMOTE, policy: RoutePolicy | None = None, **facts: object) -> Case:
@@ -53,8 +55,8 @@ REFUSED = status(State.REFUSED, "no")
         (case(maps_back="x"), Kind.LOOP),
         (case(remote=remote(address_error="none")), Kind.NO_ADDRESS),
         (case(policy=RoutePolicy(paused=True)), Kind.PAUSED),
-        (case(status(State.STOPPED, "no pipelines process reports: …")), Kind.NOT_RUNNING),
-        (case(status(State.STOPPED, "not started yet: …")), Kind.NOT_STARTED),
+        (case(status(State.STOPPED, "no heartbeat …", has_heartbeat=False)), Kind.NOT_RUNNING),
+        (case(status(State.STARTING, "the pipelines process is starting")), Kind.NOT_STARTED),
         (case(cursors_missing=[ORDERS]), Kind.SUBSCRIPTION_MISSING),
         (case(parts_missing=[ORDERS]), Kind.PARTITION_MISSING),
         (case(remote=remote(http_error="refused")), Kind.UNREACHABLE),
@@ -100,14 +102,14 @@ def test_nothing_is_wrong_with_what_is_copied() -> None:
 
 def test_what_has_to_be_repaired_first_is_first() -> None:
     one = case(
-        status(State.STOPPED, "no pipelines process reports", backlog=3, error="lost"),
+        status(State.STOPPED, "no heartbeat", backlog=3, error="lost", has_heartbeat=False),
         policy=RoutePolicy(paused=True),
         troubles={ORDERS: (Trouble.QUOTA, "full")},
         deduplicates=False,
     )
     assert kinds(one) == [Kind.PAUSED, Kind.NOT_RUNNING, Kind.QUOTA, Kind.DEDUPLICATION_OFF]
     assert causes_of(one)[0].evidence == (
-        f"{ORDERS} is stopped: no pipelines process reports",
+        f"{ORDERS} is stopped: no heartbeat",
         "last error: lost",
         "a backlog of 3, the oldest waits for 7 s",
     )

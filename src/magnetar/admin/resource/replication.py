@@ -68,7 +68,7 @@ def report(call: Call) -> None:
     replication = call.broker.replication
     for row in reports.rows:
         _check_topic("rows", row.topic)
-    replication.reports.take(reports, call.broker.now_ms(), replication.is_declared)
+    replication.reports.receive(reports, call.broker.now_ms(), replication.is_declared)
 
 
 async def cursors(call: Call) -> dict[str, InternalStats]:

@@ -19,6 +19,7 @@ from magnetar.replication.model import State, Status
 SEVERITY = (
     State.RUNNING,
     State.CATCHING_UP,
+    State.STARTING,
     State.PAUSED,
     State.WAITING,
     State.MISMATCH,

@@ -34,6 +34,7 @@ from magnetar.replication.model import (
     route_fingerprint,
     subscription_of,
 )
+from magnetar.replication.partitions import Decision
 from magnetar.storage.api import Space
 
 if TYPE_CHECKING:
@@ -349,7 +350,7 @@ class DeclaredRoutes:
                     yield self._status(TopicName.parse(full), row, now_ms)
 
     def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
-        status = self.reports.status(name.full, row.remote, row.policy, self._paused_scope(name, row.remote), now_ms)
+        status = self.reports.status(name, row, self._paused_scope(name, row.remote), now_ms)
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:
@@ -363,8 +364,22 @@ class DeclaredRoutes:
         return status
 
     def update_rates(self, seconds: float) -> None:
-        self.reports.retain(self.is_declared)
+        self.reports.retain(self.is_declared, self._is_route)
         self.reports.update_rates(seconds)
+
+    def _is_route(self, topic: str, remote: str) -> bool:
+        return any(row.topic == topic and row.remote == remote for row in self._rows.get(topic, ()))
+
+    def expect_process(self) -> None:
+        """The broker is starting a pipelines process."""
+        self.reports.expect_process(self._broker.now_ms())
+
+    def no_process(self, reason: str) -> None:
+        self.reports.no_process(reason)
+
+    def remote_topic_checked(self, topic: str, remote: str, decision: Decision) -> None:
+        """The server checked, created or grew the remote topic of a route."""
+        self.reports.remote_topic_checked(topic, remote, decision, self._broker.now_ms())
 
     def _paused_scope(self, name: TopicName, remote: str) -> str:
         """The namespace or topic whose way pauses this one, if it does."""

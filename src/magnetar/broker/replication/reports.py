@@ -1,7 +1,8 @@
-"""What pipelines reported of each topic and remote cluster, and what follows when they tell nothing.
+"""Reports of pipelines processes on each route, and the state of routes that have none.
 
-In memory only: a pipeline tells everything again when it meets a broker that knows nothing. Owns the states that a
-pipeline cannot tell itself, because it is not there. Knows no topics: backlogs are added by `replication`.
+In memory only: a process reports everything again to a broker that knows nothing. Owns the states that no process can
+report: starting, stopped, and the result of the broker's own check of the remote topic. Knows no topics: backlogs are
+added by `declaration`.
 """
 
 from __future__ import annotations
@@ -9,26 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.broker.rates import Rates
-from magnetar.replication.model import Report, Reports, RoutePolicy, State, Status
+from magnetar.names import TopicName
+from magnetar.replication.model import DeclaredRoute, Report, Reports, State, Status
+from magnetar.replication.partitions import Decision
 
 HEARTBEAT_MAX_MS = 10_000
-"""Without a word from a pipelines process for so long, nothing is being replicated."""
+"""A pipelines process without a report for this long counts as gone."""
 
 TEXT_SIZE_MAX = 2000  # of a reason or an error
 
 
 class _Row:
-    """`messages` and `bytes` only grow, whereas a pipeline counts from its own start."""
+    """`messages` and `bytes` only grow, whereas a pipelines process counts from its own start."""
 
     __slots__ = ("bytes", "messages", "pipeline", "rates", "report")
 
     def __init__(self, pipeline: str, report: Report) -> None:
         self.pipeline = pipeline
         self.report = report
-        self.messages = self.bytes = 0  # what was copied before this broker heard of it is no rate of now
+        self.messages = self.bytes = 0  # what was copied before the first report is not part of any rate
         self.rates = Rates(2)
 
-    def take(self, pipeline: str, report: Report) -> None:
+    def update(self, pipeline: str, report: Report) -> None:
         before = self.report
         is_same = pipeline == self.pipeline and report.messages_out >= before.messages_out
         self.messages += report.messages_out - (before.messages_out if is_same else 0)
@@ -41,19 +44,31 @@ class _Row:
 class ReplicationReports:
     def __init__(self, now_ms: int) -> None:
         self._rows: dict[tuple[str, str], _Row] = {}
-        self._paused_ms: dict[tuple[str, str], int] = {}  # since when a way pauses; not known after a restart
+        self._remote_topics: dict[tuple[str, str], tuple[Decision, int]] = {}  # by route, with the time of the check
+        self._paused_ms: dict[tuple[str, str], int] = {}  # by route scope; unknown after a restart
         self._started_ms = now_ms
         self._heartbeat_ms: int | None = None
         self._pipeline = ""
-        self._pipeline_ms = now_ms  # when the present pipelines process was heard of first
-        self.absence = ""  # why there is no pipelines process, where somebody knows
+        self._pipeline_ms = now_ms  # first report of the present pipelines process
+        self._expected_ms: int | None = None  # when the broker began to start a process
+        self._absence = ""  # why there is no process, where the broker knows
 
-    def take(self, reports: Reports, now_ms: int, is_declared: Callable[[str, str], bool]) -> None:
-        """Of what is not declared, or no longer, nothing is kept."""
+    # -- the pipelines process
+
+    def expect_process(self, now_ms: int) -> None:
+        """The broker is starting a pipelines process."""
+        self._expected_ms, self._absence = now_ms, ""
+
+    def no_process(self, reason: str) -> None:
+        """There is no pipelines process, for a reason that the broker knows."""
+        self._expected_ms, self._absence = None, reason
+
+    def receive(self, reports: Reports, now_ms: int, is_declared: Callable[[str, str], bool]) -> None:
+        """Keeps the reports on declared routes and drops the others."""
         if reports.pipeline != self._pipeline or not self.has_heartbeat(now_ms):
             self._pipeline, self._pipeline_ms = reports.pipeline, now_ms
         self._heartbeat_ms = now_ms
-        self.absence = ""
+        self._absence = ""
         reported = {(row.topic, row.remote): row for row in reports.rows if is_declared(row.topic, row.remote)}
         if reports.is_all:
             self._rows = {key: row for key, row in self._rows.items() if key in reported}
@@ -63,19 +78,19 @@ class ReplicationReports:
             if known is None:
                 self._rows[key] = _Row(reports.pipeline, report)
             else:
-                known.take(reports.pipeline, report)
-
-    def retain(self, is_declared: Callable[[str, str], bool]) -> None:
-        """Forgets what is no longer declared."""
-        self._rows = {key: row for key, row in self._rows.items() if is_declared(*key)}
-
-    def update_rates(self, seconds: float) -> None:
-        for row in self._rows.values():
-            row.rates.update(seconds, row.messages, row.bytes)
+                known.update(reports.pipeline, report)
 
     def has_heartbeat(self, now_ms: int) -> bool:
         # A clock that was set back is no silence.
         return self._heartbeat_ms is not None and now_ms - self._heartbeat_ms <= HEARTBEAT_MAX_MS
+
+    # -- what the broker itself knows
+
+    def remote_topic_checked(self, topic: str, remote: str, decision: Decision, now_ms: int) -> None:
+        """The broker checked or created a remote topic; `topic` is the one here, without a partition."""
+        before = self._remote_topics.get((topic, remote))
+        since_ms = before[1] if before is not None and before[0].state is decision.state else now_ms
+        self._remote_topics[topic, remote] = decision, since_ms
 
     def paused(self, remote: str, scope: str, now_ms: int) -> None:
         self._paused_ms[remote, scope] = now_ms
@@ -83,16 +98,30 @@ class ReplicationReports:
     def resumed(self, remote: str, scope: str) -> None:
         self._paused_ms.pop((remote, scope), None)
 
-    def status(self, topic: str, remote: str, policy: RoutePolicy, paused_scope: str, now_ms: int) -> Status:
-        """`paused_scope` is the namespace or topic that the way was set for."""
-        row = self._rows.get((topic, remote))
-        state, reason, since_ms = self._state(row, remote, policy, paused_scope, now_ms)
+    # -- upkeep
+
+    def retain(self, is_declared: Callable[[str, str], bool], is_route: Callable[[str, str], bool]) -> None:
+        """Forgets what is no longer declared."""
+        self._rows = {key: row for key, row in self._rows.items() if is_declared(*key)}
+        self._remote_topics = {key: check for key, check in self._remote_topics.items() if is_route(*key)}
+
+    def update_rates(self, seconds: float) -> None:
+        for row in self._rows.values():
+            row.rates.update(seconds, row.messages, row.bytes)
+
+    # -- status
+
+    def status(self, name: TopicName, route: DeclaredRoute, paused_scope: str, now_ms: int) -> Status:
+        """Of a topic without partitions, or one partition; `paused_scope` is where its route policy is set."""
+        row = self._rows.get((name.full, route.remote))
+        state, reason, since_ms = self._state(row, name, route, paused_scope, now_ms)
         status = Status(
-            topic=topic,
-            remote=remote,
+            topic=name.full,
+            remote=route.remote,
             state=state,
             reason=reason,
             since_ms=since_ms,
+            has_heartbeat=self.has_heartbeat(now_ms),
             last_error="",
             last_error_ms=0,
             backlog=0,
@@ -100,7 +129,7 @@ class ReplicationReports:
             delay_s=0.0,
             rate_out=0.0,
             throughput_out=0.0,
-            policy=policy,
+            policy=route.policy,
         )
         if row is not None:
             status.last_error, status.last_error_ms = row.report.error, row.report.error_ms
@@ -109,20 +138,35 @@ class ReplicationReports:
         return status
 
     def _state(
-        self, row: _Row | None, remote: str, policy: RoutePolicy, paused_scope: str, now_ms: int
+        self, row: _Row | None, name: TopicName, route: DeclaredRoute, paused_scope: str, now_ms: int
     ) -> tuple[State, str, int]:
-        if self._heartbeat_ms is None:
-            why = f"reports: {self.absence}" if self.absence else "has reported since the broker started"
-            reason = f"no pipelines process {why}"
-            return State.STOPPED, reason, self._started_ms
-        if not self.has_heartbeat(now_ms):
+        if not self.has_heartbeat(now_ms) and (stopped := self._stopped(now_ms)):
+            return State.STOPPED, *stopped
+        if route.policy.paused:
+            since_ms = self._paused_ms.get((route.remote, paused_scope), self._started_ms)
+            return State.PAUSED, f"the route policy of {paused_scope} to {route.remote} is paused", since_ms
+        if row is not None:
+            return row.report.state, row.report.reason, row.report.since_ms
+        checked, checked_ms = self._remote_topics.get((route.topic, route.remote), (None, 0))
+        if checked is not None and not checked.copies(name.partition):
+            return checked.state, checked.reason, checked_ms
+        return State.STARTING, *self._starting()
+
+    def _stopped(self, now_ms: int) -> tuple[str, int] | None:
+        """Without a heartbeat: why nothing is replicated, and since when; None if a process is expected to report."""
+        if self._heartbeat_ms is not None:
+            known = f" ({self._absence})" if self._absence else ""
             silent_s = (now_ms - self._heartbeat_ms) // 1000
-            known = f" ({self.absence})" if self.absence else ""
-            reason = f"no pipelines process reports: the last word came {silent_s} s ago{known}"
-            return State.STOPPED, reason, self._heartbeat_ms
-        if policy.paused:
-            since_ms = self._paused_ms.get((remote, paused_scope), self._started_ms)
-            return State.PAUSED, f"the way of {paused_scope} to {remote} is paused", since_ms
-        if row is None:
-            return State.STOPPED, "not started yet: the pipelines process has not reported it", self._pipeline_ms
-        return row.report.state, row.report.reason, row.report.since_ms
+            return f"no heartbeat from the pipelines process for {silent_s} s{known}", self._heartbeat_ms
+        if self._absence:
+            return f"no pipelines process: {self._absence}", self._started_ms
+        if self._expected_ms is None and now_ms - self._started_ms > HEARTBEAT_MAX_MS:
+            return "no pipelines process has reported since the broker started", self._started_ms
+        return None
+
+    def _starting(self) -> tuple[str, int]:
+        if self._heartbeat_ms is not None:
+            return "the pipelines process has not reported this topic yet", self._pipeline_ms
+        if self._expected_ms is not None:
+            return "the pipelines process is starting", self._expected_ms
+        return "no pipelines process has reported yet", self._started_ms

@@ -167,8 +167,8 @@ def _paused(case: Case) -> Iterator[Cause]:
 
 
 def _pipeline(case: Case) -> Iterator[Cause]:
-    stopped = [status for status in case.facts.statuses if status.state is State.STOPPED]
-    silent = next((status for status in stopped if status.reason.startswith("no pipelines process")), None)
+    statuses = case.facts.statuses
+    silent = next((one for one in statuses if one.state is State.STOPPED and not one.has_heartbeat), None)
     start = f"magnetar pipelines --url {shlex.quote(case.source.url)}"
     if silent is not None:
         evidence = [silent.reason]
@@ -177,9 +177,9 @@ def _pipeline(case: Case) -> Iterator[Cause]:
             evidence.append(f"pipelinesEnabled={enabled} at {case.source.url}")
         yield Cause(Kind.NOT_RUNNING, "no pipelines process copies from this cluster", tuple(evidence), start)
         return
-    waiting = next((status for status in stopped if status.reason.startswith("not started yet")), None)
+    waiting = next((status for status in statuses if status.state is State.STARTING), None)
     if waiting is not None:
-        what = "the pipelines process has not begun with the topic; where that lasts, start another one"
+        what = "the pipelines process has not started to copy the topic; if that lasts, start another one"
         yield Cause(Kind.NOT_STARTED, what, (waiting.reason,), start)
 
 
