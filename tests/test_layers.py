@@ -22,6 +22,7 @@ LEAVES = (
     "clock",
     "names",
     "settings",
+    "schema",
     "client.errors",
     "security",
     "replication",

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog import creation
 from magnetar.broker.schema.registry import admit_consumer
-from magnetar.broker.schema.schema import SchemaType
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.broker.subscription.subscription import Subscription
@@ -25,6 +24,7 @@ from magnetar.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.replication.model import ROUTE_CHANGED, is_replication_subscription
+from magnetar.schema.types import SchemaType
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb

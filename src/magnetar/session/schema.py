@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
 from magnetar.broker.schema import registry as schemas
-from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.errors import IncompatibleSchema, MagnetarError, SchemaNotFound
 from magnetar.names import TopicName
+from magnetar.schema.types import Schema, SchemaType
 from magnetar.session.handles import Command
 from magnetar.wire import schema_pb2 as pb
 

@@ -13,10 +13,12 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.broker.schema import avro as avro_notation
-from magnetar.broker.schema import compatibility, schema
-from magnetar.broker.schema.schema import Schema, SchemaType, are_same, key_and_value, key_value_data
+from magnetar.broker.schema import avro as avro_definition
+from magnetar.broker.schema import compatibility, definition
+from magnetar.broker.schema.definition import are_same, key_and_value
 from magnetar.errors import IncompatibleSchema, InvalidSchema, MagnetarError
+from magnetar.schema.key_value import encode_key_value
+from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 
 STRATEGIES = (
     "ALWAYS_COMPATIBLE",
@@ -44,7 +46,7 @@ def avro(definition: Any, type: SchemaType = SchemaType.AVRO) -> Schema:
 
 def pair(key: Schema, value: Schema) -> Schema:
     types = {"key.schema.type": key.type.name, "value.schema.type": value.type.name}
-    return Schema(SchemaType.KEY_VALUE, key_value_data(key.data, value.data), types)
+    return Schema(SchemaType.KEY_VALUE, encode_key_value(key.data, value.data), types)
 
 
 def native(message: str, file: str = "a.proto", package: str = "shop", **other: Any) -> Schema:
@@ -186,7 +188,7 @@ def test_a_comparison_that_takes_too_long_is_given_up() -> None:
         return avro(record(field("u", branches)))
 
     start = time.monotonic()
-    with pytest.raises(InvalidSchema, match=f"more than {avro_notation.COMPARISONS_MAX} comparisons"):
+    with pytest.raises(InvalidSchema, match=f"more than {avro_definition.COMPARISONS_MAX} comparisons"):
         compatibility.check(union("B"), [(0, union("A"))], "FULL")
     assert time.monotonic() - start < 20
 
@@ -233,7 +235,7 @@ def test_json_schema_documents_of_old_clients() -> None:
     def jackson(id: str) -> Schema:
         return avro({"type": "object", "id": id, "properties": {"a": {"type": "integer"}}}, SchemaType.JSON)
 
-    schema.check(jackson("urn:a"))
+    definition.check(jackson("urn:a"))
     assert allowed(jackson("urn:a"), jackson("urn:a")) == ALL
     assert allowed(avro(ONE, SchemaType.JSON), jackson("urn:a")) == ALL
     assert allowed(jackson("urn:a"), avro(ONE, SchemaType.JSON)) == ALL
@@ -246,7 +248,7 @@ def test_json_schema_documents_of_old_clients() -> None:
 @pytest.mark.parametrize(
     "good",
     [
-        *(Schema(type) for type in schema.PRIMITIVE),
+        *(Schema(type) for type in PRIMITIVE),
         Schema(SchemaType.STRING, b"null"),  # as the Python client says it
         avro("string"),
         avro(record(name="Outer$Inner", namespace="com.example")),
@@ -265,7 +267,7 @@ def test_json_schema_documents_of_old_clients() -> None:
     ],
 )
 def test_what_is_accepted(good: Schema) -> None:
-    schema.check(good)
+    definition.check(good)
 
 
 @pytest.mark.parametrize(
@@ -288,9 +290,12 @@ def test_what_is_accepted(good: Schema) -> None:
         (Schema(SchemaType.INT32, b"x"), "INT32 schema needs no definition, 1 bytes are given"),
         (Schema(SchemaType.STRING, b'"s"'), "STRING schema needs no definition"),
         (Schema(SchemaType.AUTO_CONSUME), "AUTO_CONSUME is a schema of clients only"),
-        (Schema(SchemaType.AVRO, b" " * (schema.SCHEMA_SIZE_MAX + 1)), "1048577 bytes exceeds the limit of 1048576"),
         (
-            avro(record(*(field(f"f{i}") for i in range(avro_notation.NAMES_MAX)))),
+            Schema(SchemaType.AVRO, b" " * (definition.SCHEMA_SIZE_MAX + 1)),
+            "1048577 bytes exceeds the limit of 1048576",
+        ),
+        (
+            avro(record(*(field(f"f{i}") for i in range(avro_definition.NAMES_MAX)))),
             "it has 5001 names, the limit is 5000",
         ),
         (Schema(SchemaType.KEY_VALUE, b""), "ends before the length of the key"),
@@ -300,7 +305,10 @@ def test_what_is_accepted(good: Schema) -> None:
             Schema(SchemaType.KEY_VALUE, b"\0" * 8, {"key.schema.type": "NONSENSE"}),
             "unknown key.schema.type 'NONSENSE'",
         ),
-        (Schema(SchemaType.KEY_VALUE, b"\0" * 8, {"value.schema.properties": "{"}), "value.schema.properties that"),
+        (
+            Schema(SchemaType.KEY_VALUE, b"\0" * 8, {"value.schema.properties": "{"}),
+            "malformed value.schema.properties",
+        ),
         (pair(Schema(SchemaType.STRING), Schema(SchemaType.AVRO, b"{")), "AVRO schema is not a valid"),
         (Schema(SchemaType.PROTOBUF_NATIVE, b"{}"), "fileDescriptorSet"),
         (Schema(SchemaType.PROTOBUF_NATIVE, b"nonsense"), "cannot be read"),
@@ -311,7 +319,7 @@ def test_what_is_accepted(good: Schema) -> None:
 )
 def test_what_is_refused(bad: Schema, reason: str) -> None:
     with pytest.raises(InvalidSchema) as refused:
-        schema.check(bad)
+        definition.check(bad)
     assert reason in str(refused.value)
     assert len(str(refused.value)) < 500
     assert refused.value.wire_code == 18
@@ -322,7 +330,7 @@ def test_what_is_refused(bad: Schema, reason: str) -> None:
 def test_whatever_comes_is_accepted_or_refused(type: SchemaType, data: bytes, properties: dict[str, str]) -> None:
     given_schema = Schema(type, data, properties)
     try:
-        schema.check(given_schema)
+        definition.check(given_schema)
     except MagnetarError:
         return
     assert are_same(given_schema, given_schema)
@@ -352,8 +360,8 @@ def test_odd_definitions_are_accepted_or_refused(one: Any, other: Any) -> None:
     for new in schemas:
         for old in schemas:
             try:
-                schema.check(new)
-                schema.check(old)
+                definition.check(new)
+                definition.check(old)
                 are_same(new, old)
                 compatibility.check(new, [(0, old)], "FULL")
             except MagnetarError:
@@ -396,7 +404,7 @@ def test_which_schemas_are_the_same(one: Schema, other: Schema, same: bool) -> N
 
 @given(st.binary(max_size=50), st.binary(max_size=50))
 def test_key_and_value_come_apart_as_they_were_put_together(key: bytes, value: bytes) -> None:
-    both = Schema(SchemaType.KEY_VALUE, key_value_data(key, value), {"key.schema.type": "AVRO"})
+    both = Schema(SchemaType.KEY_VALUE, encode_key_value(key, value), {"key.schema.type": "AVRO"})
     assert key_and_value(both) == (Schema(SchemaType.AVRO, key), Schema(SchemaType.BYTES, value))
 
 
@@ -404,14 +412,14 @@ def test_a_key_value_inside_of_a_key_value() -> None:
     inner = pair(Schema(SchemaType.STRING), avro(ONE))
     outer = Schema(
         SchemaType.KEY_VALUE,
-        key_value_data(b"", inner.data),
+        encode_key_value(b"", inner.data),
         {
             "key.schema.type": "INT32",
             "value.schema.type": "KEY_VALUE",
             "value.schema.properties": json.dumps(inner.properties),
         },
     )
-    schema.check(outer)
+    definition.check(outer)
     assert key_and_value(key_and_value(outer)[1]) == (Schema(SchemaType.STRING), avro(ONE))
 
 

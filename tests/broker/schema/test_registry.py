@@ -11,9 +11,9 @@ from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import NamespaceRecord
 from magnetar.broker.schema import registry as schemas
 from magnetar.broker.schema.registry import admit_consumer, admit_producer, schema_id
-from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.errors import IncompatibleSchema, InvalidSchema
 from magnetar.names import TopicName
+from magnetar.schema.types import Schema, SchemaType
 from magnetar.storage.api import Space
 from tests.broker.world import START_MS, World
 

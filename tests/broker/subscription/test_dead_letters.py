@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from magnetar.broker.schema.registry import schema_id
-from magnetar.broker.schema.schema import Schema, SchemaType
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy, policy_from
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from magnetar.deadletter.properties import read_history
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName
+from magnetar.schema.types import Schema, SchemaType
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
 from magnetar.wire.compression import compress

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from magnetar.client import Schema
 from magnetar.pipelines.transform import avro_masks, json_masks
-from magnetar.pipelines.transform.avro_types import parse
 from magnetar.pipelines.transform.mask_paths import CannotMask, wanted
 from magnetar.pipelines.transform.masks import Masks, Refused
 from magnetar.replication.model import Mask, MaskKind
+from magnetar.schema.avro import parse_definition
 from magnetar.wire.varint import encode_zigzag
 
 HASH, NULL, FIXED = MaskKind.HASH, MaskKind.NULL, MaskKind.FIXED
@@ -202,7 +202,7 @@ def read(data: bytes, schema: Any = PARSED) -> Any:
 
 
 def in_avro(value: bytes, *masks: Mask, definition: bytes = DEFINITION) -> bytes:
-    return avro_masks.masker(parse(definition), wanted(masks))(value)
+    return avro_masks.masker(parse_definition(definition), wanted(masks))(value)
 
 
 @given(persons)

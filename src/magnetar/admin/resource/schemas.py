@@ -13,10 +13,12 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
+from magnetar.broker.schema.definition import key_and_value
 from magnetar.broker.schema.registry import Version, schema_id
-from magnetar.broker.schema.schema import PRIMITIVE, Schema, SchemaType, key_and_value, key_value_data
 from magnetar.errors import IncompatibleSchema, NamespaceNotFound, SchemaNotFound, TenantNotFound
 from magnetar.names import PERSISTENT, TopicName
+from magnetar.schema.key_value import encode_key_value
+from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 
 _VERSION = re.compile(r"-?[0-9]{1,19}")
 _VERSION_MAX = 2**63 - 1
@@ -175,4 +177,4 @@ def _pair_from_text(text: str) -> bytes:
         if part not in pair:
             raise BadRequest(f"schema of type KEY_VALUE has no {part}")
     definitions = [b"" if pair[part] == "" else msgspec.json.encode(pair[part]) for part in ("key", "value")]
-    return key_value_data(*definitions)
+    return encode_key_value(*definitions)

@@ -15,16 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.broker.schema.schema import (
-    Schema,
-    SchemaType,
-    is_jackson,
-    jackson_id,
-    key_and_value,
-    parse_avro,
-    root_message,
-)
+from magnetar.broker.schema.definition import key_and_value, parse_avro, root_message
 from magnetar.errors import IncompatibleSchema
+from magnetar.schema.avro import is_jackson, jackson_id
+from magnetar.schema.types import Schema, SchemaType
 
 ALWAYS_COMPATIBLE, ALWAYS_INCOMPATIBLE = "ALWAYS_COMPATIBLE", "ALWAYS_INCOMPATIBLE"
 _NEW_READS_OLD = frozenset({"BACKWARD", "BACKWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"})

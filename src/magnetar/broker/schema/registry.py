@@ -18,10 +18,11 @@ import msgspec
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.schema import compatibility
-from magnetar.broker.schema.schema import Schema, SchemaType, are_same, check
+from magnetar.broker.schema.definition import are_same, check
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import IncompatibleSchema, InvalidSchema
 from magnetar.names import TopicName
+from magnetar.schema.types import Schema, SchemaType
 from magnetar.storage.api import Batch, Space, Storage
 
 if TYPE_CHECKING:

@@ -16,17 +16,11 @@ import msgspec
 from magnetar.client.errors import InvalidArgument, ServerFailure
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
+from magnetar.schema.key_value import encode_key_value
+from magnetar.schema.types import SchemaType
 from magnetar.wire import schema_pb2 as pb
 
-_LENGTH = struct.Struct(">i")
 _VERSION = struct.Struct(">q")
-
-# REST spells types in capitals with underscores, the protocol does not.
-_TYPES = {
-    number: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).upper().replace("BOOL", "BOOLEAN")
-    for name, number in pb.Schema.Type.items()
-}
-_NUMBERS = {name: number for number, name in _TYPES.items()}
 
 # What a broker keeps for itself in namespaces of users.
 _SYSTEM = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack")
@@ -49,7 +43,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 def schema_of_wire(response: pb.CommandGetSchemaResponse) -> Schema:
     schema = response.schema
     return Schema(
-        type=_TYPES[schema.type],
+        type=SchemaType(schema.type).name,
         data=schema.schema_data,
         properties={pair.key: pair.value for pair in schema.properties},
         version=response.schema_version,
@@ -61,7 +55,7 @@ def schema_to_wire(schema: Schema) -> pb.Schema:
     """What a producer says that has the schema; raises `KeyError` for a type that there is not."""
     return pb.Schema(
         name=schema.name,
-        type=_NUMBERS[schema.type],
+        type=SchemaType[schema.type].value,  # type: ignore[arg-type]
         schema_data=schema.data,
         properties=[pb.KeyValue(key=key, value=value) for key, value in schema.properties.items()],
     )
@@ -92,13 +86,10 @@ def _key_value_data(text: str, name: str) -> bytes:
         parts: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
     except msgspec.DecodeError as error:
         raise ServerFailure(f"the KEY_VALUE schema of {name} is not a JSON object: {error}") from None
-    packed = b""
-    for side in ("key", "value"):
-        part = parts.get(side) or ""
-        # Types that say everything by themselves have an empty text, others a definition in JSON.
-        definition = part.encode() if isinstance(part, str) else msgspec.json.encode(part)
-        packed += _LENGTH.pack(len(definition)) + definition
-    return packed
+    # Primitive types have an empty text, others a definition in JSON.
+    definitions = (parts.get("key") or "", parts.get("value") or "")
+    key, value = (each.encode() if isinstance(each, str) else msgspec.json.encode(each) for each in definitions)
+    return encode_key_value(key, value)
 
 
 def version_number(version: bytes) -> int:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.pipelines.transform.avro_types import Type
 from magnetar.pipelines.transform.mask_paths import CannotMask, Wanted, by_name, mask_here, replacement
 from magnetar.replication.model import Mask, MaskKind
+from magnetar.schema.avro import AvroType
 from magnetar.wire.varint import decode_zigzag, encode_zigzag
 
 Skip = Callable[[bytes, int], int]
@@ -22,7 +22,7 @@ Edit = Callable[[bytes, int, list[bytes]], int]
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
-def masker(definition: Type, paths: Wanted) -> Callable[[bytes], bytes]:
+def masker(definition: AvroType, paths: Wanted) -> Callable[[bytes], bytes]:
     """Raises `CannotMask` if a field has no room for its mask; so does what is returned, for a value that is broken."""
     skips = _Skips()
     edit = _Edits(skips).of(definition, paths, "")
@@ -43,7 +43,7 @@ def masker(definition: Type, paths: Wanted) -> Callable[[bytes], bytes]:
     return masked
 
 
-def check(definition: Type, paths: Wanted) -> None:
+def check(definition: AvroType, paths: Wanted) -> None:
     """Raises `CannotMask` if a field has no room for its mask."""
     _Edits(_Skips()).of(definition, paths, "")
 
@@ -89,22 +89,22 @@ class _Skips:
     """How values are passed over, by type; a type that contains itself finds its own."""
 
     def __init__(self) -> None:
-        self._made: dict[Type, Skip] = {}
+        self._made: dict[AvroType, Skip] = {}
 
-    def of(self, type_: Type) -> Skip:
+    def of(self, type_: AvroType) -> Skip:
         made = self._made.get(type_)
         if made is None:
             made = self._made[type_] = self._make(type_)
         return made
 
-    def _make(self, type_: Type) -> Skip:
+    def _make(self, type_: AvroType) -> Skip:
         kind = type_.kind
         if kind in ("int", "long"):
             return _skip_long
         if kind in ("bytes", "string"):
             return _skip_bytes
         if kind == "enum":
-            return lambda data, at: _member(data, at, type_.size)[1]
+            return lambda data, at: _member(data, at, len(type_.symbols))[1]
         if kind in ("array", "map"):
             return self._blocks(type_)
         if kind == "union":
@@ -114,7 +114,7 @@ class _Skips:
         size = type_.size if kind == "fixed" else _SIZES[kind]
         return lambda data, at: at + size
 
-    def _record(self, type_: Type) -> Skip:
+    def _record(self, type_: AvroType) -> Skip:
         parts: list[Skip] = []
 
         def skip(data: bytes, at: int) -> int:
@@ -123,10 +123,10 @@ class _Skips:
             return at
 
         self._made[type_] = skip
-        parts.extend(self.of(each) for _, each in type_.fields)
+        parts.extend(self.of(each.type) for each in type_.fields)
         return skip
 
-    def _union(self, type_: Type) -> Skip:
+    def _union(self, type_: AvroType) -> Skip:
         members = [self.of(each) for each in type_.parts]
 
         def skip(data: bytes, at: int) -> int:
@@ -135,7 +135,7 @@ class _Skips:
 
         return skip
 
-    def _blocks(self, type_: Type) -> Skip:
+    def _blocks(self, type_: AvroType) -> Skip:
         item, has_keys = self.of(type_.parts[0]), type_.kind == "map"
 
         def skip(data: bytes, at: int) -> int:
@@ -155,7 +155,7 @@ class _Edits:
     def __init__(self, skips: _Skips) -> None:
         self._skips = skips
 
-    def of(self, type_: Type, paths: Wanted, where: str) -> Edit | None:
+    def of(self, type_: AvroType, paths: Wanted, where: str) -> Edit | None:
         """None if there is nothing to be masked."""
         mask = mask_here(paths)
         if mask is not None:
@@ -176,15 +176,17 @@ class _Edits:
 
     # -- on the way
 
-    def _record(self, type_: Type, paths: Wanted, where: str) -> Edit | None:
+    def _record(self, type_: AvroType, paths: Wanted, where: str) -> Edit | None:
         inside = by_name(paths)
         edits = [
-            self.of(each, inside[name], f"{where}.{name}" if where else name) if name in inside else None
-            for name, each in type_.fields
+            self.of(each.type, inside[each.name], f"{where}.{each.name}" if where else each.name)
+            if each.name in inside
+            else None
+            for each in type_.fields
         ]
         if not any(edits):
             return None
-        parts = [(edit, self._skips.of(each)) for edit, (_, each) in zip(edits, type_.fields, strict=True)]
+        parts = [(edit, self._skips.of(each.type)) for edit, each in zip(edits, type_.fields, strict=True)]
 
         def write(data: bytes, at: int, out: list[bytes]) -> int:
             copied = at
@@ -199,7 +201,7 @@ class _Edits:
 
         return write
 
-    def _map(self, type_: Type, paths: Wanted, where: str) -> Edit | None:
+    def _map(self, type_: AvroType, paths: Wanted, where: str) -> Edit | None:
         item = type_.parts[0]
         edits = {name: self.of(item, rest, f"{where}.{name}") for name, rest in by_name(paths).items()}
         named = {name.encode(): edit for name, edit in edits.items() if edit is not None}
@@ -226,7 +228,7 @@ class _Edits:
 
         return write
 
-    def _union(self, type_: Type, members: list[Edit | None]) -> Edit:
+    def _union(self, type_: AvroType, members: list[Edit | None]) -> Edit:
         parts = [(edit, self._skips.of(each)) for edit, each in zip(members, type_.parts, strict=True)]
 
         def write(data: bytes, at: int, out: list[bytes]) -> int:
@@ -243,7 +245,7 @@ class _Edits:
 
     # -- at its end
 
-    def _masked(self, type_: Type, mask: Mask, where: str) -> Edit:
+    def _masked(self, type_: AvroType, mask: Mask, where: str) -> Edit:
         if mask.kind is MaskKind.NULL:
             edit = self._nulled(type_)
             if edit is None:
@@ -251,7 +253,7 @@ class _Edits:
             return edit
         return self._replaced(type_, mask, where)
 
-    def _nulled(self, type_: Type) -> Edit | None:
+    def _nulled(self, type_: AvroType) -> Edit | None:
         if type_.kind == "array":
             item = self._nulled(type_.parts[0])
             return None if item is None else _edit_array(item)
@@ -266,7 +268,7 @@ class _Edits:
 
         return write
 
-    def _replaced(self, type_: Type, mask: Mask, where: str) -> Edit:
+    def _replaced(self, type_: AvroType, mask: Mask, where: str) -> Edit:
         if type_.kind == "array":
             return _edit_array(self._replaced(type_.parts[0], mask, where))
         if type_.kind == "union" and any(each.kind != "null" for each in type_.parts):
@@ -287,7 +289,7 @@ class _Edits:
         return write
 
 
-def _null_at(type_: Type) -> int | None:
+def _null_at(type_: AvroType) -> int | None:
     if type_.kind != "union":
         return None
     return next((index for index, each in enumerate(type_.parts) if each.kind == "null"), None)
@@ -306,7 +308,7 @@ def _edit_array(item: Edit) -> Edit:
     return write
 
 
-def _edit_null_too(edit: Edit, type_: Type, mask: Mask) -> Edit:
+def _edit_null_too(edit: Edit, type_: AvroType, mask: Mask) -> Edit:
     """A fixed text hides also whether there was a value, where the union has a text of its own."""
     null_at = _null_at(type_)
     text_at = next((index for index, each in enumerate(type_.parts) if each.kind in ("string", "bytes")), None)

@@ -7,19 +7,18 @@ in `json_masks` and `avro_masks`. Keys are not masked, nor those of KEY_VALUE sc
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 from magnetar.client.admin.schemas import Schema
 from magnetar.pipelines.transform import avro_masks, json_masks
-from magnetar.pipelines.transform.avro_types import UnreadableDefinition, parse
 from magnetar.pipelines.transform.mask_paths import CannotMask, Wanted, wanted
 from magnetar.replication.model import Mask
+from magnetar.schema.avro import AvroDefinitionError, parse_definition
+from magnetar.schema.key_value import KeyValueError, decode_whole, encode_key_value, is_separated, parts_of
 
 VERSIONS_MAX = 64
 """Of a topic's schema, whose maskers are kept."""
 
-_LENGTH = struct.Struct(">i")
 _TEXTS = frozenset({"NONE", "BYTES", "STRING"})
 
 Masker = Callable[[bytes], bytes]
@@ -47,7 +46,7 @@ class Masks:
             if masker is None:
                 masker = self._made(version)
             return masker(value)
-        except (CannotMask, UnreadableDefinition, RecursionError) as error:
+        except (CannotMask, AvroDefinitionError, KeyValueError, RecursionError) as error:
             fields = ", ".join(".".join(path) for path, _ in self._wanted)
             reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
             raise Refused(f"a value of topic {self._topic} cannot be masked ({fields}): {reason}") from None
@@ -67,7 +66,7 @@ def _masker(schema: Schema | None, fields: Wanted) -> Masker:
     if schema is None or schema.type in _TEXTS:
         return lambda value: json_masks.masked(value, fields, objects_only=True)
     if schema.type == "AVRO":
-        return avro_masks.masker(parse(schema.data), fields)
+        return avro_masks.masker(parse_definition(schema.data), fields)
     if schema.type == "JSON":
         _check_json(schema, fields)
         return lambda value: json_masks.masked(value, fields)
@@ -79,40 +78,20 @@ def _masker(schema: Schema | None, fields: Wanted) -> Masker:
 def _check_json(schema: Schema, fields: Wanted) -> None:
     """What is read by its definition has to fit it afterwards too. Fields that are not in it nobody reads by it."""
     try:
-        definition = parse(schema.data)
-    except UnreadableDefinition:  # clients before 2.1 described JSON in other words
+        definition = parse_definition(schema.data)
+    except AvroDefinitionError:  # clients before 2.1 described JSON in other words
         return
     avro_masks.check(definition, fields)
 
 
 def _key_value_masker(schema: Schema, fields: Wanted) -> Masker:
-    properties = schema.properties
-    _, definition = _cut(schema.data, "its KEY_VALUE schema")
-    inner = _masker(Schema(type=properties.get("value.schema.type", "BYTES"), data=definition or b""), fields)
-    if properties.get("kv.encoding.type", "INLINE") == "SEPARATED":
+    _, part = parts_of(schema.data, schema.properties)
+    inner = _masker(Schema(type=part.type, data=part.data), fields)
+    if is_separated(schema.properties):
         return inner
 
     def masked(payload: bytes) -> bytes:
-        _, value = _cut(payload, "it")
-        if value is None:
-            return payload
-        changed = inner(value)
-        return payload[: len(payload) - len(value) - _LENGTH.size] + _LENGTH.pack(len(changed)) + changed
+        key, value = decode_whole(payload)
+        return payload if value is None else encode_key_value(key, inner(value))
 
     return masked
-
-
-def _cut(data: bytes, what: str) -> tuple[bytes | None, bytes | None]:
-    """length i32 | key | length i32 | value; the length of what is null is -1."""
-    parts: list[bytes | None] = []
-    at = 0
-    for _ in ("key", "value"):
-        if at + _LENGTH.size > len(data):
-            raise CannotMask(f"{what} ends before the lengths of key and value do")
-        (size,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        parts.append(None if size < 0 else data[at : at + size])
-        at += max(size, 0)
-    if at != len(data):
-        raise CannotMask(f"{what} has {len(data)} bytes, where key and value have {at}")
-    return parts[0], parts[1]

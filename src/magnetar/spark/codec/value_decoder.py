@@ -7,19 +7,19 @@ of PROTOBUF, PROTOBUF_NATIVE, EXTERNAL and of no schema stay bytes.
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
 from magnetar.client.admin.schemas import Schema
+from magnetar.schema.avro import is_jackson
+from magnetar.schema.key_value import KeyValueError, decode_key_value, is_separated, parts_of
 from magnetar.spark.codec import primitive as primitive_values
 from magnetar.spark.codec.avro import fields as avro_fields
 from magnetar.spark.codec.avro.fields import Node, UnsupportedSchema
@@ -33,8 +33,6 @@ VERSIONS_MAX = 64
 """Versions whose readers are kept; the one that was not used for longest is made again when it comes back."""
 
 KEY = "key"
-_LENGTH = struct.Struct(">i")
-_JACKSON = ("object", "any", "number", "integer")
 
 Decoded = tuple[list[pa.Array], dict[int, str]]
 
@@ -79,20 +77,9 @@ def payload_type_of(schema: Schema) -> PayloadType:
     """Raises `UnsupportedSchema`."""
     if schema.type == "STRING" or schema.type in primitive_values.LAYOUTS:
         return PayloadType(schema.type)
-    if schema.type in ("JSON", "AVRO") and not _is_jackson(schema):
+    if schema.type == "AVRO" or (schema.type == "JSON" and not is_jackson(schema.data)):
         return PayloadType(schema.type, avro_fields.parse(schema.data))
     return PayloadType("raw")
-
-
-def _is_jackson(schema: Schema) -> bool:
-    """A JSON schema document, with which clients before 2.1 described JSON: it is not followed."""
-    if schema.type != "JSON":
-        return False
-    try:
-        document = msgspec.json.decode(schema.data)
-    except msgspec.DecodeError:
-        return False
-    return isinstance(document, dict) and document.get("type") in _JACKSON
 
 
 def fields_of(schema: Schema) -> list[spark.StructField]:
@@ -114,12 +101,13 @@ def fields_of(schema: Schema) -> list[spark.StructField]:
 
 
 def key_and_value(schema: Schema) -> tuple[PayloadType, PayloadType]:
-    key, rest = _cut(schema.data, "key")
-    value, _ = _cut(rest, "value")
-    properties = schema.properties
+    try:
+        key, value = parts_of(schema.data, schema.properties)
+    except KeyValueError as error:
+        raise UnsupportedSchema(f"the schema cannot be read: {error}") from None
     return (
-        payload_type_of(Schema(type=properties.get("key.schema.type", "BYTES"), data=key)),
-        payload_type_of(Schema(type=properties.get("value.schema.type", "BYTES"), data=value)),
+        payload_type_of(Schema(type=key.type, data=key.data)),
+        payload_type_of(Schema(type=value.type, data=value.data)),
     )
 
 
@@ -129,20 +117,12 @@ _PARTS: dict[str, Callable[[Schema], PayloadType]] = {
 }
 
 
-def is_separated(schema: Schema) -> bool:
+def has_separate_keys(schema: Schema) -> bool:
     """The key of a KEY_VALUE message is the message's own key."""
-    return schema.type == "KEY_VALUE" and schema.properties.get("kv.encoding.type", "INLINE") == "SEPARATED"
-
-
-def _cut(data: bytes, part: str) -> tuple[bytes, bytes]:
-    length = max(0, _LENGTH.unpack_from(data)[0]) if len(data) >= _LENGTH.size else -1
-    if length < 0 or _LENGTH.size + length > len(data):
-        raise UnsupportedSchema(f"the KEY_VALUE schema ends before the {part}'s definition does")
-    return data[_LENGTH.size : _LENGTH.size + length], data[_LENGTH.size + length :]
+    return schema.type == "KEY_VALUE" and is_separated(schema.properties)
 
 
 def _inline(values: pa.Array) -> tuple[pa.Array, pa.Array, dict[int, str]]:
-    """length of the key i32 | key | length of the value i32 | value; the length of what is null is -1."""
     keys: list[bytes | None] = []
     rest: list[bytes | None] = []
     errors = {}
@@ -150,24 +130,12 @@ def _inline(values: pa.Array) -> tuple[pa.Array, pa.Array, dict[int, str]]:
         key = value = None
         if payload is not None:
             try:
-                key, at = _part(payload, 0)
-                value, at = _part(payload, at)
-            except (struct.error, IndexError):
-                key = value = None
-                errors[row] = f"KEY_VALUE of {len(payload)} bytes ends before the key or the value does"
+                key, value, _ = decode_key_value(payload)
+            except KeyValueError as error:
+                errors[row] = str(error)
         keys.append(key)
         rest.append(value)
     return pa.array(keys, pa.binary()), pa.array(rest, pa.binary()), errors
-
-
-def _part(payload: bytes, at: int) -> tuple[bytes | None, int]:
-    (size,) = _LENGTH.unpack_from(payload, at)
-    at += _LENGTH.size
-    if size < 0:
-        return None, at
-    if at + size > len(payload):
-        raise IndexError
-    return payload[at : at + size], at + size
 
 
 # -- decoding
@@ -236,7 +204,7 @@ class ValueDecoder:
     @property
     def needs_keys(self) -> bool:
         """The messages' keys are part of what is decoded."""
-        return is_separated(self.schema)
+        return has_separate_keys(self.schema)
 
     def decode(
         self, values: pa.Array, version: bytes | None, names: Sequence[str] | None = None, keys: pa.Array | None = None

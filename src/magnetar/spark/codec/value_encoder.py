@@ -7,7 +7,6 @@ definitions with arrays and maps are written by fastavro, row by row.
 from __future__ import annotations
 
 import math
-import struct
 from abc import ABC, abstractmethod
 from io import BytesIO
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from magnetar.client.admin.schemas import Schema
+from magnetar.schema.key_value import encode_key_value
 from magnetar.spark.codec import primitive as primitive_values
 from magnetar.spark.codec.avro import writer as avro_bytes
 from magnetar.spark.codec.avro.columns import can_read
@@ -27,11 +27,16 @@ from magnetar.spark.codec.avro.fields import Node, member_name
 from magnetar.spark.codec.avro.reader import fastavro_schema, union_member
 from magnetar.spark.codec.avro.resolution import to_storage
 from magnetar.spark.codec.columns import VALUE
-from magnetar.spark.codec.value_decoder import KEY, PayloadType, fields_of, is_separated, key_and_value, payload_type_of
+from magnetar.spark.codec.value_decoder import (
+    KEY,
+    PayloadType,
+    fields_of,
+    has_separate_keys,
+    key_and_value,
+    payload_type_of,
+)
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 
-_LENGTH = struct.Struct(">i")
-_NULL = _LENGTH.pack(-1)
 _json = msgspec.json.Encoder(decimal_format="number")
 
 
@@ -57,7 +62,7 @@ class ValueEncoder:
     @property
     def has_keys(self) -> bool:
         """The messages' keys come out of the columns too (`encode_keys`)."""
-        return is_separated(self.schema)
+        return has_separate_keys(self.schema)
 
     def check(self, columns: pa.Schema) -> None:
         """Raises `InvalidOption` that names the first column which is missing, of another type, or too many."""
@@ -96,7 +101,7 @@ class ValueEncoder:
         if self.has_keys:
             return payloads
         pairs = zip(self._key.encode_one(keys).to_pylist(), payloads.to_pylist(), strict=True)
-        return pa.array([_sized(key) + _sized(value) for key, value in pairs], pa.binary())
+        return pa.array([encode_key_value(key, value) for key, value in pairs], pa.binary())
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         column, kind = batch.column(name), self._types[name]
@@ -104,10 +109,6 @@ class ValueEncoder:
             column = column.cast(kind)
         # What is cut out of a larger batch is copied: offsets of slices are no one else's business.
         return column if column.offset == 0 else column.take(pa.array(np.arange(len(column))))
-
-
-def _sized(part: bytes | None) -> bytes:
-    return _NULL if part is None else _LENGTH.pack(len(part)) + part
 
 
 # -- columns

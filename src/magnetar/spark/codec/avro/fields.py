@@ -1,6 +1,7 @@
-"""Definitions in Avro's notation, which describe AVRO and JSON topics alike, as types of Spark and Arrow.
+"""Avro definitions as types of Spark and Arrow.
 
-Owns the tree that a definition unfolds to, and which type each node of it has. It does not know payloads.
+Owns the tree that a definition unfolds to, and the type of each node. Knows neither payloads nor Avro's notation, which
+`schema.avro` parses.
 
 `storage_type` is what Avro writes, without logical types: days and milliseconds as numbers, decimals as bytes.
 `arrow_type` is what Spark derives for the column, where those are dates, timestamps and decimals.
@@ -8,7 +9,6 @@ Owns the tree that a definition unfolds to, and which type each node of it has. 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -18,16 +18,16 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
+from magnetar.schema.avro import AvroDefinitionError, AvroType, field_path, parse_definition
 from magnetar.spark.errors import SparkSourceError
 
 NODES_MAX = 10_000
-"""Types that one definition may unfold to: names that refer to names grow fast."""
+"""Types that one definition may unfold to: references to references multiply."""
 
 DECIMAL_DIGITS_MAX = 38
 FIXED_SIZE_MAX = 64 << 20
 _DEPTH_MAX = 60
 
-_PLAIN = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 _LOGICAL = {
     "int": {"date", "time-millis"},
     "long": {
@@ -84,93 +84,70 @@ class Field:
 def parse(data: bytes) -> Node:
     """The tree of a definition; raises `UnsupportedSchema`."""
     try:
-        return _Parser().node(json.loads(data), "", "the schema", 0)
-    except (ValueError, RecursionError) as error:
-        raise UnsupportedSchema(f"the schema's definition is not JSON: {error}") from None
+        return _Unfolding().node(parse_definition(data), "the schema", 0)
+    except AvroDefinitionError as error:
+        raise UnsupportedSchema(str(error)) from None
 
 
-class _Parser:
+class _Unfolding:
+    """Turns the graph of a definition into a tree, with each reference replaced by the type it refers to."""
+
     def __init__(self) -> None:
-        self._named: dict[str, Node | None] = {}
+        self._records: dict[AvroType, Node | None] = {}  # None while it is unfolded
 
-    def node(self, described: Any, namespace: str, where: str, depth: int) -> Node:
+    def node(self, type_: AvroType, where: str, depth: int) -> Node:
         if depth > _DEPTH_MAX:
             raise UnsupportedSchema(f"{where}: nested deeper than {_DEPTH_MAX} types")
-        if isinstance(described, list):
-            node = self._union(described, namespace, where, depth)
-        elif isinstance(described, str):
-            node = Node(described) if described in _PLAIN else self._reference(described, namespace, where)
-        elif isinstance(described, dict):
-            node = self._described(described, namespace, where, depth)
+        if type_.kind == "union":
+            node = self._union(type_, where, depth)
+        elif type_.kind in ("array", "map"):
+            node = self._items(type_, where, depth)
+        elif type_.kind == "record":
+            node = self._record(type_, where, depth)
+        elif type_.kind == "enum":
+            node = Node("enum", name=type_.name, symbols=type_.symbols)
         else:
-            raise UnsupportedSchema(f"{where}: {str(described)[:100]!r} is no type of Avro")
+            node = _with_logical(type_)
         if node.weight > NODES_MAX:
             raise UnsupportedSchema(f"{where}: the schema unfolds to more than {NODES_MAX} types")
         return node
 
-    def _reference(self, name: str, namespace: str, where: str) -> Node:
-        for full in (name,) if "." in name or not namespace else (f"{namespace}.{name}", name):
-            if full in self._named:
-                found = self._named[full]
-                if found is None:
-                    raise UnsupportedSchema(
-                        f"{where}: {full} contains itself, and a column of Spark cannot: read it with option decode=raw"
-                    )
-                return found
-        raise UnsupportedSchema(f"{where}: unknown type {name[:100]!r}")
+    def _items(self, type_: AvroType, where: str, depth: int) -> Node:
+        items = self.node(type_.parts[0], where, depth + 1)
+        if type_.kind == "array" and _is_empty(items):
+            # A payload of ten bytes could claim a billion of them.
+            raise UnsupportedSchema(f"{where}: an array whose items have no bytes")
+        return Node(type_.kind, items=items, weight=1 + items.weight)
 
-    def _described(self, described: dict[str, Any], namespace: str, where: str, depth: int) -> Node:
-        kind = described.get("type")
-        if kind in ("record", "error", "enum", "fixed"):
-            return self._defined(described, str(kind), namespace, where, depth)
-        if kind in ("array", "map"):
-            items = self.node(described.get("items" if kind == "array" else "values"), namespace, where, depth + 1)
-            if kind == "array" and _is_empty(items):
-                # A payload of ten bytes could say that there are a billion of them.
-                raise UnsupportedSchema(f"{where}: an array of what has no bytes")
-            return Node(kind, items=items, weight=1 + items.weight)
-        if isinstance(kind, str) and kind in _PLAIN:
-            return _with_logical(kind, described)
-        return self.node(kind, namespace, where, depth + 1)
-
-    def _defined(self, described: dict[str, Any], kind: str, namespace: str, where: str, depth: int) -> Node:
-        name, space = str(described.get("name", "")), described.get("namespace")
-        if "." in name:
-            space, _, name = name.rpartition(".")
-        space = namespace if space is None else str(space)
-        full = f"{space}.{name}" if space else name
-        if kind == "enum":
-            node = Node("enum", name=name, symbols=tuple(map(str, described.get("symbols", ()))))
-        elif kind == "fixed":
-            node = _with_logical("fixed", described, name=name)
-        else:
-            self._named[full] = None
-            node = self._record(described, name, space, where, depth)
-        self._named[full] = node
-        return node
-
-    def _record(self, described: dict[str, Any], name: str, space: str, where: str, depth: int) -> Node:
-        fields = []
-        for each in described.get("fields") or ():
-            if not isinstance(each, dict) or "name" not in each:
-                raise UnsupportedSchema(f"{where}: {str(each)[:100]!r} is no field of a record")
-            inside = f"field {each['name']}" if depth == 0 else f"{where}.{each['name']}"
-            fields.append(
-                Field(
-                    str(each["name"]),
-                    self.node(each.get("type"), space, inside, depth + 1),
-                    tuple(map(str, each.get("aliases", ()))),
-                    "default" in each,
-                    each.get("default"),
+    def _record(self, type_: AvroType, where: str, depth: int) -> Node:
+        if type_ in self._records:
+            found = self._records[type_]
+            if found is None:
+                raise UnsupportedSchema(
+                    f"{where}: {type_.full_name} contains itself, and a column of Spark cannot: read it with option"
+                    " decode=raw"
                 )
+            return found
+        self._records[type_] = None
+        fields = tuple(
+            Field(
+                each.name,
+                self.node(each.type, field_path(where, each.name), depth + 1),
+                each.aliases,
+                each.has_default,
+                each.default,
             )
+            for each in type_.fields
+        )
         names = [each.name for each in fields]
         if twice := {name for name in names if names.count(name) > 1}:
-            raise UnsupportedSchema(f"{where}: the field {min(twice)!r} is there twice")
-        return Node("record", name=name, fields=tuple(fields), weight=1 + sum(each.node.weight for each in fields))
+            raise UnsupportedSchema(f"{where}: the field {min(twice)!r} occurs twice")
+        node = Node("record", name=type_.name, fields=fields, weight=1 + sum(each.node.weight for each in fields))
+        self._records[type_] = node
+        return node
 
-    def _union(self, described: list[Any], namespace: str, where: str, depth: int) -> Node:
-        every = [self.node(each, namespace, where, depth + 1) for each in described]
+    def _union(self, type_: AvroType, where: str, depth: int) -> Node:
+        every = [self.node(each, where, depth + 1) for each in type_.parts]
         null_at = next((i for i, each in enumerate(every) if each.kind == "null"), -1)
         members = [each for each in every if each.kind != "null"]
         if any(each.kind == "union" or each.is_nullable for each in members):
@@ -178,7 +155,7 @@ class _Parser:
         if len(members) == 1:
             return replace(members[0], null_at=null_at)
         if not members:
-            raise UnsupportedSchema(f"{where}: a union of nothing but null")
+            raise UnsupportedSchema(f"{where}: a union of null only")
         return Node("union", null_at=null_at, members=tuple(members), weight=1 + sum(each.weight for each in members))
 
 
@@ -188,20 +165,19 @@ def _is_empty(node: Node) -> bool:
     return node.size == 0 and all(_is_empty(each.node) for each in node.fields)
 
 
-def _with_logical(kind: str, described: dict[str, Any], name: str = "") -> Node:
-    """Logical types that are not known, or not of this type, do not count: Avro says so."""
-    logical = described.get("logicalType", "")
-    size = described.get("size", 0) if kind == "fixed" else 0
-    if not isinstance(size, int) or not 0 <= size <= FIXED_SIZE_MAX:
-        raise UnsupportedSchema(f"fixed {name}: a size of {str(size)[:100]}, which is not in 0 to {FIXED_SIZE_MAX}")
+def _with_logical(type_: AvroType) -> Node:
+    """A logical type that is unknown, or not of this type, is ignored, as Avro demands."""
+    kind, name, size, logical = type_.kind, type_.name, type_.size, type_.logical
+    if size > FIXED_SIZE_MAX:
+        raise UnsupportedSchema(f"fixed {name}: a size of {size} bytes exceeds the limit of {FIXED_SIZE_MAX}")
     if logical not in _LOGICAL.get(kind, ()) or (logical == "uuid" and kind == "fixed" and size != 16):
         return Node(kind, name=name, size=size)
     if logical == "decimal":
-        precision, scale = described.get("precision"), described.get("scale", 0)
+        precision, scale = type_.precision, type_.scale
         fits = isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision <= DECIMAL_DIGITS_MAX
         if not fits or precision == 0:
             return Node(kind, name=name, size=size)
-        return Node(kind, name=name, size=size, logical=logical, precision=int(precision or 0), scale=int(scale))
+        return Node(kind, name=name, size=size, logical=logical, precision=int(precision), scale=int(scale))
     return Node(kind, name=name, size=size, logical=logical)
 
 
