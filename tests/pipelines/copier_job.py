@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copier import copy
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import State
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.lanes import WARM_UP_JOBS, JobLanes, Jobs
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.row import Job
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import State

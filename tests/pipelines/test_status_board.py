@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from magnetar.clock import ManualClock
-from magnetar.pipelines.replicate.assignment import Outcome
+from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.pipelines.status_board import LINES_MAX, StatusBoard
 from magnetar.replication.model import State
 

@@ -10,8 +10,8 @@ import httpx
 
 from magnetar.client import EARLIEST, LATEST, AsyncClient, Entry, MessageId
 from magnetar.client.inline import InlineClient
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.copier import copy
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.testing import TestBroker

@@ -18,8 +18,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate import task
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.row import Job
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from magnetar.clock import Clock
-from magnetar.pipelines.replicate.assignment import Outcome
+from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.replication.model import Report, Reports, State
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from magnetar.cli.main import main
 from magnetar.cli.replication.verify import position_of
 from magnetar.client import Client
 from magnetar.pipelines.clusters import Clusters
-from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.verify import verify as verifying
 from magnetar.pipelines.verify.comparison import Compared
 from magnetar.pipelines.verify.verify import Pair

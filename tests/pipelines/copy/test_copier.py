@@ -11,8 +11,8 @@ import pytest
 from magnetar.client import EARLIEST, Client, MessageId
 from magnetar.pipelines import clusters
 from magnetar.pipelines.clusters import Clusters
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.copier import _copy_all, copy
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import PRODUCER_PREFIX, ROUTE, SOURCE_POSITION, Mask, MaskKind, RoutePolicy, State
 from magnetar.testing import TestBroker, broker

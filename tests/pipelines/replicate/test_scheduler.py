@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
 from magnetar.clock import ManualClock
-from magnetar.pipelines.replicate.assignment import Outcome
+from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.replicate.row import Job, RowState
 from magnetar.pipelines.replicate.scheduler import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Scheduler

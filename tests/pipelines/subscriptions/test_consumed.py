@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.client import Entry, MessageId
+from magnetar.client.message import Position
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Position
 from magnetar.pipelines.subscriptions import consumed, following
 from magnetar.pipelines.subscriptions.consumed import Consumed, Ledgers, Trace, Verdict, Walk, judge, trace
 from magnetar.pipelines.subscriptions.cursors import Cursors

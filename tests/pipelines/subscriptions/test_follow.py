@@ -13,7 +13,7 @@ import pytest
 from magnetar import testing
 from magnetar.client import EARLIEST, LATEST, Client, Consumer, Message, Security
 from magnetar.client.errors import Timeout
-from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.subscriptions import follow as subscriptions
 from magnetar.pipelines.subscriptions.follow import close, follow
 from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from magnetar.client import EARLIEST, LATEST, Client, InlineClient, MessageId, Schema
 from magnetar.client.admin.schemas import schema_to_wire
 from magnetar.pipelines import clusters
-from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.transform import where, where_task
 from magnetar.pipelines.transform.where import Filter, UnusableWhere
 from magnetar.pipelines.transform.where_task import News, Reading

@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.client.message import Position
 from magnetar.pipelines.verify import comparison
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, Position, PositionSet
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, PositionSet
 
 NEVER = (-1, -1)
 

@@ -11,8 +11,8 @@ from magnetar import testing
 from magnetar.client import EARLIEST, LATEST, Client, Entry, InlineClient, Message
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import Clusters
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder, parse_entry
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.verify import verify as verifying
 from magnetar.pipelines.verify.comparison import Compared
 from magnetar.pipelines.verify.repair import REPAIRED

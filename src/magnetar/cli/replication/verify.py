@@ -24,7 +24,7 @@ from magnetar.names import TopicName
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
 if TYPE_CHECKING:
-    from magnetar.client import Position
+    from magnetar.client.message import Position
     from magnetar.pipelines.verify.comparison import Compared, Found
     from magnetar.pipelines.verify.verify import Pair
     from magnetar.replication.cluster import ClusterEndpoint
@@ -145,7 +145,7 @@ def _pairs(
     repairs: bool,
     from_first_copy: bool,
 ) -> tuple[list[Pair], list[str]]:
-    from magnetar.pipelines.replicate.assignment import Assignment
+    from magnetar.pipelines.copy.assignment import Assignment
     from magnetar.pipelines.verify.verify import Pair
 
     stats = asked([route.topic for route in routes], lambda topic: _internal_stats(a, topic))
@@ -186,7 +186,7 @@ def _internal_stats(rest: Rest, topic: str) -> dict[str, Any]:
 
 def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, Position | None]:
     """The subscription that says how far a topic is copied, and that; the one of a foreign cluster comes first."""
-    from magnetar.client import Position
+    from magnetar.client.message import Position
 
     cursors = stats.get("cursors") or {}
     for prefix in (FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX):

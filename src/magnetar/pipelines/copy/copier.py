@@ -19,14 +19,14 @@ from magnetar.client.message import Position
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.clusters import OPERATION_S, Clusters, clusters
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
+from magnetar.pipelines.copy.changes import Changes
 from magnetar.pipelines.copy.copy_encoder import ParsedEntry, is_for, parse_entry
 from magnetar.pipelines.copy.errors import CopyError, SourceError, from_remote, remote_errors, source_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.refused import RefusedLetters
 from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import RemoteStateUnknown, SchemaRefused, Target
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
-from magnetar.pipelines.transform.changes import Changes
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
 
@@ -100,8 +100,8 @@ class Copier:
         self._is_ours = True
         self._cursor: AsyncCursor | None = None
         self._reader: AsyncEntryReader | None = None
-        self._handled = EARLIEST.position
-        self._acked = EARLIEST.position
+        self._handled = Position(-1, -1)
+        self._acked = Position(-1, -1)
         self._acked_at_s = time.monotonic()
 
     async def run(self) -> Outcome:
@@ -184,7 +184,7 @@ class Copier:
         self._is_ours = await from_remote(self._own.is_ours(endpoint, target.full))
         if not self._is_ours:
             await self._check_deduplication(target.full)
-        return EARLIEST.position
+        return Position(-1, -1)
 
     async def _check_deduplication(self, topic: str) -> None:
         endpoint = self.assignment.remote

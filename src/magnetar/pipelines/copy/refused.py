@@ -19,8 +19,8 @@ from magnetar.deadletter.properties import FailureRecord
 from magnetar.deadletter.stamp import set_publisher, stamp
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.errors import SourceError
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import batch_messages_of, pack_batch

@@ -23,10 +23,10 @@ from magnetar.client.errors import (
 from magnetar.client.message import Position
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder
 from magnetar.pipelines.copy.errors import remote_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
 

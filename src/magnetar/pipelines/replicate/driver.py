@@ -21,9 +21,9 @@ from magnetar.client import Client
 from magnetar.client.errors import ClientError, Closed
 from magnetar.clock import SystemClock
 from magnetar.errors import MagnetarError
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.declared_sources import Source
 from magnetar.pipelines.lanes import JobLanes, Jobs
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Remotes, Route
 from magnetar.pipelines.replicate.row import Job
 from magnetar.pipelines.replicate.scheduler import Scheduler

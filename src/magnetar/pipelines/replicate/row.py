@@ -16,7 +16,7 @@ from enum import Enum, auto
 
 from magnetar.client.connection.retry import Backoff
 from magnetar.client.message import MessageId
-from magnetar.pipelines.replicate.assignment import Assignment
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.status_board import Key
 

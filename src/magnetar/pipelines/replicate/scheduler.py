@@ -23,7 +23,7 @@ from magnetar.client.message import MessageId
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.replicate.row import Job, Row, RowState
 from magnetar.pipelines.status_board import Key, StatusBoard

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 
 if TYPE_CHECKING:
     from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask

@@ -22,10 +22,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 from pyspark.sql.udtf import UserDefinedTableFunction
 
-from magnetar.client import Client, MessageId, Position, Schema
+from magnetar.client import Client, MessageId, Schema
 from magnetar.client.errors import ClientError
+from magnetar.client.message import Position
+from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
-from magnetar.pipelines.replicate.assignment import Assignment, Outcome
 from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News, Reading
 from magnetar.replication.model import State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema

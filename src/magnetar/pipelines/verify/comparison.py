@@ -261,7 +261,7 @@ def _found(positions: PositionSet, apart: PositionSet | None) -> Found:
     ranges: list[Range] = []
     entries = 0
     first: Position | None = None
-    last: Position = Position(-1, -1)
+    last = Position(-1, -1)
     count = 0
     for position in positions:
         entries += 1

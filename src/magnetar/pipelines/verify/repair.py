@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from magnetar.client.consume.entry import Entry
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.pipelines.clusters import Clusters
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder, ParsedEntry, parse_entry
 from magnetar.pipelines.copy.schemas import Schemas
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.transform.transform import Transform
 from magnetar.pipelines.verify.comparison import PositionSet
 from magnetar.replication.model import PRODUCER_PREFIX

@@ -19,9 +19,9 @@ from magnetar.client.errors import ClientError, NotFound
 from magnetar.client.message import EARLIEST, MessageId, Position
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.clusters import Clusters, clusters
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import is_for
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.replicate.assignment import Assignment
 from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, PositionSet
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION

@@ -7,11 +7,11 @@ What it does with them is in `transform`.
 from __future__ import annotations
 
 from magnetar.client import Entry
+from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import ParsedEntry
 from magnetar.pipelines.copy.errors import source_errors
 from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.schemas import Schemas
-from magnetar.pipelines.replicate.assignment import Assignment
 
 
 class Changes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from magnetar.client import MessageId, Position
+from magnetar.client.message import MessageId, Position
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
 
