@@ -122,6 +122,20 @@ def parse_duration_with_unit(text: str) -> int:
     return seconds
 
 
+def parse_delays(text: str) -> list[int]:
+    """Milliseconds, of a list with commas: 500ms, 1s, 10s, 1m."""
+    delays = []
+    for word in names_in(text):
+        number = word.lower().removesuffix("ms")
+        if number != word.lower() and number.isascii() and number.isdecimal() and len(number) <= 18:
+            delays.append(int(number))
+        else:
+            delays.append(parse_duration(word) * 1000)
+    if not delays:
+        raise typer.BadParameter("give at least one delay, such as 1s,10s,1m")
+    return delays
+
+
 def parse_size(text: str) -> int:
     """Bytes."""
     match = _SIZE.fullmatch(text.strip())

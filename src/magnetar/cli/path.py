@@ -11,6 +11,10 @@ def topic_path(topic: TopicName, *rest: str) -> tuple[str, ...]:
     return (topic.domain, topic.tenant, topic.namespace, topic.local, *rest)
 
 
+def subscription_path(topic: TopicName, subscription: str, *rest: str) -> tuple[str, ...]:
+    return topic_path(topic, "subscription", subscription, *rest)
+
+
 def namespace_path(namespace: NamespaceName, *rest: str) -> tuple[str, ...]:
     return ("namespaces", namespace.tenant, namespace.namespace, *rest)
 

@@ -207,7 +207,7 @@ def test_control_characters_do_nothing_to_a_terminal(cli: CommandLine, client: p
 
 
 def test_dl3_policy_of_a_subscription(cli: CommandLine, topic: str) -> None:
-    assert "no dead letter policy" in cli("subscriptions", "get-dead-letter-policy", topic, "s").err
+    assert cli("subscriptions", "get-dead-letter-policy", topic, "s").err == "dead-letter-policy of s is not set\n"
     words = ("-m", "3", "-t", "graves", "-i", "inspection")
     assert cli.ok("subscriptions", "set-dead-letter-policy", topic, "s", *words) == "set dead-letter-policy of s\n"
     assert cli.json("subscriptions", "get-dead-letter-policy", topic, "s") == {

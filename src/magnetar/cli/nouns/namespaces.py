@@ -21,7 +21,7 @@ from magnetar.cli.argument import (
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record, complain
 from magnetar.cli.path import namespace_path
-from magnetar.cli.policies.policies import add_namespace_policies
+from magnetar.cli.policies.commands import add_namespace_policies
 from magnetar.cli.rest import Refused, Rest
 
 group = CommandGroup("namespaces", "Namespaces: groups of topics, and the policies they are under.")

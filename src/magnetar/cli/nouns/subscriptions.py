@@ -20,13 +20,12 @@ from magnetar.cli.argument import (
     whole,
 )
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.nouns.failure_policy import add_failure_policy_commands
 from magnetar.cli.output import Done, Record, Stream, Table, counted
-from magnetar.cli.path import is_partitioned, topic_path
+from magnetar.cli.path import is_partitioned, subscription_path, topic_path
+from magnetar.cli.policies.commands import add_subscription_policies
 from magnetar.cli.rest import Rest
 from magnetar.cli.views.messages import peeked_messages, shown_message
 from magnetar.cli.views.stats import subscriptions_table
-from magnetar.names import TopicName
 
 group = CommandGroup("subscriptions", "Subscriptions of a topic, or of all partitions of one.")
 
@@ -54,10 +53,6 @@ DateOption = Annotated[
 PEEK_DEFAULT = 1
 
 
-def _path(topic: TopicName, subscription: str, *rest: str) -> tuple[str, ...]:
-    return topic_path(topic, "subscription", subscription, *rest)
-
-
 @group.command("list")
 def list_subscriptions(rest: Rest, topic: Topic) -> Table:
     """List the subscriptions of a topic with their backlogs."""
@@ -83,7 +78,7 @@ def create(
     body: dict[str, object] = {**(LATEST if message_id is None else message_id).body()}
     if properties:
         body["properties"] = properties_of(properties)
-    rest.put(*_path(topic, subscription), body=body, query={"replicated": replicated})
+    rest.put(*subscription_path(topic, subscription), body=body, query={"replicated": replicated})
     return Done(f"created subscription {subscription} of {topic}")
 
 
@@ -95,7 +90,7 @@ def delete(
     force: Annotated[bool, typer.Option("--force", "-f", help="Disconnect its consumers first.")] = False,
 ) -> Done:
     """Delete a subscription; its backlog is gone with it."""
-    rest.delete(*_path(topic, subscription), query={"force": force})
+    rest.delete(*subscription_path(topic, subscription), query={"force": force})
     return Done(f"deleted subscription {subscription} of {topic}")
 
 
@@ -107,14 +102,14 @@ def skip(
     count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many messages.")],
 ) -> Done:
     """Skip the next messages of a subscription."""
-    rest.post(*_path(topic, subscription, "skip", str(count)))
+    rest.post(*subscription_path(topic, subscription, "skip", str(count)))
     return Done(f"skipped {counted(count, 'message')} of {subscription}")
 
 
 @group.command("skip-all")
 def skip_all(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
     """Skip all messages of a subscription."""
-    rest.post(*_path(topic, subscription, "skip_all"))
+    rest.post(*subscription_path(topic, subscription, "skip_all"))
     return Done(f"skipped all messages of {subscription}")
 
 
@@ -131,12 +126,13 @@ def reset(
     """Move a subscription to a time or a message, back or forward; its consumers reconnect."""
     _exactly_one({"--time": time, "--datetime": datetime, "--messageId": message_id})
     if message_id is not None:
-        rest.post(*_path(topic, subscription, "resetcursor"), body={**message_id.body(), "excluded": exclude})
+        body = {**message_id.body(), "excluded": exclude}
+        rest.post(*subscription_path(topic, subscription, "resetcursor"), body=body)
     elif exclude:
         raise typer.BadParameter("--exclude-reset-position goes with --messageId")
     else:
         timestamp = datetime if datetime is not None else max(0, _now_ms() - (time or 0) * 1000)
-        rest.post(*_path(topic, subscription, "resetcursor", str(timestamp)))
+        rest.post(*subscription_path(topic, subscription, "resetcursor", str(timestamp)))
     return Done(f"reset subscription {subscription} of {topic}")
 
 
@@ -163,11 +159,11 @@ def expire(
         if subscription is None:
             raise typer.BadParameter("--position needs a subscription")
         body = {**message_id.body(), "excluded": exclude}
-        rest.post(*_path(topic, subscription, "expireMessages"), body=body)
+        rest.post(*subscription_path(topic, subscription, "expireMessages"), body=body)
     elif subscription is None:
         rest.post(*topic_path(topic, "all_subscription", "expireMessages", str(time)))
     else:
-        rest.post(*_path(topic, subscription, "expireMessages", str(time)))
+        rest.post(*subscription_path(topic, subscription, "expireMessages", str(time)))
     return Done(f"expired messages of {subscription or f'all subscriptions of {topic}'}")
 
 
@@ -197,14 +193,16 @@ def analyze_backlog(
 ) -> Record:
     """Count the messages in the backlog of a subscription by reading them; large ones take a while."""
     body = None if position is None else position.body()
-    value: dict[str, Any] = rest.post(*_path(topic, subscription, "analyzeBacklog"), body=body)
+    value: dict[str, Any] = rest.post(*subscription_path(topic, subscription, "analyzeBacklog"), body=body)
     return Record(value)
 
 
 @group.command("properties")
 def properties(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
     """Show the properties of a subscription."""
-    return Record(rest.get(*_path(topic, subscription, "properties")), none=f"{subscription} has no properties")
+    return Record(
+        rest.get(*subscription_path(topic, subscription, "properties")), none=f"{subscription} has no properties"
+    )
 
 
 @group.command("update-properties")
@@ -218,11 +216,32 @@ def update_properties(
     """Replace the properties of a subscription."""
     if bool(properties) == clear:
         raise typer.BadParameter("give either --property key=value or --clear")
-    rest.put(*_path(topic, subscription, "properties"), body=properties_of(properties))
+    rest.put(*subscription_path(topic, subscription, "properties"), body=properties_of(properties))
     return Done(f"updated the properties of {subscription}")
 
 
-add_failure_policy_commands(group)
+@group.command("pause")
+def pause(
+    rest: Rest,
+    topic: Topic,
+    subscription: Subscription,
+    reason: Annotated[
+        str | None, typer.Option("--reason", "-r", metavar="TEXT", help="The reason shown in the statistics.")
+    ] = None,
+) -> Done:
+    """Stop delivery to the consumers of a subscription until it is resumed."""
+    rest.post(*subscription_path(topic, subscription, "pause"), body={"reason": reason} if reason else None)
+    return Done(f"paused {subscription} of {topic}")
+
+
+@group.command("resume")
+def resume(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
+    """Resume delivery after `pause` or after a circuit breaker paused it."""
+    rest.post(*subscription_path(topic, subscription, "resume"))
+    return Done(f"resumed {subscription} of {topic}")
+
+
+add_subscription_policies(group)
 
 
 def _exactly_one(options: dict[str, object]) -> None:

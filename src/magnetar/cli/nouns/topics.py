@@ -19,7 +19,7 @@ from magnetar.cli.argument import (
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Record, Table, counted
 from magnetar.cli.path import is_partitioned, topic_path
-from magnetar.cli.policies.policies import add_topic_policies
+from magnetar.cli.policies.commands import add_topic_policies
 from magnetar.cli.rest import Refused, Rest
 from magnetar.cli.views.stats import stats_page
 from magnetar.names import DOMAINS, TopicName

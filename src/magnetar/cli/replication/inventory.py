@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.path import namespace_path, topic_path
-from magnetar.cli.policies.policies import POLICIES
+from magnetar.cli.policies.table import POLICIES
 from magnetar.cli.replication.differences import ClusterState, NamespaceState, Schema, TopicState, is_system_topic
 from magnetar.cli.replication.two_clusters import ComparedCluster, own_name
 from magnetar.cli.rest import Refused

@@ -1,0 +1,263 @@
+"""The policy table: each row makes the commands `set-NAME`, `get-NAME` and `remove-NAME`.
+
+Owns the names and the paths. The options are in `setting`; the broker gives a policy its meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from magnetar.cli.policies import setting
+from magnetar.cli.policies.setting import Setting
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`namespace`, `topic` and `subscription` are the last part of its path, None where there is no such policy.
+
+    `name` is its name in commands, `topic_name` that of a topic where it differs. `topic_query` is the parameter that
+    carries the value of a topic where Pulsar expects it there and not in the body.
+    """
+
+    name: str
+    meaning: str
+    setting: Callable[..., Setting]
+    namespace: str | None = None
+    topic: str | None = None
+    subscription: str | None = None
+    topic_name: str | None = None
+    topic_query: str | None = None
+    get_name: str | None = None
+    get_path: str | None = None
+    method: str = "POST"
+    removable: bool = True  # from a namespace; from a topic every policy is
+
+
+POLICIES: tuple[Policy, ...] = (
+    Policy(
+        "retention",
+        "time and size of acknowledged messages to keep",
+        setting.retention,
+        "retention",
+        "retention",
+    ),
+    Policy(
+        "message-ttl",
+        "time after which unacknowledged messages expire",
+        setting.message_ttl,
+        "messageTTL",
+        "messageTTL",
+        topic_query="messageTTL",
+    ),
+    Policy(
+        "backlog-quota",
+        "maximum size or age of a backlog",
+        setting.backlog_quota,
+        "backlogQuota",
+        "backlogQuota",
+        get_name="backlog-quotas",
+        get_path="backlogQuotaMap",
+    ),
+    Policy(
+        "auto-topic-creation",
+        "create a topic when a client uses it",
+        setting.auto_topic_creation,
+        "autoTopicCreation",
+    ),
+    Policy(
+        "auto-subscription-creation",
+        "create a subscription when a consumer subscribes",
+        setting.auto_subscription_creation,
+        "autoSubscriptionCreation",
+        "autoSubscriptionCreation",
+    ),
+    Policy(
+        "deduplication",
+        "store a message once, even if it is sent twice",
+        setting.flag,
+        "deduplication",
+        "deduplicationEnabled",
+    ),
+    Policy(
+        "schema-compatibility-strategy",
+        "compatibility required of a new schema",
+        setting.schema_compatibility,
+        "schemaCompatibilityStrategy",
+        "schemaCompatibilityStrategy",
+        method="PUT",
+        removable=False,
+    ),
+    Policy(
+        "schema-validation-enforce",
+        "reject producers without a schema if the topic has one",
+        setting.flag,
+        "schemaValidationEnforced",
+        "schemaValidationEnforced",
+        removable=False,
+    ),
+    Policy(
+        "is-allow-auto-update-schema",
+        "let producers add schema versions",
+        setting.flag,
+        "isAllowAutoUpdateSchema",
+        removable=False,
+    ),
+    Policy(
+        "delayed-delivery",
+        "allow delayed messages",
+        setting.delayed_delivery,
+        "delayedDelivery",
+        "delayedDelivery",
+    ),
+    Policy(
+        "inactive-topic-policies",
+        "delete unused topics",
+        setting.inactive_topics,
+        "inactiveTopicPolicies",
+        "inactiveTopicPolicies",
+    ),
+    Policy(
+        "subscription-expiration-time",
+        "time after which an unused subscription is deleted",
+        setting.minutes("--time", "The time: 90m, 3h, 2d; 0 for never."),
+        "subscriptionExpirationTime",
+        "subscriptionExpirationTime",
+        topic_query="subscriptionExpirationTime",
+    ),
+    Policy(
+        "subscription-types-enabled",
+        "allowed subscription types",
+        setting.subscription_types,
+        "subscriptionTypesEnabled",
+        "subscriptionTypesEnabled",
+    ),
+    Policy("clusters", "clusters to replicate messages to", setting.clusters, "replication", removable=False),
+    Policy(
+        "allowed-clusters",
+        "clusters that topics may be replicated to",
+        setting.clusters,
+        "allowedClusters",
+        removable=False,
+    ),
+    Policy("replication-clusters", "clusters to replicate messages to", setting.clusters, topic="replication"),
+    Policy(
+        "max-producers-per-topic",
+        "maximum number of producers per topic",
+        setting.number("--max-producers-per-topic", "-p"),
+        "maxProducersPerTopic",
+    ),
+    Policy(
+        "max-producers",
+        "maximum number of producers",
+        setting.number("--max-producers", "-p"),
+        topic="maxProducers",
+    ),
+    Policy(
+        "max-consumers-per-topic",
+        "maximum number of consumers per topic",
+        setting.number("--max-consumers-per-topic", "-c"),
+        "maxConsumersPerTopic",
+    ),
+    Policy(
+        "max-consumers",
+        "maximum number of consumers",
+        setting.number("--max-consumers", "-c"),
+        topic="maxConsumers",
+    ),
+    Policy(
+        "max-consumers-per-subscription",
+        "maximum number of consumers per subscription",
+        setting.number("--max-consumers-per-subscription", "-c"),
+        "maxConsumersPerSubscription",
+        "maxConsumersPerSubscription",
+    ),
+    Policy(
+        "max-subscriptions-per-topic",
+        "maximum number of subscriptions per topic",
+        setting.number("--max-subscriptions-per-topic", "-m"),
+        "maxSubscriptionsPerTopic",
+        "maxSubscriptionsPerTopic",
+        topic_name="max-subscriptions",
+    ),
+    Policy(
+        "max-unacked-messages-per-consumer",
+        "maximum number of unacknowledged messages per consumer",
+        setting.number("--max-unacked-messages-per-consumer", "-c"),
+        "maxUnackedMessagesPerConsumer",
+        "maxUnackedMessagesOnConsumer",
+    ),
+    Policy(
+        "max-unacked-messages-per-subscription",
+        "maximum number of unacknowledged messages per subscription",
+        setting.number("--max-unacked-messages-per-subscription", "-c"),
+        "maxUnackedMessagesPerSubscription",
+        "maxUnackedMessagesOnSubscription",
+    ),
+    Policy(
+        "max-topics-per-namespace",
+        "maximum number of topics per namespace",
+        setting.number("--max-topics-per-namespace", "-t"),
+        "maxTopicsPerNamespace",
+    ),
+    Policy(
+        "max-message-size",
+        "maximum size of a message",
+        setting.size("--max-message-size", "-m"),
+        topic="maxMessageSize",
+    ),
+    Policy("publish-rate", "maximum rate of publishing to a topic", setting.publish_rate, "publishRate", "publishRate"),
+    Policy(
+        "dispatch-rate", "maximum rate of delivery per topic", setting.dispatch_rate, "dispatchRate", "dispatchRate"
+    ),
+    Policy(
+        "subscription-dispatch-rate",
+        "maximum rate of delivery per subscription",
+        setting.dispatch_rate,
+        "subscriptionDispatchRate",
+        "subscriptionDispatchRate",
+    ),
+    Policy(
+        "subscribe-rate",
+        "maximum rate of subscribing per consumer",
+        setting.subscribe_rate,
+        "subscribeRate",
+        "subscribeRate",
+    ),
+    Policy(
+        "dead-letter-policy",
+        "default for subscriptions without their own dead letter policy",
+        setting.dead_letter_policy,
+        "deadLetterPolicy",
+    ),
+    Policy(
+        "dead-letter-expired",
+        "turn messages that expire into dead letters",
+        setting.flag,
+        "deadLetterExpired",
+    ),
+    Policy(
+        "dead-letter-evicted",
+        "turn messages evicted by a backlog quota into dead letters",
+        setting.flag,
+        "deadLetterEvicted",
+    ),
+    Policy(
+        "dead-letter-policy",
+        "number of redeliveries before a message becomes a dead letter, and its topic",
+        setting.dead_letter_policy,
+        subscription="deadLetterPolicy",
+    ),
+    Policy(
+        "redelivery-backoff",
+        "delay before a failed message is redelivered",
+        setting.redelivery_backoff,
+        subscription="redeliveryBackoff",
+    ),
+    Policy(
+        "circuit-breaker",
+        "pause delivery when too many messages become dead letters",
+        setting.circuit_breaker,
+        subscription="circuitBreaker",
+    ),
+)
