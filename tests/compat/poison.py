@@ -1,9 +1,9 @@
-"""A consumer process that one message kills: it exits hard, as a segmentation fault or the kernel would make it exit.
+"""A consumer process that one message kills: it exits hard, as after a segmentation fault.
 
-    python tests/compat/poison.py SERVICE_URL TOPIC SUBSCRIPTION MAX_REDELIVER_COUNT
+    python tests/compat/poison.py SERVICE_URL TOPIC SUBSCRIPTION MAX_REDELIVER_COUNT broker|client
 
-Writes one line per message that it has processed, its payload and its redelivery count, and ends with status 0 when no
-more come. The poison message ends it with status 99, before anything of it is said.
+The last argument is whose dead letter policy the count is for. Prints a line with payload and redelivery count for each
+processed message, and exits with status 0 when no more arrive. The poison message makes it exit with status 99 at once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ KILLED = 99
 _IDLE_MS = 1_000
 
 
-def main(service_url: str, topic: str, subscription: str, limit: str) -> None:
+def main(service_url: str, topic: str, subscription: str, limit: str, policy: str) -> None:
     client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    options = (
+        {"properties": {"deadLetterPolicy.maxRedeliverCount": limit}}
+        if policy == "broker"
+        else {"dead_letter_policy": pulsar.ConsumerDeadLetterPolicy(int(limit))}
+    )
     consumer = client.subscribe(
         topic,
         subscription,
         pulsar.ConsumerType.Shared,
         initial_position=pulsar.InitialPosition.Earliest,
-        properties={"deadLetterPolicy.maxRedeliverCount": limit},
+        **options,
     )
     while True:
         try:

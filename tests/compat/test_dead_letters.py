@@ -423,14 +423,15 @@ class TestBatches:
 class Victims:
     """Runs consumer processes one after the other, for as long as they are killed."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, policy: str) -> None:
         self._topic = topic
+        self._policy = policy
         self.killed = 0
         self.processed: list[tuple[str, str]] = []  # payload and redelivery count
 
     def run_one(self, running: TestBroker) -> bool:
         """True if it lived."""
-        command = [sys.executable, poison.__file__, running.service_url, self._topic, "s", "2"]
+        command = [sys.executable, poison.__file__, running.service_url, self._topic, "s", "2", self._policy]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
         self.processed += [(payload, count) for payload, count in map(str.split, ended.stdout.splitlines())]
         assert ended.returncode in (0, poison.KILLED)
@@ -440,23 +441,23 @@ class Victims:
 
 
 class TestPoison:
-    @pytest.mark.parametrize("restart_after", [None, 3])
+    @pytest.mark.parametrize(("policy", "restart_after"), [("broker", None), ("broker", 3), ("client", None)])
     def test_dl13_a_message_that_kills_its_consumers_dies_and_the_others_are_processed(
-        self, tmp_path: Path, topic: str, restart_after: int | None
+        self, tmp_path: Path, topic: str, policy: str, restart_after: int | None
     ) -> None:
-        victims = Victims(topic)
+        victims = Victims(topic, policy)
         with broker(tmp_path) as running:
             self.publish(running, topic)
             while not victims.run_one(running):
                 if victims.killed == restart_after:
                     break
             else:
-                self.check(running, topic, victims)
+                self.check(running, topic, victims, policy)
                 return
         with broker(tmp_path) as running:
             while not victims.run_one(running):
                 pass
-            self.check(running, topic, victims)
+            self.check(running, topic, victims, policy)
 
     def publish(self, running: TestBroker, topic: str) -> None:
         with contextlib.closing(connect(running)) as client:
@@ -465,10 +466,11 @@ class TestPoison:
             payloads[700] = poison.POISON
             send_batch(client.create_producer(topic), payloads)
 
-    def check(self, running: TestBroker, topic: str, victims: Victims) -> None:
+    def check(self, running: TestBroker, topic: str, victims: Victims, policy: str) -> None:
         assert {payload.encode() for payload, _ in victims.processed} == set(numbered(1000)) - {b"m700"}
         assert {count for _, count in victims.processed} == {"0"}
         with contextlib.closing(connect(running)) as client:
             ((data, properties),) = letters(client, topic, 1)
-        assert data == poison.POISON and properties["DEATH_REASON"] == "ConsumerCrash"
+        assert data == poison.POISON
+        assert properties.get("DEATH_REASON") == ("ConsumerCrash" if policy == "broker" else None)
         assert backlog(running, topic, "s") == 0

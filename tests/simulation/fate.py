@@ -108,7 +108,7 @@ class Fate:
         gone: set[Subscription] = set()
         for topic, subscription, consumer, held, is_blamed in leavers:
             model = self._models().get(subscription)
-            if model is None or not held or self._policy(subscription, model) is None:
+            if model is None or not held or not self._has_suspects(subscription, model):
                 gone.add(subscription)
                 continue
             # Where order counts, the first to go may have passed what others held to somebody who stays.
@@ -125,6 +125,12 @@ class Fate:
             else:
                 for entry in held:
                     model.suspect(entry)
+
+    def _has_suspects(self, subscription: Subscription, model: Model) -> bool:
+        """Clients may have a policy of their own, which the broker does not know, unless order counts."""
+        if not subscription.durable or subscription.is_internal:
+            return False
+        return subscription.type not in ORDERED or self._policy(subscription, model) is not None
 
     def _policy(self, subscription: Subscription, model: Model) -> DeadLetterPolicy | None:
         letters = self._world.letters

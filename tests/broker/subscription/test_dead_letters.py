@@ -462,10 +462,17 @@ class TestBackoff:
 
 
 class TestSuspects:
-    def crash(self, world: World, consumer: Consumer) -> Consumer:
+    def crash(
+        self,
+        world: World,
+        consumer: Consumer,
+        type: SubscriptionType = SubscriptionType.Shared,
+        *,
+        durable: bool = True,
+    ) -> Consumer:
         world.topic().remove_consumer(consumer, vanished=True)
         world.settle()
-        return world.consumer(name=f"{consumer.name}+")
+        return world.consumer(name=f"{consumer.name}+", type=type, durable=durable)
 
     def test_dl13_a_message_that_kills_every_consumer_ends_in_the_dead_letter_topic(self) -> None:
         world = World()
@@ -496,11 +503,13 @@ class TestSuspects:
         assert letters(world)[0][1]["DEATH_REASON"] == "ConsumerCrash"
         assert world.subscription().backlog == 0
 
-    def test_dl13_others_wait_for_a_free_consumer_but_not_for_ever(self) -> None:
+    @pytest.mark.parametrize("has_policy", [True, False])
+    def test_dl13_others_wait_for_a_free_consumer_for_a_limited_time(self, has_policy: bool) -> None:
         world = World()
         world.publish(2)
         consumer = world.consumer(permits=2)
-        with_policy(world, 1)
+        if has_policy:
+            with_policy(world, 1)
         for _ in range(3):
             consumer = self.crash(world, consumer)
         world.client.take()
@@ -508,11 +517,12 @@ class TestSuspects:
         world.subscription().ack(0)
         world.settle()
         assert list(consumer.pending) == [1]
-        # One that holds something unsuspected and acknowledges nothing: in the end it gets the suspect beside it.
+        # A consumer that holds a suspect and never acknowledges gets the others after a while.
         world = World()
         world.publish(1)
         consumer = world.consumer(permits=10)
-        with_policy(world, 1)
+        if has_policy:
+            with_policy(world, 1)
         for _ in range(3):
             consumer = self.crash(world, consumer)
         world.topic().remove_consumer(consumer)
@@ -524,14 +534,48 @@ class TestSuspects:
         world.advance(milliseconds=ALONE_PATIENCE_MS + 1)
         assert list(busy.pending) == [0, 1]
 
-    def test_without_a_policy_nobody_is_suspected(self) -> None:
+    @pytest.mark.parametrize("type", [SubscriptionType.Shared, KEY_SHARED])
+    def test_dl13_without_a_policy_of_the_broker_a_crash_while_alone_counts_as_a_redelivery(
+        self, type: SubscriptionType
+    ) -> None:
+        """The count is what the client's own policy goes by, which the broker does not know."""
+        world = World()
+        world.publish(100, keys=["k"] if type is KEY_SHARED else [])
+        consumer = world.consumer(type=type)
+        poison, limit, done, counts = 37, 2, set[int](), list[int]()
+        while world.subscription().backlog:
+            delivered, world.client.delivered = world.client.delivered, []
+            for _, (entry, count, _, _) in delivered:
+                if entry == poison and count <= limit:
+                    counts.append(count)
+                    consumer = self.crash(world, consumer, type)
+                    break
+                if entry == poison:
+                    counts.append(count)  # the client publishes the letter, without its application seeing the message
+                else:
+                    assert count == 0
+                    done.add(entry)
+                world.subscription().ack(entry)
+            world.settle()
+            assert len(counts) < 20
+        assert done == set(range(100)) - {poison}
+        assert counts == [0, 0, 0, 0, 1, 2, 3]
+        assert letters(world) == []
+
+    @pytest.mark.parametrize(
+        ("type", "durable"), [(EXCLUSIVE, True), (FAILOVER, True), (SubscriptionType.Shared, False)]
+    )
+    def test_subscriptions_without_suspects(self, type: SubscriptionType, durable: bool) -> None:
+        """Clients have no dead letter policy where order counts, and nothing of a non-durable one survives."""
         world = World()
         world.publish(3)
-        consumer = world.consumer()
+        consumer = world.consumer(type=type, durable=durable, name="c0")
+        second = world.consumer(type=type, durable=durable, name="c1", permits=0) if not durable else None
         for _ in range(5):
-            consumer = self.crash(world, consumer)
+            consumer = self.crash(world, consumer, type, durable=durable)
         assert len(consumer.pending) == 3
         assert not world.subscription().cursor.knows_any
+        assert second is None or not second.pending
 
 
 class TestBreaker:

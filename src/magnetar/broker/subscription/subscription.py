@@ -166,8 +166,12 @@ class Subscription:
         self._settle(blamed, Reason.ConsumerCrash)
 
     def _blame(self, consumer: Consumer) -> list[int]:
-        """Counts the entry that crashed a consumer, if it was delivered alone; its other entries become suspects."""
-        if self.dead_letter_policy is None:
+        """Counts the entry that crashed a consumer if it was delivered alone; otherwise all it held become suspects.
+
+        Without a policy of the broker the clients may have one, which goes by the redelivery count. They do on Shared
+        and Key_Shared subscriptions.
+        """
+        if not self.durable or self.is_internal or (self.places.ordered and self.dead_letter_policy is None):
             return []
         blamed = self.suspects.vanished(consumer)
         if blamed is None:
