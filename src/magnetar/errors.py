@@ -105,6 +105,10 @@ class ConsumerAssignFailed(MagnetarError):
     http_status = 412
 
 
+class RouteChanged(ConsumerAssignFailed):
+    """A consumer copies under a route policy that is no longer in force. Pipelines recognise the code."""
+
+
 class QuotaExceeded(MagnetarError):
     """The backlog quota is used up and the policy is producer_exception."""
 

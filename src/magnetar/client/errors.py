@@ -79,6 +79,10 @@ class NotAllowed(ClientError):
     """The broker understands the request and refuses it."""
 
 
+class ConsumerAssignFailed(NotAllowed):
+    """The broker assigns nothing to this consumer: its key ranges overlap, or its route policy has changed."""
+
+
 class InvalidName(ClientError):
     pass
 
@@ -160,7 +164,7 @@ _OF_CODE: dict[int, type[ClientError]] = {
     16: ProducerBusy,
     17: InvalidName,
     18: IncompatibleSchema,
-    19: NotAllowed,
+    19: ConsumerAssignFailed,
     22: NotAllowed,
     25: ProducerFenced,
 }

@@ -33,9 +33,6 @@ ROUTE_FINGERPRINT = "magnetar.route.fingerprint"
 """Property of a consumer that copies: the fingerprint of the route policy it copies under. The broker disconnects
 consumers whose policy is no longer in force, so that nothing published after a change is copied under the old one."""
 
-ROUTE_CHANGED = "the route policy was changed"
-"""How the refusal of such a consumer begins."""
-
 
 class State(StrEnum):
     """Of one topic, or one partition, and one remote cluster."""

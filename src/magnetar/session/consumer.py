@@ -20,10 +20,11 @@ from magnetar.errors import (
     MagnetarError,
     MetadataInvalid,
     NotAllowed,
+    RouteChanged,
     ServiceNotReady,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import ROUTE_CHANGED, is_replication_subscription
+from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.schema import schema_of
@@ -56,7 +57,7 @@ def on_subscribe(session: Session, command: Command) -> None:
     policy = _dead_letters_of(broker, request, name, metadata)
     _check_subscribe(broker, name, request)
     if not broker.replication.admits_consumer(name, metadata):
-        raise NotAllowed(f"{ROUTE_CHANGED} on which {name.full} is copied, or it no longer is")
+        raise RouteChanged(f"the route policy of {name.full} changed, or it is no longer replicated")
     topic = broker.topic(name, create=request.force_topic_creation)
     schema = schema_of(request)
     admit_consumer(topic, schema)

@@ -60,6 +60,16 @@ class TestAccessModes:
         with pytest.raises(ProducerFenced):
             world.producer(name="q", access_mode=AccessMode.Exclusive)
 
+    def test_a_replicator_can_tell_exclusive_access_from_a_name_in_use(self) -> None:
+        world = World()
+        name = "magnetar.repl.east/t/1"
+        world.producer(name=name)
+        with pytest.raises(ProducerBusy, match="already connected"):
+            world.producer(name=name)
+        world.producer("other", access_mode=AccessMode.Exclusive)
+        with pytest.raises(ProducerFenced, match="has an exclusive producer"):
+            world.producer("other", name=name)
+
     def test_waiting_for_exclusive_gets_its_turn_with_a_new_epoch(self) -> None:
         world = World()
         first = world.producer(access_mode=AccessMode.Exclusive)

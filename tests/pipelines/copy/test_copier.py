@@ -301,6 +301,15 @@ def test_an_unreachable_remote_does_not_keep_others_waiting(a: TestBroker, b: Te
     assert position_of(a, bad).entry_id == -1
 
 
+def test_an_exclusive_producer_in_the_remote_cluster_refuses_the_topic(a: TestBroker, b: TestBroker) -> None:
+    topic = create(b, new_topic())
+    store(a, topic, [message(0)])
+    with Client(b.service_url) as client, client.producer(topic, access_mode="Exclusive"):
+        outcome = copy_one(assignment(a, b, topic))
+    assert (outcome.state, outcome.entries) == (State.REFUSED, 0)
+    assert "has an exclusive producer" in outcome.reason
+
+
 def test_an_unreachable_source_is_stopped(b: TestBroker) -> None:
     topic = create(b, new_topic())
     outcome = copy_one(Assignment(dead_endpoint("a"), endpoint("b", b), topic, topic, SUBSCRIPTION))

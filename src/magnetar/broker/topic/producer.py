@@ -114,7 +114,9 @@ class Producers:
         mode = producer.access_mode
         if mode is AccessMode.Shared:
             if self.exclusive is not None or self.waiting:
-                raise ProducerBusy(f"topic {self._name} has an exclusive producer: {self._exclusive_name()}")
+                # ProducerBusy also means that the name is in use. A replicator must tell the two apart.
+                error = ProducerFenced if producer.is_replicator else ProducerBusy
+                raise error(f"topic {self._name} has an exclusive producer: {self._exclusive_name()}")
             self.by_name[producer.name] = producer
             return True
         if mode is AccessMode.Exclusive and (self.by_name or self.waiting):

@@ -12,9 +12,9 @@ from typing import TypeVar
 from magnetar.client.errors import (
     ClientError,
     ConnectionLost,
+    ConsumerAssignFailed,
     ConsumerBusy,
     NamespaceNotFound,
-    NotAllowed,
     NotFound,
     ProducerBusy,
     ProtocolBroken,
@@ -22,7 +22,7 @@ from magnetar.client.errors import (
     Timeout,
     TooManyRequests,
 )
-from magnetar.replication.model import ROUTE_CHANGED, State
+from magnetar.replication.model import State
 
 _T = TypeVar("_T")
 
@@ -50,15 +50,16 @@ class SourceError(CopyError):
         if isinstance(error, ConsumerBusy):
             # Another process copies, or its connection is not known to be gone yet: nothing is wrong with the topic.
             super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
-        elif isinstance(error, NotAllowed) and ROUTE_CHANGED in error.text:
-            super().__init__(State.CATCHING_UP, ROUTE_CHANGED, error)  # what is set now comes with the next assignment
+        elif isinstance(error, ConsumerAssignFailed):
+            # The next assignment has the new policy.
+            super().__init__(State.CATCHING_UP, "the route policy changed", error)
         else:
             super().__init__(State.STOPPED, f"the source cluster: {prefix}{error.text}", error)
 
 
 class RemoteError(CopyError):
     def __init__(self, error: ClientError) -> None:
-        if isinstance(error, ProducerBusy) and "exclusive" not in error.text.lower():
+        if isinstance(error, ProducerBusy):
             super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
         else:
             super().__init__(_remote_state(error), error.text, error)
