@@ -1,7 +1,7 @@
-"""What is measured on Magnetar alone over HTTP with many topics: listing, stats of one, and a scrape of `/metrics`.
+"""Rows for Magnetar's HTTP port with many topics: listing, stats of one topic, and a scrape of `/metrics`.
 
-While it is scraped, a client of the binary protocol sends pings without a pause: the longest of them is as long as the
-broker's loop was held up, and whatever the machine adds. The same without a scrape says how much that is.
+During a scrape, a client of the binary protocol pings without a pause: the longest ping shows how long the broker's
+loop was blocked, plus the noise of the machine. Pings without a scrape measure that noise.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from contestant import Contestant, Running
-from conversation import HOST, Conversation
-from scale import Say, Scale, ScaleFailed, Values, topic_name, use_topics
+from raw_connection import HOST, RawConnection
+from scale import Log, Scale, ScaleFailed, Values, topic_name, use_topics
 
 from magnetar.wire.frames import encode_frame
 from magnetar.wire.schema_pb2 import BaseCommand, CommandPing
@@ -33,11 +33,11 @@ _SEED = 7
 _PING = encode_frame(BaseCommand(type=BaseCommand.PING, ping=CommandPing()))
 
 
-def administration(contestant: Contestant, scale: Scale, say: Say) -> Values:
-    """With as many topics as there get, each with a connected producer and consumer."""
+def administration(contestant: Contestant, scale: Scale, log: Log) -> Values:
+    """Runs with the largest number of topics, each with a connected producer and consumer."""
     count = scale.topics[-1]
-    with contestant.started() as broker, Conversation(broker.port) as conversation:
-        use_topics(conversation, count)
+    with contestant.started() as broker, RawConnection(broker.port) as connection:
+        use_topics(connection, count)
         time.sleep(scale.settle_s)
         list_ms = _list_ms(broker, count)
         stats_ms = _stats_ms(broker, count)
@@ -48,13 +48,13 @@ def administration(contestant: Contestant, scale: Scale, say: Say) -> Values:
             for _ in range(_SCRAPES):
                 took_s, size = _scrape(broker.http_port, count)
                 scrapes.append(took_s)
-    say(
+    log(
         f"{contestant.name}: {count:,} topics listed in {list_ms:.1f} ms, stats of one in {median(stats_ms):.2f} ms "
         f"(longest of {len(stats_ms)}: {max(stats_ms):.1f} ms)"
     )
-    say(
+    log(
         f"{contestant.name}: /metrics of {size / 1e6:.1f} MB in {median(scrapes):.2f} s; longest pause of the loop "
-        f"meanwhile {scraped.longest_ms:.1f} ms of {scraped.count:,} pings, without a scrape {quiet.longest_ms:.1f} ms"
+        f"during a scrape {scraped.longest_ms:.1f} ms of {scraped.count:,} pings, idle {quiet.longest_ms:.1f} ms"
     )
     return {
         f"admin-list {count}": list_ms,
@@ -72,12 +72,12 @@ def _list_ms(broker: Running, count: int) -> float:
             took_ms, body = _timed_get(connection, _NAMESPACE)
             times_ms.append(took_ms)
     if body.count(b'"persistent://') != count:
-        raise ScaleFailed(f"a namespace of {count} topics was listed with {body.count(b'persistent://')}")
+        raise ScaleFailed(f"the list of a namespace with {count} topics has {body.count(b'persistent://')}")
     return median(times_ms)
 
 
 def _stats_ms(broker: Running, count: int) -> list[float]:
-    """Of topics here and there: all but the first request are on an open connection, as a console has it."""
+    """Times requests for stats of topics across the list, on one open connection, as a console uses it."""
     chosen = random.Random(_SEED).sample(range(count), _STATS)
     connection = http.client.HTTPConnection(HOST, broker.http_port, timeout=30.0)
     with contextlib.closing(connection):
@@ -92,12 +92,12 @@ def _timed_get(connection: http.client.HTTPConnection, path: str) -> tuple[float
     body = response.read()
     took_ms = (time.perf_counter() - began) * 1000
     if response.status != 200:
-        raise ScaleFailed(f"GET {path} was answered with status {response.status}: {body[:200]!r}")
+        raise ScaleFailed(f"GET {path} returned status {response.status}: {body[:200]!r}")
     return took_ms, body
 
 
 def _scrape(http_port: int, count: int) -> tuple[float, int]:
-    """Seconds and bytes. Read raw into one buffer: this process must not be what holds the pings up."""
+    """Returns seconds and bytes. Reads raw into one buffer, so that this process does not delay the pings."""
     request = f"GET /metrics/ HTTP/1.1\r\nHost: {HOST}:{http_port}\r\nConnection: close\r\n\r\n"
     buffer = bytearray(1 << 20)
     began, size, topics = time.perf_counter(), 0, 0
@@ -105,11 +105,11 @@ def _scrape(http_port: int, count: int) -> tuple[float, int]:
         connection.sendall(request.encode())
         while received := connection.recv_into(buffer):
             if size == 0 and not buffer.startswith(b"HTTP/1.1 200"):
-                raise ScaleFailed(f"/metrics was answered with {bytes(buffer[:100])!r}")
+                raise ScaleFailed(f"/metrics returned {bytes(buffer[:100])!r}")
             size += received
             topics += buffer.count(b"\npulsar_msg_backlog{", 0, received)
-    if topics < count * 0.9:  # one may be cut by the end of a buffer
-        raise ScaleFailed(f"/metrics has {topics} of {count} topics")
+    if topics < count * 0.9:  # the end of a buffer may cut one
+        raise ScaleFailed(f"/metrics shows {topics} of {count} topics")
     return time.perf_counter() - began, size
 
 
@@ -121,28 +121,28 @@ class _Pings:
     failure: OSError | None = None
 
     def run(self, port: int) -> None:
-        """One after the other, until it is enough."""
+        """Sends pings one after the other until stopped."""
         try:
-            with Conversation(port) as conversation:
-                pongs = self._pongs(conversation)
+            with RawConnection(port) as connection:
+                pongs = self._pongs(connection)
                 while not self.enough.is_set():
                     began = time.perf_counter()
-                    conversation.send(_PING)
+                    connection.send(_PING)
                     next(pongs)
                     self.longest_ms = max(self.longest_ms, (time.perf_counter() - began) * 1000)
                     self.count += 1
         except OSError as error:
             self.failure = error
 
-    def _pongs(self, conversation: Conversation) -> Iterator[None]:
-        for command, _ in conversation.answers():
+    def _pongs(self, connection: RawConnection) -> Iterator[None]:
+        for command, _ in connection.answers():
             if command.type == BaseCommand.PONG:
                 yield
 
 
 @contextlib.contextmanager
 def _pinging(port: int) -> Iterator[_Pings]:
-    """Pings for the length of the block."""
+    """Pings while the block runs."""
     pings = _Pings()
     thread = threading.Thread(target=pings.run, args=(port,))
     thread.start()

@@ -1,8 +1,8 @@
-"""The command behind `make bench`: which rows, how often, in which order, and the table at the end.
+"""The command behind `make bench`: selects and orders the rows, repeats them, and prints the table.
 
-Apache Pulsar and Magnetar run one after the other, never together; with --repeat they take turns. Owns no figures: the
-rows of both are in `measurement` and `replication`, those of Magnetar alone in `scale`, `administration`, `redelivery`
-and `spark_rows`.
+Apache Pulsar and Magnetar run one after the other, never together; with --repeat they alternate. Owns no figures: rows
+for both are in `measurement` and `replication`, rows for Magnetar alone in `scale`, `administration`, `redelivery` and
+`spark_rows`.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ import pulsar  # type: ignore[import-untyped]
 import scale
 from administration import administration
 from contestant import ApachePulsar, Contestant, Magnetar, RequestFailed, StartFailed
-from dead_letters import LettersFailed
+from dead_letters import DeadLettersFailed
 from java import CACHE, JavaMissing, find_java
 from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
 from perf import Perf, PerfFailed
 from program import ProgramFailed
-from redelivery import letters_by_broker, redelivery
+from redelivery import dead_letters_by_broker, redelivery
 from replication import BETWEEN_TWO, measure_pair
 from replication import WITH_PERF as GEO_WITH_PERF
 from scale import ScaleFailed
@@ -47,7 +47,7 @@ SPARK = {
 OURS_ONLY = {
     **scale.OURS_ONLY,
     "admin": administration,
-    "dead-letters-by-broker": letters_by_broker,
+    "dead-letters-by-broker": dead_letters_by_broker,
     "redelivery": redelivery,
     **SPARK,
 }
@@ -55,7 +55,15 @@ ON_ONE = ("start", *ON_A_RUNNING_BROKER)
 COMPARED = (*ON_ONE, *BETWEEN_TWO)
 ROWS = (*COMPARED, *OURS_ONLY)
 WITH_PERF = frozenset((*ON_ONE, "spark-read")) - WITHOUT_PERF | GEO_WITH_PERF
-FAILURES = (ScaleFailed, LettersFailed, RequestFailed, PerfFailed, ProgramFailed, SparkFailed, pulsar.PulsarException)
+FAILURES = (
+    ScaleFailed,
+    DeadLettersFailed,
+    RequestFailed,
+    PerfFailed,
+    ProgramFailed,
+    SparkFailed,
+    pulsar.PulsarException,
+)
 
 Samples = dict[str, list[float]]
 
@@ -71,12 +79,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("bench: interrupted, everything is stopped", file=sys.stderr)
+        print("bench: interrupted, all processes stopped", file=sys.stderr)
         return 130
 
 
 def stop_in_order_on_signals() -> None:
-    """A closed terminal and a plain kill do what Ctrl-C does: everything that was started is stopped."""
+    """SIGTERM and SIGHUP act like Ctrl-C: every started process is stopped."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
 
@@ -88,27 +96,36 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 def argument_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="benchmarks/run", description="Measure Magnetar against Apache Pulsar.")
     parser.add_argument(
-        "--only", nargs="+", metavar="ROW", choices=ROWS, default=ROWS, help=f"only these rows, of {', '.join(ROWS)}"
+        "--only",
+        nargs="+",
+        metavar="ROW",
+        choices=ROWS,
+        default=ROWS,
+        help=f"run only these rows: {', '.join(ROWS)}",
     )
-    parser.add_argument("--quick", action="store_true", help="short runs: for a look, not for a figure to quote")
-    parser.add_argument("--repeat", type=_rounds, default=1, metavar="N", help="rounds in turns; the median is shown")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="save the table and all samples")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="save the table as it can stand in a README")
+    parser.add_argument("--quick", action="store_true", help="short runs; the figures are not quotable")
+    parser.add_argument("--repeat", type=_rounds, default=1, metavar="N", help="rounds; the table shows medians")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table and all samples as JSON")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table as Markdown")
     parser.add_argument(
         "--journal-sync",
         action="store_true",
-        help="run Apache Pulsar with journalSyncData=true, as a cluster does; standalone's default is false",
+        help="run Apache Pulsar with journalSyncData=true, a cluster's default; standalone's default is false",
     )
     parser.add_argument("--skip-apache", action="store_true", help="measure Magnetar alone")
     parser.add_argument(
-        "--folder", type=Path, default=CACHE / "bench", metavar="DIR", help="for data and logs, default .cache/bench"
+        "--folder",
+        type=Path,
+        default=CACHE / "bench",
+        metavar="DIR",
+        help="data and logs, default .cache/bench",
     )
     return parser
 
 
 def _rounds(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -133,13 +150,13 @@ class Comparison:
     def run(self) -> int:
         began = time.monotonic()
         if self.with_apache or self.with_perf:
-            find_java()  # what is missing is said before anything is measured
+            find_java()  # fails before anything is measured
         setting = self._setting()
         print("\n".join(f"{key}: {value}" for key, value in setting.items()), flush=True)
         for number in range(self.rounds):
             self._round(number)
         lines = compare(self.apache, self.magnetar)
-        print(f"\n{render(lines)}\n\nratio: above 1, Magnetar is better. Took {time.monotonic() - began:.0f} s.")
+        print(f"\n{render(lines)}\n\nA ratio above 1 favours Magnetar. Took {time.monotonic() - began:.0f} s.")
         for failure in self.failures:
             print(f"failed: {failure}", file=sys.stderr)
         if self.json is not None:
@@ -158,7 +175,7 @@ class Comparison:
             "Magnetar": f"every acknowledged message is fsynced, Python {platform.python_version()}",
         }
         if self.with_apache:
-            sync = "true, fsynced" if self.journal_sync else "false as standalone has it, not fsynced"
+            sync = "true, fsynced" if self.journal_sync else "false, the standalone default, not fsynced"
             version = find_java().pulsar_version
             setting["Apache Pulsar"] = f"{version} standalone, -Xmx2g with ZGC, journalSyncData={sync}"
         if self.with_perf:
@@ -166,11 +183,11 @@ class Comparison:
         if any(row in SPARK for row in self.rows):
             setting["Spark"] = f"{_version('pyspark')}, official Python client {_version('pulsar-client')}"
         if self.quick:
-            setting["quick"] = "short runs, not figures to quote"
+            setting["quick"] = "short runs, figures not quotable"
         return setting
 
     def command(self) -> str:
-        """What makes the same table again."""
+        """The command that reproduces the table."""
         words = ["--quick"] if self.quick else []
         words += ["--only", *self.rows] if len(self.rows) < len(ROWS) else []
         words += ["--repeat", str(self.rounds)] if self.rounds > 1 else []
@@ -193,20 +210,20 @@ class Comparison:
             self._rows_of_ours(magnetar)
 
     def _announce(self, number: int, contestant: Contestant) -> None:
-        _say(f"round {number + 1} of {self.rounds}: {contestant.name}")
+        _log(f"round {number + 1} of {self.rounds}: {contestant.name}")
 
     def _compared_rows(self, contestant: Contestant, samples: Samples) -> None:
         perf = Perf(find_java, self.folder / "perf" / contestant.folder.name)
         if any(row in ON_ONE for row in self.compared):
             self._rows_on_one(contestant, perf, samples)
         if between_two := [row for row in self.compared if row in BETWEEN_TWO]:
-            values = measure_pair(contestant, perf, self.effort, between_two, _say, self.failures.append)
+            values = measure_pair(contestant, perf, self.effort, between_two, _log, self.failures.append)
             for key, value in values.items():
                 samples[key].append(value)
 
     def _rows_on_one(self, contestant: Contestant, perf: Perf, samples: Samples) -> None:
         on_running = [row for row in self.compared if row in ON_A_RUNNING_BROKER]
-        values = measure_round(contestant, perf, self.effort, on_running, _say, self.failures.append)
+        values = measure_round(contestant, perf, self.effort, on_running, _log, self.failures.append)
         if "start" not in self.compared:
             del values["start-binary"], values["start-http"]
         elif isinstance(contestant, Magnetar):
@@ -219,7 +236,7 @@ class Comparison:
             if row not in OURS_ONLY:
                 continue
             try:
-                values = OURS_ONLY[row](magnetar, self.scale, _say)
+                values = OURS_ONLY[row](magnetar, self.scale, _log)
             except (*FAILURES, OSError) as error:
                 self.failures.append(f"{magnetar.name}, {row}: {error or type(error).__name__}")
                 continue
@@ -227,7 +244,7 @@ class Comparison:
                 self.magnetar[key].append(value)
 
     def _start_again(self, contestant: Contestant, samples: Samples) -> None:
-        """A start that takes a fraction of a second is measured more than once: the median is of all of them."""
+        """Repeats starts that take a fraction of a second; the median covers all of them."""
         for _ in range(self.effort.starts - 1):
             with contestant.started() as broker:
                 samples["start-binary"].append(broker.binary_s)
@@ -236,7 +253,7 @@ class Comparison:
 
 @contextlib.contextmanager
 def discarding_data(contestant: Contestant) -> Iterator[None]:
-    """Gigabytes that nobody needs any more; the logs stay."""
+    """Deletes gigabytes of data after the block and keeps the logs."""
     try:
         yield
     finally:
@@ -250,5 +267,5 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(f"  {line}", flush=True)

@@ -1,6 +1,6 @@
-"""The two brokers that are compared: how each is started with empty or kept data, and when it serves.
+"""The two brokers under comparison: starts each with empty or existing data, and detects when it serves.
 
-A `Running` broker is a process with a binary and an HTTP port on loopback. Knows nothing of what is measured on it.
+A `Running` broker is a process with a binary and an HTTP port on loopback. Knows nothing about the measurements.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from conversation import HOST, Conversation
 from java import Java
 from process import memory_mb, running, tail
+from raw_connection import HOST, RawConnection
 
 START_TIMEOUT_S = 120.0
 POLL_S = 0.005
 
 
 class StartFailed(Exception):
-    """A broker died or did not serve in time; the text has the end of its log."""
+    """A broker exited or did not serve in time; the text ends with its log."""
 
 
 class RequestFailed(Exception):
-    """A running broker did not answer a request over HTTP as it should."""
+    """A running broker rejected an HTTP request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that serves; the times count from the start of its process."""
+    """A broker that serves; times count from the start of its process."""
 
     process: subprocess.Popen[bytes]
     port: int
@@ -61,7 +61,7 @@ class Running:
         except (OSError, http.client.HTTPException) as error:
             raise RequestFailed(f"GET {path} failed: {error}") from error
         if status != 200:
-            raise RequestFailed(f"GET {path} was answered with status {status}: {body[:200]!r}")
+            raise RequestFailed(f"GET {path} returned status {status}: {body[:200]!r}")
         found: dict[str, Any] = json.loads(body)
         return found
 
@@ -79,7 +79,7 @@ class Running:
         except (OSError, http.client.HTTPException) as error:
             raise RequestFailed(f"{method} {path} failed: {error}") from error
         if status not in (200, 204):
-            raise RequestFailed(f"{method} {path} was answered with status {status}: {answer[:200]!r}")
+            raise RequestFailed(f"{method} {path} returned status {status}: {answer[:200]!r}")
 
     def memory_mb(self) -> float:
         return memory_mb(self.process.pid)
@@ -93,26 +93,26 @@ class Contestant(ABC):
         self.cluster = cluster
 
     def twin(self, cluster: str) -> Self:
-        """Another one of the same kind, in a folder beside this one's."""
+        """A second broker of the same kind, in a folder next to this one's."""
         twin = copy.copy(self)
         twin.folder, twin.cluster = self.folder.with_name(f"{self.folder.name}-{cluster}"), cluster
         return twin
 
     @abstractmethod
     def command(self, ports: Sequence[int]) -> list[str]:
-        """The command that starts it on the binary port, the HTTP port and a third one, with data in `folder`."""
+        """The command that starts the broker on the binary, HTTP and third port, with its data in `folder`."""
 
     def usable(self, http_port: int) -> bool:
-        """Whether clients can work, once both ports serve."""
+        """Whether clients can connect, once both ports serve."""
         return True
 
     def discard_data(self) -> None:
-        """Its log stays, to be looked at."""
+        """Deletes the data and keeps the log."""
         shutil.rmtree(self.folder / "data", ignore_errors=True)
 
     @contextlib.contextmanager
     def started(self, *, keep_data: bool = False) -> Iterator[Running]:
-        """The broker for the length of the block."""
+        """Runs the broker for the duration of the block."""
         if not keep_data:
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -173,12 +173,12 @@ class ApachePulsar(Contestant):
         )
 
     def usable(self, http_port: int) -> bool:
-        # The default namespace is made last, after the ports serve.
+        # Apache Pulsar creates the default namespace last, after the ports serve.
         return _status(http_port, "/admin/v2/namespaces/public/default") == 200
 
 
 def _standalone_settings(cluster: str, port: int, http_port: int, journal_sync: bool) -> dict[str, object]:
-    """What a standalone cluster sets beyond the built-in defaults, as its own standalone.conf does."""
+    """Settings of Apache Pulsar's standalone.conf that differ from the built-in defaults."""
     return {
         "clusterName": cluster,
         "bindAddress": HOST,
@@ -214,7 +214,7 @@ def _wait(ready: Callable[[], bool], began: float, process: subprocess.Popen[byt
     """Seconds from `began` until `ready`; raises `StartFailed`."""
     while not ready():
         if process.poll() is not None:
-            raise StartFailed(f"{name} ended with code {process.returncode}; its log ends with:\n{tail(log)}")
+            raise StartFailed(f"{name} exited with code {process.returncode}; its log ends with:\n{tail(log)}")
         if time.monotonic() - began > START_TIMEOUT_S:
             raise StartFailed(f"{name} did not serve within {START_TIMEOUT_S:.0f} s; its log ends with:\n{tail(log)}")
         time.sleep(POLL_S)
@@ -223,7 +223,7 @@ def _wait(ready: Callable[[], bool], began: float, process: subprocess.Popen[byt
 
 def _answers_connect(port: int) -> bool:
     try:
-        with Conversation(port, timeout_s=5.0):
+        with RawConnection(port, timeout_s=5.0):
             return True
     except OSError:
         return False

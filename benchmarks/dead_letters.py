@@ -1,11 +1,11 @@
-"""Messages that fail until they are dead letters: a load of its own process, with the official Python client.
+"""A load of messages that fail until they are dead letters, in its own process, with the official Python client.
 
-Every message is given back each time it comes, until it is in the dead letter topic, where each has to be exactly once.
-By the client's own policy the client publishes the letters; by the broker's, which a consumer asks for in its
-properties, the client only gives messages back. Does not know which broker it talks to.
+Every message is nacked on each delivery until it is in the dead letter topic, where each must appear exactly once.
+Under the client's policy the client publishes the dead letters; under the broker's policy, which a consumer requests in
+its properties, the client only nacks. Does not know which broker it is connected to.
 
-It runs apart because pulsar-client 3.13.0 ends with a segmentation fault when clearly more than 1,000 messages reach
-its policy at a time: that must not end the benchmark, and the window of that row stays below it.
+It runs in its own process because pulsar-client 3.13.0 crashes with a segmentation fault when clearly more than 1,000
+messages reach its policy at once: that must not end the benchmark, and the window of that row stays below it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _ACKED_TOGETHER = 100
 _WINDOW_OF_CLIENT, _WINDOW_OF_BROKER = 800, 20_000
 
 _CLIENT, _BROKER = "client", "broker"
-_NACK_DELAY_MS = 1  # the client makes at least 100 of it
+_NACK_DELAY_MS = 1  # the client raises it to 100
 _numbers = itertools.count()
 
 
-class LettersFailed(Exception):
-    """The load did not end as it should: letters are missing or double, or the client crashed."""
+class DeadLettersFailed(Exception):
+    """Dead letters are missing or duplicated, or the client crashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """`window` messages are under way at a time: published, and not seen in the dead letter topic."""
+    """A load with at most `window` outstanding messages: published, and not yet read from the dead letter topic."""
 
     messages: int
     window: int
@@ -53,16 +53,17 @@ class Load:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     seconds: float
-    ended: float  # by the clock on the wall, which several processes share
+    ended: float  # wall-clock time, shared by several processes
     deliveries: int
-    letters: int
+
+    dead_letters: int
     distinct: int
 
 
 def by_client(service_url: str, messages: int, clients: int) -> float:
-    """Letters per second by the policies of so many clients, each with `messages` of its own on a topic of its own.
+    """Dead letters per second under the policies of `clients` clients, each with `messages` messages on its own topic.
 
-    A broker may deliver more often than it should, but lose none.
+    The broker may deliver more often than necessary, but must not lose a message.
     """
     load = Load(messages, window=_WINDOW_OF_CLIENT, policy=_CLIENT)
     with ThreadPoolExecutor(clients) as processes:
@@ -74,7 +75,7 @@ def by_client(service_url: str, messages: int, clients: int) -> float:
 
 
 def by_broker(service_url: str, messages: int) -> float:
-    """Letters per second by the broker's policy, with nothing delivered or published once too often."""
+    """Dead letters per second under the broker's policy; no extra delivery or dead letter is allowed."""
     load = Load(messages, window=min(messages, _WINDOW_OF_BROKER), policy=_BROKER)
     outcome = _run(service_url, load)
     check_complete(load, outcome)
@@ -84,17 +85,17 @@ def by_broker(service_url: str, messages: int) -> float:
 
 def check_complete(load: Load, outcome: Outcome) -> None:
     if outcome.distinct != load.messages:
-        raise LettersFailed(
-            f"{outcome.distinct} of {load.messages} messages became letters within {outcome.seconds:.0f} s"
+        raise DeadLettersFailed(
+            f"{outcome.distinct} of {load.messages} messages became dead letters within {outcome.seconds:.0f} s"
         )
 
 
 def check_exact(load: Load, outcome: Outcome) -> None:
     deliveries = load.messages * (1 + MAX_REDELIVER_COUNT)
-    if (outcome.letters, outcome.deliveries) != (load.messages, deliveries):
-        raise LettersFailed(
-            f"{load.messages} messages became {outcome.letters} letters after {outcome.deliveries} deliveries,"
-            f" wanted {load.messages} after {deliveries}"
+    if (outcome.dead_letters, outcome.deliveries) != (load.messages, deliveries):
+        raise DeadLettersFailed(
+            f"{load.messages} messages became {outcome.dead_letters} dead letters after "
+            f"{outcome.deliveries} deliveries, expected {load.messages} after {deliveries}"
         )
 
 
@@ -105,23 +106,23 @@ def _run(service_url: str, load: Load) -> Outcome:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S * 1.5)
     except subprocess.TimeoutExpired as error:
-        raise LettersFailed(f"the load did not end within {LIMIT_S * 1.5:.0f} s") from error
+        raise DeadLettersFailed(f"the load did not finish within {LIMIT_S * 1.5:.0f} s") from error
     try:
-        return Outcome(**json.loads(done.stdout))  # which it says before the client is closed, and may crash
+        return Outcome(**json.loads(done.stdout))  # printed before the client is closed, which may crash
     except ValueError as error:
-        text = f"the load ended with code {done.returncode}: {done.stderr.strip()[-500:]}"
-        raise LettersFailed(text) from error
+        text = f"the load exited with code {done.returncode}: {done.stderr.strip()[-500:]}"
+        raise DeadLettersFailed(text) from error
 
 
 class _Run:
-    """One load: the main thread gives everything back, one thread publishes and one reads the letters.
+    """One load: the main thread nacks every message, one thread publishes and one reads the dead letters.
 
-    Not with listeners: handing each message to one costs this client twice as much.
+    Listeners would cost this client twice as much per message.
     """
 
     def __init__(self, client: pulsar.Client, topic: str, load: Load) -> None:
         self._client, self._topic, self._load = client, topic, load
-        self._deliveries = self._letters = 0
+        self._deliveries = self._dead_letters = 0
         self._distinct: set[int] = set()
         self._room = threading.Semaphore(load.window)
         self._over = threading.Event()
@@ -138,13 +139,13 @@ class _Run:
         for thread in threads:
             thread.start()
         while not self._over.is_set() and time.time() - began < LIMIT_S:
-            self._give_back(failing)
+            self._nack_all(failing)
         ended = self._ended or time.time()
         self._over.set()
         self._room.release()
         for thread in threads:
             thread.join()
-        return Outcome(ended - began, ended, self._deliveries, self._letters, len(self._distinct))
+        return Outcome(ended - began, ended, self._deliveries, self._dead_letters, len(self._distinct))
 
     def _subscribe_failing(self) -> pulsar.Consumer:
         policy = pulsar.ConsumerDeadLetterPolicy(MAX_REDELIVER_COUNT, self._dead_letter_topic, READER)
@@ -178,15 +179,15 @@ class _Run:
                 return
             producer.send_async(b"%-100d" % number, None)
 
-    def _give_back(self, failing: pulsar.Consumer) -> None:
-        """All that comes until nothing does."""
+    def _nack_all(self, failing: pulsar.Consumer) -> None:
+        """Nacks until no message arrives for a while."""
         with contextlib.suppress(pulsar.Timeout):
             while True:
                 failing.negative_acknowledge(failing.receive(_PATIENCE_MS))
                 self._deliveries += 1
 
     def _read(self, reader: pulsar.Consumer) -> None:
-        """Until nothing comes any more: what comes twice is to be seen."""
+        """Reads until no message arrives any more, so that duplicates are seen."""
         while True:
             try:
                 message = reader.receive(_PATIENCE_MS)
@@ -194,8 +195,8 @@ class _Run:
                 if self._over.is_set():
                     return
                 continue
-            self._letters += 1
-            if self._letters % _ACKED_TOGETHER == 0:  # reading letters is not what is measured
+            self._dead_letters += 1
+            if self._dead_letters % _ACKED_TOGETHER == 0:  # reading dead letters is not measured
                 reader.acknowledge_cumulative(message)
             number = int(message.data())
             if number in self._distinct:
@@ -208,7 +209,7 @@ class _Run:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description="messages that fail until they are dead letters")
+    parser = argparse.ArgumentParser(description="nack messages until they are dead letters")
     parser.add_argument("--url", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--policy", choices=(_CLIENT, _BROKER), default=_CLIENT)

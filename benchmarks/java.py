@@ -1,6 +1,6 @@
-"""Java for the comparison: where its jars are, resolved once by Maven coordinates, and how a JVM is called.
+"""Java for the comparison: finds the jars, resolved once from Maven coordinates, and builds JVM commands.
 
-Knows nothing of brokers or of what is measured.
+Knows nothing about brokers or measurements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 CACHE = HERE.parent / ".cache"
 JARS_VARIABLE = "BENCH_JARS"
 
-# What Apache Pulsar's own start scripts pass to every JVM.
+# Flags that Apache Pulsar's start scripts pass to every JVM.
 _FLAGS = (
     *(
         word
@@ -43,7 +43,7 @@ _FLAGS = (
 
 
 class JavaMissing(Exception):
-    """The comparison cannot run here; the text says what to install."""
+    """The comparison cannot run here; the text names the missing software."""
 
 
 class Java:
@@ -56,7 +56,7 @@ class Java:
     @property
     def pulsar_version(self) -> str:
         names = [path.stem.removeprefix("pulsar-broker-") for path in self.jars.glob("pulsar-broker-[0-9]*.jar")]
-        return names[0] if names else "of unknown version"
+        return names[0] if names else "unknown version"
 
     def command(self, memory: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
         return [self.program, *memory, *_FLAGS, "-cp", f"{self.jars}/*", main_class, *arguments]
@@ -64,7 +64,7 @@ class Java:
 
 @functools.cache
 def find_java() -> Java:
-    """Java and the jars, which are fetched first where they are missing; raises `JavaMissing`."""
+    """Finds Java and the jars, and fetches missing jars first; raises `JavaMissing`."""
     home = os.environ.get("JAVA_HOME")
     program = f"{home}/bin/java" if home else shutil.which("java")
     if program is None:
@@ -73,7 +73,7 @@ def find_java() -> Java:
             "install it, or set JAVA_HOME"
         )
     if not os.access(program, os.X_OK):
-        raise JavaMissing(f"JAVA_HOME is {home}, but there is no {program}")
+        raise JavaMissing(f"JAVA_HOME is {home}, but {program} does not exist")
     return Java(program, _given_jars() or resolve_jars(HERE / "pom.xml"))
 
 
@@ -83,12 +83,12 @@ def _given_jars() -> Path | None:
         return None
     folder = Path(given).resolve()
     if next(folder.glob("*.jar"), None) is None:
-        raise JavaMissing(f"{JARS_VARIABLE} is {given}, a folder without any jar")
+        raise JavaMissing(f"{JARS_VARIABLE} is {given}, which contains no jar")
     return folder
 
 
 def resolve_jars(pom: Path) -> Path:
-    """The folder with all that a pom depends on, fetched once; raises `JavaMissing`."""
+    """A folder with all dependencies of a pom, fetched once; raises `JavaMissing`."""
     folder = CACHE / "jars" / hashlib.sha256(pom.read_bytes()).hexdigest()[:12]
     complete = folder / ".complete"
     if complete.exists():
@@ -96,8 +96,8 @@ def resolve_jars(pom: Path) -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise JavaMissing(
-            f"Apache Pulsar's jars are resolved by Maven, and mvn is not on PATH: install it, "
-            f"or set {JARS_VARIABLE} to a folder that has them"
+            f"Maven resolves Apache Pulsar's jars, but mvn is not on PATH: install it, "
+            f"or set {JARS_VARIABLE} to a folder that contains them"
         )
     print(f"resolving the jars of {pom.parent.name}/{pom.name} into {folder} (once)", flush=True)
     folder.mkdir(parents=True, exist_ok=True)

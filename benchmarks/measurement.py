@@ -1,4 +1,4 @@
-"""What is measured on both brokers, on one that was just started, in an order in which no row disturbs the next.
+"""Rows for both brokers, on a freshly started one, in an order in which no row disturbs the next.
 
 A measurement takes a running broker and returns one value per row. Knows pulsar-perf; does not know which broker it is.
 """
@@ -11,32 +11,32 @@ from dataclasses import dataclass
 
 import pulsar  # type: ignore[import-untyped]
 from contestant import Contestant, RequestFailed, Running
-from dead_letters import LettersFailed, by_client
+from dead_letters import DeadLettersFailed, by_client
 from perf import INTERVAL_S, Perf, PerfFailed
 
-PRODUCE_RATE = ("-r", "1000000")  # which nobody reaches
+PRODUCE_RATE = ("-r", "1000000")  # never reached
 PRODUCE = ("-s", "1024", *PRODUCE_RATE)
-OUTSTANDING_UNBATCHED = ("-o", "1000")  # without a limit pulsar-perf drowns any broker
+OUTSTANDING_UNBATCHED = ("-o", "1000")  # without a limit pulsar-perf overloads any broker
 OUTSTANDING_BATCHED = ("-o", "10000")
 SUBSCRIPTION = "bench"
-CONSUME_RATE_MIN = 10_000  # slower is a failure
+CONSUME_RATE_MIN = 10_000  # slower counts as a failure
 CONSUME_SKIPPED = 0.25  # of the backlog
 CONSUME_SAMPLES_MIN = 5
 
 Values = dict[str, float]
 
-LETTER_CLIENTS = 8
+DEAD_LETTER_CLIENTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long the runs are."""
+    """Durations and sizes of the runs."""
 
-    produce_s: int  # with the ten seconds that are thrown away
+    produce_s: int  # includes the ten discarded seconds
     latency_s: int
     latency_warmup_s: int
     backlog_messages: int
-    letters: int
+    dead_letters: int
     settle_s: float
     starts: int
     geo_batched: int  # messages
@@ -51,7 +51,7 @@ FULL = Effort(
     latency_s=40,
     latency_warmup_s=10,
     backlog_messages=5_000_000,
-    letters=10_000,
+    dead_letters=10_000,
     settle_s=10.0,
     starts=5,
     geo_batched=3_000_000,
@@ -65,7 +65,7 @@ QUICK = Effort(
     latency_s=15,
     latency_warmup_s=5,
     backlog_messages=2_000_000,
-    letters=5_000,
+    dead_letters=5_000,
     settle_s=3.0,
     starts=3,
     geo_batched=1_000_000,
@@ -77,7 +77,7 @@ QUICK = Effort(
 
 
 def memory(broker: Running, perf: Perf, effort: Effort) -> Values:
-    time.sleep(effort.settle_s)  # what the start left behind is cleaned up
+    time.sleep(effort.settle_s)  # time for the broker to clean up after its start
     return {"memory": broker.memory_mb()}
 
 
@@ -112,10 +112,10 @@ def publish_batched(broker: Running, perf: Perf, effort: Effort) -> Values:
 
 
 def consume(broker: Running, perf: Perf, effort: Effort) -> Values:
-    """A backlog is published under a subscription that exists already, then read to its end by its first consumer.
+    """Publishes a backlog to an existing subscription, then reads it to the end with one consumer.
 
-    pulsar-perf reports every ten seconds, which is too coarse for a backlog that is gone in less than twenty: the
-    broker's own counter of the topic is read meanwhile, and what pulsar-perf received in the end must agree with it.
+    pulsar-perf reports every ten seconds, too coarse for a backlog that is read in less than twenty: the broker's
+    counter of the topic is sampled instead, and must agree with pulsar-perf's total.
     """
     name = topic("consumed")
     backlog = effort.backlog_messages
@@ -130,19 +130,17 @@ def consume(broker: Running, perf: Perf, effort: Effort) -> Values:
 
     figures = perf.consume(broker, name, "-ss", SUBSCRIPTION, "-sp", "Earliest", limit_s=limit_s, enough=all_delivered)
     if figures.messages < 0.99 * backlog:
-        raise PerfFailed(
-            f"pulsar-perf received {figures.messages:,} of the {backlog:,} messages that the broker counted"
-        )
+        raise PerfFailed(f"pulsar-perf received {figures.messages:,} of the {backlog:,} messages counted by the broker")
     return {"consume": rate_between(samples, backlog)}
 
 
 def dead_letters(broker: Running, perf: Perf, effort: Effort) -> Values:
-    """By the policy of the client, which both brokers serve.
+    """Dead letters per second under the client's policy, which both brokers support.
 
-    One client waits for its own timers most of the time, whichever broker it talks to; many find out what a broker can.
+    One client mostly waits for its own timers, whichever the broker; only many clients show the capacity of a broker.
     """
-    one = by_client(broker.service_url, effort.letters, clients=1)
-    many = by_client(broker.service_url, effort.letters // 2, clients=LETTER_CLIENTS)
+    one = by_client(broker.service_url, effort.dead_letters, clients=1)
+    many = by_client(broker.service_url, effort.dead_letters // 2, clients=DEAD_LETTER_CLIENTS)
     return {"dead-letters": many, "dead-letters-of-one": one}
 
 
@@ -153,18 +151,18 @@ class Sample:
 
 
 def delivered(broker: Running, name: str) -> Sample:
-    """How many messages of a topic went to consumers by now."""
+    """Number of messages of a topic delivered to consumers so far."""
     before = time.monotonic()
     stats = broker.get(f"/admin/v2/{name.replace('://', '/')}/stats")
     return Sample((before + time.monotonic()) / 2, int(stats["msgOutCounter"]))
 
 
 def rate_between(samples: Sequence[Sample], backlog: int) -> float:
-    """Messages per second from a quarter of the backlog on, when the consumer's code is compiled, to its end."""
+    """Messages per second after the first quarter of the backlog, when the consumer's code is compiled."""
     counted = [each for each in samples if each.messages >= backlog * CONSUME_SKIPPED]
     if len(counted) < CONSUME_SAMPLES_MIN or counted[-1].messages == counted[0].messages:
         raise PerfFailed(
-            f"only {len(counted)} looks at a backlog of {backlog:,} messages before it was read, "
+            f"only {len(counted)} samples of a backlog of {backlog:,} messages before it was read, "
             f"at least {CONSUME_SAMPLES_MIN} are needed"
         )
     return (counted[-1].messages - counted[0].messages) / (counted[-1].at_s - counted[0].at_s)
@@ -172,7 +170,7 @@ def rate_between(samples: Sequence[Sample], backlog: int) -> float:
 
 Measure = Callable[[Running, Perf, Effort], Values]
 
-# In this order: memory first, while nothing has been published.
+# Memory first, before anything is published.
 ON_A_RUNNING_BROKER: dict[str, Measure] = {
     "memory": memory,
     "latency": latency,
@@ -190,7 +188,7 @@ def topic(name: str) -> str:
 
 
 def subscribe(broker: Running, name: str) -> None:
-    """Makes the subscription and leaves, so that what is published from now on is kept for it."""
+    """Creates the subscription and disconnects, so that it keeps every message published from now on."""
     client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     try:
         client.subscribe(name, SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest).close()
@@ -203,19 +201,19 @@ def measure_round(
     perf: Perf,
     effort: Effort,
     rows: Iterable[str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     fail: Callable[[str], None],
 ) -> Values:
-    """All wanted rows on one freshly started broker. A row that fails is reported and left out."""
+    """Runs the selected rows on one freshly started broker. A failed row is reported and left out."""
     with contestant.started() as broker:
-        say(f"{contestant.name}: serves after {broker.binary_s:.2f} s, HTTP after {broker.http_s:.2f} s")
+        log(f"{contestant.name}: binary port after {broker.binary_s:.2f} s, HTTP after {broker.http_s:.2f} s")
         values = {"start-binary": broker.binary_s, "start-http": broker.http_s}
         for row in rows:
             try:
                 found = ON_A_RUNNING_BROKER[row](broker, perf, effort)
-            except (PerfFailed, RequestFailed, LettersFailed, pulsar.PulsarException) as error:
+            except (PerfFailed, RequestFailed, DeadLettersFailed, pulsar.PulsarException) as error:
                 fail(f"{contestant.name}, {row}: {error or type(error).__name__}")
                 continue
             values |= found
-            say(f"{contestant.name}: {', '.join(f'{key} {value:,.1f}' for key, value in found.items())}")
+            log(f"{contestant.name}: {', '.join(f'{key} {value:,.1f}' for key, value in found.items())}")
     return values

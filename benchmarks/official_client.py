@@ -1,7 +1,7 @@
-"""Loads of the official Python client, each run as a process of its own: what Spark's source and sink are measured by.
+"""Loads with the official Python client, each in its own process: the baseline of Spark's source and sink.
 
-It reads a backlog into the columns that the source fills, publishes in a loop, or publishes into one topic and times
-what arrives in another. Does not know which broker it talks to, nor of Spark.
+Reads a backlog into the columns of the source, publishes in a loop, or publishes into one topic and times arrivals in
+another. Knows neither the broker nor Spark.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SUBSCRIPTION = "official-client"
 TABLE_ROWS = 1000
 TIMED_SIZE = 1024
 
-_QUEUE_SIZE = 2 * TABLE_ROWS  # of each partition; larger ones were slower
+_QUEUE_SIZE = 2 * TABLE_ROWS  # per partition; larger ones were slower
 _SILENCE_MAX_S = 30.0
 _BATCH_TIMEOUT_MS = 1000
 _PENDING_MAX = 10_000
-_POOL_SIZE = 1 << 18  # far more than the window of LZ4: storage must not make a repeated payload small
+_POOL_SIZE = 1 << 18  # far above LZ4's window, so that storage cannot compress a repeated payload
 _DIFFERENT_PAYLOADS = 256
 _NUMBER_SIZE = 8
 
@@ -49,11 +49,11 @@ Outcome = dict[str, object]
 
 
 class LoadFailed(Exception):
-    """Something did not arrive, or arrived twice."""
+    """A message did not arrive, or arrived twice."""
 
 
 def read(client: pulsar.Client, topic: str, messages: int) -> Outcome:
-    """The first so many messages of a backlog, from before the consumer is made to the last table."""
+    """Reads the first messages of a backlog; timed from before the consumer is created to the last table."""
     began, count = time.perf_counter(), 0
     consumer = client.subscribe(
         topic,
@@ -70,13 +70,13 @@ def read(client: pulsar.Client, topic: str, messages: int) -> Outcome:
 
 
 def tables(consumer: pulsar.Consumer) -> Iterator[pa.Table]:
-    """Up to 1,000 messages in each. By `batch_receive`, which is up to twice as fast as `receive` in a loop."""
-    heard_at = time.monotonic()
-    while time.monotonic() - heard_at < _SILENCE_MAX_S:
+    """Yields up to 1,000 messages at a time. `batch_receive` is up to twice as fast as `receive` in a loop."""
+    received_at = time.monotonic()
+    while time.monotonic() - received_at < _SILENCE_MAX_S:
         if batch := consumer.batch_receive():
-            heard_at = time.monotonic()
+            received_at = time.monotonic()
             yield table_of(batch)
-    raise LoadFailed(f"nothing came for {_SILENCE_MAX_S:.0f} s")
+    raise LoadFailed(f"no message arrived for {_SILENCE_MAX_S:.0f} s")
 
 
 def table_of(batch: Sequence[pulsar.Message]) -> pa.Table:
@@ -98,14 +98,14 @@ def table_of(batch: Sequence[pulsar.Message]) -> pa.Table:
 
 
 def payloads(size: int) -> Iterator[bytes]:
-    """Without an end, made cheaply, and such that nobody can compress them."""
+    """Endless payloads, cheap to create and incompressible."""
     pool = random.Random(size).randbytes(_POOL_SIZE)
     step = (_POOL_SIZE - size) // _DIFFERENT_PAYLOADS
     return itertools.cycle([pool[start : start + size] for start in range(0, step * _DIFFERENT_PAYLOADS, step)])
 
 
 def send(client: pulsar.Client, topic: str, messages: int, size: int, limit_s: float) -> Outcome:
-    """One after the other, each when the one before is stored; as many as there is time for."""
+    """Sends one message after the other, each after the receipt of the last, until the time is up."""
     producer = client.create_producer(topic)
     began, count = time.perf_counter(), 0
     for payload in itertools.islice(payloads(size), messages):
@@ -117,7 +117,7 @@ def send(client: pulsar.Client, topic: str, messages: int, size: int, limit_s: f
 
 
 def send_async(client: pulsar.Client, topic: str, messages: int, size: int) -> Outcome:
-    """In batches, without waiting for any, until all are stored."""
+    """Sends in batches without waiting, until all are stored."""
     producer = client.create_producer(
         topic, batching_enabled=True, block_if_queue_full=True, max_pending_messages=_PENDING_MAX
     )
@@ -133,16 +133,17 @@ def send_async(client: pulsar.Client, topic: str, messages: int, size: int) -> O
     producer.flush()
     seconds = time.perf_counter() - began
     if refused:
-        raise LoadFailed(f"{len(refused)} of {messages} messages were not stored, the first because of {refused[0]}")
+        raise LoadFailed(f"{len(refused)} of {messages} messages were not stored, first error: {refused[0]}")
     return {"messages": messages, "seconds": seconds}
 
 
 def time_arrivals(
     client: pulsar.Client, source: str, target: str, rate: float, messages: int, target_url: str
 ) -> Outcome:
-    """Publishes into one topic and waits for each in another; the times from before its send to its arrival, in order.
+    """Publishes into one topic and waits for each message in another; returns the latencies in order.
 
-    The first is published alone, and the others when it arrived: until then a query may still be starting.
+    Latency counts from before the send. The first message is sent alone, the others after its arrival: until then a
+    query may still be starting.
     """
     with contextlib.closing(connected(target_url)) as receiving:
         arrivals = _Arrivals(
@@ -169,7 +170,7 @@ class _Arrivals:
 
     def publish(self, number: int) -> None:
         self._published_s[number] = time.perf_counter()
-        # Without waiting for it: what is not stored does not arrive.
+        # Does not wait for the receipt: an unstored message does not arrive.
         self._producer.send_async(number.to_bytes(_NUMBER_SIZE, "big") + self._padding, None)
 
     def publish_at(self, rate: float, numbers: range) -> None:
@@ -179,7 +180,7 @@ class _Arrivals:
             self.publish(number)
 
     def receive(self, count: int) -> None:
-        """Until so many are there."""
+        """Waits for `count` arrivals."""
         while self._count < count:
             try:
                 message = self._consumer.receive(int(_SILENCE_MAX_S * 2 * 1000))
@@ -204,7 +205,7 @@ def connected(url: str) -> pulsar.Client:
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="a load of the official Python client")
+    parser = argparse.ArgumentParser(description="a load with the official Python client")
     loads = parser.add_subparsers(dest="load", required=True)
 
     def add(load: Callable[..., Outcome], **arguments: type) -> None:

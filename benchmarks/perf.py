@@ -1,4 +1,4 @@
-"""pulsar-perf, Apache Pulsar's own load generator: how it is called and what its log says."""
+"""pulsar-perf, Apache Pulsar's load generator: runs it and parses its log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from process import running, tail
 
 MAIN_CLASS = "org.apache.pulsar.testclient.PulsarPerfTestTool"
 MEMORY = ("-Xmx1g", "-XX:MaxDirectMemorySize=1g")
-INTERVAL_S = 10  # between two throughput lines, fixed in pulsar-perf
+INTERVAL_S = 10  # interval of the throughput lines, fixed in pulsar-perf
 _PATIENCE_S = 120.0
 _ASK_S = 0.5
 
@@ -28,14 +28,14 @@ _LATENCY = re.compile(
 
 
 class PerfFailed(Exception):
-    """pulsar-perf did not do what it was asked to; the text has the end of its log."""
+    """pulsar-perf failed; the text ends with its log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run of pulsar-perf reported."""
+    """Results of one run of pulsar-perf."""
 
-    interval_rates: tuple[float, ...]  # messages per second, one for every ten seconds
+    interval_rates: tuple[float, ...]  # messages per second, one value per ten seconds
     messages: int
     rate: float
     latency_p50_ms: float
@@ -43,7 +43,7 @@ class Figures:
 
     @property
     def warm_rate(self) -> float:
-        """The mean rate without the first ten seconds, in which both JVMs compile their code."""
+        """Mean rate without the first ten seconds, in which both JVMs compile their code."""
         warm = self.interval_rates[1:]
         if not warm:
             raise PerfFailed(f"pulsar-perf reported {len(self.interval_rates)} intervals, at least 2 are needed")
@@ -51,7 +51,7 @@ class Figures:
 
 
 class Perf:
-    """Runs pulsar-perf against a broker; the logs are kept in `folder`."""
+    """Runs pulsar-perf against a broker and keeps its logs in `folder`."""
 
     def __init__(self, java: Callable[[], Java], folder: Path) -> None:
         self._java = java
@@ -64,7 +64,7 @@ class Perf:
     def consume(
         self, broker: Running, topic: str, *options: str, limit_s: float, enough: Callable[[], bool]
     ) -> Figures:
-        """`enough` is asked every half second and ends the run."""
+        """Runs until `enough`, called every half second, returns true."""
         return parse(self._run(broker, "consume", topic, options, limit_s, enough))
 
     def _run(
@@ -76,7 +76,7 @@ class Perf:
         limit_s: float,
         enough: Callable[[], bool],
     ) -> Path:
-        """The log of the run."""
+        """Runs pulsar-perf and returns its log."""
         self._folder.mkdir(parents=True, exist_ok=True)
         self._runs += 1
         settings = self._folder / "client.conf"
@@ -89,7 +89,7 @@ class Perf:
             while not _ended(process) and not enough():
                 if time.monotonic() > until:
                     raise PerfFailed(
-                        f"pulsar-perf {verb} still ran after {limit_s + _PATIENCE_S:.0f} s; "
+                        f"pulsar-perf {verb} was still running after {limit_s + _PATIENCE_S:.0f} s; "
                         f"its log ends with:\n{tail(log)}"
                     )
         return log
@@ -100,7 +100,7 @@ def _never() -> bool:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether it ended, after waiting a little for it."""
+    """Whether the process exits within a short wait."""
     try:
         process.wait(_ASK_S)
     except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ def _ended(process: subprocess.Popen[bytes]) -> bool:
 
 
 def parse(log: Path) -> Figures:
-    """The figures of a log that has a summary, which pulsar-perf prints when it ends or is stopped."""
+    """Parses a log with a summary, which pulsar-perf prints when it ends or is stopped."""
     text = log.read_text(errors="replace")
     aggregated = _AGGREGATED.search(text)
     if aggregated is None:

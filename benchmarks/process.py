@@ -1,4 +1,4 @@
-"""Processes that a benchmark starts: in a session of their own, always stopped; what the kernel counts of them."""
+"""Processes started by a benchmark: each in its own session, always stopped; and their memory and CPU time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pathlib import Path
 
 STOP_TIMEOUT_S = 40.0
 KB, MB = 1024, 1024 * 1024
-_CPU_FIELDS = slice(11, 13)  # utime and stime of proc(5), counted from the state, which is after the name
+_CPU_FIELDS = slice(11, 13)  # utime and stime of proc(5), counted from the state field, which follows the name
 
 
 @contextlib.contextmanager
 def running(
     command: Sequence[str], log: Path, folder: Path | None = None, *, talks: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A process for the length of the block; its output goes to `log`. With `talks` its stdin and stdout are pipes.
+    """Runs a process during the block, with its output in `log`; with `talks`, stdin and stdout are pipes.
 
-    A session of its own keeps Ctrl-C at the terminal from reaching it: it is stopped here, in order, and only here.
+    Its own session keeps Ctrl-C at the terminal from reaching it: it is stopped here, in order, and only here.
     """
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -41,7 +41,7 @@ def running(
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Asks politely, waits, then kills the whole session; a second Ctrl-C meanwhile kills at once."""
+    """Sends SIGTERM, waits, then kills the whole session; a second Ctrl-C kills at once."""
     try:
         if process.poll() is None:
             process.terminate()
@@ -55,14 +55,14 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def memory_mb(pid: int) -> float:
-    """The proportional set size of a process and all it started, in MB."""
+    """Proportional set size of a process and its descendants, in MB."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
     own_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
     return own_kb * KB / MB + sum(memory_mb(child) for child in _children(pid))
 
 
 class CpuMeter:
-    """CPU that a process and all it starts use, also what ends meanwhile, as far as it had come at the last `look`."""
+    """CPU time of a process and its descendants, including those that exited, up to the last `look` at them."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -76,11 +76,11 @@ class CpuMeter:
 
 
 def _cpu_by_process(pid: int) -> dict[int, float]:
-    """Seconds of CPU of each process of a tree that is alive."""
+    """CPU seconds of every live process of a tree."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         children = list(_children(pid))
-    except (FileNotFoundError, ProcessLookupError):  # it just ended
+    except (FileNotFoundError, ProcessLookupError):  # it has just exited
         return {}
     used_s = {pid: sum(map(int, fields[_CPU_FIELDS])) / os.sysconf("SC_CLK_TCK")}
     for child in children:
@@ -90,7 +90,7 @@ def _cpu_by_process(pid: int) -> dict[int, float]:
 
 def _children(pid: int) -> Iterator[int]:
     for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that just ended
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just exited
             yield from map(int, (task / "children").read_text().split())
 
 

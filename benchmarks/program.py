@@ -1,6 +1,6 @@
-"""Programs of this folder, each in a process of its own, which say what they found as lines of JSON.
+"""Programs of this folder, each in its own process, which report results as lines of JSON.
 
-So a client that crashes does not end the benchmark, and a JVM is not in it. Knows nothing of what they measure.
+A crashed client thus does not end the benchmark, and no JVM runs inside it. Knows nothing about the measurements.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Answer = dict[str, Any]
 
 
 class ProgramFailed(Exception):
-    """A program ended, or said nothing for too long; the text has the end of its log."""
+    """A program exited, or printed nothing for too long; the text ends with its log."""
 
 
 class Program:
-    """One that runs. It is asked to end by the end of its stdin."""
+    """A running program; the end of its stdin makes it exit."""
 
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         assert process.stdin is not None and process.stdout is not None
@@ -37,33 +37,33 @@ class Program:
         self._stdin, self._stdout = process.stdin, process.stdout
 
     def answer(self, limit_s: float) -> Answer:
-        """What it says next; raises `ProgramFailed`."""
+        """The next printed result; raises `ProgramFailed`."""
         deadline = time.monotonic() + limit_s
         while True:
             can_read, _, _ = select.select([self._stdout], [], [], max(0.0, deadline - time.monotonic()))
             if not can_read:
-                raise self._failed(f"said nothing for {limit_s:.0f} s")
+                raise self._failed(f"printed nothing for {limit_s:.0f} s")
             line = self._stdout.readline()
             if not line:
-                raise self._failed(f"ended with code {self._process.wait(_END_TIMEOUT_S)}")
+                raise self._failed(f"exited with code {self._process.wait(_END_TIMEOUT_S)}")
             if line.startswith(b"{"):  # libraries may print too
                 found: Answer = json.loads(line)
                 return found
 
     def check_runs(self) -> None:
-        """Raises `ProgramFailed` if it ended by itself."""
+        """Raises `ProgramFailed` if the program exited by itself."""
         if (code := self._process.poll()) is not None:
-            raise self._failed(f"ended with code {code}")
+            raise self._failed(f"exited with code {code}")
 
     def end(self) -> None:
-        """Waits until it ended in order; raises `ProgramFailed`."""
+        """Waits for a clean exit; raises `ProgramFailed`."""
         self._stdin.close()
         try:
             code = self._process.wait(_END_TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            raise self._failed(f"did not end within {_END_TIMEOUT_S:.0f} s") from None
+            raise self._failed(f"did not exit within {_END_TIMEOUT_S:.0f} s") from None
         if code != 0:
-            raise self._failed(f"ended with code {code}")
+            raise self._failed(f"exited with code {code}")
 
     def _failed(self, what: str) -> ProgramFailed:
         return ProgramFailed(f"{self.name} {what}; its log ends with:\n{tail(self._log)}")
@@ -71,7 +71,7 @@ class Program:
 
 @contextlib.contextmanager
 def started(name: str, *words: object, folder: Path) -> Iterator[Program]:
-    """The program `name`.py with these arguments, for the length of the block; its log is in `folder`."""
+    """Runs the program `name`.py with these arguments during the block; its log is in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / f"{name}-{words[0]}.log"
     command = [sys.executable, str(HERE / f"{name}.py"), *map(str, words)]
@@ -80,6 +80,6 @@ def started(name: str, *words: object, folder: Path) -> Iterator[Program]:
 
 
 def outcome_of(name: str, *words: object, folder: Path, limit_s: float) -> Answer:
-    """What a program says that says one thing."""
+    """The result of a program that prints one."""
     with started(name, *words, folder=folder) as program:
         return program.answer(limit_s)

@@ -1,7 +1,7 @@
-"""Geo-replication from one broker to another of the same kind: how much, how soon, and what it costs to wait.
+"""Rows for geo-replication between two brokers of the same kind: throughput, latency, and cost while idle.
 
-A measurement takes two running brokers, of which the first replicates a namespace to the second, each with what it
-starts for that. Does not know which brokers they are.
+A measurement takes two running brokers, the first of which replicates a namespace to the second, with all processes
+they start for it. Does not know which brokers they are.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ RATE = 1000.0
 _LOOK_S = 0.1
 _SOON_S = 0.01
 _PATIENCE_S = 180.0
-_RATE_MIN = 2000  # messages a second; slower is a failure
+_RATE_MIN = 2000  # messages per second; slower counts as a failure
 _WARM_MESSAGES = 20_000
 _REQUESTS_AT_A_TIME = 8
 
 
 class ReplicationFailed(Exception):
-    """Something did not arrive."""
+    """A message did not arrive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class Pair:
         self.source.put(_path(topic), None)
 
     def arrived(self, topic: str) -> int:
-        """Messages of a topic that the remote broker has stored."""
+        """Number of messages of a topic stored by the remote broker."""
         try:
             return int(self.target.get(f"{_path(topic)}/stats")["msgInCounter"])
         except RequestFailed:
-            return 0  # there is no such topic yet
+            return 0  # the topic does not exist yet
 
     def wait_for(self, topic: str, messages: int, look_s: float = _LOOK_S) -> list[Sample]:
-        """Until so many are there; all looks at it."""
+        """Waits for `messages` arrivals and returns all samples."""
         samples: list[Sample] = []
         until = time.monotonic() + _PATIENCE_S + messages / _RATE_MIN
         while not samples or samples[-1].messages < messages:
@@ -81,7 +81,7 @@ class Pair:
 
 @contextlib.contextmanager
 def linked(contestant: Contestant) -> Iterator[Pair]:
-    """Two brokers, the first of which replicates a namespace to the second."""
+    """Two brokers, the first replicating a namespace to the second."""
     here, there = contestant.twin(SOURCE), contestant.twin(TARGET)
     with here.started() as source, there.started() as target:
         clusters = {SOURCE: source, TARGET: target}
@@ -98,7 +98,7 @@ def linked(contestant: Contestant) -> Iterator[Pair]:
 
 
 def throughput(pair: Pair, perf: Perf, effort: Effort) -> Values:
-    """pulsar-perf publishes as fast as it can; the rate is that of arrivals, from a quarter of them on."""
+    """pulsar-perf publishes as fast as it can; the rate is that of arrivals after the first quarter."""
     kinds: dict[str, tuple[int, tuple[str, ...]]] = {
         "geo-batched": (effort.geo_batched, OUTSTANDING_BATCHED),
         "geo-unbatched": (effort.geo_unbatched, (*OUTSTANDING_UNBATCHED, "-db")),
@@ -112,7 +112,7 @@ def _rate(pair: Pair, perf: Perf, key: str, messages: int, words: Sequence[str])
     perf.produce(pair.source, topic, *PRODUCE, *words, "-m", str(_WARM_MESSAGES), limit_s=_PATIENCE_S)
     warm = _published(pair, topic)
     pair.wait_for(topic, warm)
-    subscribe(pair.target, topic)  # so that what arrives is kept
+    subscribe(pair.target, topic)  # retains what arrives
     with ThreadPoolExecutor(1) as threads:
         limit_s = messages / _RATE_MIN
         publishing = threads.submit(
@@ -128,7 +128,7 @@ def _published(pair: Pair, topic: str) -> int:
 
 
 def latency(pair: Pair, perf: Perf, effort: Effort) -> Values:
-    """From before a message is sent to its arrival at a consumer of the other broker."""
+    """Latency from before the send to the arrival at a consumer of the other broker."""
     topic = pair.topic("latency")
     pair.make(topic)
     messages, skipped = round(RATE * effort.latency_s), round(RATE * effort.latency_warmup_s)
@@ -139,7 +139,7 @@ def latency(pair: Pair, perf: Perf, effort: Effort) -> Values:
 
 
 def new_topics(pair: Pair, perf: Perf, effort: Effort) -> Values:
-    """A topic is made and gets a message: how long until that is in the other cluster."""
+    """Creates a topic, sends a message and times its arrival in the other cluster."""
     client = pulsar.Client(pair.source.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with contextlib.closing(client):
         times_s = [_first_arrival_s(pair, client, pair.topic(f"new-{number}")) for number in range(effort.geo_new)]
@@ -157,13 +157,13 @@ def _first_arrival_s(pair: Pair, client: pulsar.Client, topic: str) -> float:
 
 
 def idle(pair: Pair, perf: Perf, effort: Effort) -> Values:
-    """Many topics to which nothing comes: both brokers, and whatever they started to replicate."""
+    """Cost of many idle topics: both brokers, and every process they started to replicate."""
     topics = [pair.topic(f"idle-{number}") for number in range(effort.geo_topics)]
     with ThreadPoolExecutor(_REQUESTS_AT_A_TIME) as threads:
         list(threads.map(pair.make, topics))
     client = pulsar.Client(pair.source.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with contextlib.closing(client):
-        for topic in topics:  # each is used once, so that its replicator has come to life
+        for topic in topics:  # each topic is used once, so that its replicator is running
             producer = client.create_producer(topic)
             producer.send(b"once")
             producer.close()
@@ -194,10 +194,10 @@ def measure_pair(
     perf: Perf,
     effort: Effort,
     rows: Iterable[str],
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     fail: Callable[[str], None],
 ) -> Values:
-    """All wanted rows on two brokers that were just started. A row that fails is reported and left out."""
+    """Runs the selected rows on two freshly started brokers. A failed row is reported and left out."""
     values: Values = {}
     with linked(contestant) as pair:
         for row in rows:
@@ -207,7 +207,7 @@ def measure_pair(
                 fail(f"{contestant.name}, {row}: {error or type(error).__name__}")
                 continue
             values |= found
-            say(f"{contestant.name}: {', '.join(f'{key} {value:,.2f}' for key, value in found.items())}")
+            log(f"{contestant.name}: {', '.join(f'{key} {value:,.2f}' for key, value in found.items())}")
     return values
 
 

@@ -1,7 +1,7 @@
-"""What is measured on Magnetar alone: many topics, and a long backlog.
+"""Rows for Magnetar alone: many topics, and a long backlog.
 
-The load is raw frames, many under way at a time, so that it takes seconds and the broker is what is seen. A row returns
-one value per size, under the key "row size". Does not know pulsar-perf or how the values are judged.
+The load is raw frames, many outstanding at a time, so that it takes seconds and the broker dominates. A row returns one
+value per size, under the key "row size". Does not know pulsar-perf or how the values are judged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from contestant import Contestant, Running
-from conversation import Conversation
+from raw_connection import RawConnection
 
 from magnetar.wire.batch import build_batch
 from magnetar.wire.entry import messages_of
@@ -38,26 +38,26 @@ _BATCH_MESSAGES = 10
 _BATCH_MESSAGE_SIZE = 100
 _ENTRIES_AT_A_TIME = 250
 _ENTRIES_UNDER_WAY_MAX = 1000
-_DIFFERENT_ENTRIES = 256  # more than the window of LZ4 holds: a repeated entry must not become a small one
-_LOOKED_AT_MESSAGES = 500_000  # 55 MB of entries: about once round the buffers of storage
+_DIFFERENT_ENTRIES = 256  # above LZ4's window, so that a repeated entry does not compress
+_LOOKED_AT_MESSAGES = 500_000  # 55 MB of entries: about one cycle of the storage's buffers
 _LOOKS = 10
 _FIRST_MESSAGES = 100
 
 Values = dict[str, float]
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 
 class ScaleFailed(Exception):
-    """The broker answered otherwise than it should."""
+    """The broker sent an unexpected response."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkScale:
-    """The same for the rows of Spark."""
+    """Sizes of the Spark rows."""
 
     read_1kb: int  # messages
     read_100b: int
-    client_messages: int  # of these, that the Python client reads: it goes on at the same rate
+    client_messages: int  # of these, read by the Python client, whose rate is constant
     written: int  # rows
     sent_async: int
     send_s: float
@@ -70,13 +70,13 @@ class SparkScale:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How large it gets, and how exactly it is looked at."""
+    """Sizes of the loads, and precision of the samples."""
 
     topics: tuple[int, ...]
     backlogs: tuple[int, ...]  # messages
-    failed: tuple[int, ...]  # messages that wait for their redelivery
-    rest_s: int  # how long those wait: longer than it takes until all have failed
-    letters: int
+    failed: tuple[int, ...]  # messages awaiting redelivery
+    backoff_s: int  # back-off, longer than the time until all have failed
+    dead_letters: int
     settle_s: float
     starts: int
     spark: SparkScale
@@ -86,8 +86,8 @@ FULL = Scale(
     topics=(1_000, 5_000, 10_000),
     backlogs=(1_000_000, 5_000_000, 10_000_000),
     failed=(200_000, 600_000, 1_000_000),
-    rest_s=90,
-    letters=50_000,
+    backoff_s=90,
+    dead_letters=50_000,
     settle_s=3.0,
     starts=5,
     spark=SparkScale(
@@ -108,8 +108,8 @@ QUICK = Scale(
     topics=(1_000, 2_000, 4_000),
     backlogs=(1_000_000, 2_000_000, 3_000_000),
     failed=(100_000, 200_000),
-    rest_s=20,
-    letters=20_000,
+    backoff_s=20,
+    dead_letters=20_000,
     settle_s=1.0,
     starts=3,
     spark=SparkScale(
@@ -128,65 +128,65 @@ QUICK = Scale(
 )
 
 
-def topics(contestant: Contestant, scale: Scale, say: Say) -> Values:
-    """For each size an empty broker: memory while all are connected, then the start with what it kept."""
+def topics(contestant: Contestant, scale: Scale, log: Log) -> Values:
+    """For each size, an empty broker: memory with all topics connected, then the restart with its data."""
     values: Values = {}
     for count in scale.topics:
         memory_kb, used_s = _memory_per_topic(contestant, count, scale)
         start_s, again_s = _start_with_topics(contestant, count, scale)
         values |= {f"topics-memory {count}": memory_kb, f"topics-start {count}": start_s}
-        say(
-            f"{contestant.name}: {count:,} topics made and used in {used_s:.1f} s, {memory_kb:.2f} KB each, "
+        log(
+            f"{contestant.name}: {count:,} topics created and used in {used_s:.1f} s, {memory_kb:.2f} KB each, "
             f"start {start_s:.2f} s, all used again in {again_s:.1f} s"
         )
     return values
 
 
 def _memory_per_topic(contestant: Contestant, count: int, scale: Scale) -> tuple[float, float]:
-    """KB per topic, above the memory of the same process when it was empty; and how long it took to use all."""
+    """KB per topic above the memory of the empty process, and the time to use all topics."""
     with contestant.started() as broker:
         time.sleep(scale.settle_s)
         empty_mb = broker.memory_mb()
-        with Conversation(broker.port) as conversation:
-            used_s = use_topics(conversation, count)
+        with RawConnection(broker.port) as connection:
+            used_s = use_topics(connection, count)
             time.sleep(scale.settle_s)
             return (broker.memory_mb() - empty_mb) * KB_PER_MB / count, used_s
 
 
 def _start_with_topics(contestant: Contestant, count: int, scale: Scale) -> tuple[float, float]:
-    """The best of some starts until the binary port serves, as noise only adds; and the time to use all again."""
+    """The best of several starts until the binary port serves, since noise only adds; and the time to use all topics
+    again.
+    """
     starts_s = []
     again_s = 0.0
     for _ in range(scale.starts):
         with contestant.started(keep_data=True) as broker:
             starts_s.append(broker.binary_s)
             if len(starts_s) == scale.starts:
-                with Conversation(broker.port) as conversation:
-                    again_s = use_topics(conversation, count)
+                with RawConnection(broker.port) as connection:
+                    again_s = use_topics(connection, count)
     return min(starts_s), again_s
 
 
-def use_topics(conversation: Conversation, count: int) -> float:
-    """A producer and a subscription on every topic, and one message through each, acknowledged. All stay connected."""
+def use_topics(connection: RawConnection, count: int) -> float:
+    """Creates a producer and a subscription per topic and sends one message through each. All stay connected."""
     began = time.monotonic()
-    answers = conversation.answers()
+    answers = connection.answers()
     blob = build_blob(MessageMetadata(producer_name="bench", sequence_id=0, publish_time=0), b"a message")
     for start in range(0, count, _TOPICS_AT_A_TIME):
         ids = range(start, min(start + _TOPICS_AT_A_TIME, count))
-        conversation.send(
-            b"".join(open_producer(each, f"many-{each}") + subscribe(each, f"many-{each}") for each in ids)
-        )
+        connection.send(b"".join(open_producer(each, f"many-{each}") + subscribe(each, f"many-{each}") for each in ids))
         expect(answers, {BaseCommand.PRODUCER_SUCCESS: len(ids), BaseCommand.SUCCESS: len(ids)})
-        conversation.send(b"".join(grant(each, 10) + send_entry(each, 0, 1, blob) for each in ids))
+        connection.send(b"".join(grant(each, 10) + send_entry(each, 0, 1, blob) for each in ids))
         came = expect(answers, {BaseCommand.SEND_RECEIPT: len(ids), BaseCommand.MESSAGE: len(ids)})
         messages = [command.message for command, _ in came if command.type == BaseCommand.MESSAGE]
-        conversation.send(b"".join(_ack(each.consumer_id, each.message_id) for each in messages))
+        connection.send(b"".join(_ack(each.consumer_id, each.message_id) for each in messages))
         expect(answers, {BaseCommand.ACK_RESPONSE: len(ids)})
     return time.monotonic() - began
 
 
-def backlog(contestant: Contestant, scale: Scale, say: Say) -> Values:
-    """Memory while a subscription that nobody reads grows, then the first messages of it."""
+def backlog(contestant: Contestant, scale: Scale, log: Log) -> Values:
+    """Memory while an unread subscription grows, then the time to read its first messages."""
     values: Values = {}
     with contestant.started() as broker:
         writer = _BacklogWriter(broker)
@@ -195,14 +195,14 @@ def backlog(contestant: Contestant, scale: Scale, say: Say) -> Values:
             writer.publish_until(count - _LOOKED_AT_MESSAGES)
             values[f"backlog-memory {count}"] = memory_mb = _mean_memory_mb(writer, count)
             took_s = time.monotonic() - began
-            say(f"{contestant.name}: backlog of {count:,} messages after {took_s:.1f} s more, {memory_mb:.1f} MB")
+            log(f"{contestant.name}: backlog of {count:,} messages after another {took_s:.1f} s, {memory_mb:.1f} MB")
         values["backlog-first"] = first_ms = _read_first(broker)
-        say(f"{contestant.name}: its first {_FIRST_MESSAGES} messages read in {first_ms:.1f} ms")
+        log(f"{contestant.name}: first {_FIRST_MESSAGES} messages read in {first_ms:.1f} ms")
     return values
 
 
 def _mean_memory_mb(writer: _BacklogWriter, count: int) -> float:
-    """The mean over the last messages: storage fills a buffer and empties it, a single look depends on the moment."""
+    """Mean over the last messages: storage fills and empties a buffer, so a single sample depends on the moment."""
     step = _LOOKED_AT_MESSAGES // _LOOKS
     samples_mb = []
     for number in range(count - _LOOKED_AT_MESSAGES + step, count + 1, step):
@@ -212,7 +212,7 @@ def _mean_memory_mb(writer: _BacklogWriter, count: int) -> float:
 
 
 class _BacklogWriter:
-    """Publishes batches to one topic, whose subscription it makes before the first."""
+    """Publishes batches to one topic, after creating its subscription."""
 
     def __init__(self, broker: Running) -> None:
         self.broker = broker
@@ -220,16 +220,16 @@ class _BacklogWriter:
         self._blobs = [_batch_blob() for _ in range(_DIFFERENT_ENTRIES)]
 
     def publish_until(self, messages: int) -> None:
-        """Returns when all of them are acknowledged, and with nobody connected."""
+        """Returns when all messages are acknowledged and all connections closed."""
         end = messages // _BATCH_MESSAGES
-        with Conversation(self.broker.port) as conversation:
-            answers = conversation.answers()
-            conversation.send(subscribe(0, "long") + open_producer(0, "long"))
+        with RawConnection(self.broker.port) as connection:
+            answers = connection.answers()
+            connection.send(subscribe(0, "long") + open_producer(0, "long"))
             expect(answers, {BaseCommand.SUCCESS: 1, BaseCommand.PRODUCER_SUCCESS: 1})
             under_way = 0
             while self._entries < end:
                 numbers = range(self._entries, min(self._entries + _ENTRIES_AT_A_TIME, end))
-                conversation.send(b"".join(self._send(each) for each in numbers))
+                connection.send(b"".join(self._send(each) for each in numbers))
                 self._entries = numbers.stop
                 under_way += len(numbers)
                 if under_way > _ENTRIES_UNDER_WAY_MAX:
@@ -250,27 +250,27 @@ def _batch_blob() -> bytes:
 
 
 def _read_first(broker: Running) -> float:
-    """Milliseconds from SUBSCRIBE to the first messages, which have to be the oldest."""
+    """Milliseconds from SUBSCRIBE to the first messages, which must be the oldest."""
     entries = _FIRST_MESSAGES // _BATCH_MESSAGES
-    with Conversation(broker.port) as conversation:
-        answers = conversation.answers()
+    with RawConnection(broker.port) as connection:
+        answers = connection.answers()
         began = time.monotonic()
-        conversation.send(subscribe(0, "long"))
+        connection.send(subscribe(0, "long"))
         expect(answers, {BaseCommand.SUCCESS: 1})
-        conversation.send(grant(0, _FIRST_MESSAGES))
+        connection.send(grant(0, _FIRST_MESSAGES))
         came = expect(answers, {BaseCommand.MESSAGE: entries})
         took_ms = (time.monotonic() - began) * 1000
     numbers = [command.message.message_id.entryId for command, _ in came]
     messages = sum(len(messages_of(*split_blob(blob))) for _, blob in came if blob is not None)
     if numbers != list(range(entries)) or messages != _FIRST_MESSAGES:
         raise ScaleFailed(
-            f"the backlog begins with entries {numbers} of {messages} messages, wanted the first {entries}"
+            f"the backlog begins with entries {numbers} of {messages} messages, expected the first {entries}"
         )
     return took_ms
 
 
 def expect(answers: Iterator[Frame], wanted: dict[int, int]) -> Sequence[Frame]:
-    """That many frames of each type, in any order; anything else is an error."""
+    """Reads this many frames of each type, in any order; any other frame is an error."""
     missing = dict(wanted)
     came = []
     while any(missing.values()):
@@ -321,6 +321,6 @@ def _ack(number: int, message_id: MessageIdData) -> bytes:
     return encode_frame(BaseCommand(type=BaseCommand.ACK, ack=command))
 
 
-Measure = Callable[[Contestant, Scale, Say], Values]
+Measure = Callable[[Contestant, Scale, Log], Values]
 
 OURS_ONLY: dict[str, Measure] = {"topics": topics, "backlog": backlog}

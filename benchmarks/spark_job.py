@@ -1,6 +1,6 @@
-"""What runs in Spark, each run as a process of its own: a batch read, a batch write, a query from topic to topic.
+"""Spark jobs, each in its own process: a batch read, a batch write, a query from topic to topic.
 
-Says what it found as lines of JSON. Knows nothing of brokers or of what the figures are compared with.
+Prints results as lines of JSON. Knows nothing about brokers or the baselines.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ import magnetar.spark
 FORMAT = "pulsar"
 TASKS = 2
 WARM_ROWS = 10_000
-_POOL_SIZE = 1 << 18  # far more than the window of LZ4: storage must not make a repeated value small
-_STEP = 7919  # a prime: rows that follow each other begin far apart
+_POOL_SIZE = 1 << 18  # far above LZ4's window, so that storage cannot compress a repeated value
+_STEP = 7919  # a prime: consecutive rows begin far apart
 
 
 def read(options: argparse.Namespace) -> None:
-    """Backlogs, one after the other, into all columns; the first is read to warm up and not spoken of."""
+    """Reads backlogs one after the other into all columns; the first is a warm-up and not reported."""
     with magnetar.spark.session() as spark:
         discard(backlog(spark, options.url, options.topics[0]))
         for topic in options.topics[1:]:
             began = time.perf_counter()
             discard(backlog(spark, options.url, topic))
             seconds = time.perf_counter() - began
-            # Counted apart, in one column: what counts in the plan would be measured too.
-            say(seconds=seconds, messages=backlog(spark, options.url, topic, columns="__batchIndex").count())
+            # Counted separately, on one column: counting in the plan would be measured too.
+            report(seconds=seconds, messages=backlog(spark, options.url, topic, columns="__batchIndex").count())
 
 
 def write(options: argparse.Namespace) -> None:
-    """Rows into a topic, and what it costs to make them; a few go to another topic first, to warm up."""
+    """Writes rows into a topic and times their creation; a few go to another topic first, as a warm-up."""
     with magnetar.spark.session() as spark:
         discard(made(spark, WARM_ROWS, options.size))
         save(made(spark, WARM_ROWS, options.size), options.url, options.warm_topic)
@@ -46,14 +46,14 @@ def write(options: argparse.Namespace) -> None:
         discard(made(spark, options.rows, options.size))
         made_at = time.perf_counter()
         save(made(spark, options.rows, options.size), options.url, options.topic)
-        say(making_s=made_at - began, writing_s=time.perf_counter() - made_at)
+        report(making_s=made_at - began, writing_s=time.perf_counter() - made_at)
 
 
-SETTINGS = {"ours": True, "spark": False}  # tuned or not
+SETTINGS = {"ours": True, "spark": False}  # with our settings or Spark's
 
 
 def relay(options: argparse.Namespace) -> None:
-    """A query from topic to topic, until stdin ends. Fails with the query."""
+    """Runs a query from topic to topic until stdin ends. Fails with the query."""
     with magnetar.spark.session(tuned=SETTINGS[options.settings]) as spark:
         source = spark.readStream.format(FORMAT).option("startingOffsets", "earliest")
         frame = source.options(**{"service.url": options.url, "topic": options.source}).load()
@@ -65,7 +65,7 @@ def relay(options: argparse.Namespace) -> None:
             query.stop()
 
         threading.Thread(target=stop_at_the_end, daemon=True).start()
-        say(running=True)
+        report(running=True)
         query.awaitTermination()
 
 
@@ -74,7 +74,7 @@ def backlog(spark: SparkSession, url: str, topic: str, **options: str) -> DataFr
 
 
 def made(spark: SparkSession, rows: int, size: int) -> DataFrame:
-    """Pieces of a pool that nobody can compress; a copy of the bytes is all that a row costs."""
+    """Slices of an incompressible pool; a row costs one copy of its bytes."""
     pool = F.lit(random.Random(size).randbytes(_POOL_SIZE))
     start = (F.col("id") * _STEP % (_POOL_SIZE - size) + 1).cast("int")
     return spark.range(0, rows, 1, TASKS).select(F.substring(pool, start, F.lit(size)).alias("value"))
@@ -88,12 +88,12 @@ def save(frame: DataFrame, url: str, topic: str) -> None:
     frame.write.format(FORMAT).mode("append").options(**{"service.url": url, "topic": topic}).save()
 
 
-def say(**found: float) -> None:
+def report(**found: float) -> None:
     print(json.dumps(found), flush=True)
 
 
 def argument_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description="a job in Spark")
+    parser = argparse.ArgumentParser(description="a Spark job")
     jobs = parser.add_subparsers(required=True)
     reading = jobs.add_parser("read", description=read.__doc__)
     reading.set_defaults(run=read)

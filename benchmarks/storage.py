@@ -1,9 +1,9 @@
-"""How fast the storage commits and reads, what that costs in CPU, and how long it freezes the thread that serves.
+"""Storage benchmark: commit and read rates, CPU cost, and the longest freeze of the serving thread.
 
     python benchmarks/storage.py [workload ...] [--seconds 5] [--path FOLDER]
 
 One thread builds groups as the broker's loop does, another commits them (write, then sync), two groups in a pipeline.
-`freeze` is the longest time in which the building thread could not run, which is what the clients of a broker feel.
+`freeze` is the longest time in which the building thread could not run: the pause that clients of a broker notice.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = tuple[bytes, bytes]
 
 
 def entry_key(topic: int, entry: int) -> bytes:
-    """17 bytes, as long as the broker's: a kind, the topic and the entry."""
+    """17 bytes, the length of the broker's keys: a kind, the topic and the entry."""
     return b"e" + topic.to_bytes(8, "big") + entry.to_bytes(8, "big")
 
 
@@ -52,13 +52,13 @@ def payloads(size: int, count: int = 64) -> list[bytes]:
 
 
 class Committer(threading.Thread):
-    """Writes and syncs the batches that are handed over, one at a time."""
+    """Writes and syncs batches, one at a time."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(daemon=True)
         self.storage = storage
         self.waiting: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
-        self.idle = threading.Semaphore(2)  # one batch in commit, one that waits
+        self.idle = threading.Semaphore(2)  # one batch being committed, one waiting
         self.write_s_max = 0.0
         self.sync_s_max = 0.0
         self.start()
@@ -82,7 +82,7 @@ class Committer(threading.Thread):
 
 
 def commit_for(storage: Storage, seconds: float, rows: Iterator[Row], entries: tuple[int, int], size: int) -> None:
-    """Commit rows for some time in groups of entries[0] to entries[1] rows or about `size` bytes; print the results."""
+    """Commits rows in groups of entries[0] to entries[1] rows or about `size` bytes, and prints the results."""
     committer = Committer(storage)
     count = written = groups = 0
     freeze = 0.0
@@ -102,7 +102,7 @@ def commit_for(storage: Storage, seconds: float, rows: Iterator[Row], entries: t
             if in_group >= entries[0] and committer.idle.acquire(blocking=False):
                 break
         else:
-            idle = False  # waiting releases the GIL, as a loop does in its select; waking up late is a freeze too
+            idle = False  # waiting releases the GIL, like a loop's select; waking up late counts as a freeze
             while not idle:
                 idle = committer.idle.acquire(timeout=WAIT_S)
                 now = time.perf_counter()
@@ -177,7 +177,7 @@ def read_back(storage: Storage, topic: int, chunk: int) -> None:
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Make the kernel forget the files, as far as it lets an ordinary process do so."""
+    """Drops the files from the page cache, as far as an unprivileged process can."""
     for file in folder.glob("*.sst"):
         descriptor = os.open(file, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -185,7 +185,7 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def backlog(path: Path, seconds: float) -> None:
-    """C: reading a backlog of 1 KB entries in chunks of 1 MB: from the memtable, from files, from a cold disk"""
+    """C: read a backlog of 1 KB entries in chunks of 1 MB: from the memtable, from files, from a cold disk"""
     del seconds
     storage = RocksStorage(path)
     fill(storage, 0, 10_000, payloads(KB))
@@ -203,7 +203,7 @@ def backlog(path: Path, seconds: float) -> None:
 
 
 def state(storage: Storage, seconds: float) -> None:
-    """E: cursors overwritten, small keys added and deleted by range; then the scan that finds what is left"""
+    """E: overwrite cursors, add small keys and delete them by range; then scan the rest"""
     rng = random.Random(3)
     first = last = 0
     started = time.perf_counter()
@@ -234,7 +234,7 @@ def state(storage: Storage, seconds: float) -> None:
 
 
 def opening(path: Path, seconds: float) -> None:
-    """O: opening an empty folder, one with 10 million entries, and the same after a crash with a full log"""
+    """O: open an empty folder, one with 10 million entries, and the same after a crash with a full log"""
     del seconds
 
     def opened(label: str, folder: Path) -> RocksStorage:
@@ -257,10 +257,10 @@ def opening(path: Path, seconds: float) -> None:
 
 
 def die_in(folder: Path) -> None:
-    """Fill the log of the storage and end like a crashed process."""
+    """Fills the storage's log and exits like a crashed process."""
     storage = RocksStorage(folder)
     batch = storage.batch()
-    batch.put(b"cursor", b"0")  # state that is not flushed keeps the log of everything after it
+    batch.put(b"cursor", b"0")  # unflushed state keeps the log of everything after it
     storage.write(batch)
     fill(storage, 1, 185_000, payloads(KB))
     os._exit(9)
@@ -287,10 +287,10 @@ WORKLOADS: dict[str, Callable[[Path, float], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="benchmark of the storage")
-    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="letters, default all: A B C D E O")
+    parser = argparse.ArgumentParser(description="storage benchmark")
+    parser.add_argument("workloads", nargs="*", default=list(WORKLOADS), help="default all: A B C D E O")
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--path", type=Path, help="a folder on the disk to measure, default a temporary one")
+    parser.add_argument("--path", type=Path, help="folder on the disk to measure, default a temporary folder")
     parser.add_argument("--die-in", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.die_in:

@@ -1,7 +1,7 @@
-"""The table of a benchmark: which lines it has, what each should reach, how it is printed and saved.
+"""The benchmark table: its lines, their targets, rendering and saving.
 
-Knows nothing of how the samples came about. A `Metric` is one value of both brokers, a `Series` is values of Magnetar
-alone at growing sizes.
+Does not know how the samples were taken. A `Metric` is one value per broker, a `Series` holds values of Magnetar alone
+at growing sizes.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import asdict, dataclass
 from statistics import median
 
 Samples = Mapping[str, Sequence[float]]
-Points = Sequence[tuple[int, float]]  # a size and the value there, by size
+Points = Sequence[tuple[int, float]]  # (size, value), ordered by size
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One comparable quantity. `reached` gets Magnetar's value and the ratio, above 1 where Magnetar is better.
+    """One comparable quantity. `reached` takes Magnetar's value and the ratio, above 1 where Magnetar is better.
 
-    `against` is the key of what Apache Pulsar does instead, where it cannot do the same. A `baseline` is something else
-    that is compared with, and named in the table: what it did on Magnetar is in Magnetar's samples, under `against`.
+    `against` is the key of Apache Pulsar's closest equivalent, where it has no equal. A `baseline` names another
+    program in the table, measured on Magnetar: its value is among Magnetar's samples, under `against`.
     """
 
     key: str
@@ -45,7 +45,7 @@ class Series:
     """One quantity at several sizes; its samples are under "key size"."""
 
     key: str
-    title: str  # with {} for the sizes
+    title: str  # {} stands for the sizes
     unit: str
     format: str
     wanted: str
@@ -60,7 +60,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the table; `ok` is None where nothing is wanted or it could not be compared."""
+    """One line of the table; `ok` is None without a target or a value to compare."""
 
     metric: str
     apache: str
@@ -75,7 +75,7 @@ def _at_most(limit: float) -> Callable[[float, float | None], bool | None]:
 
 
 def _ratio_at_least(limit: float) -> Callable[[float, float | None], bool | None]:
-    return lambda _, ratio: None if ratio is None else round(ratio, 2) >= limit  # as it is shown
+    return lambda _, ratio: None if ratio is None else round(ratio, 2) >= limit  # as displayed
 
 
 def _idle_memory(value: float, ratio: float | None) -> bool | None:
@@ -89,7 +89,7 @@ def _anything(value: float, ratio: float | None) -> bool | None:
 
 
 def linear(points: Points, slack: float) -> bool | None:
-    """Whether it is not steeper at the end than at the beginning, but for a quarter and an amount for noise."""
+    """Whether the slope at the end exceeds the slope at the beginning by at most a quarter and `slack`."""
     if len(points) < 3:
         return None
     (first, at_first), (middle, at_middle), (last, at_last) = points[0], points[-2], points[-1]
@@ -117,7 +117,7 @@ def _any_points(points: Points) -> bool | None:
     return None
 
 
-BACKLOG_SLACK_MB = 24  # half a write buffer of storage: how far two means of the same fill level were seen apart
+BACKLOG_SLACK_MB = 24  # half a write buffer: the observed spread of two means at the same fill level
 
 METRICS = (
     Metric("start-binary", "start until the binary port serves", "s", ".2f", False, "at most 0.5 s", _at_most(0.5)),
@@ -156,7 +156,7 @@ METRICS = (
         "/s",
         ",.0f",
         True,
-        "5 times one client's of Apache Pulsar",
+        "5 times Apache Pulsar with one client",
         _ratio_at_least(5.0),
         against="dead-letters-of-one",
     ),
@@ -166,22 +166,22 @@ METRICS = (
     ),
     Metric(
         "geo-latency-p50",
-        "from cluster to cluster p50 at 1,000 msg/s",
+        "cluster to cluster p50 at 1,000 msg/s",
         "ms",
         ".1f",
         False,
         "at most 100 ms",
         _at_most(100),
     ),
-    Metric("geo-latency-p99", "from cluster to cluster p99 at 1,000 msg/s", "ms", ".1f", False, "", _anything),
-    Metric("geo-new-topic", "a new topic until it is replicated", "s", ".2f", False, "", _anything),
-    Metric("geo-new-topic-longest", "a new topic, the longest of all", "s", ".2f", False, "", _anything),
+    Metric("geo-latency-p99", "cluster to cluster p99 at 1,000 msg/s", "ms", ".1f", False, "", _anything),
+    Metric("geo-new-topic", "new topic until replicated, median", "s", ".2f", False, "", _anything),
+    Metric("geo-new-topic-longest", "new topic until replicated, longest", "s", ".2f", False, "", _anything),
     Metric("geo-idle-cpu", "CPU with 1,000 idle replicated topics", "% of a core", ".1f", False, "", _anything),
-    Metric("geo-idle-memory", "memory of both clusters then (PSS)", "MB", ",.0f", False, "", _anything),
+    Metric("geo-idle-memory", "memory of both clusters, same topics (PSS)", "MB", ",.0f", False, "", _anything),
 )
 
 SERIES = (
-    Series("topics-memory", "memory per idle topic of {}", "KB", ".1f", "linear", _memory_is_linear),
+    Series("topics-memory", "memory per idle topic, {} topics", "KB", ".1f", "linear", _memory_is_linear),
     Series("topics-start", "start after a restart with {} topics", "s", ".2f", "linear", _start_is_linear),
     Series(
         "backlog-memory",
@@ -193,7 +193,7 @@ SERIES = (
     ),
     Series(
         "redelivery-memory",
-        "memory with {} failed messages that wait",
+        "memory with {} messages awaiting redelivery",
         "MB",
         ",.0f",
         f"does not grow (within {BACKLOG_SLACK_MB} MB)",
@@ -201,21 +201,21 @@ SERIES = (
     ),
     Series(
         "redelivered-memory",
-        "memory while they come again, {} of them",
+        "memory during redelivery of {} messages",
         "MB",
         ",.0f",
         f"does not grow (within {BACKLOG_SLACK_MB} MB)",
         _does_not_grow,
     ),
     Series("admin-list", "listing a namespace of {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
-    Series("admin-stats", "longest stats of a topic of {}", "ms", ".1f", "under 50 ms", _all_under(50)),
+    Series("admin-stats", "slowest stats of a topic, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
     Series("admin-metrics", "/metrics with {} topics", "s", ".2f", "", _any_points),
-    Series("admin-pause", "longest pause of the loop meanwhile, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
+    Series("admin-pause", "longest loop pause during a scrape, {} topics", "ms", ".1f", "under 50 ms", _all_under(50)),
 )
 
 AFTERWARDS = (
     Metric("backlog-first", "first 100 messages of that backlog", "ms", ",.1f", False, "served", _anything),
-    Metric("redelivery-rate", "redeliveries of those that failed", "msg/s", ",.0f", True, "all", _anything),
+    Metric("redelivery-rate", "redelivery rate of these messages", "msg/s", ",.0f", True, "all", _anything),
 )
 
 _CLIENT, _PERF = "Python client", "pulsar-perf"
@@ -276,7 +276,7 @@ SPARK = (
         against="spark-write-async",
         baseline=_CLIENT,
     ),
-    Metric("spark-write-made", "Spark: making these rows, part of that", "rows/s", ",.0f", True, "", _anything),
+    Metric("spark-write-made", "Spark: creating these rows, included above", "rows/s", ",.0f", True, "", _anything),
     Metric(
         "spark-latency-ours-p50",
         "Spark: topic to topic p50 at 20 msg/s",
@@ -303,7 +303,7 @@ SPARK = (
 
 
 def compare(apache: Samples, magnetar: Samples) -> list[Line]:
-    """A line for everything that was measured, from the medians of all rounds."""
+    """One line for each measured quantity, from the medians of all rounds."""
     lines = [_compared(metric, apache, magnetar) for metric in METRICS]
     lines += [_alone(series, magnetar) for series in SERIES]
     lines += [_compared(metric, apache, magnetar) for metric in (*AFTERWARDS, *SPARK)]
@@ -350,7 +350,7 @@ _VERDICT = {True: "ok", False: "miss", None: ""}
 
 
 def render(lines: Iterable[Line]) -> str:
-    """The table as Markdown, aligned so that it reads well in a terminal too."""
+    """The table as Markdown, aligned for a terminal."""
     cells = [_HEAD]
     cells += [(line.metric, line.apache, line.magnetar, line.ratio, line.wanted, _VERDICT[line.ok]) for line in lines]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
@@ -369,9 +369,9 @@ def render(lines: Iterable[Line]) -> str:
 
 
 def as_page(lines: Iterable[Line], setting: Mapping[str, str], command: str) -> str:
-    """A piece of Markdown for a README: the table, how it came about and the command that does it again."""
+    """Markdown for a page: the table, its setting and the command that reproduces it."""
     facts = "\n".join(f"- {key}: {value}" for key, value in setting.items())
-    return f"{render(lines)}\n\nMeasured by `{command}`; a ratio above 1 means that Magnetar is better.\n\n{facts}\n"
+    return f"{render(lines)}\n\nMeasured by `{command}`; a ratio above 1 favours Magnetar.\n\n{facts}\n"
 
 
 def as_data(lines: Iterable[Line]) -> list[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""A thousand orders into a topic, and a question about them in SQL.
+"""Writes a thousand orders to a topic and queries them with SQL.
 
 python examples/first_query.py --url pulsar://127.0.0.1:6650
 """
@@ -13,8 +13,8 @@ import magnetar.spark
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="the broker")
-    arguments.add_argument("--master", help="where Spark runs (default: this machine)")
-    arguments.add_argument("--topic", default="first-query", help="a topic to play with; rows are added to it")
+    arguments.add_argument("--master", help="Spark master (default: this machine)")
+    arguments.add_argument("--topic", default="first-query", help="topic to which the rows are appended")
     given = arguments.parse_args()
 
     spark = magnetar.spark.session(given.master, "first query")

@@ -1,9 +1,9 @@
-"""Copies a topic to another one, or the messages of it that an expression of SQL is true for, exactly once.
+"""Copies a topic, or the messages of it that satisfy an SQL expression, to another topic exactly once.
 
 python examples/stream_copy.py orders paid-orders --where "__messageProperties['state'] = 'paid'" --checkpoint copy
 
-The target has to deduplicate. The program runs until it is interrupted, and goes on where it was when it is started
-again with the same checkpoint; with --once it copies what is there and ends.
+The target must have deduplication enabled. The program runs until interrupted, and resumes when restarted with the same
+checkpoint; with --once it copies the existing messages and exits.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import magnetar.spark
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("source", help="the topic to read")
-    arguments.add_argument("target", help="the topic to write to")
+    arguments.add_argument("source", help="source topic")
+    arguments.add_argument("target", help="target topic")
     arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="the broker")
-    arguments.add_argument("--master", help="where Spark runs (default: this machine)")
-    arguments.add_argument("--checkpoint", required=True, help="a folder that says how far the copy is")
+    arguments.add_argument("--master", help="Spark master (default: this machine)")
+    arguments.add_argument("--checkpoint", required=True, help="checkpoint folder: the progress of the copy")
     arguments.add_argument("--where", default="true", help="which messages (default: all)")
-    arguments.add_argument("--once", action="store_true", help="end when everything that is there now is copied")
+    arguments.add_argument("--once", action="store_true", help="exit after copying the existing messages")
     given = arguments.parse_args()
 
     spark = magnetar.spark.session(given.master, "stream copy")

@@ -8,9 +8,9 @@ import java.util.Properties;
 import org.apache.pulsar.admin.cli.PulsarAdminTool;
 
 /**
- * pulsar-admin as one process for many commands, because starting it takes longer than most of them.
+ * pulsar-admin as one process for many commands, because its start takes longer than most commands.
  *
- * <p>A line of input is the arguments of one command, each in base64, between spaces. The line that answers it is the
+ * <p>A line of input is the arguments of one command, each in base64, between spaces. The response line is the
  * exit code, standard output and standard error, the latter two in base64.
  */
 public final class AdminLines extends PulsarAdminTool {
@@ -20,13 +20,13 @@ public final class AdminLines extends PulsarAdminTool {
 
     public static void main(String[] unused) throws Exception {
         PrintStream answers = System.out;
-        // The tool keeps the streams it finds first, so these stay and are emptied after each command.
+        // The tool keeps the first streams it finds, so these are reused and emptied after each command.
         ByteArrayOutputStream out = new ByteArrayOutputStream();
         ByteArrayOutputStream err = new ByteArrayOutputStream();
         System.setOut(new Lasting(out));
         System.setErr(new Lasting(err));
         Properties properties = new Properties();
-        properties.setProperty("webServiceUrl", "http://127.0.0.1:1/"); // every command names its own
+        properties.setProperty("webServiceUrl", "http://127.0.0.1:1/"); // every command sets its own
         AdminLines tool = new AdminLines(properties);
         BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         answers.println("ready");
@@ -54,7 +54,7 @@ public final class AdminLines extends PulsarAdminTool {
         }
     }
 
-    /** Some commands close what they print to. */
+    /** Some commands close their output stream. */
     private static final class Lasting extends PrintStream {
         Lasting(ByteArrayOutputStream stream) {
             super(stream, true, StandardCharsets.UTF_8);

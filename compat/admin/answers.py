@@ -1,7 +1,7 @@
-"""When two answers are the same: what differs between any two runs is taken out, then they are compared part by part.
+"""Comparison of two answers: run-specific values are removed, then the answers are compared part by part.
 
-A part is `code`, `error`, `header NAME` or `out`; where JSON was printed, a field of it: `out.subscriptions.s.type`.
-Knows nothing of how answers come.
+A part is `code`, `error`, `header NAME` or `out`; for JSON output, one of its fields: `out.subscriptions.s.type`. Does
+not know how answers are obtained.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from sides import Answer
 
-# Fields that differ from run to run on the same broker.
+# Fields that differ between runs on the same broker.
 _VARIES = re.compile(
     r"(msg|message|bytes|chunkedMessage|messageAck)(Rate|Throughput)\w*|averageMsgSize|\w*Timestamp\w*|last\w*Time"
     r"|connectedSince|cursorLedger\w*|creationDate|modificationDate|createdTimestamp|createTime|address|clientVersion|ownerBroker|\w*[lL]edgerId|ledger"
@@ -28,15 +28,15 @@ _TEXT = (
 )
 
 
-Known = dict[str, str]  # the words that were filled in
+Known = dict[str, str]  # the values of placeholders
 
 
 def differences(theirs: Answer, ours: Answer, known: tuple[Known, Known]) -> dict[str, tuple[str, str]]:
-    """Part -> what Apache Pulsar has there and what we have; `known` are the words filled in on either side."""
+    """Part -> Apache Pulsar's value and ours; `known` are the placeholder values of both sides."""
     if theirs.code != ours.code:
         return {"code": (_summary(theirs, known[0]), _summary(ours, known[1]))}
     if theirs.code >= 400 and _reason(theirs) is None:
-        return {}  # refused alike, and Apache Pulsar's words are those of its web server or JSON parser
+        return {}  # both reject, and Apache Pulsar's text comes from its web server or JSON parser
     left, right = dict(parts(theirs, known[0])), dict(parts(ours, known[1]))
     missing = "nothing"
     return {
@@ -47,7 +47,7 @@ def differences(theirs: Answer, ours: Answer, known: tuple[Known, Known]) -> dic
 
 
 def _same(part: str, theirs: str, ours: str) -> bool:
-    """A reason may say more, after Apache Pulsar's own words."""
+    """A reason of ours may continue after Apache Pulsar's text."""
     if part in ("error", "out.reason"):
         return ours.strip('"').lower().startswith(theirs.strip('"').rstrip(".").lower())
     return theirs == ours
@@ -72,7 +72,7 @@ def _summary(answer: Answer, known: Known) -> str:
 
 
 def _error(answer: Answer, known: Known) -> str:
-    """pulsar-admin says the same twice: what the broker gave as the reason is enough."""
+    """pulsar-admin prints the reason twice; the broker's is enough."""
     return normal(answer.error.rpartition("Reason: ")[2].strip(), known)
 
 
@@ -92,7 +92,7 @@ def normal(text: str, known: Known) -> str:
 
 
 def _text(text: str, known: Known) -> str:
-    """Lists come in any order, in brackets or one per line."""
+    """Lists may have any order, in brackets or one item per line."""
     text = re.sub(r"\[(\w+(?:, \w+)+)\]", lambda found: str(sorted(found[1].split(", "))), normal(text.strip(), known))
     lines = [line.rstrip() for line in text.splitlines()]
     return "\n".join(lines if any(line.startswith(("{", "+--")) for line in lines) else sorted(lines))

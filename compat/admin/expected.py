@@ -1,4 +1,4 @@
-"""The differences that are known, each with its reason: differences.toml. One that is not seen any more is stale."""
+"""Known differences, each with its reason, from differences.toml. A difference that no longer occurs is stale."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = Path(__file__).resolve().parent / "differences.toml"
 
 @dataclass
 class Expected:
-    """`commands` and `parts` are patterns with `*`; `theirs` and `ours` are patterns of what is in that part."""
+    """`commands` and `parts` are patterns with `*`; `theirs` and `ours` are patterns of the values."""
 
     commands: tuple[str, ...]
     reason: str

@@ -1,7 +1,7 @@
-"""One broker under comparison: runs a step on it and brings back the answer as it came.
+"""One broker under comparison: runs a step and returns the unchanged answer.
 
-Knows the ways an administrator speaks to a broker (pulsar-admin, pulsarctl, plain HTTP) and the few things that clients
-do in between. Knows nothing of what a right answer is.
+Knows the tools of an administrator (pulsar-admin, pulsarctl, plain HTTP) and the few client operations in between. Does
+not know the right answers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import pulsar  # type: ignore[import-untyped]
 from steps import Step
 
 COMMAND_SECONDS = 60
-# What a message is in the answer to peek: which headers there are matters, and these are about the transport.
+# Headers that describe a peeked message; the others belong to the transport.
 TRANSPORT_HEADERS = ("connection", "content-encoding", "content-length", "date", "server", "transfer-encoding", "vary")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """`code` is an exit code or an HTTP status, `headers` are those an answer over HTTP has beyond the transport's."""
+    """`code` is an exit code or an HTTP status; `headers` are the HTTP headers beyond the transport's."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Answer:
 
 
 class AdminTool:
-    """pulsar-admin in one JVM that serves all commands, for any broker."""
+    """pulsar-admin in one JVM that runs all commands, for any broker."""
 
     def __init__(self, command: list[str]) -> None:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -71,7 +71,7 @@ class AdminTool:
         line = self._process.stdout.readline()
         guard.cancel()
         if not line:
-            raise SystemExit(f"pulsar-admin ended, or did not answer within {COMMAND_SECONDS} s")
+            raise SystemExit(f"pulsar-admin exited, or did not answer within {COMMAND_SECONDS} s")
         return line.rstrip("\n")
 
 
@@ -80,7 +80,7 @@ def _decoded(word: str) -> str:
 
 
 class Side:
-    """A broker with its clients; what it publishes fills in `<ledger>` and `<mark>`."""
+    """A broker with its clients; publishing sets `<ledger>` and `<mark>`."""
 
     def __init__(self, service_url: str, http_url: str, tool: AdminTool | None, pulsarctl: Path | None) -> None:
         self.http_url = http_url
@@ -129,7 +129,7 @@ class Side:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def do_publish(self, topic: str, count: str, first: str = "0") -> None:
-        """Messages of one entry each: `message-0` with key `key-0` and a property, and so on."""
+        """Publishes messages of one entry each: `message-0` with key `key-0` and a property, and so on."""
         producer = self._client.create_producer(topic, producer_name="compat", batching_enabled=False)
         for number in range(int(first), int(first) + int(count)):
             content = f"message-{number}".encode()
@@ -138,7 +138,7 @@ class Side:
         producer.close()
 
     def do_publish_batch(self, topic: str, count: str) -> None:
-        """All messages in one entry."""
+        """Publishes all messages in one entry."""
         producer = self._client.create_producer(
             topic, producer_name="compat", batching_enabled=True,
             batching_max_messages=int(count), batching_max_publish_delay_ms=60_000,
@@ -149,7 +149,7 @@ class Side:
         producer.close()
 
     def do_publish_json(self, topic: str, count: str) -> None:
-        """Messages with a JSON schema of one field."""
+        """Publishes messages with a JSON schema of one field."""
         record = type("Order", (pulsar.schema.Record,), {"number": pulsar.schema.Integer()})
         schema = pulsar.schema.JsonSchema(record)
         producer = self._client.create_producer(topic, schema=schema, batching_enabled=False)
@@ -158,13 +158,13 @@ class Side:
         producer.close()
 
     def do_mark(self) -> None:
-        """`<mark>` is a time after all that was published before and ahead of what follows."""
+        """Sets `<mark>` to a time after all earlier messages and before all later ones."""
         time.sleep(0.02)
         self.known["mark"] = str(int(time.time() * 1000))
         time.sleep(0.02)
 
     def do_consume(self, topic: str, subscription: str, count: str) -> None:
-        """Receives and acknowledges, then closes."""
+        """Receives, acknowledges and closes."""
         consumer = self._subscribe(topic, subscription)
         for _ in range(int(count)):
             consumer.acknowledge(consumer.receive(10_000))
@@ -182,7 +182,7 @@ class Side:
         self._open.clear()
 
     def do_settle(self) -> None:
-        """Apache Pulsar needs a moment: it reads policies of topics from a topic, and counts what was sent later."""
+        """Waits for Apache Pulsar, which reads topic policies from a topic and counts sent messages with a delay."""
         time.sleep(1.0)
 
     def _subscribe(self, topic: str, subscription: str) -> Any:

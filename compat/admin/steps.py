@@ -1,11 +1,11 @@
-"""What is done to both brokers: the command files, one step per line.
+"""The command files, run on both brokers, one step per line.
 
     $ tenants list                          a pulsar-admin command
     % namespaces list acme                  a pulsarctl command
     GET namespaces/acme/shop/retention      a request below /admin/v2, with JSON after the path where it has a body
-    publish persistent://acme/shop/a 10     one of the verbs of `sides.py`, for what an administrator does not do
+    publish persistent://acme/shop/a 10     a verb of `sides.py`, for client operations
 
-A word in angle brackets (`<ledger>`, `<mark>`) is known only while it runs and is filled in then.
+A word in angle brackets (`<ledger>`, `<mark>`) is replaced by its value during the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).resolve().parent / "commands"
 
 @dataclass(frozen=True)
 class Step:
-    """`kind` is "pulsar-admin", "pulsarctl", "http" or "do"; `text` is the line as it stands in the file."""
+    """`kind` is "pulsar-admin", "pulsarctl", "http" or "do"; `text` is the line in the file."""
 
     kind: str
     words: tuple[str, ...]

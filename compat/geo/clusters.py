@@ -1,7 +1,7 @@
-"""Two kinds of clusters that replicate into each other: Apache Pulsar and ours, each a process that can be killed.
+"""The replicating clusters, Apache Pulsar and ours: each a process that can be killed.
 
-Owns how they are started, killed and started again on the same ports with their data, and how a test speaks to them: as
-an administrator, and with the official client. Knows nothing of pipelines.
+Owns their start, kill and restart on the same ports with their data, and the tests' access to them: the admin API and
+the official client. Knows nothing of pipelines.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _numbers = count()
 
 
 def until(is_true: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> float:
-    """Waits for it; returns how long that took."""
+    """Waits for a condition and returns the elapsed time."""
     started_s = time.monotonic()
     while not is_true():
         if time.monotonic() - started_s > timeout_s:
@@ -51,7 +51,7 @@ def _fail(text: str) -> NoReturn:
 
 
 class Cluster(ABC):
-    """A broker that is a cluster of its own, on ports that stay the same."""
+    """A broker that forms a cluster, on fixed ports."""
 
     def __init__(self, name: str, folder: Path) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class Cluster(ABC):
     # -- its process
 
     def start(self) -> None:
-        """With the data that is there."""
+        """Starts the broker with its existing data."""
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder / "log"
         self.process = self._scope.enter_context(running(self._command(), log, self.folder))
@@ -87,7 +87,7 @@ class Cluster(ABC):
             return False
 
     def kill(self) -> None:
-        """As a power cut would: nothing is said to anybody."""
+        """Kills the broker without a shutdown, like a power cut."""
         assert self.process is not None
         self.process.kill()
         self._scope.close()
@@ -97,10 +97,10 @@ class Cluster(ABC):
             self._client.close()
         self._http.close()
         assert self.process is not None
-        self.process.kill()  # its data is not needed any more
+        self.process.kill()  # its data is no longer needed
         self._scope.close()
 
-    # -- as an administrator
+    # -- admin API
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -116,7 +116,7 @@ class Cluster(ABC):
         self.ask("POST", "tenants/public", tenant)
 
     def make_namespace(self, namespace: str, *, deduplicates: bool = True) -> None:
-        """One that keeps everything."""
+        """Creates a namespace that retains everything."""
         self.ask("PUT", f"namespaces/{namespace}")
         self.ask("POST", f"namespaces/{namespace}/retention", FOREVER)
         if deduplicates:
@@ -134,7 +134,7 @@ class Cluster(ABC):
             self.ask("PUT", path_of(topic))
 
     def partitions(self, topic: str) -> int | None:
-        """Asked without creating it; None if there is no topic, 0 if it has no partitions."""
+        """Number of partitions, queried without creating the topic; None without a topic, 0 without partitions."""
         answer = self._http.get(f"{path_of(topic)}/partitions")
         if answer.status_code == 404:
             return None
@@ -147,14 +147,14 @@ class Cluster(ABC):
         return dict(self.ask("GET", f"{path_of(topic)}/stats", getPreciseBacklog="true"))
 
     def entries(self, topic: str) -> int:
-        """As many as it stores; 0 also if there is no topic."""
+        """Number of stored entries; 0 also if the topic does not exist."""
         answer = self._http.get(f"{path_of(topic)}/internalStats")
         return int(answer.json()["numberOfEntries"]) if answer.is_success else 0
 
     def metrics(self) -> str:
         return httpx.get(f"{self.http_url}/metrics/", timeout=30, trust_env=False, follow_redirects=True).text
 
-    # -- as a user
+    # -- official client
 
     @property
     def client(self) -> pulsar.Client:
@@ -164,7 +164,7 @@ class Cluster(ABC):
         return self._client
 
     def renew_client(self) -> None:
-        """Chunks are as large as the broker allows that any client of the process has connected to last."""
+        """Reconnects: the chunk size is the limit of the last broker that any client of the process connected to."""
         if self._client is not None:
             self._client.close()
         self._client = None
@@ -185,7 +185,7 @@ class Cluster(ABC):
                 producer.send_async(value, None)
 
     def read(self, topic: str, **options: Any) -> list[pulsar.Message]:
-        """All that a topic without partitions, or one partition, has now."""
+        """All current messages of one partition, or of a topic without partitions."""
         reader = self.client.create_reader(topic, pulsar.MessageId.earliest, **options)
         try:
             messages = []
@@ -199,7 +199,7 @@ class Cluster(ABC):
         return [message.data() for message in self.read(topic)]
 
     def has(self, topic: str, values: Sequence[bytes], timeout_s: float = WAIT_S) -> None:
-        """Waits until a topic has as many messages as there are values, which have to be these then."""
+        """Waits for as many messages as there are values, and compares them."""
         until(lambda: self.partitions(_base(topic)) is not None, f"{topic} in {self.name}", timeout_s)
         found: list[bytes] = []
 
@@ -223,7 +223,7 @@ class Apache(Cluster):
 
 
 class Ours(Cluster):
-    """Starts no pipelines of its own: they run in the session of the tests."""
+    """Starts no pipelines process: pipelines run in the tests' Spark session."""
 
     def __init__(self, name: str, folder: Path, **settings: object) -> None:
         super().__init__(name, folder)
@@ -242,7 +242,7 @@ class Ours(Cluster):
         return [str(Path(sys.executable).parent / "magnetar"), "standalone", *words]
 
     def status(self, topic: str, remote: Cluster) -> list[dict[str, Any]]:
-        """Of the topic, or of its partitions in their order."""
+        """Status of the topic, or of its partitions in order."""
         return list(self.ask("GET", "replication/status", topic=topic, remote=remote.name))
 
     def states(self, topic: str, remote: Cluster) -> list[str]:

@@ -36,7 +36,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
 
 @pytest.fixture(scope="session")
 def new_ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Ours]]:
-    """Starts one more broker of ours, for settings that hold for all of it."""
+    """Starts another broker of ours, for broker-wide settings."""
     with contextlib.ExitStack() as stack:
 
         def start(name: str, **settings: object) -> Ours:
@@ -63,12 +63,12 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="session")
 def routes(spark: SparkSession) -> Iterator[Routes]:
-    """Pipelines of ours, each kept for all tests."""
+    """Our pipelines, each kept for all tests."""
     with contextlib.ExitStack() as stack:
         yield Routes(spark, stack)
 
 
 @pytest.fixture
 def namespace(ours: Ours, apache: Apache) -> str:
-    """In both clusters, empty, and not replicated yet. It deduplicates."""
+    """A namespace in both clusters: empty, with deduplication, not yet replicated."""
     return new_namespace(ours, apache)

@@ -1,4 +1,4 @@
-"""Messages of all kinds that the official client can publish, and what has to be the same of a copy."""
+"""Messages of every kind the official client can publish, and the properties a copy must keep."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ PLACED_ORDERS = [OrderWithPlace(number=number, text="placed", place="here") for 
 
 
 def publish_all_kinds(cluster: Cluster, topic: str) -> None:
-    """Plain and batched, with every compression, keys, properties, times; one in chunks, an empty one."""
+    """Publishes plain and batched messages with every compression, keys, properties and times; one in chunks, one
+    empty.
+    """
     for compression in _COMPRESSIONS:
         for batched in (False, True):
             with cluster.producer(topic, compression_type=compression, batching_enabled=batched) as producer:
@@ -60,7 +62,7 @@ def publish_all_kinds(cluster: Cluster, topic: str) -> None:
 
 
 def publish_orders(cluster: Cluster, topic: str, kind: Any) -> None:
-    """Of two versions of a schema, the second ones in a batch."""
+    """Publishes two versions of a schema, the second in a batch."""
     for schema, batched, records in ((kind(Order), False, ORDERS), (kind(OrderWithPlace), True, PLACED_ORDERS)):
         with cluster.producer(topic, schema=schema, batching_enabled=batched) as producer:
             for record in records:
@@ -95,7 +97,7 @@ def check_copies(source: Cluster, target: Cluster, topic: str) -> None:
 
 
 def _seen(message: pulsar.Message) -> tuple[Any, ...]:
-    """All that a consumer gets, but for the position in the source that a copy has."""
+    """Every field a consumer receives, except the source position added to a copy."""
     properties = {key: value for key, value in message.properties().items() if key != SOURCE_POSITION}
     return (
         message.data(),

@@ -1,4 +1,4 @@
-"""Pipelines of ours that run in the Spark session of the tests. Knows nothing of what they copy."""
+"""Our pipelines, run in the tests' Spark session. Does not know what they copy."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Routes:
         self._declared: dict[str, Pipeline] = {}
 
     def declared_by(self, cluster: Ours) -> Pipeline:
-        """What a broker of ours declares, from now on."""
+        """Replicates the declarations of a broker of ours from now on."""
         if cluster.name not in self._declared:
             source = DeclaringSource(cluster.http_url, service_url=cluster.service_url)
             self._declared[cluster.name] = self._started(source)
         return self._declared[cluster.name]
 
     def listed(self, source: Cluster, target: Cluster, *words: str) -> Pipeline:
-        """Topics, or all of a namespace, of a cluster that declares nothing."""
+        """Replicates topics, or a whole namespace, of a cluster without declarations."""
         address = ClusterAddress(service_url=target.http_url, broker_service_url=target.service_url)
         selection = Selection(words=words, remotes={target.name: address})
         return self._started(ListedSource(ClusterEndpoint(source.name, source.service_url, source.http_url), selection))

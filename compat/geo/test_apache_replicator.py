@@ -1,4 +1,4 @@
-"""Apache Pulsar's own replicator with our broker as its remote cluster, alone and together with our pipeline."""
+"""Apache Pulsar's replicator with our broker as its remote cluster, alone and together with our pipeline."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ def is_copied(source: Apache, topic: str, target: Cluster) -> bool:
 LIMIT = 5 << 20
 
 
-def test_gr7_messages_of_all_kinds_arrive_as_they_were(apache: Apache, new_ours: Callable[..., Ours]) -> None:
-    """Chunks are as large as Apache Pulsar allows, and their copies a little larger: the replicator would drop them,
-    without a word, if our broker did not allow more.
+def test_gr7_messages_of_all_kinds_arrive_unchanged(apache: Apache, new_ours: Callable[..., Ours]) -> None:
+    """Chunks have Apache Pulsar's maximum size and their copies exceed it a little.
+
+    The replicator would drop them silently if our broker did not allow more.
     """
     ours = new_ours("ours-large", maxMessageSize=LIMIT + 1024)
     namespace = new_namespace(ours, apache)
@@ -29,7 +30,7 @@ def test_gr7_messages_of_all_kinds_arrive_as_they_were(apache: Apache, new_ours:
     ours.ask("POST", f"namespaces/{namespace}/autoTopicCreation", {"allowAutoTopicCreation": False})
     apache.replicate(namespace, ours)
     apache.create(parts, 2)
-    until(lambda: ours.partitions(parts) == 2, "Apache Pulsar makes the topic in our broker")
+    until(lambda: ours.partitions(parts) == 2, "Apache Pulsar creates the topic in our broker")
     apache.publish(partition(parts, 0), [b"0"])
     apache.publish(partition(parts, 1), [b"1"])
     ours.has(partition(parts, 0), [b"0"])
@@ -40,7 +41,7 @@ def test_gr7_messages_of_all_kinds_arrive_as_they_were(apache: Apache, new_ours:
     apache.create(kinds)
     publish_all_kinds(apache, kinds)
     until(lambda: ours.partitions(kinds) == 0, "the topic appears")
-    until(lambda: is_copied(apache, kinds, ours), "all is copied")
+    until(lambda: is_copied(apache, kinds, ours), "all messages are copied")
     assert len(ours.read(kinds)) == MESSAGES
     check_copies(apache, ours, kinds)
 
@@ -51,7 +52,7 @@ def test_gr7_messages_of_all_kinds_arrive_as_they_were(apache: Apache, new_ours:
     check_orders(apache, ours, orders, JsonSchema)
 
 
-def test_gr9_markers_of_replicated_subscriptions_neither_stall_it_nor_reach_anybody(
+def test_gr9_markers_of_replicated_subscriptions_neither_stall_replication_nor_reach_a_consumer(
     ours: Ours, apache: Apache, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/marked"
@@ -70,7 +71,7 @@ def test_gr9_markers_of_replicated_subscriptions_neither_stall_it_nor_reach_anyb
             consumer.acknowledge(consumer.receive(10_000))
 
     def has_markers() -> bool:
-        """More entries than messages."""
+        """There are more entries than messages."""
         return int(apache.ask("GET", f"persistent/{namespace}/marked/internalStats")["entriesAddedCounter"]) > 40
 
     until(has_markers, "Apache Pulsar writes markers")
@@ -81,19 +82,21 @@ def test_gr9_markers_of_replicated_subscriptions_neither_stall_it_nor_reach_anyb
     consumer.close()
 
 
-def test_gr6_both_ways_without_loops_and_duplicates(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> None:
+def test_gr6_both_directions_without_loops_or_duplicates(
+    ours: Ours, apache: Apache, routes: Routes, namespace: str
+) -> None:
     topic = f"persistent://{namespace}/both"
     ours.replicate(namespace, apache)
     apache.replicate(namespace, ours)
     routes.declared_by(ours)
     ours.create(topic, 2)
-    until(lambda: apache.partitions(topic) == 2, "the topic is in both")
+    until(lambda: apache.partitions(topic) == 2, "the topic exists in both clusters")
     part = partition(topic, 1)
     for number in range(5):
         ours.publish(part, [b"ours %d-%d" % (number, index) for index in range(20)], batching_enabled=bool(number % 2))
         apache.publish(part, [b"apache %d-%d" % (number, index) for index in range(20)])
-    until(lambda: ours.is_copied(topic, apache), "all of ours is copied")
-    until(lambda: is_copied(apache, part, ours), "all of theirs is copied")
+    until(lambda: ours.is_copied(topic, apache), "all messages of ours are copied")
+    until(lambda: is_copied(apache, part, ours), "all messages of theirs are copied")
     everything = [
         b"%s %d-%d" % (name, number, index)
         for name in (b"ours", b"apache")
@@ -106,9 +109,9 @@ def test_gr6_both_ways_without_loops_and_duplicates(ours: Ours, apache: Apache, 
         for name in (b"ours", b"apache"):
             assert [value for value in found if value.startswith(name)] == [
                 value for value in everything if value.startswith(name)
-            ], "the order of a producer"
+            ], "the producer's order is kept"
     ours.publish(part, [b"last of ours"])
     apache.publish(part, [b"last of theirs"])
-    until(lambda: len(ours.values(part)) == 202 and len(apache.values(part)) == 202, "the last ones arrive")
-    until(lambda: ours.is_copied(topic, apache) and is_copied(apache, part, ours), "and nothing comes back")
+    until(lambda: len(ours.values(part)) == 202 and len(apache.values(part)) == 202, "the last messages arrive")
+    until(lambda: ours.is_copied(topic, apache) and is_copied(apache, part, ours), "nothing loops back")
     assert len(ours.values(part)) == len(apache.values(part)) == 202

@@ -1,6 +1,4 @@
-"""`magnetar replication verify`, `diff` and `doctor replication` with Apache Pulsar on one side, and what both brokers
-say of replication in stats and metrics.
-"""
+"""`replication verify`, `diff` and `doctor replication` against Apache Pulsar, and replication in stats and metrics."""
 
 from __future__ import annotations
 
@@ -27,19 +25,19 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> dict[str,
 
 @pytest.fixture
 def both_ways(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> str:
-    """A topic with messages of both clusters, copied by our pipeline and by their replicator."""
+    """A topic with messages of both clusters, copied by our pipeline and by Apache Pulsar's replicator."""
     topic = f"persistent://{namespace}/both"
     ours.replicate(namespace, apache)
     apache.replicate(namespace, ours)
     routes.declared_by(ours)
     ours.create(topic, 2)
-    until(lambda: apache.partitions(topic) == 2, "the topic is in both")
+    until(lambda: apache.partitions(topic) == 2, "the topic exists in both clusters")
     for index, batched in enumerate((False, True)):
         ours.publish(partition(topic, index), [b"ours %d" % number for number in range(70)], batching_enabled=batched)
         apache.publish(partition(topic, index), [b"apache %d" % number for number in range(70)])
-    until(lambda: ours.is_copied(topic, apache), "ours is copied")
+    until(lambda: ours.is_copied(topic, apache), "our messages are copied")
     for index in range(2):
-        until(lambda index=index: is_copied(apache, partition(topic, index), ours), "theirs is copied")
+        until(lambda index=index: is_copied(apache, partition(topic, index), ours), "their messages are copied")
     return topic
 
 
@@ -48,7 +46,7 @@ def is_copied(source: Apache, topic: str, target: Cluster) -> bool:
     return bool(found) and found["connected"] and found["replicationBacklog"] == 0
 
 
-def test_gr6_verify_compares_both_ways_finds_what_is_missing_and_repairs_it(
+def test_gr6_verify_compares_both_directions_and_repairs_missing_messages(
     ours: Ours, apache: Apache, routes: Routes, both_ways: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     to_apache = ("replication", "verify", ours.http_url, apache.http_url, "--topics", both_ways)
@@ -75,7 +73,7 @@ def test_gr6_verify_compares_both_ways_finds_what_is_missing_and_repairs_it(
     assert apache.values(partition(both_ways, 0))[-2:] == [b"left out 1", b"left out 2"]
 
 
-def test_diff_finds_what_differs_and_nothing_else(
+def test_diff_reports_exactly_the_differences(
     ours: Ours, apache: Apache, both_ways: str, namespace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for first, second in ((ours, apache), (apache, ours)):
@@ -91,7 +89,7 @@ def test_diff_finds_what_differs_and_nothing_else(
         assert word in told
 
 
-def test_the_doctor_names_what_is_wrong_in_apache_pulsar_and_its_command_repairs_it(
+def test_the_doctor_finds_a_problem_in_apache_pulsar_and_its_command_repairs_it(
     ours: Ours, apache: Apache, routes: Routes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     namespace = new_namespace(ours, apache, deduplicates=False)
@@ -117,7 +115,7 @@ def test_the_doctor_names_what_is_wrong_in_apache_pulsar_and_its_command_repairs
     ours.ask("POST", f"namespaces/{namespace}/replication", [ours.name])
 
 
-def test_gr5_stats_and_metrics_have_the_names_of_apache_pulsar(ours: Ours, apache: Apache, both_ways: str) -> None:
+def test_gr5_stats_and_metrics_have_apache_pulsars_names(ours: Ours, apache: Apache, both_ways: str) -> None:
     topic = partition(both_ways, 0)
     theirs, own = apache.stats(topic)["replication"][ours.name], ours.stats(topic)["replication"][apache.name]
     assert set(theirs) <= set(own)
@@ -138,7 +136,7 @@ def test_gr5_stats_and_metrics_have_the_names_of_apache_pulsar(ours: Ours, apach
 
 
 def replication_metrics(cluster: Cluster, topic: str, remote: Cluster) -> set[str]:
-    """Names, of those with the labels that they should have."""
+    """Names of the metrics with the expected labels."""
     labels = (f'cluster="{cluster.name}"', f'topic="{topic}"', f'remote_cluster="{remote.name}"', 'namespace="public/')
     lines = [line for line in cluster.metrics().splitlines() if line.startswith("pulsar_replication_")]
     return {re.split("[{ ]", line)[0] for line in lines if all(label in line for label in labels)}

@@ -1,4 +1,4 @@
-"""From Apache Pulsar to our broker, by our pipeline, which knows what to copy from its options."""
+"""Replication from Apache Pulsar to our broker by our pipeline, configured by its options."""
 
 from __future__ import annotations
 
@@ -19,20 +19,18 @@ SUBSCRIPTION = "magnetar.repl.ours"
 
 
 def backlog(apache: Apache, topic: str) -> int | None:
-    """None as long as nobody has begun to copy."""
+    """None until replication has started."""
     found = apache.stats(topic)["subscriptions"].get(SUBSCRIPTION)
     return None if found is None else int(found["msgBacklog"])
 
 
-def test_gr7_messages_of_all_kinds_arrive_as_they_were(
-    ours: Ours, apache: Apache, routes: Routes, namespace: str
-) -> None:
+def test_gr7_messages_of_all_kinds_arrive_unchanged(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> None:
     kinds, orders, parts = (f"persistent://{namespace}/{name}" for name in ("kinds", "orders", "parts"))
     apache.create(kinds)
-    publish_all_kinds(apache, kinds)  # before anybody copies, and across several ledgers
+    publish_all_kinds(apache, kinds)  # before replication starts, and across several ledgers
     pipeline = routes.listed(apache, ours, namespace)
     until(lambda: ours.partitions(kinds) == 0, "the topic appears")
-    until(lambda: backlog(apache, kinds) == 0, "all is copied")
+    until(lambda: backlog(apache, kinds) == 0, "all messages are copied")
     assert len(ours.read(kinds)) == MESSAGES
     check_copies(apache, ours, kinds)
 
@@ -47,17 +45,17 @@ def test_gr7_messages_of_all_kinds_arrive_as_they_were(
     assert ours.partitions(parts) == 2
     apache.ask("POST", f"persistent/{namespace}/parts/partitions", 3)
     apache.publish(partition(parts, 2), [b"3"])
-    until(lambda: ours.partitions(parts) == 3, "ours grows too")
+    until(lambda: ours.partitions(parts) == 3, "our topic gets the partition too")
     ours.has(partition(parts, 2), [b"3"])
     pipeline.stop()
 
 
-def test_gr6_what_brokers_and_pipelines_keep_for_themselves_is_not_copied(
+def test_gr6_internal_topics_of_brokers_and_pipelines_are_not_replicated(
     ours: Ours, apache: Apache, routes: Routes, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/mine"
     apache.create(topic)
-    apache.ask("POST", f"persistent/{namespace}/mine/maxConsumers", 7)  # writes to a topic of the broker's own
+    apache.ask("POST", f"persistent/{namespace}/mine/maxConsumers", 7)  # writes to an internal topic of the broker
     apache.publish(f"{topic}-sub-DLQ", [b"dead"])
     apache.publish(topic, [b"alive"])
     with apache.producer(topic) as producer:
@@ -65,7 +63,7 @@ def test_gr6_what_brokers_and_pipelines_keep_for_themselves_is_not_copied(
         producer.send(b"last")
     pipeline = routes.listed(apache, ours, namespace)
     ours.has(topic, [b"alive", b"last"])
-    until(lambda: backlog(apache, topic) == 0, "what is left out is done with too")
+    until(lambda: backlog(apache, topic) == 0, "skipped messages are acknowledged too")
     pipeline.stop()
     assert ours.ask("GET", f"persistent/{namespace}") == [topic]
 
@@ -84,7 +82,7 @@ def pipelines_process(apache: Apache, ours: Ours, namespace: str, log: Path) -> 
 
 
 @pytest.mark.timeout(400)
-def test_gr6_the_command_copies_exactly_once_even_when_it_is_killed(
+def test_gr6_the_command_copies_exactly_once_even_when_killed(
     ours: Ours, apache: Apache, namespace: str, tmp_path: Path
 ) -> None:
     topic = f"persistent://{namespace}/killed"
@@ -99,7 +97,7 @@ def test_gr6_the_command_copies_exactly_once_even_when_it_is_killed(
     apache.publish(topic, values[2000:])
     with pipelines_process(apache, ours, namespace, tmp_path / "second") as process:
         ours.has(topic, values)
-        until(lambda: backlog(apache, topic) == 0, "all is acknowledged")
+        until(lambda: backlog(apache, topic) == 0, "all messages are acknowledged")
         process.terminate()
         assert process.wait(30) == 0, (tmp_path / "second").read_text()
     assert ours.values(topic) == values

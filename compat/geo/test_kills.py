@@ -1,5 +1,6 @@
-"""Exactly once, in order and complete while either broker is killed: by our pipeline in both directions, and by Apache
-Pulsar's own replicator.
+"""Exactly once, in order and complete while either broker is killed.
+
+Covers our pipeline in both directions, and Apache Pulsar's replicator.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ MESSAGES_A_SECOND = 200
 
 
 class Stream:
-    """Publishes numbers to a topic until it is stopped, whatever happens to the broker."""
+    """Publishes numbers to a topic until stopped, through failures of the broker."""
 
     def __init__(self, source: Cluster, target: Cluster, topic: str, *, batched: bool) -> None:
         self.source, self.target, self.topic = source, target, topic
@@ -42,7 +43,7 @@ class Stream:
         self._thread.join()
 
     def check(self) -> None:
-        """That the target has what the source has: the client may have published some numbers again."""
+        """Checks that target equals source: the client may have published some numbers twice."""
         originals = self.source.values(self.topic)
         assert [int(value) for value in dict.fromkeys(originals)] == list(range(len(set(originals))))
         self.target.has(self.topic, originals)
@@ -50,7 +51,7 @@ class Stream:
 
 @contextmanager
 def streams(ours: Ours, apache: Apache, routes: Routes) -> Iterator[list[Stream]]:
-    """Of each way to replicate one, in a namespace of its own."""
+    """One stream per kind of replication, each in its own namespace."""
     to_apache, listed, theirs = (new_namespace(ours, apache) for _ in range(3))
     ours.replicate(to_apache, apache)
     apache.replicate(theirs, ours)
@@ -82,9 +83,7 @@ def streams(ours: Ours, apache: Apache, routes: Routes) -> Iterator[list[Stream]
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("killed", ["apache", "ours"])
-def test_gr6_gr7_nothing_is_lost_and_nothing_comes_twice(
-    ours: Ours, apache: Apache, routes: Routes, killed: str
-) -> None:
+def test_gr6_gr7_nothing_is_lost_or_duplicated(ours: Ours, apache: Apache, routes: Routes, killed: str) -> None:
     with streams(ours, apache, routes) as running:
         victim = apache if killed == "apache" else ours
         victim.kill()

@@ -1,4 +1,4 @@
-"""From our broker to Apache Pulsar, by our pipeline: what arrives, how often, and in which topics."""
+"""Replication from our broker to Apache Pulsar by our pipeline: completeness, exactly once, and topic mapping."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from routes import Routes
 from magnetar.replication.model import ROUTE
 
 
-def test_gr7_messages_of_all_kinds_arrive_as_they_were(
-    ours: Ours, apache: Apache, routes: Routes, namespace: str
-) -> None:
+def test_gr7_messages_of_all_kinds_arrive_unchanged(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> None:
     topic = f"persistent://{namespace}/kinds"
     ours.replicate(namespace, apache)
     routes.declared_by(ours)
     ours.create(topic)
     publish_all_kinds(ours, topic)
-    until(lambda: ours.is_copied(topic, apache), "all is copied")
+    until(lambda: ours.is_copied(topic, apache), "all messages are copied")
     assert len(apache.read(topic)) == MESSAGES
     check_copies(ours, apache, topic)
 
 
-def test_gr2_partitions_are_made_and_grow_in_apache_pulsar(
+def test_gr2_partitions_are_created_and_added_in_apache_pulsar(
     ours: Ours, apache: Apache, routes: Routes, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/parts"
@@ -58,7 +56,7 @@ def test_gr2_partitions_are_made_and_grow_in_apache_pulsar(
 
 
 @pytest.mark.parametrize("kind", [JsonSchema, AvroSchema])
-def test_gr8_schemas_travel_with_the_messages(
+def test_gr8_schemas_are_replicated_with_the_messages(
     ours: Ours, apache: Apache, routes: Routes, namespace: str, kind: type
 ) -> None:
     topic = f"persistent://{namespace}/{kind.__name__.lower()}"
@@ -66,11 +64,11 @@ def test_gr8_schemas_travel_with_the_messages(
     routes.declared_by(ours)
     ours.create(topic)
     publish_orders(ours, topic, kind)
-    until(lambda: ours.is_copied(topic, apache), "all is copied")
+    until(lambda: ours.is_copied(topic, apache), "all messages are copied")
     check_orders(ours, apache, topic, kind)
 
 
-def test_gr8_a_schema_that_apache_pulsar_refuses_stops_the_topic_and_parks_when_told(
+def test_gr8_a_schema_rejected_by_apache_pulsar_stops_the_topic_or_is_dead_lettered_by_policy(
     ours: Ours, apache: Apache, routes: Routes, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/refused"
@@ -92,13 +90,13 @@ def test_gr8_a_schema_that_apache_pulsar_refuses_stops_the_topic_and_parks_when_
     assert "schema" in row["reason"].lower()
     assert row["backlog"] == 1
     ours.ask("PUT", f"replication/routes/{apache.name}/{namespace}/refused", {"refused": "park"})
-    until(lambda: ours.is_copied(topic, apache), "the message is parked")
+    until(lambda: ours.is_copied(topic, apache), "the message is dead-lettered")
     parked = f"{topic}-{apache.name}-REPL-DLQ"
     assert len(ours.read(parked)) == 1
     assert apache.values(topic) == []
 
 
-def test_gr7_without_deduplication_in_apache_pulsar_it_says_so_and_waits(
+def test_gr7_disabled_deduplication_in_apache_pulsar_is_reported_and_waited_for(
     ours: Ours, apache: Apache, routes: Routes
 ) -> None:
     namespace = new_namespace(ours, apache, deduplicates=False)
@@ -114,10 +112,10 @@ def test_gr7_without_deduplication_in_apache_pulsar_it_says_so_and_waits(
     assert apache.values(topic) == []
     apache.ask("POST", f"namespaces/{namespace}/deduplication", True)
     apache.has(topic, [b"1", b"2"])
-    until(lambda: ours.is_copied(topic, apache), "it goes on by itself")
+    until(lambda: ours.is_copied(topic, apache), "replication resumes")
 
 
-def test_gr6_messages_for_others_and_dead_letters_stay(
+def test_gr6_messages_for_other_clusters_and_dead_letters_are_not_replicated(
     ours: Ours, apache: Apache, routes: Routes, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/chosen"
@@ -132,7 +130,7 @@ def test_gr6_messages_for_others_and_dead_letters_stay(
         producer.send(b"for others", replication_clusters=["elsewhere"])
         producer.send(b"last")
     apache.has(topic, [b"for all", b"for apache", b"last"])
-    until(lambda: ours.is_copied(topic, apache), "what is left out is done with too")
+    until(lambda: ours.is_copied(topic, apache), "skipped messages are acknowledged too")
     assert apache.partitions(f"{topic}-sub-DLQ") is None
 
 
@@ -140,11 +138,11 @@ SHAPES = {
     "pip370": {(0, 0): [0], (1, 1): [0], (2, 2): [0, 1], (2, 1): [0], (2, 3): [0, 1], (2, 0): [], (0, 2): []},
     "stop": {(0, 0): [0], (1, 1): [0], (2, 2): [0, 1], (2, 1): [], (2, 3): [], (2, 0): [], (0, 2): []},
 }
-"""Partitions here and there: which of them are copied. The eighth row, nothing there, is a test of its own."""
+"""Local and remote partitions: which of them are copied. The eighth row, no remote topic, has its own test."""
 
 
 @pytest.mark.parametrize("mismatch", ["pip370", "stop"])
-def test_gr3_gr4_the_table_of_shapes(
+def test_gr3_gr4_the_table_of_partition_shapes(
     apache: Apache, routes: Routes, new_ours: Callable[..., Ours], mismatch: str
 ) -> None:
     ours = new_ours(
@@ -170,20 +168,20 @@ def test_gr3_gr4_the_table_of_shapes(
                 apache.has(part, [b"1"])
             else:
                 assert "in the remote cluster" in row["reason"]
-        assert apache.partitions(topic) == there, "no shape was changed"
+        assert apache.partitions(topic) == there, "no partition count changed"
     if mismatch == "stop":
-        until(lambda: apache.partitions(missing) == 2, "the topic that was missing is made")
+        until(lambda: apache.partitions(missing) == 2, "the missing topic is created")
     else:
-        until(lambda: ours.states(missing, apache) == ["waiting-for-remote-topic"] * 2, "it waits for the topic")
+        until(
+            lambda: ours.states(missing, apache) == ["waiting-for-remote-topic"] * 2, "replication waits for the topic"
+        )
         assert apache.partitions(missing) is None
         apache.create(missing, 2)
-    until(lambda: ours.states(missing, apache) == ["running"] * 2, "it starts by itself")
+    until(lambda: ours.states(missing, apache) == ["running"] * 2, "replication starts")
     pipeline.stop()
 
 
-def test_sp6_a_filter_a_mask_and_another_name_on_the_way(
-    ours: Ours, apache: Apache, routes: Routes, namespace: str
-) -> None:
+def test_sp6_a_route_filters_masks_and_renames(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> None:
     topic, renamed = f"persistent://{namespace}/people", f"persistent://{namespace}/people-of-ours"
     ours.replicate(namespace, apache)
     masked = {"where": "number > 2", "masks": [{"field": "text", "kind": "fixed", "text": "hidden"}]}
@@ -191,14 +189,14 @@ def test_sp6_a_filter_a_mask_and_another_name_on_the_way(
     routes.declared_by(ours)
     ours.create(topic)
     publish_orders(ours, topic, JsonSchema)
-    until(lambda: ours.is_copied(topic, apache), "all is copied")
+    until(lambda: ours.is_copied(topic, apache), "all messages are copied")
     copies = apache.read(renamed, schema=JsonSchema(Order))
     assert [(copy.value().number, copy.value().text) for copy in copies] == [(n, "hidden") for n in range(3, 10)]
     assert all(ROUTE in copy.properties() for copy in copies)
     assert apache.partitions(topic) is None
 
 
-def test_gr9_a_subscription_follows_to_apache_pulsar(
+def test_gr9_subscription_positions_are_replicated_to_apache_pulsar(
     ours: Ours, apache: Apache, routes: Routes, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/followed"
@@ -214,23 +212,21 @@ def test_gr9_a_subscription_follows_to_apache_pulsar(
         found = apache.stats(topic)["subscriptions"].get("moves") if apache.partitions(topic) == 0 else None
         return None if found is None else int(found["msgBacklog"])
 
-    until(lambda: backlog() == 20, "the position follows")
+    until(lambda: backlog() == 20, "the position is replicated")
     consumer.close()
     moved = apache.client.subscribe(topic, "moves")
     assert [moved.receive(10_000).data() for _ in range(20)] == [b"%d" % number for number in range(30, 50)]
     moved.close()
 
 
-def test_gr10_topics_that_are_made_on_both_sides_at_the_same_moment(
-    ours: Ours, apache: Apache, routes: Routes, namespace: str
-) -> None:
+def test_gr10_a_topic_created_on_both_sides_at_once(ours: Ours, apache: Apache, routes: Routes, namespace: str) -> None:
     ours.replicate(namespace, apache)
     apache.replicate(namespace, ours)
     routes.declared_by(ours)
     shapes = {f"persistent://{namespace}/same-{number}": number % 4 for number in range(20)}
 
     def create(cluster: Cluster, topic: str) -> None:
-        """Whoever is later finds it there already, as a deployment would."""
+        """The later creation finds an existing topic, as in a deployment."""
         with contextlib.suppress(AssertionError):
             cluster.create(topic, shapes[topic])
 

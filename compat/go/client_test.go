@@ -18,10 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Long enough for a slow machine: only a test that fails waits for it.
+// Long enough for a slow machine; only a failing test waits this long.
 const patience = 20 * time.Second
 
-// Long enough to see that nothing comes.
+// Long enough to see that no message arrives.
 const silence = 300 * time.Millisecond
 
 func setting(name, otherwise string) string {
@@ -95,7 +95,7 @@ func send(t *testing.T, producer pulsar.Producer, payloads ...string) []pulsar.M
 	return ids
 }
 
-// sendTogether lets the client build one batch of all payloads.
+// sendTogether sends all payloads in one batch.
 func sendTogether(t *testing.T, producer pulsar.Producer, payloads ...string) {
 	t.Helper()
 	failures := make(chan error, len(payloads))
@@ -128,7 +128,7 @@ func receiveFromEither(t *testing.T, consumers []pulsar.Consumer) (int, pulsar.M
 	case message := <-consumers[1].Chan():
 		return 1, message
 	case <-time.After(patience):
-		t.Fatal("not everything came")
+		t.Fatal("no message arrived")
 		return 0, nil
 	}
 }
@@ -149,7 +149,7 @@ func expectNothing(t *testing.T, consumer pulsar.Consumer) {
 	defer cancel()
 	message, err := consumer.Receive(ctx)
 	if err == nil {
-		t.Fatalf("nothing was expected, %q came", message.Payload())
+		t.Fatalf("unexpected message %q", message.Payload())
 	}
 }
 

@@ -26,7 +26,7 @@ func TestExclusive(t *testing.T) {
 
 func TestFailover(t *testing.T) {
 	client := connect(t)
-	topic := newPartitionedTopic(t, 1) // the active consumer of partition 0 is the first by name
+	topic := newPartitionedTopic(t, 1) // partition 0 has the first consumer by name as active consumer
 	options := pulsar.ConsumerOptions{Topic: topic, Type: pulsar.Failover, Name: "1", SubscriptionName: "sub"}
 	active, err := client.Subscribe(options)
 	require.NoError(t, err)
@@ -175,7 +175,7 @@ func TestSeek(t *testing.T) {
 	expectNothing(t, consumer)
 	send(t, producer, "new")
 	expect(t, consumer, "new")
-	// Unless told to include it, this client starts after the message; it remembers that over a seek by time, so this is last.
+	// By default this client starts after the message, and keeps doing so after a seek by time: so this is last.
 	require.NoError(t, consumer.Seek(ids[4]))
 	expect(t, consumer, append(numbers(5, 10), "new")...)
 }
@@ -279,7 +279,7 @@ func TestRegularExpression(t *testing.T) {
 		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
 	})
 	seen := []string{}
-	for _, suffix := range []string{"-a", "-b", "-c"} { // the last one comes into being only now
+	for _, suffix := range []string{"-a", "-b", "-c"} { // the last topic is created only now
 		publish(suffix)
 		message := receive(t, consumer)
 		require.True(t, strings.HasSuffix(message.Topic(), suffix))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What stands between the marks stands in docs/dead-letters.md too; tests/test_dead_letters_page.py compares them.
+// docs/dead-letters.md has the code between the marks too; tests/docs/test_dead_letters_page.py compares them.
 
 func TestPageDeadLettersByTheClient(t *testing.T) {
 	client, topic := connect(t), newTopic(t)
@@ -26,7 +26,7 @@ func TestPageDeadLettersByTheClient(t *testing.T) {
 	})
 	// end
 	require.NoError(t, err)
-	dieOnPage(t, client, consumer, topic, topic+"-billing-DLQ")
+	failOnPage(t, client, consumer, topic, topic+"-billing-DLQ")
 }
 
 func TestPageDeadLettersByTheBroker(t *testing.T) {
@@ -44,11 +44,11 @@ func TestPageDeadLettersByTheBroker(t *testing.T) {
 	})
 	// end
 	require.NoError(t, err)
-	dieOnPage(t, client, consumer, topic, topic+"-dead")
+	failOnPage(t, client, consumer, topic, topic+"-dead")
 }
 
-// dieOnPage gives a message back until it is a letter: it was seen three times.
-func dieOnPage(t *testing.T, client pulsar.Client, consumer pulsar.Consumer, topic, deadTopic string) {
+// failOnPage nacks a message until it is a dead letter, after three deliveries.
+func failOnPage(t *testing.T, client pulsar.Client, consumer pulsar.Consumer, topic, deadTopic string) {
 	t.Helper()
 	defer consumer.Close()
 	dead := consumerOf(t, client, pulsar.ConsumerOptions{
@@ -56,6 +56,6 @@ func dieOnPage(t *testing.T, client pulsar.Client, consumer pulsar.Consumer, top
 		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
 	})
 	send(t, producerOf(t, client, pulsar.ProducerOptions{Topic: topic, DisableBatching: true}), "bad")
-	_, seen := bury(t, consumer, dead, func(string) bool { return true }, 1)
+	_, seen := nackUntilDead(t, consumer, dead, func(string) bool { return true }, 1)
 	require.Equal(t, map[string]int{"bad": 3}, seen)
 }

@@ -23,22 +23,22 @@ import (
 
 const nackDelay = 50 * time.Millisecond
 
-// limit is what a consumer says in its properties to have dead letters, without any code of this client (DL3).
+// limit is the consumer property that requests the broker's policy, without code of this client (DL3).
 func limit(count int) map[string]string {
 	return map[string]string{"deadLetterPolicy.maxRedeliverCount": strconv.Itoa(count)}
 }
 
-func graveyard(t *testing.T, client pulsar.Client, topic string) pulsar.Consumer {
+func subscribeDead(t *testing.T, client pulsar.Client, topic string) pulsar.Consumer {
 	t.Helper()
 	return consumerOf(t, client, pulsar.ConsumerOptions{
-		Topic: topic, SubscriptionName: "mourner", Type: pulsar.Shared,
+		Topic: topic, SubscriptionName: "inspection", Type: pulsar.Shared,
 		SubscriptionInitialPosition: pulsar.SubscriptionPositionEarliest,
 	})
 }
 
-// bury gives bad messages back and acknowledges the others until as many letters came. It returns them, and how often
-// each message was seen.
-func bury(t *testing.T, consumer, dead pulsar.Consumer, isBad func(string) bool, count int) ([]pulsar.Message, map[string]int) {
+// nackUntilDead nacks bad messages and acknowledges the others until `count` dead letters arrived. It returns them, and
+// the deliveries of each message.
+func nackUntilDead(t *testing.T, consumer, dead pulsar.Consumer, isBad func(string) bool, count int) ([]pulsar.Message, map[string]int) {
 	t.Helper()
 	seen, letters := map[string]int{}, []pulsar.Message{}
 	deadline := time.After(patience)
@@ -56,7 +56,7 @@ func bury(t *testing.T, consumer, dead pulsar.Consumer, isBad func(string) bool,
 			letters = append(letters, letter.Message)
 			require.NoError(t, dead.Ack(letter.Message))
 		case <-deadline:
-			t.Fatalf("%d of %d letters came; seen: %v", len(letters), count, seen)
+			t.Fatalf("%d of %d dead letters arrived; seen: %v", len(letters), count, seen)
 		}
 	}
 	expectNothing(t, consumer)
@@ -64,17 +64,17 @@ func bury(t *testing.T, consumer, dead pulsar.Consumer, isBad func(string) bool,
 	return letters, seen
 }
 
-// DL1: this client hands a message out N times, where others do 1+N times.
-func TestDL1PolicyOfTheClient(t *testing.T) {
+// DL1: this client delivers a message N times, where others do so 1+N times.
+func TestDL1ClientPolicy(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
 	consumer := consumerOf(t, client, pulsar.ConsumerOptions{
 		Topic: topic, Type: pulsar.Shared, NackRedeliveryDelay: nackDelay, AckWithResponse: true,
 		DLQ: &pulsar.DLQPolicy{MaxDeliveries: 3, DeadLetterTopic: topic + "-sub-DLQ"},
 	})
-	dead := graveyard(t, client, topic+"-sub-DLQ")
+	dead := subscribeDead(t, client, topic+"-sub-DLQ")
 	send(t, producerOf(t, client, pulsar.ProducerOptions{Topic: topic, DisableBatching: true}), numbers(0, 10)...)
-	letters, seen := bury(t, consumer, dead, func(payload string) bool { return payload == "0004" }, 1)
+	letters, seen := nackUntilDead(t, consumer, dead, func(payload string) bool { return payload == "0004" }, 1)
 	require.Equal(t, "0004", string(letters[0].Payload()))
 	require.Equal(t, topic, letters[0].Properties()["REAL_TOPIC"])
 	for _, payload := range numbers(0, 10) {
@@ -87,7 +87,7 @@ func TestDL1PolicyOfTheClient(t *testing.T) {
 	require.Zero(t, backlog(t, topic, "sub"))
 }
 
-// DL2: the names that this client makes up are the broker's own.
+// DL2: this client's default names equal the broker's.
 func TestDL2DefaultNames(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
@@ -100,10 +100,10 @@ func TestDL2DefaultNames(t *testing.T) {
 	message = receive(t, consumer)
 	require.Equal(t, topic+"-sub-RETRY", message.Topic())
 	consumer.ReconsumeLater(message, 0)
-	require.Equal(t, "bad", string(receive(t, graveyard(t, client, topic+"-sub-DLQ")).Payload()))
+	require.Equal(t, "bad", string(receive(t, subscribeDead(t, client, topic+"-sub-DLQ")).Payload()))
 }
 
-func TestDL3PolicyOfTheBroker(t *testing.T) {
+func TestDL3BrokerPolicy(t *testing.T) {
 	types := map[string]pulsar.SubscriptionType{
 		"Shared": pulsar.Shared, "KeyShared": pulsar.KeyShared, "Exclusive": pulsar.Exclusive, "Failover": pulsar.Failover,
 	}
@@ -114,9 +114,9 @@ func TestDL3PolicyOfTheBroker(t *testing.T) {
 			consumer := consumerOf(t, client, pulsar.ConsumerOptions{
 				Topic: topic, Type: consumerType, NackRedeliveryDelay: nackDelay, AckWithResponse: true, Properties: limit(2),
 			})
-			dead := graveyard(t, client, topic+"-sub-DLQ")
+			dead := subscribeDead(t, client, topic+"-sub-DLQ")
 			send(t, producerOf(t, client, pulsar.ProducerOptions{Topic: topic, DisableBatching: true}), numbers(0, 10)...)
-			letters, seen := bury(t, consumer, dead, func(payload string) bool { return payload == "0003" }, 1)
+			letters, seen := nackUntilDead(t, consumer, dead, func(payload string) bool { return payload == "0003" }, 1)
 			require.Equal(t, "0003", string(letters[0].Payload()))
 			require.Equal(t, "MaxRedeliveries", letters[0].Properties()["DEATH_REASON"])
 			require.Equal(t, 3, seen["0003"])
@@ -126,8 +126,8 @@ func TestDL3PolicyOfTheBroker(t *testing.T) {
 	}
 }
 
-// DL9: one message of a compressed batch dies alone, if the consumer acknowledges the others one by one. This client gives
-// back the whole batch, and what it acknowledges after that comes again: so all acks are answered before.
+// DL9: one message of a compressed batch is dead-lettered alone, if the consumer acknowledges the others one by one. This
+// client nacks the whole batch, and messages that it acknowledges later are redelivered: so all acks are awaited first.
 func TestDL9Batch(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
@@ -135,7 +135,7 @@ func TestDL9Batch(t *testing.T) {
 		Topic: topic, Type: pulsar.Shared, NackRedeliveryDelay: nackDelay, Properties: limit(2),
 		EnableBatchIndexAcknowledgment: true, AckWithResponse: true,
 	})
-	dead := graveyard(t, client, topic+"-sub-DLQ")
+	dead := subscribeDead(t, client, topic+"-sub-DLQ")
 	producer := producerOf(t, client, pulsar.ProducerOptions{
 		Topic: topic, BatchingMaxPublishDelay: time.Hour, CompressionType: pulsar.ZSTD,
 	})
@@ -151,14 +151,14 @@ func TestDL9Batch(t *testing.T) {
 		}
 	}
 	consumer.Nack(bad)
-	letters, seen := bury(t, consumer, dead, func(string) bool { return true }, 1)
+	letters, seen := nackUntilDead(t, consumer, dead, func(string) bool { return true }, 1)
 	require.Equal(t, "0006", string(letters[0].Payload()))
 	require.True(t, strings.HasSuffix(letters[0].Properties()["ORIGIN_MESSAGE_ID"], ":0:-1:6"))
 	require.Equal(t, map[string]int{"0006": 2}, seen)
 }
 
-// DL7: what a retry says of itself, and that it never comes early. With no delay at all, the next retry is published
-// before the ack of the one before it is on its way.
+// DL7: properties of a retry, which never arrives early. Without a delay, the next retry is published before the ack of
+// the previous one is sent.
 func TestDL7Retries(t *testing.T) {
 	for _, delay := range []time.Duration{0, 300 * time.Millisecond} {
 		t.Run(delay.String(), func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestDL7Retries(t *testing.T) {
 			consumer := consumerOf(t, client, pulsar.ConsumerOptions{
 				Topic: topic, Type: pulsar.Shared, RetryEnable: true, DLQ: &pulsar.DLQPolicy{MaxDeliveries: 4},
 			})
-			dead := graveyard(t, client, topic+"-sub-DLQ")
+			dead := subscribeDead(t, client, topic+"-sub-DLQ")
 			producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic, DisableBatching: true})
 			id, err := producer.Send(context.Background(), &pulsar.ProducerMessage{
 				Payload: []byte("stubborn"), Key: "key", Properties: map[string]string{"colour": "red"},
@@ -198,7 +198,7 @@ func TestDL7Retries(t *testing.T) {
 	}
 }
 
-// DL10: letters from before anybody came.
+// DL10: dead letters from before the first consumer.
 func TestDL10InitialSubscription(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
@@ -223,7 +223,7 @@ func TestDL7Restart(t *testing.T) {
 	topic := newTopic(t)
 	consumer := consumerOf(t, client, pulsar.ConsumerOptions{
 		Topic: topic, Type: pulsar.Shared, RetryEnable: true, DLQ: &pulsar.DLQPolicy{MaxDeliveries: 3},
-	}) // with acks that want a response, this client stands still after its first retry
+	}) // with ack responses, this client is stuck after its first retry
 	counted := consumerOf(t, client, pulsar.ConsumerOptions{
 		Topic: topic, SubscriptionName: "counted", Type: pulsar.Shared, NackRedeliveryDelay: nackDelay, Properties: limit(3),
 	})
@@ -238,7 +238,7 @@ func TestDL7Restart(t *testing.T) {
 	message := receive(t, consumer)
 	asked := time.Now()
 	consumer.ReconsumeLater(message, delay)
-	time.Sleep(500 * time.Millisecond) // it is published by another goroutine, and says nothing when it is done
+	time.Sleep(500 * time.Millisecond) // another goroutine publishes it, without a notification
 	broker.stop()
 	broker.start()
 	message = receive(t, consumer)
@@ -250,10 +250,10 @@ func TestDL7Restart(t *testing.T) {
 		require.EqualValues(t, count, message.RedeliveryCount())
 		counted.Nack(message)
 	}
-	require.Equal(t, "bad", string(receive(t, graveyard(t, client, topic+"-counted-DLQ")).Payload()))
+	require.Equal(t, "bad", string(receive(t, subscribeDead(t, client, topic+"-counted-DLQ")).Payload()))
 }
 
-// A broker that a test may stop and start again.
+// A broker that a test may restart.
 type brokerProcess struct {
 	t              *testing.T
 	data           string
@@ -315,7 +315,7 @@ func (b *brokerProcess) connect() pulsar.Client {
 	return client
 }
 
-// backlog is what the subscription has not acknowledged, in entries.
+// backlog is the number of unacknowledged entries of the subscription.
 func backlog(t *testing.T, topic, subscription string) int {
 	t.Helper()
 	path := strings.Replace(topic, "://", "/", 1)

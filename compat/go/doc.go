@@ -1,2 +1,2 @@
-// Package compat checks a running broker with Apache Pulsar's client for Go; its tests are all it has.
+// Package compat tests a running broker with Apache Pulsar's Go client; it contains only tests.
 package compat

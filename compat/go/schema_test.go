@@ -66,7 +66,7 @@ func TestStructuredSchemas(t *testing.T) {
 	}
 }
 
-func TestSchemasOfSingleValues(t *testing.T) {
+func TestPrimitiveSchemas(t *testing.T) {
 	for name, one := range map[string]struct {
 		schema pulsar.Schema
 		value  interface{}
@@ -85,7 +85,7 @@ func TestSchemasOfSingleValues(t *testing.T) {
 			producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic, Schema: one.schema})
 			sendValue(t, producer, one.value)
 			received := reflect.New(reflect.TypeOf(one.value))
-			if name == "string" { // the client wants a pointer to a pointer here
+			if name == "string" { // the client requires a pointer to a pointer here
 				received = reflect.New(received.Type())
 			}
 			require.NoError(t, receive(t, consumer).GetSchemaValue(received.Interface()))
@@ -108,7 +108,7 @@ func TestProtobufNativeSchema(t *testing.T) {
 	require.EqualValues(t, 7, received.Seconds)
 }
 
-func TestMessagesOfSeveralSchemas(t *testing.T) {
+func TestMessagesWithSeveralSchemas(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
 	first, second := pulsar.NewAvroSchema(orderDefinition, nil), pulsar.NewAvroSchema(discountedDefinition, nil)
@@ -126,7 +126,7 @@ func TestMessagesOfSeveralSchemas(t *testing.T) {
 	require.ErrorContains(t, err, "field Number")
 }
 
-func TestConsumerBringsNoSchemaToATopicOfBytes(t *testing.T) {
+func TestConsumerAddsNoSchemaToATopicOfBytes(t *testing.T) {
 	client := connect(t)
 	topic := newTopic(t)
 	producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic})

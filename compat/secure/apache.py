@@ -1,6 +1,6 @@
-"""Apache Pulsar with TLS, token authentication and authorization: its certificates, its tokens, and how it is started.
+"""Apache Pulsar with TLS, token authentication and authorization: certificates, tokens and start.
 
-Knows nothing of what is tested on it.
+Does not know the tests.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from java import Java
 from process import running, tail
 
 SUPER_USER = "admin"
-REFRESH_S = 1  # how often the broker looks whether the token of a connection has expired
+REFRESH_S = 1  # interval of the broker's check for expired tokens
 _AUTHENTICATION = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 
 ISSUED: list[str] = []
-"""Every token that a test was given: none of them may be shown to anybody."""
+"""Every token handed to a test: none may appear in any output."""
 
 
 @dataclass(frozen=True)
 class Secured:
-    """A running broker, and all that is needed to get in."""
+    """A running broker, and the credentials for it."""
 
     folder: Path
     secret: bytes
@@ -75,12 +75,12 @@ class Secured:
         return signed(claims, self.secret)
 
     def security(self, **changes: object) -> Security:
-        """What gets in, but for the changes."""
+        """Valid credentials, with changes."""
         settings = {"trust_certs_file": self.authority_file, "token": self.token(), **changes}
         return Security(**settings)  # type: ignore[arg-type]
 
     def ask(self, method: str, path: str, body: object = None) -> Any:
-        """As an administrator."""
+        """Sends an admin request."""
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {self.token()}"}
         url = f"{self.https_url}/admin/v2/{path}"
         trusted = ssl.create_default_context(cafile=self.authority_file)
@@ -90,7 +90,7 @@ class Secured:
 
 
 def signed(claims: dict[str, object], secret: bytes) -> str:
-    """A JSON web token, with HS256."""
+    """A JSON web token signed with HS256."""
     parts = [_base64url(json.dumps(part).encode()) for part in ({"alg": "HS256"}, claims)]
     signature = hmac.new(secret, b".".join(parts), hashlib.sha256).digest()
     token = b".".join([*parts, _base64url(signature)]).decode()
@@ -103,7 +103,7 @@ def _base64url(data: bytes) -> bytes:
 
 
 class SecureApachePulsar(ApachePulsar):
-    """Has ports with and without TLS; all of them want a token or a certificate of the client."""
+    """Has ports with and without TLS; all require a token or a client certificate."""
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[Secured]:
@@ -134,7 +134,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def write_certificates(folder: Path) -> None:
-    """Of an authority, of the broker and of a client; keys in PKCS #8, which is all that Pulsar reads."""
+    """Writes certificates of an authority, the broker and a client; keys in PKCS #8, the only format Pulsar reads."""
     authority = trustme.CA(key_type=trustme.KeyType.RSA)
     authority.cert_pem.write_to_path(str(folder / "authority.pem"))
     for name, identities, common_name in (("broker", [HOST], None), ("client", ["client"], SUPER_USER)):

@@ -28,8 +28,9 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apache.Secured
 
 @pytest.fixture(scope="session")
 def ours(secured: apache.Secured, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ours]:
-    """Starts its pipelines process when a test declares something; its log has what both say. By its settings it gets
-    into clusters of which nothing else is declared.
+    """Starts its pipelines process on the first declaration; the log contains both.
+
+    Its settings provide credentials for clusters declared without any.
     """
     folder = tmp_path_factory.mktemp("ours")
     token = folder / "token"

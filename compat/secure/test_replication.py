@@ -1,5 +1,7 @@
-"""Geo-replication to and from Apache Pulsar with TLS, tokens and authorization: who gets in copies each message once,
-who does not is told why and how to repair it, and no token is shown to anybody.
+"""Geo-replication to and from Apache Pulsar with TLS, tokens and authorization.
+
+Valid credentials copy each message once, invalid ones are reported with the cause and the repair, and no output
+contains a token.
 """
 
 from __future__ import annotations
@@ -29,21 +31,21 @@ pytestmark = pytest.mark.timeout(300)
 
 WAIT_S = 90.0
 APACHE = "apache"
-"""What our broker calls the cluster."""
+"""Our broker's name for the cluster."""
 
 _PROGRAM = str(Path(sys.executable).parent / "magnetar")
 _TOKEN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 _SECURED_FROM = "standalone"
 _numbers = count()
 _told: list[str] = []
-"""All that was said to anybody who asked."""
+"""All output of the tests so far."""
 
 
-# -- what tests need
+# -- setup
 
 
 def declared(secured: Secured, **changes: object) -> dict[str, object]:
-    """What gets in, but for the changes."""
+    """Valid credentials as a cluster declaration, with changes."""
     return {
         "serviceUrlTls": secured.https_url,
         "brokerServiceUrlTls": secured.url,
@@ -63,7 +65,7 @@ def know(ours: Ours, data: dict[str, object]) -> None:
 
 @pytest.fixture
 def namespace(ours: Ours, secured: Secured) -> Iterator[str]:
-    """In both clusters, empty, and not replicated yet; Apache Pulsar deduplicates in it."""
+    """A namespace in both clusters: empty, not yet replicated, with deduplication in Apache Pulsar."""
     name = f"public/secure-{next(_numbers)}"
     ours.make_namespace(name)
     secured.ask("PUT", f"namespaces/{name}", {})
@@ -79,7 +81,7 @@ def replicate(ours: Ours, namespace: str) -> None:
 
 @pytest.fixture(scope="session")
 def client(secured: Secured) -> Iterator[pulsar.Client]:
-    """The official one."""
+    """The official client."""
     client = pulsar.Client(
         secured.url,
         authentication=pulsar.AuthenticationToken(secured.token()),
@@ -91,14 +93,14 @@ def client(secured: Secured) -> Iterator[pulsar.Client]:
 
 
 class Remote:
-    """Apache Pulsar as its users see it."""
+    """Apache Pulsar as seen by its clients."""
 
     def __init__(self, secured: Secured, client: pulsar.Client) -> None:
         self._secured = secured
         self._client = client
 
     def values(self, topic: str) -> list[bytes]:
-        """All that is stored; nothing where there is no topic."""
+        """All stored values; none if the topic does not exist."""
         namespace = topic.removeprefix("persistent://").rpartition("/")[0]
         if topic not in self._secured.ask("GET", f"persistent/{namespace}"):
             return []
@@ -110,7 +112,7 @@ class Remote:
         return found
 
     def has(self, topic: str, values: list[bytes]) -> None:
-        """Waits for them: each once, and in order."""
+        """Waits for the values: each once, and in order."""
         with contextlib.suppress(pytest.fail.Exception):
             until(lambda: len(self.values(topic)) >= len(values), "", WAIT_S)
         assert self.values(topic) == values
@@ -140,7 +142,7 @@ def is_running(ours: Ours, topic: str) -> bool:
 
 
 def becomes(ours: Ours, topic: str, state: str, word: str) -> None:
-    """The word is in the reason."""
+    """Waits for a state whose reason contains the word."""
 
     def is_so() -> bool:
         row = row_of(ours, topic)
@@ -162,7 +164,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int, as_json: boo
 
 
 def causes(ours: Ours, topic: str, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    """As the doctor names them."""
+    """Causes reported by the doctor."""
     words = ("doctor", "replication", topic, "--url", ours.http_url)
     run(capsys, *words, code=1, as_json=False)
     return list(run(capsys, *words, code=1)["topics"][0]["causes"])
@@ -176,7 +178,7 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 
 def declared_kinds(secured: Secured, folder: Path) -> dict[str, dict[str, object]]:
-    """All that gets in."""
+    """Every valid kind of credentials."""
     file = folder / "token"
     file.write_text(secured.token() + "\n")
     certificate = f"tlsCertFile:{secured.folder}/client.pem,tlsKeyFile:{secured.folder}/client-key.pem"
@@ -216,14 +218,14 @@ def test_gr7_our_broker_replicates_to_a_secured_cluster(
     remote.has(topic, numbers(0, 50))
     remote.has(f"{parts}-partition-1", numbers(0, 10))
     assert secured.ask("GET", f"{path_of(parts)}/partitions")["partitions"] == 2
-    until(lambda: is_running(ours, topic), "it is running")
+    until(lambda: is_running(ours, topic), "replication is running")
     ours.publish(topic, numbers(50, 100))
     remote.has(topic, numbers(0, 100))
-    until(lambda: is_running(ours, topic), "it is running")
+    until(lambda: is_running(ours, topic), "replication is running")
     assert run(capsys, "doctor", "replication", topic, "--url", ours.http_url, code=0)["topics"] == []
 
 
-def test_gr1_the_cluster_is_declared_by_commands(
+def test_gr1_the_cluster_is_declared_with_commands(
     ours: Ours, secured: Secured, remote: Remote, namespace: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     topic = f"persistent://{namespace}/orders"
@@ -247,7 +249,7 @@ def test_gr1_the_cluster_is_declared_by_commands(
     remote.has(topic, numbers(0, 10))
 
 
-def test_gr9_a_subscription_follows_to_a_secured_cluster(
+def test_gr9_subscription_positions_are_replicated_to_a_secured_cluster(
     ours: Ours, secured: Secured, remote: Remote, namespace: str
 ) -> None:
     topic = f"persistent://{namespace}/followed"
@@ -259,19 +261,19 @@ def test_gr9_a_subscription_follows_to_a_secured_cluster(
     for _ in range(30):
         consumer.acknowledge(consumer.receive(10_000))
     remote.has(topic, numbers(0, 50))
-    until(lambda: backlog(secured, topic, "moves") == 20, "the position follows", 30)
+    until(lambda: backlog(secured, topic, "moves") == 20, "the position is replicated", 30)
     consumer.close()
 
 
 def backlog(secured: Secured, topic: str, subscription: str) -> int | None:
-    """None if there is no such subscription."""
+    """None if the subscription does not exist."""
     stats = secured.ask("GET", f"{path_of(topic)}/stats?getPreciseBacklog=true")
     found = stats["subscriptions"].get(subscription)
     return None if found is None else int(found["msgBacklog"])
 
 
 def faults(secured: Secured, folder: Path) -> dict[str, tuple[dict[str, object], str, str, str]]:
-    """What is declared, the state, a word of its reason, and what the doctor calls it first."""
+    """Declaration, expected state, a word of its reason, and the doctor's first cause."""
     other = folder / "other.pem"
     trustme.CA().cert_pem.write_to_path(str(other))
     wrong = signed({"sub": SUPER_USER}, b"another secret of 32 characters.")
@@ -295,7 +297,7 @@ def faults(secured: Secured, folder: Path) -> dict[str, tuple[dict[str, object],
 
 
 @pytest.mark.parametrize("fault", ["wrong", "expired", "nobody", "authority"])
-def test_gr5_who_does_not_get_in_is_told_why_and_goes_on_after_the_repair(
+def test_gr5_rejected_credentials_are_reported_and_replication_resumes_after_the_repair(
     ours: Ours,
     secured: Secured,
     remote: Remote,
@@ -326,25 +328,25 @@ def test_gr5_who_does_not_get_in_is_told_why_and_goes_on_after_the_repair(
     filled = {"/PATH-OF-TOKEN": token, "/PATH-OF-ADMINISTRATORS-TOKEN": token}
     filled["PATH-OF-AUTHORITIES"] = secured.authority_file
 
-    def mend(command: str) -> None:
+    def repair(command: str) -> None:
         for placeholder, path in filled.items():
             command = command.replace(placeholder, str(path))
         run(capsys, *shlex.split(command)[1:], code=0, as_json=False)
 
-    mend(first["repair"])
+    repair(first["repair"])
     remote.has(before, numbers(0, 20))
-    if fault == "nobody":  # who may publish may not make topics
+    if fault == "nobody":  # permission to publish does not include creating topics
         becomes(ours, after, "refused-by-remote", "create_topic")
         first, *_ = causes(ours, after, capsys)
         assert first["kind"] == "remote-topic-missing"
-        mend(first["repair"])
+        repair(first["repair"])
     remote.has(after, numbers(0, 20))
     for topic in (before, after):
-        until(lambda topic=topic: is_running(ours, topic), "it is running")
+        until(lambda topic=topic: is_running(ours, topic), "replication is running")
     assert run(capsys, "doctor", "replication", "--url", ours.http_url, code=0)["topics"] == []
 
 
-def test_gr7_a_token_file_that_is_replaced_is_read_again(
+def test_gr7_a_replaced_token_file_is_reloaded(
     ours: Ours, secured: Secured, remote: Remote, namespace: str, tmp_path: Path
 ) -> None:
     topic = f"persistent://{namespace}/renewed"
@@ -356,7 +358,7 @@ def test_gr7_a_token_file_that_is_replaced_is_read_again(
     sent = 0
 
     def publish_for(seconds: float) -> None:
-        """So that connections are in use all the time."""
+        """Publishes all the time, so that connections stay in use."""
         nonlocal sent
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
@@ -365,17 +367,17 @@ def test_gr7_a_token_file_that_is_replaced_is_read_again(
             time.sleep(0.2)
 
     publish_for(2)
-    until(lambda: remote.values(topic) != [], "the first token is taken")
+    until(lambda: remote.values(topic) != [], "the first token is accepted")
     file.write_text(secured.token(expires_in_s=6))  # in time
     publish_for(4 + 3 * REFRESH_S)
     becomes(ours, topic, "refused-by-remote", "expired")
-    file.write_text(secured.token())  # too late: it stands still meanwhile
+    file.write_text(secured.token())  # too late: replication is stuck until then
     publish_for(1)
     remote.has(topic, numbers(0, sent))
-    until(lambda: is_running(ours, topic), "it is running")
+    until(lambda: is_running(ours, topic), "replication is running")
 
 
-def test_gr7_an_authority_file_that_is_replaced_is_read_again(
+def test_gr7_a_replaced_authority_file_is_reloaded(
     ours: Ours, secured: Secured, remote: Remote, namespace: str, tmp_path: Path
 ) -> None:
     topic = f"persistent://{namespace}/trusted"
@@ -388,10 +390,10 @@ def test_gr7_an_authority_file_that_is_replaced_is_read_again(
     becomes(ours, topic, "unreachable", "the certificate is not trusted")
     file.write_bytes(secured.authority_file.read_bytes())
     remote.has(topic, numbers(0, 10))
-    until(lambda: is_running(ours, topic), "it is running")
+    until(lambda: is_running(ours, topic), "replication is running")
 
 
-# -- by the command, which is told by options what to copy
+# -- the command, configured by its options
 
 
 @contextlib.contextmanager
@@ -421,20 +423,20 @@ def test_gr7_from_a_secured_cluster_to_ours(
     words += ["--token", f"file://{file}", "--trust-certs", str(secured.authority_file)]
     log = tmp_path / "log"
     with pipelines(log, *words) as process:
-        until(lambda: "expired" in log.read_text(), "it says why it does not begin")
+        until(lambda: "expired" in log.read_text(), "the log has the reason")
         assert process.poll() is None
         file.write_text(secured.token())
         ours.has(topic, numbers(0, 20), WAIT_S)
         remote.publish(topic, numbers(20, 40))
         ours.has(topic, numbers(0, 40), WAIT_S)
 
-        until(lambda: backlog(secured, topic, "magnetar.repl.ours") == 0, "all is acknowledged", 30)
+        until(lambda: backlog(secured, topic, "magnetar.repl.ours") == 0, "all messages are acknowledged", 30)
 
 
-def test_gr6_from_a_secured_cluster_by_its_own_replicator(
+def test_gr6_from_a_secured_cluster_by_its_replicator(
     ours: Ours, secured: Secured, remote: Remote, namespace: str
 ) -> None:
-    """It shows its own token to us, who ask for none."""
+    """It sends its token to our broker, which requires none."""
     topic = f"persistent://{namespace}/theirs"
     secured.ask("PUT", "clusters/ours", {"serviceUrl": ours.http_url, "brokerServiceUrl": ours.service_url})
     tenant = {"adminRoles": [SUPER_USER], "allowedClusters": [_SECURED_FROM, ours.name]}
@@ -461,7 +463,7 @@ def test_gr7_from_ours_to_a_secured_cluster_by_the_command(
         remote.has(topic, numbers(0, 40))
 
 
-# -- comparing
+# -- comparison
 
 
 def test_gr6_verify_and_diff_with_a_secured_cluster(
@@ -473,7 +475,7 @@ def test_gr6_verify_and_diff_with_a_secured_cluster(
     ours.create(topic)
     ours.publish(topic, numbers(0, 30))
     remote.has(topic, numbers(0, 30))
-    until(lambda: is_running(ours, topic), "it is running")
+    until(lambda: is_running(ours, topic), "replication is running")
     file = tmp_path / "token"
     file.write_text(secured.token())
     trusted = ("--trust-certs", str(secured.authority_file))
@@ -498,7 +500,7 @@ def verified(*words: str) -> Any:
 
 
 def look_for_tokens(pid: int) -> None:
-    """In what a list of processes shows, of one process and all it started."""
+    """Looks for tokens in the command lines of a process and its descendants."""
     commands = [Path(f"/proc/{one}/cmdline").read_text() for one in family(pid)]
     assert any("SparkSubmit" in command for command in commands)
     _told.extend(commands)
@@ -512,10 +514,10 @@ def family(pid: int) -> Iterator[int]:
                 yield from family(int(child))
 
 
-def test_no_token_was_told_to_anybody(ours: Ours, secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
-    """After all the others: logs, states, reasons, metrics, what commands printed, and lists of processes."""
+def test_no_output_contains_a_token(ours: Ours, secured: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs last: checks logs, states, reasons, metrics, command output and process lists."""
     if len(_told) < 20:
-        pytest.skip("nobody was told anything: it needs the other tests")
+        pytest.skip("no output: run the other tests first")
     assert ours.process is not None
     look_for_tokens(ours.process.pid)
     _told.append((ours.folder / "log").read_text())

@@ -1,4 +1,4 @@
-"""Our client against Apache Pulsar with TLS and authentication: who gets in, who does not, and what they are told."""
+"""Our client against Apache Pulsar with TLS and authentication: accepted and rejected credentials, and errors."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def produce_and_read(client: Client, topic: str, messages: int = 100) -> None:
         assert [reader.read(30).value for _ in range(messages)] == [b"%d" % number for number in range(messages)]
 
 
-def refused(url: str, security: Security, error: type[ClientError]) -> str:
-    """What whoever does not get in is told, quickly."""
+def rejection(url: str, security: Security, error: type[ClientError]) -> str:
+    """Connects, expects a quick rejection and returns the error."""
     began = time.monotonic()
     with Client(url, security=security) as client, pytest.raises(error) as raised:
         client.producer("secure")
@@ -45,19 +45,19 @@ def refused(url: str, security: Security, error: type[ClientError]) -> str:
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_with_tls_and_a_token(secured: Secured, topic: str, scheme: str) -> None:
+def test_tls_and_a_token(secured: Secured, topic: str, scheme: str) -> None:
     with Client(url_of(secured, scheme), security=secured.security()) as client:
         produce_and_read(client, topic)
 
 
-def test_with_a_token_and_without_tls(secured: Secured, topic: str) -> None:
+def test_a_token_without_tls(secured: Secured, topic: str) -> None:
     for url in (f"pulsar://{HOST}:{secured.port}", f"http://{HOST}:{secured.http_port}"):
         with Client(url, security=Security(token=secured.token())) as client:
             produce_and_read(client, f"{topic}-{url[:4]}")
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_with_the_certificate_of_a_client(secured: Secured, topic: str, scheme: str) -> None:
+def test_a_client_certificate(secured: Secured, topic: str, scheme: str) -> None:
     security = Security.from_pulsar(
         {
             "authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
@@ -70,7 +70,7 @@ def test_with_the_certificate_of_a_client(secured: Secured, topic: str, scheme: 
 
 
 def test_large_messages(secured: Secured, topic: str) -> None:
-    """Records of TLS are cut elsewhere than frames."""
+    """TLS records and frames have different boundaries."""
     values = [bytes([number]) * (4 << 20) for number in range(10)]
     with Client(secured.url, security=secured.security()) as client:
         with client.producer(topic, batching=False) as producer:
@@ -81,39 +81,39 @@ def test_large_messages(secured: Secured, topic: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_without_a_token(secured: Secured, scheme: str) -> None:
-    refused(url_of(secured, scheme), secured.security(token=None), NotAuthenticated)
+def test_no_token(secured: Secured, scheme: str) -> None:
+    rejection(url_of(secured, scheme), secured.security(token=None), NotAuthenticated)
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_with_a_token_that_somebody_else_signed(secured: Secured, scheme: str) -> None:
+def test_a_token_with_a_foreign_signature(secured: Secured, scheme: str) -> None:
     token = signed({"sub": "admin"}, b"another secret of 32 characters.")
-    refused(url_of(secured, scheme), secured.security(token=token), NotAuthenticated)
+    rejection(url_of(secured, scheme), secured.security(token=token), NotAuthenticated)
 
 
-def test_with_what_is_no_token(secured: Secured) -> None:
-    refused(secured.url, secured.security(token="nonsense"), NotAuthenticated)
-
-
-@pytest.mark.parametrize("scheme", _SCHEMES)
-def test_with_a_token_that_has_expired(secured: Secured, scheme: str) -> None:
-    refused(url_of(secured, scheme), secured.security(token=secured.token(expires_in_s=-60)), NotAuthenticated)
-
-
-def test_with_a_role_that_may_do_nothing(secured: Secured) -> None:
-    refused(secured.url, secured.security(token=secured.token("nobody")), NotAuthorized)
+def test_a_malformed_token(secured: Secured) -> None:
+    rejection(secured.url, secured.security(token="nonsense"), NotAuthenticated)
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_a_certificate_that_is_not_trusted(secured: Secured, scheme: str) -> None:
-    text = refused(url_of(secured, scheme), secured.security(trust_certs_file=None), ConnectionLost)
+def test_an_expired_token(secured: Secured, scheme: str) -> None:
+    rejection(url_of(secured, scheme), secured.security(token=secured.token(expires_in_s=-60)), NotAuthenticated)
+
+
+def test_a_role_without_permissions(secured: Secured) -> None:
+    rejection(secured.url, secured.security(token=secured.token("nobody")), NotAuthorized)
+
+
+@pytest.mark.parametrize("scheme", _SCHEMES)
+def test_an_untrusted_certificate(secured: Secured, scheme: str) -> None:
+    text = rejection(url_of(secured, scheme), secured.security(trust_certs_file=None), ConnectionLost)
     assert "the certificate is not trusted" in text and "trust_certs_file" in text and HOST in text
 
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
-def test_a_certificate_of_another_host(secured: Secured, scheme: str) -> None:
+def test_a_certificate_for_another_host(secured: Secured, scheme: str) -> None:
     url = url_of(secured, scheme).replace(HOST, "localhost")
-    text = refused(url, secured.security(), ConnectionLost)
+    text = rejection(url, secured.security(), ConnectionLost)
     assert "the certificate is for another host" in text and "verify_hostname" in text
     with Client(url, security=secured.security(verify_hostname=False)) as client:
         assert client.get_partitions_for_topic("secure")
@@ -121,18 +121,18 @@ def test_a_certificate_of_another_host(secured: Secured, scheme: str) -> None:
         assert client.get_partitions_for_topic("secure")
 
 
-def test_tls_to_a_port_without(secured: Secured) -> None:
+def test_tls_to_a_plain_text_port(secured: Secured) -> None:
     for url in (f"pulsar+ssl://{HOST}:{secured.port}", f"https://{HOST}:{secured.http_port}"):
-        assert "without TLS" in refused(url, secured.security(), ConnectionLost)
+        assert "without TLS" in rejection(url, secured.security(), ConnectionLost)
 
 
-def test_plain_text_to_a_port_with_tls(secured: Secured) -> None:
+def test_plain_text_to_a_tls_port(secured: Secured) -> None:
     for url in (f"pulsar://{HOST}:{secured.tls_port}", f"http://{HOST}:{secured.https_port}"):
-        assert "port for TLS" in refused(url, Security(token=secured.token()), ConnectionLost)
+        assert "port for TLS" in rejection(url, Security(token=secured.token()), ConnectionLost)
 
 
-def test_a_token_is_replaced_while_it_is_used(secured: Secured, topic: str, tmp_path: Path) -> None:
-    """The broker asks for a fresh one when it expires, and nothing is lost or interrupted."""
+def test_a_token_is_replaced_while_in_use(secured: Secured, topic: str, tmp_path: Path) -> None:
+    """The broker requests a fresh token on expiry; nothing is lost or interrupted."""
     file = tmp_path / "token"
     file.write_text(secured.token(expires_in_s=3))
     security = secured.security(token=None, token_file=file)
@@ -149,7 +149,7 @@ def test_a_token_is_replaced_while_it_is_used(secured: Secured, topic: str, tmp_
         produce_and_read(client, f"{topic}-after")
 
 
-def test_a_token_that_expires_for_good_ends_a_producer(secured: Secured, topic: str) -> None:
+def test_a_token_that_is_not_renewed_fails_the_producer(secured: Secured, topic: str) -> None:
     security = secured.security(token=secured.token(expires_in_s=3))
     with Client(secured.url, security=security) as client:
         producer = client.producer(topic)

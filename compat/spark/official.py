@@ -1,4 +1,4 @@
-"""The official client: publishes what is read, and reads what was written."""
+"""The official client: publishes the input of reads, and reads the output of writes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def publish(client: pulsar.Client, topic: str, values: Sequence[str], **options:
 
 
 def read(client: pulsar.Client, topic: str) -> list[pulsar.Message]:
-    """All messages of a topic without partitions, or of one partition."""
+    """All messages of one partition, or of a topic without partitions."""
     reader = client.create_reader(topic, pulsar.MessageId.earliest)
     try:
         messages = []

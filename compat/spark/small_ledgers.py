@@ -1,6 +1,6 @@
-"""Apache Pulsar whose ledgers are full after a few entries, so that every range of a test crosses some of them.
+"""Apache Pulsar with ledgers of a few entries, so that every range of a test spans several ledgers.
 
-Owns how it is started and its admin API as tests use it. Knows nothing of Spark.
+Owns its start and the admin calls of the tests. Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from contestant import ApachePulsar, Running
 ENTRIES_PER_LEDGER = 50
 KEEPS = "public/default"
 ONCE = "public/once"
-"""A namespace whose topics deduplicate."""
+"""A namespace with deduplication."""
 FORGETS = "public/short"
-"""A namespace whose topics keep nothing that no subscription needs."""
+"""A namespace without retention."""
 
 _SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": ENTRIES_PER_LEDGER,
@@ -30,7 +30,7 @@ _SETTINGS = {
     "defaultRetentionTimeInMinutes": -1,
     "defaultRetentionSizeInMB": -1,
     "brokerDeleteInactiveTopicsEnabled": "false",
-    # Snapshots of what producers sent come often, and there is always something after the last one.
+    # Producer snapshots are frequent, and there is always an entry after the last one.
     "brokerDeduplicationEntriesInterval": 30,
 }
 _MEMORY = {"-Xms2g": "-Xms512m", "-Xmx2g": "-Xmx1g", "-XX:MaxDirectMemorySize=4g": "-XX:MaxDirectMemorySize=1g"}
@@ -75,7 +75,7 @@ class Pulsar:
 
 
 def prepared(running: Running) -> Pulsar:
-    """The broker with the namespaces of the tests."""
+    """The broker with the tests' namespaces."""
     pulsar = Pulsar(running.service_url, running.http_url)
     for namespace in (ONCE, FORGETS):
         pulsar.ask("PUT", f"namespaces/{namespace}", json={})

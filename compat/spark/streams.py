@@ -1,4 +1,4 @@
-"""Tables and streams of the broker, as all tests of this folder use them."""
+"""Batch and streaming reads of the broker, shared by the tests of this folder."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_values(spark: SparkSession, broker: Pulsar, **options: str) -> list[str
 
 
 class Stream:
-    """A stream into lists of values by topic; it goes on where it stopped. `fails_at` is a batch that raises."""
+    """A stream into lists of values by topic, resumable; the batch `fails_at` raises."""
 
     def __init__(self, spark: SparkSession, broker: Pulsar, folder: Path) -> None:
         self.values: dict[str, list[str]] = {}
@@ -45,7 +45,7 @@ class Stream:
         return (writer.trigger(availableNow=True) if available_now else writer).start()
 
     def run(self, **options: str) -> list[str]:
-        """What is there now and was not read before."""
+        """Processes all available messages once."""
         self.values.clear()
         self.batches.clear()
         query = self.start(available_now=True, **options)

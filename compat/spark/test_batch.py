@@ -1,4 +1,4 @@
-"""SP1, batch reads over several ledgers: every column as the official client has it, where a read begins and ends."""
+"""SP1, batch reads across ledgers: every column as the official client reads it, and start and end positions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def numbers(first: int, last: int) -> list[str]:
     return [f"m{number}" for number in range(first, last)]
 
 
-# What producers of all kinds do, by turns.
+# Kinds of producers, in turn.
 KINDS: dict[str, dict[str, Any]] = {
     "single": {},
     "batched": {"batching_enabled": True, "batching_max_messages": 7, "batching_max_publish_delay_ms": 50},
@@ -98,7 +98,7 @@ COLUMNS = (
 
 
 @pytest.mark.parametrize("through", ["service.url", "admin.url"])
-def test_sp1_all_columns_are_what_the_official_client_reads(
+def test_sp1_all_columns_equal_what_the_official_client_reads(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str, through: str
 ) -> None:
     partitions = broker.create(topic, 3)
@@ -114,7 +114,7 @@ def test_sp1_all_columns_are_what_the_official_client_reads(
     for partition in partitions:
         places = [of_row(row)[3] for row in rows if row["__topic"] == partition]
         assert places == sorted(places)  # type: ignore[type-var]
-    # An id of ours means the same to the official client.
+    # A message id of ours means the same to the official client.
     ids = {bytes(row["__messageId"]) for row in rows}
     assert {str(pulsar.MessageId.deserialize(each)) for each in ids} == {
         str(message.message_id()) for partition in partitions for message in official.read(client, partition)
@@ -123,7 +123,7 @@ def test_sp1_all_columns_are_what_the_official_client_reads(
 
 
 @pytest.mark.parametrize("batched", [False, True])
-def test_sp1_a_read_begins_and_ends_where_it_is_said(
+def test_sp1_start_and_end_positions(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str, batched: bool
 ) -> None:
     options = {"batching_enabled": True, "batching_max_messages": 3} if batched else {}
@@ -150,18 +150,18 @@ def test_sp1_a_read_begins_and_ends_where_it_is_said(
     assert read(endingTime=json.dumps({topic: between_ms})) == everything[:MESSAGES]
     assert read(startingOffsets=moment, endingOffsets=str(between_ms)) == []
     assert read(startingOffsets="2020-01-01T00:00:00Z", endingOffsets="2100-01-01T00:00:00Z") == everything
-    # Ids, in several ledgers and inside of batches.
+    # Message ids, in several ledgers and inside batches.
     for first, last in ((0, 1), (4, 60), (49, 50), (50, 2 * MESSAGES - 1), (99, 101), (7, 7)):
         begin, end = (str(MessageId.from_bytes(messages[place].message_id().serialize())) for place in (first, last))
         bounds = {"startingOffsets": json.dumps({topic: begin}), "endingOffsets": json.dumps({topic: end})}
         assert read(**bounds) == everything[first + 1 : last + 1]
-        # The bytes of an id are how the Scala connector writes it, which then begins with that message.
+        # The Scala connector writes an id as bytes, and starts with that message.
         data = list(messages[first].message_id().serialize())
         assert (
             read(startingOffsets=json.dumps({topic: data}), endingOffsets=bounds["endingOffsets"])
             == (everything[first : last + 1])
         )
-    # An entry beyond the end of its ledger is no other than its last one.
+    # An entry beyond the end of its ledger means the last one.
     begin_id = messages[0].message_id()
     beyond = json.dumps({topic: f"{begin_id.ledger_id()}:{10 * ENTRIES_PER_LEDGER}:-1"})
     here = [m.data().decode() for m in messages if m.message_id().ledger_id() == begin_id.ledger_id()]
@@ -203,7 +203,7 @@ class OrderV2(Record):  # type: ignore[misc]
 def test_sp1_two_versions_of_a_schema_become_one_table(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str, kind: type[Schema]
 ) -> None:
-    # A record of both versions has one name, or Avro takes them for others.
+    # Both versions need one record name, or Avro takes them for different records.
     OrderV2.__name__ = OrderV1.__name__
     with official.producer(client, topic, schema=kind(OrderV1)) as producer:
         for number in range(70):

@@ -1,4 +1,4 @@
-"""SP1, the sink: keys go where the official client sends them, and rows arrive once whatever fails on the way."""
+"""SP1, the sink: keys are routed as by the official client, and rows arrive once despite failures."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def contents(client: pulsar.Client, partitions: list[str]) -> list[list[tuple[ob
 
 
 @pytest.mark.parametrize("scheme", ["Murmur3_32Hash", "JavaStringHash"])
-def test_sp1_keys_go_where_the_official_client_sends_them(
+def test_sp1_keys_are_routed_as_by_the_official_client(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str, scheme: str
 ) -> None:
-    """The one for Java: that for Python has a hash of its own, which cannot be chosen elsewhere."""
+    """Compares with the Java client: the Python client's hash cannot be selected elsewhere."""
     ours, theirs = (broker.create(f"{topic}-{side}", 5) for side in ("ours", "theirs"))
     keys = [f"schlüssel-{number}" for number in range(200)]
     program = str(Path(__file__).parent / "Keys.java")
@@ -80,7 +80,7 @@ def test_sp1_typed_columns_are_written_with_a_schema(
         made = schema_of(people.schema, kind)  # type: ignore[arg-type]
         schema = json.dumps({"type": made.type, "schema": made.data.decode()})
         save(people.coalesce(1), broker, topic=f"{topic}-{kind}", schema=schema)
-        # The schema is there now, so the second time it need not be given.
+        # The schema exists now, so the second write need not name it.
         save(people.coalesce(1), broker, topic=f"{topic}-{kind}")
         rows = table(spark, broker, topic=f"{topic}-{kind}", columns="name,age").collect()
         assert rows == people.collect() * 2
@@ -88,7 +88,7 @@ def test_sp1_typed_columns_are_written_with_a_schema(
 
 
 class Copy:
-    """A stream from a topic to a topic; while `flag` is there, a task raises at the given value."""
+    """A stream from topic to topic; while `flag` exists, a task raises at the given value."""
 
     def __init__(self, spark: SparkSession, broker: Pulsar, folder: Path, source: str, target: str) -> None:
         self._spark = spark
@@ -131,7 +131,7 @@ class Copy:
 
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("unloaded", [False, True])
-def test_sp1_exactly_once_although_a_task_raises(
+def test_sp1_exactly_once_despite_a_failed_task(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, name: str, tmp_path: Path, unloaded: bool, keyed: bool
 ) -> None:
     source, target = in_once(f"{name}-source"), in_once(f"{name}-target")
@@ -166,14 +166,14 @@ def test_sp1_exactly_once_although_a_task_raises(
             assert own == sorted(own)
 
 
-def test_sp1_what_does_not_deduplicate_is_refused(
+def test_sp1_a_topic_without_deduplication_is_rejected(
     spark: SparkSession, broker: Pulsar, client: pulsar.Client, topic: str, name: str, tmp_path: Path
 ) -> None:
     official.publish(client, topic, ["a", "b"])
     target = f"{topic}-target"
     text = error(lambda: Copy(spark, broker, tmp_path / "refused", topic, target).run(exactlyOnce="required"))
     assert target in text and "dedupli" in text
-    # It is written at least once if that is said; and where the topic deduplicates, exactly once.
+    # At least once is allowed on request; with deduplication the topic is written exactly once.
     Copy(spark, broker, tmp_path / "off", topic, target).run(exactlyOnce="off")
     assert official.values(client, target) == ["a", "b"]
     Copy(spark, broker, tmp_path / "once", topic, in_once(name)).run(exactlyOnce="required")
@@ -209,7 +209,7 @@ def test_sp1_entries_are_copied_byte_for_byte(
     for _ in range(2):
         assert writer.trigger(availableNow=True).start().awaitTermination(PATIENCE_S)
         assert contents(client, targets) == contents(client, sources)
-        # Spark does the last batch again if it does not know that it is done.
+        # Spark repeats the last batch if its completion was not recorded.
         commits = tmp_path / "checkpoint" / "commits"
         last = max(int(file.name) for file in commits.iterdir() if file.name.isdigit())
         for file in (str(last), f".{last}.crc"):

@@ -1,4 +1,4 @@
-"""SP1, streams: limits and ledgers, subscriptions that follow, news, new partitions, restarts, and what is gone."""
+"""SP1, streams: limits, ledgers, subscriptions, notifications, new partitions, restarts, and deleted messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def numbers(first: int, last: int) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [30, 50, 70, 1000])
-def test_sp1_limited_batches_over_ledgers_and_a_subscription_that_follows(
+def test_sp1_limited_batches_across_ledgers_move_the_subscription(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str, limit: int
 ) -> None:
     official.publish(client, topic, numbers(0, MESSAGES))
@@ -40,7 +40,7 @@ def test_sp1_limited_batches_over_ledgers_and_a_subscription_that_follows(
 def test_sp1_an_offset_after_the_last_entry_of_a_ledger(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
-    """A limited batch counts entries, and does not know how many a full ledger has."""
+    """A limited batch counts entries, and does not know the size of a full ledger."""
     official.publish(client, topic, numbers(0, MESSAGES))
     options = {"topic": topic, "startingOffsets": "earliest", "predefinedSubscription": "spark"}
     options["maxEntriesPerTrigger"] = "30"
@@ -49,7 +49,7 @@ def test_sp1_an_offset_after_the_last_entry_of_a_ledger(
     assert "this batch fails" in error(lambda: stream.run(**options))
     assert stream.batches == [30, 20]
     assert broker.backlog(topic, "spark") == MESSAGES - 50
-    # The topic is served anew from what is stored, and the cursor with it.
+    # Unloading the topic reloads it, and its cursor, from storage.
     broker.topic("PUT", topic, "/unload")
     assert broker.backlog(topic, "spark") == MESSAGES - 50
     stream.fails_at = None
@@ -72,7 +72,7 @@ def test_sp1_a_topic_whose_current_ledger_is_empty(
     assert stream.run(**options) == numbers(60, 70)
 
 
-def test_sp1_a_message_in_chunks_is_one_row(stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str) -> None:
+def test_sp1_a_chunked_message_is_one_row(stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str) -> None:
     large = "x" * (11 << 20)
     official.publish(client, topic, ["before"])
     official.publish(client, topic, [large], chunking_enabled=True)
@@ -83,7 +83,7 @@ def test_sp1_a_message_in_chunks_is_one_row(stream: Stream, broker: Pulsar, clie
     assert broker.backlog(topic, "spark") == 0
 
 
-def test_sp1_a_running_stream_finds_topics_of_a_pattern(
+def test_sp1_a_running_stream_discovers_topics_of_a_pattern(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
     official.publish(client, f"{topic}-a", ["a"])
@@ -107,7 +107,7 @@ def test_sp1_batches_limited_by_bytes(stream: Stream, broker: Pulsar, client: pu
     assert len(stream.batches) > 10 and max(stream.batches) <= 20
 
 
-def test_sp1_a_running_stream_gets_news_and_new_partitions(
+def test_sp1_a_running_stream_is_notified_of_messages_and_new_partitions(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
     broker.create(topic, 2)
@@ -116,7 +116,7 @@ def test_sp1_a_running_stream_gets_news_and_new_partitions(
     stream.wait(query, MESSAGES)
     assert sorted(stream.all) == sorted(numbers(0, MESSAGES))
 
-    # With a poll this long only the broker's word makes it quick.
+    # With a poll this long only the broker's notification is fast enough.
     count = MESSAGES
     for _ in range(3):
         time.sleep(0.5)
@@ -141,7 +141,7 @@ def test_sp1_a_running_stream_gets_news_and_new_partitions(
     assert query.isActive
 
 
-def test_sp1_a_stream_stops_and_goes_on(stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str) -> None:
+def test_sp1_a_stream_resumes_after_a_stop(stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str) -> None:
     broker.create(topic, 2)
     query = stream.start(topic=topic, startingOffsets="earliest")
     official.publish(client, topic, numbers(0, 130))
@@ -157,7 +157,7 @@ def test_sp1_a_stream_stops_and_goes_on(stream: Stream, broker: Pulsar, client: 
     assert [broker.subscriptions(f"{topic}-partition-{index}") for index in range(3)] == [[]] * 3
 
 
-def test_sp1_the_subscription_says_where_to_begin(
+def test_sp1_a_stream_starts_at_the_subscriptions_position(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
     official.publish(client, topic, numbers(0, 10))
@@ -170,7 +170,7 @@ def test_sp1_the_subscription_says_where_to_begin(
     assert stream.run(topic=topic, predefinedSubscription="spark") == numbers(4, 10)
 
 
-# -- what is gone
+# -- deleted messages
 
 
 def forget(broker: Pulsar, topic: str, ledger_id: int) -> None:
@@ -182,13 +182,15 @@ def forget(broker: Pulsar, topic: str, ledger_id: int) -> None:
 
 
 def forget_the_first_ledger(broker: Pulsar, topic: str) -> None:
-    """It is one that is full, or that is closed by serving the topic anew."""
+    """Deletes the first ledger: a full one, or one closed by an unload."""
     first = broker.ledgers(topic)[0]
     broker.topic("PUT", topic, "/unload")
     forget(broker, topic, first)
 
 
-def test_sp1_retention_passed_the_start(stream: Stream, broker: Pulsar, client: pulsar.Client, name: str) -> None:
+def test_sp1_retention_past_the_start_position(
+    stream: Stream, broker: Pulsar, client: pulsar.Client, name: str
+) -> None:
     topic = f"persistent://{FORGETS}/{name}"
     official.publish(client, topic, numbers(0, 30))
     assert stream.run(topic=topic, startingOffsets="earliest") == numbers(0, 30)
@@ -205,7 +207,7 @@ def test_sp1_retention_passed_the_start(stream: Stream, broker: Pulsar, client: 
     assert stream.run(topic=topic) == ["more"]
 
 
-def test_sp1_a_ledger_that_was_read_to_its_end_is_no_loss(
+def test_sp1_deletion_of_a_fully_read_ledger_is_no_loss(
     stream: Stream, broker: Pulsar, client: pulsar.Client, name: str
 ) -> None:
     topic = f"persistent://{FORGETS}/{name}"
@@ -227,7 +229,7 @@ def test_sp1_a_ledger_that_was_read_to_its_end_is_no_loss(
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_sp1_a_topic_that_was_deleted_and_created_again(
+def test_sp1_a_topic_deleted_and_recreated(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str, partitions: int
 ) -> None:
     def create() -> None:
@@ -249,10 +251,10 @@ def test_sp1_a_topic_that_was_deleted_and_created_again(
     assert stream.run(topic=topic) == ["more"]
 
 
-def test_sp1_with_a_subscription_a_topic_that_was_created_again_is_read_from_its_first_message(
+def test_sp1_with_a_subscription_a_recreated_topic_is_read_from_its_first_message(
     stream: Stream, broker: Pulsar, client: pulsar.Client, topic: str
 ) -> None:
-    """Ledgers have new numbers all the time, and the subscription keeps what was not read: so nothing looks lost."""
+    """New ledgers are normal, and the subscription keeps unread messages: nothing looks lost."""
     options = {"topic": topic, "startingOffsets": "earliest", "predefinedSubscription": "spark"}
     official.publish(client, topic, numbers(0, 70))
     assert stream.run(**options) == numbers(0, 70)
@@ -263,7 +265,7 @@ def test_sp1_with_a_subscription_a_topic_that_was_created_again_is_read_from_its
     assert broker.backlog(topic, "spark") == 0
 
 
-def test_sp1_what_was_read_may_be_deleted_while_the_stream_runs_or_with_a_subscription(
+def test_sp1_messages_already_read_may_be_deleted(
     stream: Stream, broker: Pulsar, client: pulsar.Client, name: str
 ) -> None:
     topic = f"persistent://{FORGETS}/{name}"

@@ -1,4 +1,4 @@
-"""The benchmarks are programs, not a package: their folder is put on the path, last, so that it hides nothing."""
+"""Puts the benchmarks' folder, which is no package, last on the path, so that it shadows nothing."""
 
 from __future__ import annotations
 

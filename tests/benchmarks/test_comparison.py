@@ -1,4 +1,4 @@
-"""The command line of the benchmark, what it says when Java is missing, and that its page names everything."""
+"""The benchmark's command line, its errors without Java, and the completeness of its page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program(path: Path) -> Path:
     return path
 
 
-def test_without_java_it_says_what_to_install(
+def test_missing_java_is_reported_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -41,7 +41,7 @@ def test_a_wrong_java_home_is_not_replaced_by_another_java(tmp_path: Path, monke
         java.find_java()
 
 
-def test_without_maven_it_says_so(
+def test_missing_maven_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program(tmp_path / "java")
@@ -51,14 +51,14 @@ def test_without_maven_it_says_so(
     assert "mvn is not on PATH" in capsys.readouterr().err
 
 
-def test_a_given_folder_without_jars_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_jars_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(program(tmp_path / "bin" / "java").parents[1]))
     monkeypatch.setenv(java.JARS_VARIABLE, str(tmp_path))
-    with pytest.raises(java.JavaMissing, match="without any jar"):
+    with pytest.raises(java.JavaMissing, match="contains no jar"):
         java.find_java()
 
 
-def test_the_version_is_read_from_the_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pulsar_version_is_read_from_the_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pulsar-broker-common-9.9.9.jar", "pulsar-broker-4.2.4.jar"):
         (tmp_path / name).touch()
     monkeypatch.setenv("JAVA_HOME", str(program(tmp_path / "bin" / "java").parents[1]))
@@ -67,7 +67,7 @@ def test_the_version_is_read_from_the_jars(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("arguments", [["--only", "nothing"], ["--repeat", "0"], ["--repeat", "two"]])
-def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_are_rejected(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         comparison.main(arguments)
     assert arguments[1] in capsys.readouterr().err
@@ -82,12 +82,12 @@ def test_wrong_arguments_are_refused(arguments: list[str], capsys: pytest.Captur
         (["--only", "topics", "memory", "--quick"], 'make bench ARGS="--quick --only memory topics"'),
     ],
 )
-def test_the_command_that_makes_the_table_again(arguments: list[str], command: str) -> None:
+def test_the_command_that_reproduces_the_table(arguments: list[str], command: str) -> None:
     options = comparison.argument_parser().parse_args(arguments)
     assert comparison.Comparison(options).command() == command
 
 
-def test_the_page_has_every_row_and_every_option() -> None:
+def test_the_page_lists_every_row_and_every_option() -> None:
     text = PAGE.read_text()
     options = [
         word for action in comparison.argument_parser()._actions for word in action.option_strings if word[:2] == "--"

@@ -1,4 +1,4 @@
-"""The loads of the official Python client that Spark is measured by, on a broker of ours."""
+"""The loads with the official Python client, Spark's baseline, on a broker of ours."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def outcome(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, flo
     return found
 
 
-def test_it_fills_the_columns_of_the_source() -> None:
+def test_it_has_the_columns_of_the_source() -> None:
     assert official_client.SCHEMA.names == [RAW_VALUE.name, *(column.name for column in METADATA)]
 
 
-def test_a_table_has_what_the_messages_have(client: pulsar.Client) -> None:
+def test_a_table_holds_the_messages(client: pulsar.Client) -> None:
     consumer = client.subscribe(TOPIC, "s")
     plain, batched = client.create_producer(TOPIC), client.create_producer(TOPIC, batching_enabled=True)
     plain.send(b"first", partition_key="k", event_timestamp=1_700_000_000_000, properties={"a": "1"})
@@ -72,7 +72,7 @@ def test_a_backlog_is_published_and_read(running: TestBroker, capsys: pytest.Cap
     assert read["messages"] == 2500 and read["seconds"] > 0
 
 
-def test_sending_one_by_one_ends_when_the_time_is_over(running: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sending_one_by_one_ends_after_the_given_time(running: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(capsys, "send", running.service_url, TOPIC, 20, 100, 60)["messages"] == 20
     assert outcome(capsys, "send", running.service_url, TOPIC, 20, 100, 0)["messages"] == 1
 
@@ -83,7 +83,7 @@ def test_every_arrival_is_timed(running: TestBroker, client: pulsar.Client) -> N
     assert isinstance(times, list) and len(times) == 30 and all(0 < each < 10_000 for each in times)
 
 
-def test_what_arrives_twice_is_a_failure(client: pulsar.Client) -> None:
+def test_a_message_that_arrives_twice_is_a_failure(client: pulsar.Client) -> None:
     consumer, producer = client.subscribe(TOPIC, "s"), client.create_producer(TOPIC)
     arrivals = official_client._Arrivals(producer, consumer, 2)
     arrivals.publish(0)
@@ -92,17 +92,17 @@ def test_what_arrives_twice_is_a_failure(client: pulsar.Client) -> None:
         arrivals.receive(2)
 
 
-def test_what_does_not_arrive_is_a_failure(client: pulsar.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_does_not_arrive_is_a_failure(client: pulsar.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(official_client, "_SILENCE_MAX_S", 0.1)
     arrivals = official_client._Arrivals(client.create_producer(TOPIC), client.subscribe(TOPIC, "s"), 2)
     with pytest.raises(LoadFailed, match="0 of 1 messages arrived"):
         arrivals.receive(1)
     silent = client.subscribe(TOPIC, "t", batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(10, -1, 50))
-    with pytest.raises(LoadFailed, match="nothing came"):
+    with pytest.raises(LoadFailed, match="no message arrived"):
         next(official_client.tables(silent))
 
 
-def test_payloads_cannot_be_compressed() -> None:
+def test_payloads_are_incompressible() -> None:
     some = list(itertools.islice(payloads(1024), 300))
     assert {len(each) for each in some} == {1024}
     assert len(set(some)) == 256

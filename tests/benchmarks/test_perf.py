@@ -1,4 +1,4 @@
-"""What is read from the log of pulsar-perf and from the counters of a broker."""
+"""Figures read from pulsar-perf's log and from a broker's counters."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def log_with(folder: Path, text: str) -> Path:
     return log
 
 
-def test_a_log_of_produce(tmp_path: Path) -> None:
+def test_a_produce_log(tmp_path: Path) -> None:
     figures = parse(log_with(tmp_path, PRODUCED))
     assert figures.interval_rates == (30000.5, 70000.0, 90000.0)
     assert (figures.messages, figures.rate) == (1950000, 62903.226)
     assert (figures.latency_p50_ms, figures.latency_p99_ms) == (1.7, 7.25)
 
 
-def test_the_first_interval_is_not_warm(tmp_path: Path) -> None:
+def test_the_first_interval_is_discarded(tmp_path: Path) -> None:
     assert parse(log_with(tmp_path, PRODUCED)).warm_rate == 80000.0
 
 
-def test_a_log_of_consume(tmp_path: Path) -> None:
+def test_a_consume_log(tmp_path: Path) -> None:
     figures = parse(log_with(tmp_path, CONSUMED))
     assert figures.interval_rates == (212480.665,)
     assert figures.messages == 2007438
@@ -55,18 +55,18 @@ def test_a_log_of_consume(tmp_path: Path) -> None:
         _ = figures.warm_rate
 
 
-def test_a_log_without_a_summary_is_a_failure_that_shows_its_end(tmp_path: Path) -> None:
+def test_a_log_without_a_summary_is_a_failure_with_the_end_of_the_log(tmp_path: Path) -> None:
     with pytest.raises(PerfFailed, match="connection refused"):
         parse(log_with(tmp_path, "started\nconnection refused\n"))
 
 
-def test_the_rate_counts_from_a_quarter_of_the_backlog_to_its_end() -> None:
+def test_the_rate_ignores_the_first_quarter_of_the_backlog() -> None:
     slow_start = [Sample(0.0, 0), Sample(5.0, 200)]
     warm = [Sample(6.0 + number, 300 + 100 * number) for number in range(8)]
     assert rate_between(slow_start + warm, 1000) == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize("samples", [[], [Sample(1.0, 1000)], [Sample(float(at), 1000) for at in range(9)]])
-def test_a_backlog_that_was_gone_too_soon_gives_no_rate(samples: list[Sample]) -> None:
+def test_a_backlog_read_too_quickly_yields_no_rate(samples: list[Sample]) -> None:
     with pytest.raises(PerfFailed, match="before it was read"):
         rate_between(samples, 1000)

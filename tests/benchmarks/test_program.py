@@ -1,4 +1,4 @@
-"""Programs in processes of their own: what they say, how they end, and the CPU that is counted of them."""
+"""Programs in their own processes: their log, their exit, and their CPU time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from spark_rows import cpu_percent
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a test puts a program."""
+    """The folder of a test's programs."""
     monkeypatch.setattr(program, "HERE", tmp_path)
     return tmp_path
 
 
-def test_the_answers_are_the_lines_of_json(folder: Path) -> None:
+def test_results_are_lines_of_json(folder: Path) -> None:
     (folder / "speaker.py").write_text(
         """import sys
-print("a library says something")
+print("a library prints something")
 print('{"word": "%s"}' % sys.argv[1], flush=True)
 print('{"rest": "%s"}' % sys.stdin.read(), flush=True)
 """
@@ -33,22 +33,22 @@ print('{"rest": "%s"}' % sys.stdin.read(), flush=True)
         speaker.check_runs()
         speaker.end()
         assert speaker.answer(10.0) == {"rest": ""}
-        with pytest.raises(ProgramFailed, match="speaker first ended with code 0"):
+        with pytest.raises(ProgramFailed, match="speaker first exited with code 0"):
             speaker.check_runs()
 
 
-def test_one_that_dies_is_a_failure_with_the_end_of_its_log(folder: Path) -> None:
+def test_a_crash_is_a_failure_with_the_end_of_the_log(folder: Path) -> None:
     (folder / "dying.py").write_text("import sys; sys.exit('no broker there')")
-    with pytest.raises(ProgramFailed, match=r"dying now ended with code 1; .*\n.*no broker there"):
+    with pytest.raises(ProgramFailed, match=r"dying now exited with code 1; .*\n.*no broker there"):
         outcome_of("dying", "now", folder=folder, limit_s=10.0)
-    with started("dying", "now", folder=folder) as dying, pytest.raises(ProgramFailed, match="ended with code 1"):
+    with started("dying", "now", folder=folder) as dying, pytest.raises(ProgramFailed, match="exited with code 1"):
         dying.end()
 
 
-def test_one_that_says_nothing_is_a_failure_and_is_stopped(folder: Path) -> None:
+def test_a_silent_program_is_a_failure_and_is_stopped(folder: Path) -> None:
     (folder / "silent.py").write_text("import time; time.sleep(60)")
     with (
-        pytest.raises(ProgramFailed, match="silent still said nothing for 0 s"),
+        pytest.raises(ProgramFailed, match="silent still printed nothing for 0 s"),
         started("silent", "still", folder=folder) as silent,
     ):
         silent.answer(0.1)
@@ -58,7 +58,7 @@ def test_one_that_says_nothing_is_a_failure_and_is_stopped(folder: Path) -> None
 BUSY = "t = time.process_time()\nwhile time.process_time() - t < {}: pass\n"
 
 
-def test_the_cpu_of_a_process_has_that_of_its_children_alive_and_dead(tmp_path: Path) -> None:
+def test_cpu_time_includes_live_and_exited_children(tmp_path: Path) -> None:
     child = f"import time\n{BUSY.format(0.6)}"
     parent = f"""import subprocess, sys
 print("ready", flush=True)
@@ -78,7 +78,7 @@ input()
         assert 0.3 <= meter.used_s < 5.0
 
 
-def test_the_share_of_a_core_of_each(tmp_path: Path) -> None:
+def test_each_process_has_its_share_of_a_core(tmp_path: Path) -> None:
     busy_code = f"import time\nprint('ready', flush=True)\n{BUSY.format(30)}"
     idle_code = "print('ready', flush=True)\ninput()"
     with (

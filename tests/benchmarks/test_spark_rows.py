@@ -1,4 +1,4 @@
-"""What is made of the figures of Spark, and that the table says what each is compared with."""
+"""Spark's figures, and the baselines named in the table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_percentile_is_one_of_the_values(values: list[float], percent: float, 
     assert percentile(values, percent) == wanted
 
 
-def test_the_same_figure_is_compared_with_two_others_which_are_named() -> None:
+def test_one_figure_is_compared_with_two_named_baselines() -> None:
     of_1kb, of_100b, of_perf = compare({}, MEASURED)
     assert (of_1kb.apache, of_1kb.magnetar) == ("75,000 msg/s (Python client)", "150,000 msg/s")
     assert (of_1kb.ratio, of_1kb.ok) == ("2.00", True)
@@ -37,7 +37,7 @@ def test_the_same_figure_is_compared_with_two_others_which_are_named() -> None:
     assert (of_perf.apache, of_perf.ratio, of_perf.ok) == ("300,000 msg/s (pulsar-perf)", "0.50", False)
 
 
-def test_figures_of_apache_pulsar_are_not_taken_for_a_baseline() -> None:
+def test_apache_pulsars_figures_are_no_baseline() -> None:
     (line,) = compare({"spark-write-made": [1.0]}, {"spark-write-made": [9.0]})
     assert "(" not in line.apache
     of_send, of_async = compare({"spark-write-send": [1.0]}, {"spark-write": [9.0], "spark-write-async": [10.0]})
@@ -59,7 +59,7 @@ def test_limits_of_a_running_query(key: str, good: float, bad: float) -> None:
         assert line.ok is ok
 
 
-def test_a_metric_with_a_baseline_says_where_its_figure_is() -> None:
+def test_a_metric_with_a_baseline_names_the_key_of_its_figure() -> None:
     assert [metric.key for metric in SPARK if metric.baseline and not metric.against] == []
     assert "(Python client)" in render(compare({}, MEASURED))
 

@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tool names the program that this module builds, so that go.sum pins all it is made of.
+// Package tool imports the program that this module builds, so that go.sum pins its dependencies.
 package tool
 
 import _ "github.com/streamnative/pulsarctl"

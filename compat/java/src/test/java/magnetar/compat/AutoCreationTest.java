@@ -24,12 +24,12 @@ import org.apache.pulsar.client.api.SubscriptionType;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 
-/** Which topics a client makes come to be, and which not: each test has a namespace of its own. */
+/** Topics that are auto-created for a client, and topics that are not; each test has its own namespace. */
 class AutoCreationTest extends Stage {
     String namespace;
 
     @BeforeEach
-    void makeNamespace() throws Exception {
+    void createNamespace() throws Exception {
         namespace = "public/java-" + UUID.randomUUID();
         assertEquals(204, call("PUT", "/admin/v2/namespaces/" + namespace).statusCode());
     }
@@ -43,7 +43,7 @@ class AutoCreationTest extends Stage {
         }
         consumeForAWhile();
         Set<String> after = topics();
-        assertTrue(after.contains(topic + "-sub-RETRY"), "no retry topic, so nothing was tried: " + after);
+        assertTrue(after.contains(topic + "-sub-RETRY"), "no retry topic, so nothing was retried: " + after);
         assertTrue(after.size() <= 3, "more than the topic, its retry topic and its dead letter topic: " + after);
         for (int restart = 1; restart <= 5; restart++) {
             consumeForAWhile();
@@ -82,7 +82,7 @@ class AutoCreationTest extends Stage {
 
     /** AC4. */
     @Test
-    void aDeadLetterTopicOfADeadLetterTopicIsRefused() throws Exception {
+    void aDeadLetterTopicOfADeadLetterTopicIsRejected() throws Exception {
         topic = "persistent://" + namespace + "/orders-sub-DLQ";
         producer().create().close();
         topic += "-sub-RETRY";
@@ -91,9 +91,9 @@ class AutoCreationTest extends Stage {
         assertEquals(1, topics().size());
     }
 
-    /** PM1: the only official client that can ask without creating. */
+    /** PM1: the only official client that can query partitions without creating the topic. */
     @Test
-    void askingForPartitionsWithoutCreating() throws Exception {
+    void partitionsAreQueriedWithoutCreatingTheTopic() throws Exception {
         topic = "persistent://" + namespace + "/nowhere";
         Exception refusal = assertThrows(
                 Exception.class, () -> client.getPartitionsForTopic(topic, false).get(10, TimeUnit.SECONDS));

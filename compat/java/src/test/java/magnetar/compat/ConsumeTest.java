@@ -42,7 +42,7 @@ class ConsumeTest extends Stage {
 
     @Test
     void failover() throws Exception {
-        partition(1); // the active consumer of partition 0 is the first by name
+        partition(1); // partition 0 has the first consumer by name as active consumer
         BlockingQueue<String> heard = new LinkedBlockingQueue<>();
         Consumer<byte[]> active = failoverConsumer("1", heard).subscribe();
         assertEquals("1 is active", heard.poll(PATIENCE_SECONDS, TimeUnit.SECONDS));
@@ -225,7 +225,7 @@ class ConsumeTest extends Stage {
         Producer<byte[]> producer = producer().create();
         List<MessageId> ids = send(producer, numbers(0, 10));
         expect(consumer, numbers(0, 10));
-        consumer.seek(ids.get(4)); // unless told to include it, this client starts after the message
+        consumer.seek(ids.get(4)); // by default this client starts after the message
         expect(consumer, numbers(5, 10));
         consumer.seek(MessageId.earliest);
         expect(consumer, numbers(0, 10));
@@ -296,7 +296,7 @@ class ConsumeTest extends Stage {
         Consumer<byte[]> consumer = client.newConsumer().topicsPattern(Pattern.compile(prefix + "-.*"))
                 .patternAutoDiscoveryPeriod(1, TimeUnit.SECONDS).subscriptionName("sub")
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
-        for (String suffix : List.of("-a", "-b")) { // the last one comes into being only now
+        for (String suffix : List.of("-a", "-b")) { // the last topic is created only now
             topic = prefix + suffix;
             send(producer().create(), suffix);
             Message<byte[]> message = receive(consumer);

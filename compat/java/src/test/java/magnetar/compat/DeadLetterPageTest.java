@@ -9,7 +9,7 @@ import org.apache.pulsar.client.api.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.SubscriptionType;
 import org.junit.jupiter.api.Test;
 
-/** What stands between the marks stands in docs/dead-letters.md too; tests/test_dead_letters_page.py compares them. */
+/** docs/dead-letters.md has the code between the marks too; tests/docs/test_dead_letters_page.py compares them. */
 class DeadLetterPageTest extends Stage {
     @Test
     void byTheClient() throws Exception {
@@ -25,7 +25,7 @@ class DeadLetterPageTest extends Stage {
                         .build())
                 .subscribe();
         // end
-        die(consumer, topic + "-billing-DLQ");
+        fail(consumer, topic + "-billing-DLQ");
     }
 
     @Test
@@ -40,11 +40,11 @@ class DeadLetterPageTest extends Stage {
                 .property("deadLetterPolicy.deadLetterTopic", topic + "-dead")
                 .subscribe();
         // end
-        die(consumer, topic + "-dead");
+        fail(consumer, topic + "-dead");
     }
 
-    /** Gives a message back three times: then it is a letter. */
-    private void die(Consumer<byte[]> consumer, String deadTopic) throws Exception {
+    /** Nacks a message three times: then it is a dead letter. */
+    private void fail(Consumer<byte[]> consumer, String deadTopic) throws Exception {
         send(producer().create(), "bad");
         for (int times = 0; times < 3; times++) {
             consumer.negativeAcknowledge(receive(consumer));

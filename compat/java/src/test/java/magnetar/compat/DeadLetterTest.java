@@ -44,7 +44,7 @@ import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Dead letters and retries: the policy of this client, and the broker's, which needs no code of the client. */
+/** Dead letters and retries: this client's policy, and the broker's, which needs no code of the client. */
 class DeadLetterTest extends Stage {
     private static final String LIMIT = "deadLetterPolicy.maxRedeliverCount";
 
@@ -52,14 +52,14 @@ class DeadLetterTest extends Stage {
         return consumer().subscriptionType(type).negativeAckRedeliveryDelay(50, TimeUnit.MILLISECONDS);
     }
 
-    private Consumer<byte[]> graveyard() throws PulsarClientException {
-        return client.newConsumer().topic(topic + "-sub-DLQ").subscriptionName("mourner")
+    private Consumer<byte[]> subscribeDead() throws PulsarClientException {
+        return client.newConsumer().topic(topic + "-sub-DLQ").subscriptionName("inspection")
                 .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe();
     }
 
-    /** Gives bad messages back and acknowledges the others until letters of all bad ones came. Returns what was seen. */
-    private Map<String, Integer> bury(Consumer<byte[]> consumer, String... bad) throws Exception {
-        Consumer<byte[]> dead = graveyard();
+    /** Nacks bad messages and acknowledges the others until all bad ones are dead letters. Returns the deliveries. */
+    private Map<String, Integer> nackUntilDead(Consumer<byte[]> consumer, String... bad) throws Exception {
+        Consumer<byte[]> dead = subscribeDead();
         Map<String, Integer> seen = new TreeMap<>();
         List<String> letters = new ArrayList<>();
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
@@ -86,7 +86,7 @@ class DeadLetterTest extends Stage {
         return seen;
     }
 
-    /** What each of ten messages is seen when one of them comes more often. */
+    /** Deliveries of ten messages, one of which is delivered more often. */
     private static Map<String, Integer> onceEachBut(String bad, int times) {
         Map<String, Integer> expected = new TreeMap<>();
         for (String payload : numbers(0, 10)) {
@@ -97,40 +97,40 @@ class DeadLetterTest extends Stage {
 
     /** DL1, DL2. */
     @Test
-    void dl1PolicyOfTheClient() throws Exception {
+    void dl1ClientPolicy() throws Exception {
         Consumer<byte[]> consumer = impatient(SubscriptionType.Shared).isAckReceiptEnabled(true)
                 .deadLetterPolicy(DeadLetterPolicy.builder().maxRedeliverCount(2).build()).subscribe();
         send(producer().create(), numbers(0, 10));
-        assertEquals(onceEachBut("0004", 1 + 2), bury(consumer, "0004"));
+        assertEquals(onceEachBut("0004", 1 + 2), nackUntilDead(consumer, "0004"));
     }
 
-    /** DL2: with retries this client asks for the names of versions before 2.8 first, and must hear that they are not there. */
+    /** DL2: with retries this client first looks up the names of versions before 2.8, and must learn that they do not exist. */
     @Test
-    void dl2OldNamesAreNotMadeByAsking() throws Exception {
+    void dl2LookingUpOldNamesDoesNotCreateThem() throws Exception {
         String subscription = "sub-" + UUID.randomUUID();
         String old = "persistent://public/default/" + subscription + "-DLQ";
         Exception refusal = assertThrows(Exception.class,
                 () -> client.getPartitionsForTopic(old, false).get(PATIENCE_SECONDS, TimeUnit.SECONDS));
         assertTrue(refusal.getCause() instanceof PulsarClientException.NotFoundException
                 || refusal.getCause() instanceof PulsarClientException.TopicDoesNotExistException, refusal::toString);
-        dieAfterOneRetry(subscription);
+        failAfterOneRetry(subscription);
         String topics = get("/admin/v2/persistent/public/default");
         assertTrue(topics.contains(topic + "-" + subscription + "-DLQ"), topics);
         assertFalse(topics.contains(old) || topics.contains("/" + subscription + "-RETRY"), topics);
     }
 
-    /** DL2: if the old one exists, it is used. */
+    /** DL2: an existing topic with the old name is used. */
     @Test
-    void dl2AnOldNameThatExistsIsUsed() throws Exception {
+    void dl2AnExistingOldNameIsUsed() throws Exception {
         String subscription = "sub-" + UUID.randomUUID();
         String old = "persistent://public/default/" + subscription + "-DLQ";
-        try (Consumer<byte[]> dead = client.newConsumer().topic(old).subscriptionName("mourner").subscribe()) {
-            dieAfterOneRetry(subscription);
+        try (Consumer<byte[]> dead = client.newConsumer().topic(old).subscriptionName("inspection").subscribe()) {
+            failAfterOneRetry(subscription);
             assertEquals("bad", text(receive(dead)));
         }
     }
 
-    private void dieAfterOneRetry(String subscription) throws Exception {
+    private void failAfterOneRetry(String subscription) throws Exception {
         try (Consumer<byte[]> consumer = client.newConsumer().topic(topic).subscriptionName(subscription)
                 .subscriptionType(SubscriptionType.Shared).enableRetry(true)
                 .deadLetterPolicy(DeadLetterPolicy.builder().maxRedeliverCount(1).build()).subscribe()) {
@@ -144,13 +144,13 @@ class DeadLetterTest extends Stage {
     /** DL3, DL11. */
     @ParameterizedTest
     @EnumSource(SubscriptionType.class)
-    void dl3PolicyOfTheBroker(SubscriptionType type) throws Exception {
+    void dl3BrokerPolicy(SubscriptionType type) throws Exception {
         Consumer<byte[]> consumer = impatient(type).isAckReceiptEnabled(true).property(LIMIT, "2").subscribe();
         Producer<byte[]> producer = producer().create();
         for (String payload : numbers(0, 10)) {
             producer.newMessage().key(payload).value(payload.getBytes()).send();
         }
-        assertEquals(onceEachBut("0003", 1 + 2), bury(consumer, "0003"));
+        assertEquals(onceEachBut("0003", 1 + 2), nackUntilDead(consumer, "0003"));
     }
 
     /** DL5: the shortest timeout that this client allows. */
@@ -168,15 +168,15 @@ class DeadLetterTest extends Stage {
                 expect(consumer, "good");
             }
         }
-        Message<byte[]> letter = receive(graveyard());
+        Message<byte[]> letter = receive(subscribeDead());
         assertEquals("bad", text(letter));
         assertEquals("MaxRedeliveries", letter.getProperty("DEATH_REASON"));
         assertEquals(0, backlog());
     }
 
     /**
-     * DL9: neighbours that are acknowledged one by one stay so. This client gives back the whole batch, and an ack that it
-     * sends after that comes too late for what is on its way again: so the acks are answered before.
+     * DL9: neighbours that are acknowledged one by one stay so. This client nacks the whole batch, and a later ack does
+     * not stop the redelivery: so the acks are awaited first.
      */
     @ParameterizedTest
     @EnumSource(CompressionType.class)
@@ -193,15 +193,15 @@ class DeadLetterTest extends Stage {
         MessageId bad = neighbours.remove(6);
         consumer.acknowledge(neighbours);
         consumer.negativeAcknowledge(bad);
-        assertEquals(Map.of("0006", 2), bury(consumer, "0006"));
+        assertEquals(Map.of("0006", 2), nackUntilDead(consumer, "0006"));
     }
 
-    /** DL9: otherwise this client keeps acks to itself until it has all of the batch, and the batch dies as a whole. */
+    /** DL9: otherwise this client sends no ack before it has all of the batch, and the whole batch is dead-lettered. */
     @Test
-    void dl9ABatchWithoutAcksOfSingleMessages() throws Exception {
+    void dl9ABatchWithoutBatchIndexAcks() throws Exception {
         Consumer<byte[]> consumer = impatient(SubscriptionType.Shared).enableBatchIndexAcknowledgment(false)
                 .property(LIMIT, "1").subscribe();
-        Consumer<byte[]> dead = graveyard();
+        Consumer<byte[]> dead = subscribeDead();
         sendTogether(batchingProducer().create(), numbers(0, 3));
         for (int count = 0; count < 2; count++) {
             for (String payload : numbers(0, 3)) {
@@ -219,11 +219,11 @@ class DeadLetterTest extends Stage {
         assertEquals(0, backlog());
     }
 
-    /** DL7. Without a delay, the next retry is published before the ack of the one before it is on its way. */
+    /** DL7. Without a delay, the next retry is published before the ack of the previous one is sent. */
     @ParameterizedTest
     @ValueSource(ints = {0, 300})
     void dl7Retries(int delayMs) throws Exception {
-        Consumer<byte[]> dead = graveyard();
+        Consumer<byte[]> dead = subscribeDead();
         Consumer<byte[]> consumer = consumer().subscriptionType(SubscriptionType.Shared).enableRetry(true)
                 .deadLetterPolicy(DeadLetterPolicy.builder().maxRedeliverCount(4).build()).subscribe();
         MessageIdAdv id = (MessageIdAdv) producer().create()
@@ -268,7 +268,7 @@ class DeadLetterTest extends Stage {
 
     /** DL10. */
     @Test
-    void dl10InitialSubscriptionWhereNoneIsMadeByItself() throws Exception {
+    void dl10InitialSubscriptionWithoutAutoCreation() throws Exception {
         String namespace = "public/java-" + UUID.randomUUID();
         assertEquals(204, call("PUT", "/admin/v2/namespaces/" + namespace, "{}").statusCode());
         assertEquals(204, call("POST", "/admin/v2/namespaces/" + namespace + "/autoSubscriptionCreation",
@@ -305,7 +305,7 @@ class DeadLetterTest extends Stage {
             assertTrue(System.nanoTime() - asked >= TimeUnit.SECONDS.toNanos(4), "early");
             assertEquals("1", message.getProperty("RECONSUMETIMES"));
             expectCounts(counted, 2, 3);
-            assertEquals("bad", text(receive(own.newConsumer().topic(topic + "-counted-DLQ").subscriptionName("mourner")
+            assertEquals("bad", text(receive(own.newConsumer().topic(topic + "-counted-DLQ").subscriptionName("inspection")
                     .subscriptionInitialPosition(SubscriptionInitialPosition.Earliest).subscribe())));
         } finally {
             stop(broker);
@@ -345,7 +345,7 @@ class DeadLetterTest extends Stage {
         assertTrue(broker.waitFor(PATIENCE_SECONDS, TimeUnit.SECONDS), "the broker did not stop");
     }
 
-    /** What subscription "sub" has not acknowledged, in entries. */
+    /** Number of unacknowledged entries of subscription "sub". */
     private int backlog() throws Exception {
         String stats = get("/admin/v2/" + topic.replace("://", "/") + "/stats");
         Matcher found = Pattern.compile("\"sub\":\\s*\\{.*?\"msgBacklog\":\\s*(\\d+)", Pattern.DOTALL).matcher(stats);

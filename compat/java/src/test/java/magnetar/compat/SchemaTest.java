@@ -74,7 +74,7 @@ class SchemaTest extends Stage {
 
     private static <T> Message<T> next(Consumer<T> consumer) throws Exception {
         Message<T> message = consumer.receive(PATIENCE_SECONDS, TimeUnit.SECONDS);
-        assertNotNull(message, "nothing came");
+        assertNotNull(message, "no message arrived");
         consumer.acknowledge(message);
         return message;
     }
@@ -89,7 +89,7 @@ class SchemaTest extends Stage {
 
     @ParameterizedTest
     @MethodSource("structured")
-    void objectsComeBackAsTheyWereSent(Schema<Order> schema) throws Exception {
+    void objectsAreReceivedUnchanged(Schema<Order> schema) throws Exception {
         Consumer<Order> consumer = consumer(schema, "sub");
         producer(schema).send(new Order(7, "ann"));
         Message<Order> message = next(consumer);
@@ -206,7 +206,7 @@ class SchemaTest extends Stage {
     }
 
     @Test
-    void whatIsIncompatibleIsRefusedAndTheConnectionGoesOn() throws Exception {
+    void anIncompatibleSchemaIsRejectedAndTheConnectionKept() throws Exception {
         Consumer<Order> consumer = consumer(Schema.AVRO(Order.class), "sub");
         Producer<Order> producer = producer(Schema.AVRO(Order.class));
         Exception refused =

@@ -24,11 +24,11 @@ import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
 import org.junit.jupiter.api.BeforeEach;
 
-/** A client, a topic of its own for every test, and the few phrases all tests are written in. */
+/** A client, a new topic for every test, and operations shared by all tests. */
 abstract class Stage {
-    /** Long enough for a slow machine: only a test that fails waits for it. */
+    /** Long enough for a slow machine; only a failing test waits this long. */
     static final int PATIENCE_SECONDS = 20;
-    /** Long enough to see that nothing comes. */
+    /** Long enough to see that no message arrives. */
     static final int SILENCE_MS = 300;
 
     static final String SERVICE_URL = setting("COMPAT_SERVICE_URL", "pulsar://localhost:6650");
@@ -97,7 +97,7 @@ abstract class Stage {
 
     static Message<byte[]> receive(Consumer<byte[]> consumer) throws PulsarClientException {
         Message<byte[]> message = consumer.receive(PATIENCE_SECONDS, TimeUnit.SECONDS);
-        assertNotNull(message, "nothing came");
+        assertNotNull(message, "no message arrived");
         return message;
     }
 
@@ -116,7 +116,7 @@ abstract class Stage {
 
     static void expectNothing(Consumer<byte[]> consumer) throws PulsarClientException {
         Message<byte[]> message = consumer.receive(SILENCE_MS, TimeUnit.MILLISECONDS);
-        assertNull(message, () -> "nothing was expected, " + text(message) + " came");
+        assertNull(message, () -> "unexpected message " + text(message));
     }
 
     static String[] numbers(int from, int to) {

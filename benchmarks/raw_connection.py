@@ -1,6 +1,6 @@
-"""A bare client: one blocking connection that sends commands and reads answers, for what pulsar-perf cannot measure.
+"""A minimal client: one blocking connection that sends commands and reads responses, for rows beyond pulsar-perf.
 
-Both brokers get the same bytes from it. It keeps no producers and no consumers; the caller counts what comes back.
+Sends the same bytes to both brokers. Keeps no producers or consumers; the caller counts the responses.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ PROTOCOL_VERSION = 21
 FRAME_SIZE_MAX = 16 * 1024 * 1024
 
 
-class Conversation:
-    """Connected from the start: the constructor returns when the broker has answered CONNECTED, or raises OSError."""
+class RawConnection:
+    """Connects on construction: returns after CONNECTED, or raises OSError."""
 
     def __init__(self, port: int, timeout_s: float = 60.0) -> None:
         self._socket = socket.create_connection((HOST, port), timeout_s)
@@ -29,13 +29,13 @@ class Conversation:
             self.send(encode_frame(BaseCommand(type=BaseCommand.CONNECT, connect=hello)))
             for command, _ in self.answers():
                 if command.type != BaseCommand.CONNECTED:
-                    raise ConnectionError(f"CONNECT was answered with {BaseCommand.Type.Name(command.type)}")
+                    raise ConnectionError(f"the response to CONNECT is {BaseCommand.Type.Name(command.type)}")
                 break
         except BaseException:
             self._socket.close()
             raise
 
-    def __enter__(self) -> Conversation:
+    def __enter__(self) -> RawConnection:
         return self
 
     def __exit__(
@@ -47,7 +47,7 @@ class Conversation:
         self._socket.sendall(data)
 
     def answers(self) -> Iterator[Frame]:
-        """All that comes, until the caller has enough; pings are answered on the way."""
+        """Yields every frame until the caller stops; replies to pings."""
         while True:
             data = self._socket.recv(256 * 1024)
             if not data:
