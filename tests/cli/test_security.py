@@ -59,7 +59,7 @@ def test_https_with_an_authority_of_ones_own(
     with fake_web(["public"], tls=certificates.server()) as web:
         cli = CommandLine(web.url, capsys)
         message = cli.fails("tenants", "list", "--token", TOKEN)
-        assert message.startswith(f"{web.url} cannot be reached: the certificate is not trusted (")
+        assert message.startswith(f"cannot connect to {web.url}: the certificate is not trusted (")
         assert web.heard == []
         cli.ok("tenants", "list", "--token", TOKEN, "--trust-certs", str(certificates.file))
         monkeypatch.setenv("MAGNETAR_TRUST_CERTS", str(certificates.file))
@@ -84,7 +84,7 @@ def test_messages_travel_with_both(certificates: Certificates) -> None:
         (["--token", f"two {TOKEN}"], "--token has spaces, line ends or other characters that no token has"),
         (["--token", f'{{"token": {TOKEN}'], "--token begins with { but is not a JSON object"),
         (["--token", "file:///missing/token"], "--token '/missing/token' cannot be read: No such file or directory"),
-        (["--trust-certs", "ca.pem"], "--trust-certs is given, but {url} is not encrypted: write https://"),
+        (["--trust-certs", "ca.pem"], "--trust-certs requires an https:// address, not {url}"),
     ],
 )
 def test_what_cannot_be_used(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:

@@ -526,7 +526,7 @@ def test_a_token_file_is_read_again_for_a_request(tmp_path: Path) -> None:
         file.write_text("second")
         client.get_partitions_for_topic("t")
         file.unlink()
-        with pytest.raises(ConnectionLost, match=r"cannot ask http://.*: token_file .* cannot be read"):
+        with pytest.raises(ConnectionLost, match=r"cannot send a request to http://.*: token_file .* cannot be read"):
             client.get_partitions_for_topic("t")
         assert [authorization for _, authorization in web.heard] == ["Bearer first", "Bearer second"]
 
@@ -544,7 +544,7 @@ def test_https_and_certificates(certificates: Certificates) -> None:
     with fake_web({"partitions": 0}, tls=certificates.server("broker.example")) as web:
         assert "the certificate is not trusted" in refusal(web.url, Security(token=TOKEN), ConnectionLost)
         assert "for another host" in refusal(web.url, certificates.security(token=TOKEN), ConnectionLost)
-        assert "if it is a port for TLS, write https://" in refusal(
+        assert "a port for TLS: then write https://" in refusal(
             web.url.replace("https", "http"), Security(token=TOKEN), ConnectionLost
         )
         assert web.heard == []

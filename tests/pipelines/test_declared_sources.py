@@ -12,7 +12,8 @@ import pytest
 
 import magnetar.testing
 from magnetar.client import Security
-from magnetar.client.errors import InvalidArgument
+from magnetar.client.connection.http import HttpTransport
+from magnetar.client.errors import ConnectionLost, InvalidArgument
 from magnetar.errors import InvalidName
 from magnetar.pipelines import declared_sources
 from magnetar.pipelines.declared_sources import (
@@ -20,7 +21,6 @@ from magnetar.pipelines.declared_sources import (
     ListedSource,
     Selection,
     SourceFailed,
-    http_client,
 )
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Declaration, Mismatch, Report, Reports, State
@@ -73,12 +73,12 @@ def test_a_broker_that_is_away_is_asked_again_until_it_is_back(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "magnetar.pipelines.declared_sources")
-    answers = iter([httpx.ConnectError("away")] * 3)
+    answers = iter([ConnectionLost("away")] * 3)
     told: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
     with magnetar.testing.broker(clusterName="a") as broker:
         really = declared_sources._ask
 
-        def ask_or_fail(http: httpx.Client, version: str) -> Declaration | None:
+        def ask_or_fail(http: HttpTransport, version: str) -> Declaration | None:
             for error in answers:
                 raise error
             return really(http, version)
@@ -136,13 +136,13 @@ def test_gr7_a_list_that_can_never_be_asked_for_is_an_error_at_once() -> None:
 def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
-    with fake_web({}) as web, http_client(web.url, Security(token_file=file), 5) as http:
-        http.get("/")
+    with fake_web({}) as web, HttpTransport([web.url], Security(token_file=file), 5) as http:
+        http.request("GET", "/", "asking")
         file.write_text("second")
-        http.get("/")
+        http.request("GET", "/", "asking")
         file.unlink()
-        with pytest.raises(httpx.HTTPError, match="cannot be read"):
-            http.get("/")
+        with pytest.raises(ConnectionLost, match="cannot be read"):
+            http.request("GET", "/", "asking")
         assert [authorization for _, authorization in web.heard] == ["Bearer first", "Bearer second"]
 
 

@@ -14,8 +14,6 @@ from urllib.parse import quote, urlsplit
 from magnetar.errors import InvalidSetting, MagnetarError
 
 if TYPE_CHECKING:
-    import ssl
-
     import httpx
 
     from magnetar.client import Security
@@ -23,8 +21,7 @@ if TYPE_CHECKING:
 DEFAULT_URL = "http://localhost:8080"
 START_HINT = "start a broker with `magnetar standalone`, or name another with --url or MAGNETAR_URL"
 CONNECT_TIMEOUT_S = 5
-ANSWER_TIMEOUT_S = 60
-REASON_LENGTH_MAX = 2000
+RESPONSE_TIMEOUT_S = 60
 JSON = "application/json"
 _NOT_AUTHENTICATED = 401
 
@@ -35,8 +32,8 @@ class RestError(MagnetarError):
     """No answer, or none that can be used."""
 
 
-class Unreachable(RestError):
-    """Nobody answers at the address."""
+class NoResponse(RestError):
+    """The broker cannot be reached, or does not respond."""
 
 
 class Refused(RestError):
@@ -52,23 +49,26 @@ class Rest:
     """One broker. Segments of a path are names as people write them; they are encoded here."""
 
     def __init__(self, url: str, security: Security | None = None) -> None:
-        import httpx
+        from magnetar.client.connection.http import HttpTransport
+        from magnetar.client.errors import InvalidArgument
 
         self.url = checked_url(url)
         self.security = security
         # A proxy is for the network; a broker on this machine is not behind it.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
-        self._client = httpx.Client(
-            timeout=httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
-            follow_redirects=True,  # a cluster sends a request about a topic to the broker that owns it
-            trust_env=not is_local,
-            # Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below.
-            verify=self._trusted(),
-            event_hooks={"request": [self._check_scheme, self._authorize]},
-        )
+        try:
+            self._http = HttpTransport(
+                [self.url],
+                security,
+                RESPONSE_TIMEOUT_S,
+                connect_timeout_s=CONNECT_TIMEOUT_S,
+                uses_proxy=not is_local,
+            )
+        except InvalidArgument as error:
+            raise InvalidSetting(f"--trust-certs: {error}") from error
 
     def close(self) -> None:
-        self._client.close()
+        self._http.close()
 
     def __enter__(self) -> Rest:
         return self
@@ -107,63 +107,35 @@ class Rest:
     def _send(
         self, method: str, path: str, *, content: bytes = b"", query: Query | None = None, kind: str = JSON
     ) -> httpx.Response:
-        import httpx
-
-        parameters = {name: _text(value) for name, value in (query or {}).items() if value is not None}
-        # Apache Pulsar picks the handler by the content type, also where there is no content.
-        headers = {} if method in ("GET", "DELETE") else {"Content-Type": kind}
-        try:
-            answer = self._client.request(method, self.url + path, content=content, params=parameters, headers=headers)
-        except httpx.ConnectError as error:
-            if self.url.startswith("https:"):
-                from magnetar.security.tls import explain
-
-                raise Unreachable(f"{self.url} cannot be reached: {explain(error)}") from error
-            raise Unreachable(f"{self.url} cannot be reached: {error}; {START_HINT}") from error
-        except httpx.TimeoutException as error:
-            raise Unreachable(f"{self.url} does not answer in time ({type(error).__name__})") from error
-        except httpx.TransportError as error:
-            raise Unreachable(
-                f"{self.url} does not answer as an HTTP server does: {error}; "
-                "give the broker's HTTP address, not its binary one"
-            ) from error
-        except httpx.TooManyRedirects as error:
-            raise RestError(f"{self.url} redirects for ever") from error
-        if not answer.is_success:
-            raise Refused(answer.status_code, _reason(answer), self._hint(answer))
-        return answer
-
-    def _trusted(self) -> ssl.SSLContext | bool:
-        if self.security is None or not self.url.startswith("https:"):
-            return self.url.startswith("https:")
-        from magnetar.client.errors import InvalidArgument
-        from magnetar.security.tls import context_of
-
-        try:
-            return context_of(self.security, for_http=True)
-        except InvalidArgument as error:
-            raise InvalidSetting(f"--trust-certs: {error}") from error
-
-    def _authorize(self, request: httpx.Request) -> None:
-        """Of each request, for a redirect goes to another broker, which wants to know who asks, too."""
-        if self.security is None:
-            return
-        if self.security.trust_certs_file is not None and request.url.scheme != "https":
-            raise InvalidSetting(f"--trust-certs is given, but {self.url} is not encrypted: write https://")
-        token = self.security.read_token()
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
-
-    def _hint(self, answer: httpx.Response) -> str:
-        if self.security is None or answer.status_code != _NOT_AUTHENTICATED:
-            return ""
+        from magnetar.client.connection.http import reason_of, token_of
+        from magnetar.client.errors import ClientError, ConnectionLost, NotSupported, Timeout, Unreachable
         from magnetar.security.token import expiry_hint
 
-        return expiry_hint(answer.request.headers.get("Authorization", "").removeprefix("Bearer "))
+        self._check_encryption()
+        parameters = {name: _text(value) for name, value in (query or {}).items() if value is not None}
+        body = None if method in ("GET", "DELETE") else content
+        try:
+            response = self._http.request(
+                method, path, f"{method} {path}", query=parameters, body=body, content_type=kind
+            )
+        except Unreachable as error:
+            hint = "" if self.url.startswith("https:") else f"; {START_HINT}"
+            raise NoResponse(f"{error}{hint}") from error
+        except (ConnectionLost, Timeout) as error:
+            raise NoResponse(str(error)) from error
+        except NotSupported as error:  # a redirect from http:// to https://, or back
+            raise RestError(f"{error}; give that address with --url") from error
+        except ClientError as error:
+            raise RestError(str(error)) from error
+        if response.is_success:
+            return response
+        reason = reason_of(response) or f"{response.reason_phrase or 'error'} for {method} {response.request.url.path}"
+        is_unauthorized = response.status_code == _NOT_AUTHENTICATED
+        raise Refused(response.status_code, reason, expiry_hint(token_of(response)) if is_unauthorized else "")
 
-    def _check_scheme(self, request: httpx.Request) -> None:
-        if request.url.scheme != urlsplit(self.url).scheme:
-            raise RestError(f"{self.url} redirects to {request.url}; give that address with --url")
+    def _check_encryption(self) -> None:
+        if self.security is not None and self.security.trust_certs_file and not self.url.startswith("https:"):
+            raise InvalidSetting(f"--trust-certs requires an https:// address, not {self.url}")
 
 
 def checked_url(text: str) -> str:
@@ -203,14 +175,3 @@ def _decoded(answer: httpx.Response) -> Any:
         if JSON in answer.headers.get("content-type", ""):
             raise RestError(f"{answer.request.url} answered with JSON that cannot be read") from None
         return answer.text
-
-
-def _reason(answer: httpx.Response) -> str:
-    """What the broker says; of a page that is no JSON, its beginning on one line."""
-    try:
-        body = answer.json()
-    except ValueError:
-        body = answer.text if "html" not in answer.headers.get("content-type", "") else ""
-    reason = body.get("reason") if isinstance(body, dict) else body
-    text = " ".join(str(reason or "").split())[:REASON_LENGTH_MAX]
-    return text or f"{answer.reason_phrase or 'error'} for {answer.request.method} {answer.request.url.path}"

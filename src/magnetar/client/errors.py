@@ -31,6 +31,10 @@ class ConnectionLost(ClientError):
     retriable = True
 
 
+class Unreachable(ConnectionLost):
+    """No connection can be opened: nothing listens at the address, or TLS failed."""
+
+
 class Interrupted(ConnectionLost):
     """A connection that had worked ended; the broker may be there still, or again."""
 

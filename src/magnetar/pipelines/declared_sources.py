@@ -12,12 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import httpx
 import msgspec
 
 from magnetar.client import Client, Security
+from magnetar.client.connection.http import HttpTransport, check_status
 from magnetar.client.connection.retry import Backoff
-from magnetar.client.errors import ClientError, InvalidArgument
+from magnetar.client.errors import ClientError
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication.cluster import ClusterEndpoint
@@ -32,7 +32,6 @@ from magnetar.replication.model import (
     Reports,
     RoutePolicy,
 )
-from magnetar.security.tls import context_of
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class DeclaringSource:
     def __init__(self, http_url: str, *, service_url: str | None = None, security: Security | None = None) -> None:
         self._http_url = http_url.rstrip("/")
         self._security = security
-        self._http = http_client(self._http_url, security, _ANSWER_S)
+        self._http = HttpTransport([self._http_url], security, _ANSWER_S)
         self._stopped = threading.Event()
         self._is_away = False
         self.endpoint = ClusterEndpoint("", service_url or self._service_url(), self._http_url, security)
@@ -83,9 +82,10 @@ class DeclaringSource:
     def _service_url(self) -> str:
         """The binary address of the broker, as a lookup names it."""
         try:
-            answer = self._http.get("/lookup/v2/topic/persistent/public/default/pipelines")
-            found = answer.raise_for_status().json()
-        except (httpx.HTTPError, ValueError) as error:
+            response = self._http.request("GET", "/lookup/v2/topic/persistent/public/default/pipelines", "lookup")
+            check_status(response, "lookup")
+            found = response.json()
+        except (ClientError, ValueError) as error:
             raise SourceFailed(f"{self._http_url} does not say where its binary port is: {error}") from error
         url = found.get("brokerUrlTls" if self._http_url.startswith("https:") else "brokerUrl")
         if not url:
@@ -97,16 +97,16 @@ class DeclaringSource:
 
     def _follow(self, on_declared: OnDeclared) -> None:
         """With a client of its own: nobody else could close it while it waits."""
-        with http_client(self._http_url, self._security, _POLL_S + _ANSWER_S) as http:
+        with HttpTransport([self._http_url], self._security, _POLL_S + _ANSWER_S) as http:
             self._ask_on(http, on_declared)
 
-    def _ask_on(self, http: httpx.Client, on_declared: OnDeclared) -> None:
+    def _ask_on(self, http: HttpTransport, on_declared: OnDeclared) -> None:
         version = ""
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LAST_S)
         while not self._stopped.is_set():
             try:
                 declaration = _ask(http, version)
-            except (httpx.HTTPError, msgspec.DecodeError) as error:
+            except (ClientError, msgspec.DecodeError) as error:
                 self._note_away(error)
                 self._stopped.wait(backoff.next_s())
                 continue
@@ -131,10 +131,10 @@ class DeclaringSource:
 
     def report(self, reports: Reports) -> bool:
         body = msgspec.json.encode(reports)
-        headers = {"Content-Type": "application/json"}
+        what = "reporting replication"
         try:
-            self._http.put("/admin/v2/replication/reports", content=body, headers=headers).raise_for_status()
-        except httpx.HTTPError as error:
+            check_status(self._http.request("PUT", "/admin/v2/replication/reports", what, body=body), what)
+        except ClientError as error:
             log.debug("reports did not reach %s: %s", self._http_url, error)
             return False
         return True
@@ -145,14 +145,13 @@ class DeclaringSource:
         self._http.close()
 
 
-def _ask(http: httpx.Client, version: str) -> Declaration | None:
+def _ask(http: HttpTransport, version: str) -> Declaration | None:
     """None: it is what it was."""
     query = {"after": version, "timeoutMs": str(round(_POLL_S * 1000))} if version else {}
-    answer = http.get("/admin/v2/replication/declaration", params=query)
-    if answer.status_code != _HTTP_OK:
-        answer.raise_for_status()
-        return None
-    return msgspec.json.decode(answer.content, type=Declaration)
+    what = "the replication declaration"
+    response = http.request("GET", "/admin/v2/replication/declaration", what, query=query)
+    check_status(response, what)
+    return msgspec.json.decode(response.content, type=Declaration) if response.status_code == _HTTP_OK else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,24 +247,3 @@ class ListedSource:
 
     def stop(self) -> None:
         self._stopped.set()
-
-
-def http_client(url: str, security: Security | None, timeout_s: float) -> httpx.Client:
-    """For the REST interface of a cluster. A token is read for every request, so that it may be replaced."""
-    is_tls = url.startswith("https:")
-
-    def authorize(request: httpx.Request) -> None:
-        try:
-            token = None if security is None else security.read_token()
-        except InvalidArgument as error:
-            raise httpx.ConnectError(error.text, request=request) from error
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
-
-    return httpx.Client(
-        base_url=url,
-        timeout=timeout_s,
-        trust_env=False,  # brokers are mostly on the same network, and behind no proxy
-        verify=context_of(security or Security(), for_http=True) if is_tls else False,
-        event_hooks={"request": [authorize]},
-    )

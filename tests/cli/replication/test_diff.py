@@ -148,7 +148,7 @@ def test_an_error_is_no_difference(sides: Sides) -> None:
     sides.b = "http://127.0.0.1:1"
     result = sides.run()
     assert (result.code, result.out) == (2, "")
-    assert "http://127.0.0.1:1 cannot be reached" in result.err
+    assert "cannot connect to http://127.0.0.1:1" in result.err
     sides.b = "pulsar://127.0.0.1:1"
     assert sides.run().code == 2
 

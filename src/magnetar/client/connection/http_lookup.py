@@ -1,38 +1,24 @@
-"""Finding topics by HTTP, for clients whose service address is `http://`; messages travel by the binary protocol all
-the same.
+"""Topic lookup by HTTP, for clients whose service URL is `http://`. Messages travel by the binary protocol even then.
 
-The REST interface says by status what the binary protocol says by code. There is no feature flag in it: an Apache
-Pulsar from before PIP-344 answers that a topic which does not exist has 0 partitions, and no client can tell.
+REST reports by status what the binary protocol reports by code. It has no feature flags: an Apache Pulsar from before
+PIP-344 replies that a topic which does not exist has 0 partitions, and no client can tell the difference.
 """
 
 from __future__ import annotations
 
-import ssl
 from typing import TypeVar
 from urllib.parse import quote
 
-import httpx
 import msgspec
 
 from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, version_number
 from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import ServiceUrl
-from magnetar.client.connection.lookup import REDIRECTS_MAX, Broker, chosen_url
-from magnetar.client.errors import (
-    ConnectionLost,
-    InvalidArgument,
-    NotAuthenticated,
-    NotAuthorized,
-    NotFound,
-    NotSupported,
-    ServerFailure,
-    Timeout,
-    of_status,
-)
+from magnetar.client.connection.http import AsyncHttpTransport, check_status
+from magnetar.client.connection.lookup import Broker, chosen_url
+from magnetar.client.errors import NotAuthenticated, NotAuthorized, NotFound, NotSupported, ServerFailure
 from magnetar.names import PARTITION_MAX, TopicName
 from magnetar.security.credentials import Security
-from magnetar.security.tls import context_of, explain, explain_loss
-from magnetar.security.token import with_hint
 
 _T = TypeVar("_T")
 
@@ -50,49 +36,13 @@ class _Lookup(msgspec.Struct, rename="camel"):
     broker_url_ssl: str | None = None  # its older name
 
 
-class _Reason(msgspec.Struct):
-    reason: str
-
-
 class HttpLookup:
-    """Asks the first of the service's addresses that can be reached."""
+    """Asks the first address of the service that can be reached."""
 
     def __init__(self, service: ServiceUrl, timeout_s: float, security: Security) -> None:
-        self._service = service
-        self._security = security
-        self._timeout_s = timeout_s
-        self._preferred = 0
-        self._context = self._new_context()
-        self._http = self._new_http()
-        self._http_before: httpx.AsyncClient | None = None
-
-    def _new_context(self) -> ssl.SSLContext | bool:
-        """Reading certificates takes longer than most requests; without them nothing is sent by HTTPS, see below."""
-        return context_of(self._security, for_http=True) if self._service.is_tls else False
-
-    def _new_http(self) -> httpx.AsyncClient:
-        """The environment's proxies are not asked: brokers are mostly on the same network."""
-        return httpx.AsyncClient(
-            timeout=self._timeout_s,
-            follow_redirects=True,
-            max_redirects=REDIRECTS_MAX,
-            trust_env=False,
-            verify=self._context,
-            event_hooks={"request": [self._authorize]},
-        )
-
-    async def _refresh(self) -> None:
-        """Certificates may have been replaced. Who waits for an answer gets it, from the client there was before."""
-        try:
-            context = self._new_context()
-        except InvalidArgument as error:  # it was fine when the client was made
-            raise ConnectionLost(f"cannot ask {self._service}: {error.text}") from error
-        if context is not self._context:
-            outdated, self._http_before = self._http_before, self._http
-            self._context = context
-            self._http = self._new_http()
-            if outdated is not None:
-                await outdated.aclose()
+        self._is_tls = service.is_tls
+        urls = [f"{service.scheme}://{address}" for address in service.addresses]
+        self._http = AsyncHttpTransport(urls, security, timeout_s)
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         what = f"partitions of {topic.full}"
@@ -109,7 +59,7 @@ class HttpLookup:
         found = _decode(await self._get(f"/lookup/v2/topic/{topic_path(topic)}", {}, what), _Lookup, what)
         plain = found.broker_url or found.native_url or ""
         encrypted = found.broker_url_tls or found.broker_url_ssl or ""
-        return Broker(chosen_url(what, plain, encrypted, is_tls=self._service.is_tls))
+        return Broker(chosen_url(what, plain, encrypted, is_tls=self._is_tls))
 
     async def topics(self, namespace: str) -> list[str]:
         what = f"topics of {namespace}"
@@ -161,81 +111,29 @@ class HttpLookup:
 
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
         content = b"" if body is None else msgspec.json.encode(body)
-        await self._ask(method, f"/admin/v2/{path}", query, what, content)
+        await self._request(method, f"/admin/v2/{path}", query, what, content)
 
     async def show(self, path: str, kind: type[_T], what: str, *, body: object = None) -> _T:
         """What only REST tells, `path` below /admin/v2/; with a `body`, which becomes JSON, it is asked by POST."""
         method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
-        return _decode(await self._ask(method, f"/admin/v2/{path}", {}, what, content), kind, what)
+        return _decode(await self._request(method, f"/admin/v2/{path}", {}, what, content), kind, what)
 
     async def close(self) -> None:
-        if self._http_before is not None:
-            await self._http_before.aclose()
-        await self._http.aclose()
-
-    async def _authorize(self, request: httpx.Request) -> None:
-        """Of each request, those to where a broker redirects included: the token goes nowhere in plain text by that."""
-        if request.url.scheme != self._service.scheme:
-            raise NotSupported(
-                f"{self._service} redirects to {request.url.scheme}://{request.url.netloc.decode()}: either both are"
-                " encrypted, or none"
-            )
-        try:
-            token = self._security.read_token()
-        except InvalidArgument as error:  # it was fine when the client was made
-            raise ConnectionLost(f"cannot ask {self._service}: {error.text}") from error
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
+        await self._http.close()
 
     async def _get(self, path: str, query: dict[str, str], what: str) -> bytes:
-        return await self._ask("GET", path, query, what)
+        return await self._request("GET", path, query, what)
 
-    async def _ask(
-        self, method: str, path: str, query: dict[str, str], what: str, content: bytes | None = None
+    async def _request(
+        self, method: str, path: str, query: dict[str, str], what: str, body: bytes | None = None
     ) -> bytes:
-        # Apache Pulsar picks the handler by the content type, also where there is no content.
-        headers = {} if content is None else {"Content-Type": "application/json"}
-        addresses = self._service.addresses
-        failures: list[str] = []
-        await self._refresh()
-        for offset in range(len(addresses)):
-            index = (self._preferred + offset) % len(addresses)
-            try:
-                url = f"{self._service.scheme}://{addresses[index]}{path}"
-                response = await self._http.request(method, url, params=query, content=content, headers=headers)
-            except httpx.TimeoutException:
-                raise Timeout(f"{what} at {addresses[index]} took longer than {self._timeout_s:g} s") from None
-            except httpx.ConnectError as error:
-                reason = explain(error) if self._service.is_tls else error
-                failures.append(f"cannot connect to {addresses[index]}: {reason}")
-                continue
-            except httpx.HTTPError as error:
-                reason = explain_loss(error)
-                if not self._service.is_tls and isinstance(error, httpx.ReadError | httpx.RemoteProtocolError):
-                    reason += "; if it is a port for TLS, write https://"
-                raise ConnectionLost(f"{what} at {addresses[index]}: {reason}") from error
-            self._preferred = index
-            try:
-                return _body(response, what)
-            except NotAuthenticated as error:
-                sent = response.request.headers.get("Authorization", "").removeprefix("Bearer ")
-                raise NotAuthenticated(with_hint(error.text, sent), status=error.status) from None
-        raise ConnectionLost("; ".join(failures))
-
-
-def _body(response: httpx.Response, what: str) -> bytes:
-    if response.status_code in (httpx.codes.OK, httpx.codes.NO_CONTENT):
+        response = await self._http.request(method, path, what, query=query, body=body)
+        check_status(response, what)
         return response.content
-    try:
-        reason = msgspec.json.decode(response.content, type=_Reason).reason
-    except msgspec.DecodeError:
-        is_page = "html" in response.headers.get("content-type", "")
-        reason = ("" if is_page else response.text[:200].strip()) or response.reason_phrase
-    raise of_status(response.status_code, f"{what}: {reason}")
 
 
 def _decode(body: bytes, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.DecodeError as error:
-        raise ServerFailure(f"{what}: the answer is not what the REST interface promises: {error}") from None
+        raise ServerFailure(f"{what}: the response does not have the form of the REST API: {error}") from None
