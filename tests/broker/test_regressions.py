@@ -211,7 +211,7 @@ def test_a_seek_into_a_batch_that_is_trimmed_takes_the_next_one_whole() -> None:
     seek = pb.CommandSeek(consumer_id=1, request_id=2, message_id=target)
     session.receive(encode_frame(Command(type=Command.SEEK, seek=seek)))
     assert world.subscription().cursor.mark_delete == 0
-    assert world.subscription().cursor.partial == {}
+    assert world.subscription().cursor.open_bits(0) is None
 
 
 def test_a_seek_that_wants_no_message_of_its_batch() -> None:

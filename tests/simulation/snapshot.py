@@ -62,9 +62,9 @@ def place_of(subscription: Subscription) -> Place:
     cursor = subscription.cursor
     partial: dict[int, int] = {}
     failures: dict[int, Failed] = {}
-    known = dict(cursor._known)
+    known = dict(cursor._states)
     for entry in (cursor._stored - cursor.acked).to_array():
-        if entry not in known and (position := cursor.known(entry)) is not None:  # memory has forgotten it
+        if entry not in known and (position := cursor.state_of(entry)) is not None:  # memory has forgotten it
             known[entry] = position
     for entry, position in known.items():
         if position.open_bytes:

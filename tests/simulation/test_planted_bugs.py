@@ -231,7 +231,7 @@ def forgets_a_policy_at_a_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_what_memory_has_no_room_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Cursor, "known", lambda cursor, entry: cursor._known.get(entry))
+    patch.setattr(Cursor, "state_of", lambda cursor, entry: cursor._states.get(entry))
 
 
 def begins_to_replicate_when_the_topic_is_durable(patch: pytest.MonkeyPatch) -> None:

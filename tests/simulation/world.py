@@ -452,7 +452,7 @@ def _small_limits(rng: Random) -> Iterator[None]:
     limits = (
         (commit, "GROUP_SIZE_MAX", (1 << 20, 1 << 20, 400)),
         (cursor, "_RANGE_DELETE_MIN", (64, 2)),
-        (cursor, "POSITIONS_KEPT", (50_000, 50_000, 4)),
+        (cursor, "STATES_KEPT", (50_000, 50_000, 4)),
         (delayed, "_WINDOW", (1000, 2)),
         (subscription, "_DEAD_LETTERED_PER_TURN", (100, 2)),
         (broker_module, "_TOPICS_PER_SWEEP", (200, 1)),

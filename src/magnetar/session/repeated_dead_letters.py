@@ -39,8 +39,8 @@ class DeadLetter:
 
     @property
     def is_published(self) -> bool:
-        position = self.subscription.cursor.known(self.entry_id)
-        return position is not None and self.key in position.published
+        state = self.subscription.cursor.state_of(self.entry_id)
+        return state is not None and self.key in state.published
 
 
 def may_be_dead_letter(handle: ProducerHandle, blob: bytes) -> bool:
@@ -65,7 +65,7 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
         return True
     if len(kept) < len(parts):
         messages, blob = len(kept), _rebuilt(metadata, [parts[index][1:] for index in kept])
-    # One group for the entry and for the record that it was published: opened first, see `failures`.
+    # One group for the entry and for the record that it was published: opened first, see `dead_letter`.
     session.broker.commits.open()
     for letter in (letters[index] for index in kept):
         if letter is not None:

@@ -63,7 +63,7 @@ def same(cursor: Cursor, model: Model) -> None:
     is_open = {entry for entry in range(LAST + 1) if not cursor.is_acked(entry)}
     assert is_open == set(model.open)
     assert cursor.mark_delete == min(model.open, default=LAST + 1) - 1
-    known = {entry: cursor.known(entry) or EntryState() for entry in is_open}
+    known = {entry: cursor.state_of(entry) or EntryState() for entry in is_open}
     assert {entry: 0b1111 if (bits := k.open_bits) is None else bits for entry, k in known.items()} == model.open
     assert {entry: k.highest_count for entry, k in known.items() if k.count} == model.counts
     assert cursor.holes(LAST) == len(model.open)
@@ -149,7 +149,7 @@ def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
     cursor.reset(2)
     commit(storage, commits)
     again = Cursor.load(storage.crash(), Commits(storage), 1)
-    assert (again.mark_delete, list(again.acked), again.partial, again.counts) == (2, [], {}, {})
+    assert (again.mark_delete, list(again.acked), again.has_states) == (2, [], False)
 
 
 def test_a_change_is_not_lost_when_it_closes_a_full_group() -> None:
@@ -161,5 +161,5 @@ def test_a_change_is_not_lost_when_it_closes_a_full_group() -> None:
     commits.open().grow(GROUP_SIZE_MAX + 1)
     cursor.count_redelivery(3)
     commit(storage, commits)
-    found = Cursor.load(storage.crash(), Commits(storage), 1).known(3)
+    found = Cursor.load(storage.crash(), Commits(storage), 1).state_of(3)
     assert found is not None and found.count == 1

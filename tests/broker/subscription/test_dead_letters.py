@@ -223,7 +223,7 @@ class TestTheMove:
         assert payload == b"payload-2" and letter.partition_key == "k2" and letter.event_time == 3
         assert properties["n"] == "2" and not letter.HasField("num_messages_in_batch")
         assert properties["ORIGIN_MESSAGE_ID"] == f"{world.topic().ledger_id}:0:-1:2"
-        assert world.subscription().cursor.partial == {0: 0b0010}  # its neighbour is still open, and not counted
+        assert world.subscription().cursor.open_bits(0) == 0b0010  # its neighbour is still open, and not counted
         assert world.client.delivered[-1][1][:3] == (0, 0, 0b0010)
 
     def test_dl9_a_batch_given_back_as_a_whole_dies_message_by_message(self) -> None:
@@ -370,13 +370,13 @@ class TestCounts:
         assert world.client.delivered[-1][1][1] == 2
 
     def test_more_positions_than_memory_keeps(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("magnetar.broker.subscription.cursor.POSITIONS_KEPT", 4)
+        monkeypatch.setattr("magnetar.broker.subscription.cursor.STATES_KEPT", 4)
         world = World()
         world.publish(50)
         consumer = world.consumer()
         for _ in range(3):
             fail(world, consumer)
-        assert len(world.subscription().cursor._known) <= 8
+        assert len(world.subscription().cursor._states) <= 8
         world.client.delivered.clear()
         fail(world, consumer)
         assert [delivery[:2] for _, delivery in world.client.delivered] == [(n, 4) for n in range(50)]
@@ -399,7 +399,7 @@ class TestOrdered:
         world.client.take()
         fail(world, consumer)
         assert world.client.take() == [2, 3]
-        assert [world.subscription().cursor.known(n) for n in (3,)] == [None]
+        assert [world.subscription().cursor.state_of(n) for n in (3,)] == [None]
 
     def test_dl11_key_shared(self) -> None:
         world = World()
@@ -574,7 +574,7 @@ class TestSuspects:
         for _ in range(5):
             consumer = self.crash(world, consumer, type, durable=durable)
         assert len(consumer.pending) == 3
-        assert not world.subscription().cursor.knows_any
+        assert not world.subscription().cursor.has_states
         assert second is None or not second.pending
 
 

@@ -1,4 +1,4 @@
-"""One consumer of a subscription: its permits, what it holds unacknowledged, and how it wants to be served."""
+"""Consumer of a subscription: its permits, its unacknowledged entries, and its options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SubscriptionType(enum.IntEnum):
 
 
 class Consumer:
-    """`pending` holds the entries it was given and has not acknowledged, with the messages still open in each."""
+    """`pending` holds its unacknowledged entries, with the number of open messages in each."""
 
     __slots__ = (
         "allow_out_of_order",
@@ -79,8 +79,8 @@ class Consumer:
         self.takes_any_schema = takes_any_schema
         self.limit_unacked(unacked_max)
         self.permits = 0
-        self.entries_max = 0  # that it may hold while one of them is suspected to kill its consumers; 0 for any number
-        self.last_flow_ms = 0  # when it last asked for messages
+        self.entries_max = 0  # that it may hold while one of them is a suspect; 0 for any number
+        self.last_flow_ms = 0  # when it last requested messages
         self.unacked = 0
         self.pending: dict[int, int] = {}
         self.delivered_messages = 0
@@ -91,13 +91,13 @@ class Consumer:
         self.subscription: TopicSubscription | None = None
 
     def limit_unacked(self, unacked_max: int) -> None:
-        """Only types that spread messages over consumers are limited, as in Apache Pulsar."""
+        """Limits only types that spread messages over consumers, as Apache Pulsar does."""
         several = self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
         self.unacked_max = unacked_max if several else 0
 
     @property
     def is_blocked(self) -> bool:
-        """It holds as many unacknowledged messages as it may."""
+        """Whether it holds as many unacknowledged messages as it may."""
         return 0 < self.unacked_max <= self.unacked
 
     def update_rates(self, seconds: float) -> None:

@@ -1,11 +1,11 @@
-"""How far a subscription has come: which positions of its topic are acknowledged, wholly or in part.
+"""Cursor of a subscription: which positions of its topic are acknowledged, wholly or in part.
 
-Owns the mark-delete position, the acknowledged positions above it, what is known of single unacknowledged ones (see
-`position`), and how all that is kept on disk: one small key per position above the mark-delete position, so that an ack
-costs the same whatever the number of holes. Knows nothing of consumers or of what is in flight.
+Owns the mark-delete position, the acknowledged positions above it, the states of single unacknowledged entries (see
+`entry_state`), and their form on disk: one small key per position above the mark-delete position, so that the cost of
+an ack does not depend on the number of holes. Knows nothing of consumers, or of what is in flight.
 
-What is known of positions is in memory for some and on disk for all that were stored: a subscription with millions of
-failed messages needs a bit in memory for each, not an object.
+All stored entry states are on disk and some of them in memory: a subscription with millions of failed messages needs a
+bit in memory for each, not an object.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from magnetar.storage.api import Batch, Space, Storage
 _ACKED = b"a"
 _OPEN = b"o"  # then the EntryState
 
-POSITIONS_KEPT = 50_000
-"""How many positions of a cursor are remembered in memory; the others are read again when they are delivered."""
+STATES_KEPT = 50_000
+"""Entry states that a cursor keeps in memory; the others are read from disk when they are needed."""
 
 _NOTHING = EntryState()
 
@@ -40,7 +40,7 @@ class Cursor:
         "_changed_since",
         "_commits",
         "_id",
-        "_known",
+        "_states",
         "_storage",
         "_stored",
         "_stored_mark",
@@ -52,15 +52,15 @@ class Cursor:
     def __init__(
         self, commits: Commits | None, cursor_id: int, mark_delete: int, storage: Storage | None = None
     ) -> None:
-        """Without `commits` the cursor lives in memory only: a reader's, or one of a non-durable subscription."""
+        """Without `commits` the cursor is only in memory, as that of a reader or another non-durable subscription."""
         self._commits = commits
         self._storage = storage
         self._id = cursor_id
         self.mark_delete = mark_delete
         self.acked = BitMap64()
-        self.suspects = BitMap64()  # those of the positions below that are under suspicion
-        self._known: dict[int, EntryState] = {}
-        self._changed_since: set[int] | None = None  # since some of what is known was chosen to be forgotten
+        self.suspects = BitMap64()  # entries with suspicions in their state
+        self._states: dict[int, EntryState] = {}
+        self._changed_since: set[int] | None = None  # since states were chosen to be dropped from memory
         self._changed: set[int] = set()
         self._stored = BitMap64()
         self._stored_mark = mark_delete
@@ -82,20 +82,20 @@ class Cursor:
             found = entry_state.decode(state[1:])
             if found.suspicions:
                 cursor.suspects.add(entry)
-            if len(cursor._known) < POSITIONS_KEPT:
-                cursor._known[entry] = found
+            if len(cursor._states) < STATES_KEPT:
+                cursor._states[entry] = found
         return cursor
 
-    # -- what is known of unacknowledged positions
+    # -- states of unacknowledged entries
 
     @property
-    def knows_any(self) -> bool:
-        """Whether anything is known of any position: nothing nearly always."""
-        return bool(self._known) or bool(self._stored)
+    def has_states(self) -> bool:
+        """Whether any entry has a state: nearly always none has."""
+        return bool(self._states) or bool(self._stored)
 
-    def known(self, entry: int) -> EntryState | None:
-        """What is known of an unacknowledged position, if anything."""
-        found = self._known.get(entry)
+    def state_of(self, entry: int) -> EntryState | None:
+        """The state of an unacknowledged entry, if it has one."""
+        found = self._states.get(entry)
         if found is not None or entry not in self._stored or entry in self._changed or self._storage is None:
             return found
         if not self.is_acked(entry):
@@ -105,9 +105,9 @@ class Cursor:
         return None
 
     def change(self, entry: int, change: Callable[[EntryState], None]) -> EntryState:
-        """Changes what is known of an unacknowledged position."""
-        found = self._known[entry] = self.known(entry) or EntryState()
-        # Before it is touched: that may store what is known, and what comes after it would not be seen as a change.
+        """Changes the state of an unacknowledged entry."""
+        found = self._states[entry] = self.state_of(entry) or EntryState()
+        # Before the cursor is touched, which may store it: a later change would not be noticed.
         change(found)
         if found.suspicions:
             self.suspects.add(entry)
@@ -117,34 +117,24 @@ class Cursor:
 
     def open_bits(self, entry: int) -> int | None:
         """The messages of a batch that are still open; None for all."""
-        found = self.known(entry) if self.knows_any else None
+        found = self.state_of(entry) if self.has_states else None
         return None if found is None else found.open_bits
 
-    @property
-    def partial(self) -> dict[int, int]:
-        """Open bits of all positions in memory that are acknowledged in part."""
-        return {entry: bits for entry, found in self._known.items() if (bits := found.open_bits) is not None}
-
-    @property
-    def counts(self) -> dict[int, int]:
-        """Counts of all positions in memory that have failed."""
-        return {entry: count for entry, found in self._known.items() if (count := found.highest_count)}
-
     def _forget_some(self) -> None:
-        """When too many positions are in memory, most of them go as soon as they are certainly on disk."""
-        is_full = len(self._known) > POSITIONS_KEPT and self._changed_since is None
+        """When too many states are in memory, drops most of them as soon as they are durable."""
+        is_full = len(self._states) > STATES_KEPT and self._changed_since is None
         if not is_full or self._commits is None or self._storage is None:
             return
-        older = list(self._known)[: -POSITIONS_KEPT // 2]
+        older = list(self._states)[: -STATES_KEPT // 2]
         self._changed_since = set()
         self._commits.after(lambda: self._forget(older))
 
     def _forget(self, entries: list[int]) -> None:
-        """They were durable, as they were then: all but those that have changed again."""
+        """The states are durable as they were when they were chosen; those that have changed since stay."""
         assert self._changed_since is not None
         for entry in entries:
             if entry not in self._changed_since:
-                self._known.pop(entry, None)
+                self._states.pop(entry, None)
         self._changed_since = None
         self._forget_some()
 
@@ -158,7 +148,7 @@ class Cursor:
         entry = max(entry, self.mark_delete + 1)
         if entry not in self.acked:
             return entry
-        # Double the step while the whole stretch is acknowledged, then halve it: a run of millions costs a few steps.
+        # Double the step while the whole range is acknowledged, then halve it: millions cost a few steps.
         step = 1
         while self.acked.contains_range(entry, entry + step):
             entry += step
@@ -170,7 +160,7 @@ class Cursor:
         return entry
 
     def nth_open(self, count: int) -> int:
-        """The position of the `count`-th one, from 1 on, that is not acknowledged."""
+        """The `count`-th position, counted from 1, that is not acknowledged."""
         low = self.mark_delete + count
         high = low + len(self.acked)
         while low < high:
@@ -183,7 +173,7 @@ class Cursor:
         return low
 
     def acked_ranges(self, limit: int) -> list[tuple[int, int]]:
-        """First and last position of the first `limit` stretches that are acknowledged above the mark-delete one."""
+        """First and last position of the first `limit` acknowledged ranges above the mark-delete position."""
         ranges: list[tuple[int, int]] = []
         while len(ranges) < limit and self.acked and (not ranges or ranges[-1][1] < self.acked.max()):
             first = self.acked.next_set_bit(ranges[-1][1] + 1 if ranges else 0)
@@ -192,11 +182,11 @@ class Cursor:
 
     @property
     def acked_range_count(self) -> int:
-        """How many such stretches there are: as many as there are positions whose predecessor is not acknowledged."""
+        """The number of such ranges: that of the positions whose predecessor is not acknowledged."""
         return self.acked.difference_cardinality(self.acked.shift(1)) if self.acked else 0
 
     def ack(self, entry: int) -> bool:
-        """Acknowledges a whole entry; false when it was acknowledged before."""
+        """Acknowledges a whole entry; false if it was acknowledged before."""
         if entry <= self.mark_delete:
             return False
         if entry == self.mark_delete + 1:
@@ -205,15 +195,15 @@ class Cursor:
         if entry in self.acked:
             return False
         self.acked.add(entry)
-        self._known.pop(entry, None)
+        self._states.pop(entry, None)
         self.suspects.discard(entry)
         self._position_changed(entry)
         return True
 
     def ack_part(self, entry: int, open_bits: int, messages: int) -> int:
-        """Keeps only the messages of a batch open whose bit is set in `open_bits` and was open before.
+        """Keeps those messages of a batch open that were open before and whose bit is set in `open_bits`.
 
-        Returns the bits still open; 0 means that the whole entry is acknowledged now.
+        Returns the bits still open; 0 means that the whole entry is acknowledged.
         """
         if self.is_acked(entry):
             return 0
@@ -231,17 +221,17 @@ class Cursor:
             self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
 
     def count_redelivery(self, entry: int, now_ms: int = 0, indexes: int | None = None) -> EntryState:
-        """It failed and comes back; with `indexes` only some messages of a batch did."""
-        return self.change(entry, lambda found: found.failed(now_ms, indexes))
+        """Counts a failure of an entry, or of the messages of a batch whose bits are set in `indexes`."""
+        return self.change(entry, lambda found: found.fail(now_ms, indexes))
 
     def reset(self, mark_delete: int) -> None:
-        """Forgets everything above and below: the subscription starts again after `mark_delete`."""
-        # What is on disk may be more than what memory still knows: an ack not stored yet may have passed it.
-        for entry in (*self._stored.to_array(), *self.acked.to_array(), *self._known):
+        """Drops all acks and states: the subscription starts again after `mark_delete`."""
+        # There may be more on disk than in memory: an ack that is not stored yet may have passed it.
+        for entry in (*self._stored.to_array(), *self.acked.to_array(), *self._states):
             self._position_changed(entry)
         self.acked.clear()
         self.suspects.clear()
-        self._known.clear()
+        self._states.clear()
         self.mark_delete = mark_delete
         self._touch()
 
@@ -254,10 +244,10 @@ class Cursor:
             self.acked.remove_range(self.mark_delete + 1, mark_delete + 1)
         if self.suspects:
             self.suspects.remove_range(0, mark_delete + 1)
-        if self._known:
-            known, passed = self._known, range(self.mark_delete + 1, mark_delete + 1)
-            for entry in passed if len(passed) < len(known) else [entry for entry in known if entry in passed]:
-                known.pop(entry, None)
+        if self._states:
+            states, passed = self._states, range(self.mark_delete + 1, mark_delete + 1)
+            for entry in passed if len(passed) < len(states) else [entry for entry in states if entry in passed]:
+                states.pop(entry, None)
         self.mark_delete = mark_delete
         self._touch()
 
@@ -277,7 +267,7 @@ class Cursor:
             self._stored_mark = self.mark_delete
             self._delete_positions(batch)
         for entry in self._changed:
-            state = self._state_of(entry)
+            state = self._encoded(entry)
             if state is not None:
                 batch.put(self._position_key(entry), state)
                 self._stored.add(entry)
@@ -287,7 +277,7 @@ class Cursor:
         self._changed.clear()
 
     def _delete_positions(self, batch: Batch) -> None:
-        """Positions at or below the mark-delete position need no key of their own any more."""
+        """Positions up to the mark-delete position need no keys."""
         if not self._stored or self._stored.min() > self.mark_delete:
             return
         end = self.mark_delete + 1
@@ -299,19 +289,19 @@ class Cursor:
                 self._stored.remove(self._stored.min())
         self._stored.remove_range(0, end)
 
-    def _state_of(self, entry: int) -> bytes | None:
+    def _encoded(self, entry: int) -> bytes | None:
         if entry <= self.mark_delete:
             return None
         if entry in self.acked:
             return _ACKED
-        found = self._known.get(entry)
+        found = self._states.get(entry)
         return None if found is None or found == _NOTHING else _OPEN + entry_state.encode(found)
 
     def _position_key(self, entry: int) -> bytes:
         return keys.POSITION + keys.PAIR.pack(self._id, entry)
 
     def delete(self, batch: Batch) -> None:
-        """Removes every trace from disk."""
+        """Removes the cursor from disk."""
         if self._commits is not None:
             self._commits.forget(self)
             batch.delete(keys.under(keys.CURSOR, self._id))

@@ -108,7 +108,7 @@ class DeadLetterMove:
 
     def _letters_of(self, entry: Entry, reason: Reason, policy: DeadLetterPolicy, text: str) -> _Letters | None:
         entry_id, messages, _, blob = entry
-        state = self._places.cursor.known(entry_id) or EntryState()
+        state = self._places.cursor.state_of(entry_id) or EntryState()
         is_open = (1 << messages) - 1 if state.open_bits is None else state.open_bits
         dead = _indexes(is_open) if text else _exhausted(is_open, state, policy.max_redeliver_count)
         failures = {index: (state.count_of(index), state.first_ms, state.last_ms) for index in dead}

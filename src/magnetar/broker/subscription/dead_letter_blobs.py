@@ -2,7 +2,7 @@
 
 Each failed message of a batch becomes its own dead letter. An entry that cannot be split (an encrypted batch, a chunk,
 corrupt bytes) becomes one dead letter, whole, and its description says so. Knows neither subscriptions nor topics:
-`failures` decides which messages are dead-lettered.
+the subscription decides which messages are dead-lettered.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Deliveries:
             due = [entry for entry in entries if not entry[2] or not is_delayed(entry[2], entry[0])]
             places.delayed += len(entries) - len(due)
             entries = due
-        return self._without_early(entries) if cursor.knows_any else entries
+        return self._without_early(entries) if cursor.has_states else entries
 
     def _without_early(self, entries: list[Entry]) -> list[Entry]:
         """Entries whose back-off is over. Where order counts, an early one blocks those behind it."""
@@ -127,7 +127,7 @@ class Deliveries:
     def give(self, consumer: Consumer, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Puts entries in flight while the consumer may have more; returns the others."""
         deliveries: list[Delivery] = []
-        known = self._cursor.known if self._cursor.knows_any else None
+        state_of = self._cursor.state_of if self._cursor.has_states else None
         places, in_flight = self.places, self.places.in_flight
         limit = 0 if places.ordered else self._topic.policies.max_unacked_per_subscription
         room, entries_max = self._room_of(consumer, limit), consumer.entries_max
@@ -135,7 +135,7 @@ class Deliveries:
         for entry_id, messages, _, blob in entries:
             if total >= room:
                 break
-            state = known(entry_id) if known is not None else None
+            state = state_of(entry_id) if state_of is not None else None
             if entries_max or (state is not None and state.suspicions):
                 entries_max = _lower(entries_max, self.suspects.company_of(entry_id))
                 if 0 < entries_max <= len(consumer.pending):

@@ -52,7 +52,7 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     def back_off(self, due_ms: int) -> None:
         self.due_ms = due_ms
 
-    def failed(self, now_ms: int, indexes: int | None = None) -> None:
+    def fail(self, now_ms: int, indexes: int | None = None) -> None:
         """Counts a failure of the whole entry, or of the messages of a batch whose bits are set in `indexes`."""
         self.first_ms = self.first_ms or now_ms
         self.last_ms = now_ms

@@ -1,7 +1,7 @@
-"""What a subscription does with messages that fail: the policy of dead letters, the back-off, and the circuit breaker.
+"""Failure policies of a subscription: dead letters, back-off and circuit breaker, as data.
 
-Owns the three as data, with their bounds, and how consumers declare the first in their metadata. What comes of them is
-in `failures`; they are stored in the record of the subscription, and of the namespace for a default.
+Owns their bounds, and the form in which consumers declare a dead letter policy in their metadata. They are stored in
+the record of the subscription, or of the namespace as a default. Knows nothing of how they are applied.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNT, _TOPIC, _SUBSCRIPTION = (
 
 
 class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """After more than `max_redeliver_count` redeliveries a message goes to the dead letter topic.
+    """A message that failed more than `max_redeliver_count` times goes to the dead letter topic.
 
     An empty topic is the default, `{topic}-{subscription}-DLQ`; an empty subscription creates none there.
     """
@@ -37,14 +37,14 @@ class DeadLetterPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     initial_subscription: str = ""
 
     def topic_for(self, name: TopicName, subscription: str) -> TopicName:
-        """Where the dead letters of a subscription go: one topic for all partitions."""
+        """The dead letter topic of a subscription, one for all partitions."""
         return TopicName.parse(self.topic or f"{name.base.full}-{subscription}{DEAD_LETTER_SUFFIX}")
 
 
 class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Pauses the subscription when more than `percent` of the messages finished within `window_s` are dead.
 
-    Nothing is concluded from fewer than `minimum` messages.
+    Fewer than `minimum` messages never trip it.
     """
 
     percent: int
@@ -53,7 +53,7 @@ class BreakerPolicy(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def policy_from(metadata: Mapping[str, str]) -> DeadLetterPolicy | None:
-    """The policy that a consumer declares in its metadata, if it does (DL3). Raises NotAllowed."""
+    """The policy that a consumer declares in its metadata, if any (DL3). Raises NotAllowed."""
     declared = {key: value for key, value in metadata.items() if key.startswith(_PREFIX)}
     if not declared:
         return None

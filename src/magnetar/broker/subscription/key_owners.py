@@ -1,4 +1,4 @@
-"""Which consumer of a Key_Shared subscription owns which hash of a key. Three ways to divide the 65,536 hashes."""
+"""Key owners of a Key_Shared subscription: three ways to divide the 65,536 hashes of keys among its consumers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ConsistentHashing:
 
 
 class AutoSplit:
-    """Contiguous ranges: a newcomer takes half of the largest one, a leaver's goes to its neighbour."""
+    """Contiguous ranges: a new consumer takes half of the largest one, that of a leaving one goes to its neighbour."""
 
     def __init__(self) -> None:
         self._ends: list[int] = []  # sorted; range i is (end of i - 1, end of i]
@@ -79,7 +79,7 @@ class AutoSplit:
     def remove(self, consumer: Consumer) -> None:
         index = self._consumers.index(consumer)
         del self._consumers[index]
-        # The last range has to end at the end of the space: a leaver at the end hands its end to the one before.
+        # The last range has to end at the end of the space: the one before takes over that end.
         del self._ends[index if index < len(self._consumers) else max(index - 1, 0)]
 
     def owner(self, key_hash: int) -> Consumer | None:
@@ -87,14 +87,14 @@ class AutoSplit:
 
 
 class StickyRanges:
-    """Ranges that the consumers chose themselves; a hash nobody chose has no owner and its messages wait."""
+    """Ranges that the consumers chose themselves; messages of a hash outside all ranges wait."""
 
     def __init__(self) -> None:
         self._ranges: list[tuple[int, int, Consumer]] = []
 
     def add(self, consumer: Consumer) -> None:
         if not consumer.hash_ranges:
-            raise ConsumerAssignFailed(f"consumer {consumer.name!r} in sticky mode names no hash range")
+            raise ConsumerAssignFailed(f"consumer {consumer.name!r} in sticky mode has no hash range")
         taken = [(start, end, owner.name) for start, end, owner in self._ranges]
         for start, end in consumer.hash_ranges:
             if not 0 <= start <= end < HASH_SPACE:
@@ -119,7 +119,7 @@ class StickyRanges:
 
 
 def key_owners(settings: Settings, *, sticky: bool) -> KeyOwners:
-    """The way that the consumers, or else the settings, ask for."""
+    """The division that the consumers or else the settings request."""
     if sticky:
         return StickyRanges()
     if settings.subscriptionKeySharedUseConsistentHashing:

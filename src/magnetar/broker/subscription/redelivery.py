@@ -52,7 +52,7 @@ class Redelivery:
 
     def due_ms(self, entry_id: int) -> int:
         """When the entry may be delivered; 0 for now."""
-        state = self._cursor.known(entry_id)
+        state = self._cursor.state_of(entry_id)
         return 0 if state is None else state.due_ms
 
     def back_off_if_early(self, entry_id: int) -> bool:

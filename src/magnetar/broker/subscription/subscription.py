@@ -246,7 +246,7 @@ class Subscription:
         if epoch is not None:
             consumer.epoch = epoch
         if entry_ids is None and self.places.ordered and self.dead_letter_policy is not None:
-            # The first unacknowledged entry failed. Which one that is is known when all acks have arrived.
+            # The first unacknowledged entry failed. Wait for acks in transit to find out which one that is.
             if self._given_back is None:
                 self._given_back = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
                 self._pump_at(self._given_back[1])
@@ -299,10 +299,10 @@ class Subscription:
 
     def _settle(self, entry_ids: Sequence[int], reason: Reason = Reason.MaxRedeliveries) -> None:
         """Dead-letters those of the counted entries that have exhausted their redeliveries; the others back off."""
-        policy, known = self.dead_letter_policy, self.cursor.known
+        policy, state_of = self.dead_letter_policy, self.cursor.state_of
         exhausted: list[int] = []
         for entry_id in entry_ids:
-            state = known(entry_id)
+            state = state_of(entry_id)
             if state is None:
                 continue
             if policy is not None and self.dead_letters.is_exhausted(state, policy):
@@ -311,7 +311,7 @@ class Subscription:
                 self.redelivery.back_off(entry_id, state.highest_count, self.record.backoff_ms)
         if policy is not None and exhausted:
             for entry_id in self._dead_letter(exhausted, reason, policy):
-                state = known(entry_id)
+                state = state_of(entry_id)
                 self.redelivery.back_off(entry_id, state.highest_count if state else 0, self.record.backoff_ms)
 
     def _dead_letter(

@@ -60,9 +60,9 @@ class Suspects:
 
     def company_of(self, entry_id: int) -> int:
         """How many entries a consumer may hold when this is one of them; 0 for any number."""
-        if not self._cursor.knows_any or self._clock.now_ms() < self.free_until_ms:
+        if not self._cursor.has_states or self._clock.now_ms() < self.free_until_ms:
             return 0
-        state = self._cursor.known(entry_id)
+        state = self._cursor.state_of(entry_id)
         if state is None or state.suspicions < SUSPICIONS_UNTIL_FEW:
             return 0
         return FEW if state.suspicions < SUSPICIONS_UNTIL_ALONE else 1
