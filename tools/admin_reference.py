@@ -88,6 +88,8 @@ def admin_page() -> str:
 
 def heading_of(path: str) -> str:
     """The part of the page a route belongs to."""
+    if path == "/":
+        return "Broker"
     return next((heading for start, heading in _HEADINGS if path.startswith(start)), "Others")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, NamedTuple
 import typer
 
 from magnetar.errors import InvalidName
-from magnetar.names import DEFAULT_TENANT, TopicName, check_entity, parse_namespace
+from magnetar.names import DEFAULT_NAMESPACE, DEFAULT_TENANT, TopicName, check_entity, parse_namespace
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -64,7 +64,10 @@ def parse_topic(text: str) -> TopicName:
         raise typer.BadParameter(f"{error}{hint}") from error
 
 
-def parse_namespace_name(text: str) -> NamespaceName:
+def parse_namespace_name(text: str | NamespaceName) -> NamespaceName:
+    """Typer passes defaults through the parser too."""
+    if isinstance(text, NamespaceName):
+        return text
     if "://" in text:
         raise typer.BadParameter(f"{text!r} is the name of a topic; a namespace is tenant/namespace")
     try:
@@ -235,6 +238,16 @@ Namespace = Annotated[
     NamespaceName,
     typer.Argument(
         metavar="TENANT/NAMESPACE", parser=parse_namespace_name, help="A namespace, such as public/default."
+    ),
+]
+PUBLIC_DEFAULT = NamespaceName(DEFAULT_TENANT, DEFAULT_NAMESPACE)
+ReadNamespace = Annotated[  # with PUBLIC_DEFAULT for commands that only read; a change needs its namespace
+    NamespaceName,
+    typer.Argument(
+        metavar="TENANT/NAMESPACE",
+        parser=parse_namespace_name,
+        help="A namespace.",
+        show_default=str(PUBLIC_DEFAULT),
     ),
 ]
 Tenant = Annotated[str, typer.Argument(metavar="TENANT", parser=parse_tenant, help="A tenant, such as public.")]

@@ -30,7 +30,7 @@ def test_what_is_missing_under_admin_is_said_to_be_missing(admin: Admin, method:
 
 def test_other_paths_are_not_found(admin: Admin) -> None:
     assert admin.reason(404, "GET", "/nothing/here") == "path /nothing/here not found"
-    admin.reason(404, "GET", "/")
+    admin.reason(405, "POST", "/")
     admin.reason(404, "GET", "/administrator")
     admin.reason(405, "POST", "/metrics/")
     admin.reason(405, "PUT", "/lookup/v2/topic/persistent/public/default/t")

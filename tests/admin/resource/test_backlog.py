@@ -305,7 +305,17 @@ def test_an_analysis_has_a_limit_of_time_and_lets_others_have_turns() -> None:
     admin.publish("t", *[b"x"] * 10)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
     path = {"domain": "persistent", "tenant": "public", "namespace": "default", "topic": "t", "subscription": "s"}
-    call = Call(admin.broker, path, {}, b"", "h", 1, str, Alarm)
+    call = Call(
+        broker=admin.broker,
+        path=path,
+        query={},
+        body=b"",
+        accept="",
+        host="h",
+        http_port=1,
+        service_url=str,
+        alarm=Alarm,
+    )
     turns = 0
 
     async def others() -> None:

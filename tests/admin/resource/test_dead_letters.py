@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.resource import dead_letters
 from magnetar.deadletter import tally as dead_letter_tally
 from magnetar.wire import schema_pb2 as pb
@@ -291,17 +291,17 @@ def test_texts_that_are_not_utf8_do_no_harm(admin: Admin) -> None:
     assert (shown["sequenceId"], shown["deaths"]) == (-1, [])
 
 
-def test_the_longest_list_gives_others_their_turns(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = []
+def test_the_longest_list_lets_other_tasks_run(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoints = []
 
-    class Counting(Turns):
-        async def maybe(self) -> None:
-            turns.append(1)
-            await self.next()
+    class Counting(TimeSlice):
+        async def checkpoint(self) -> None:
+            checkpoints.append(1)
+            await self.restart()
 
-    monkeypatch.setattr(dead_letters, "Turns", Counting)
+    monkeypatch.setattr(dead_letters, "TimeSlice", Counting)
     for _ in range(5):
         put(admin)
     admin.get(DLQ)
     admin.get(f"{DLQ}/stats")
-    assert len(turns) == 10
+    assert len(checkpoints) == 10

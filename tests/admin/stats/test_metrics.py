@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from magnetar.admin.http import turn
+from magnetar.admin.http import time_slice
 from magnetar.admin.stats import metrics
 from magnetar.admin.stats.metrics import FAMILIES
 from magnetar.broker.catalog.policies import BacklogQuota, Overrides, QuotaKind, QuotaPolicy
@@ -164,7 +164,7 @@ def test_all_topics_are_there_however_many_chunks_they_take(admin: Admin) -> Non
 
 
 def test_others_get_their_turn_and_topics_may_go_meanwhile(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turn, "SLICE_S", 0.0)
+    monkeypatch.setattr(time_slice, "SLICE_S", 0.0)
     admin.done("PUT", "/admin/v2/persistent/public/default/t/partitions", json=20)
     turns = 0
 

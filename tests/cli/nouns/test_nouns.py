@@ -302,7 +302,7 @@ def test_a_wrong_schema_file_sends_nothing(
         ("topic list public/default", "Did you mean 'topics'"),
         ("topics lst public/default", "Did you mean 'list'"),
         ("tenants create a/b", "did you mean a?"),
-        ("topics list", "Missing argument"),
+        ("topics stats", "Missing argument"),
     ],
 )
 def test_usage_mistakes_get_help(cli: CommandLine, command: str, message: str) -> None:
@@ -352,3 +352,45 @@ def test_permissions_and_properties(recorder: Recorder, recorded: CommandLine) -
         ("PUT", f"{path}/properties", {}, {"a": "b"}),
         ("DELETE", f"{path}/property/a%2Fb", {}, None),
     ]
+
+
+# -- the default namespace
+
+
+@pytest.mark.parametrize(
+    ("words", "path"),
+    [
+        ("topics list", "/admin/v2/persistent/public/default"),
+        ("topics list-partitioned-topics", "/admin/v2/persistent/public/default/partitioned"),
+        ("namespaces get", "/admin/v2/namespaces/public/default"),
+        ("namespaces policies", "/admin/v2/namespaces/public/default"),
+        ("namespaces topics", "/admin/v2/namespaces/public/default/topics"),
+        ("namespaces bundles", "/admin/v2/namespaces/public/default/bundles"),
+        ("namespaces permissions", "/admin/v2/namespaces/public/default/permissions"),
+        ("namespaces get-properties", "/admin/v2/namespaces/public/default/properties"),
+        ("namespaces get-retention", "/admin/v2/namespaces/public/default/retention"),
+        ("namespaces list", "/admin/v2/namespaces/public"),
+    ],
+)
+def test_reading_defaults_to_public_default(recorder: Recorder, recorded: CommandLine, words: str, path: str) -> None:
+    for method_path in (path, path.replace("/persistent/", "/non-persistent/")):
+        recorder.will_answer("GET", method_path, [] if "list" in words or "topics" in words else {})
+    assert recorded(*words.split()).code == 0
+    assert recorder.requests[0][:2] == ("GET", path)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "namespaces create",
+        "namespaces delete",
+        "namespaces unload",
+        "namespaces clear-backlog --force",
+        "namespaces set-retention -t 1h -s 1G",
+        "namespaces remove-retention",
+        "namespaces clear-properties",
+    ],
+)
+def test_a_change_needs_its_namespace(recorder: Recorder, recorded: CommandLine, words: str) -> None:
+    assert "Missing argument 'TENANT/NAMESPACE'" in recorded.fails(*words.split(), code=2)
+    assert recorder.requests == []

@@ -90,6 +90,7 @@ class AdminApp:
             path=path,
             query=request.query_params,
             body=await _body(request, body_size_max),
+            accept=request.headers.get("accept", ""),
             host=host,
             http_port=port,
             service_url=self._service_url,

@@ -45,6 +45,7 @@ class Call:
     path: Mapping[str, str]
     query: Mapping[str, str]
     body: bytes
+    accept: str
     host: str
     http_port: int
     service_url: Callable[[str], str]

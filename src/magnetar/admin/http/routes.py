@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from magnetar.admin.http.front_page import front_page
 from magnetar.admin.http.request import Call
 from magnetar.admin.policy import routes as policy_routes
 from magnetar.admin.resource import (
@@ -62,6 +63,7 @@ _ROUTE = _REPLICATION + "/routes/{remote}/{tenant}/{namespace}"
 _SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
+    Route("GET", "/", front_page),
     Route("GET", "/status.html", brokers.status),
     Route("GET", _BROKERS, brokers.list_brokers),
     Route("GET", _BROKERS + "/health", brokers.health),

@@ -12,7 +12,7 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turn
+from magnetar.admin.http.time_slice import Checkpoint
 from magnetar.admin.opened import (
     find_persistent_subscriptions,
     find_subscription,
@@ -284,7 +284,7 @@ async def analyze(call: Call) -> Analysis:
             left -= 1
             _count(analysis, topic, entry)
         next_id = entries[-1][0] + 1
-        await Turn()
+        await Checkpoint()
 
 
 def _count(analysis: Analysis, topic: PersistentTopic, entry: Entry) -> None:

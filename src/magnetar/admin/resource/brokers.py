@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from magnetar.admin.http.errors import BrokerNotFound
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
@@ -56,13 +56,13 @@ async def check_backlog_quotas(call: Call) -> None:
     broker = call.broker
     if not broker.settings.backlogQuotaCheckEnabled:
         raise NotAllowed("backlogQuotaCheckEnabled is false on this broker")
-    turns = Turns()
+    time_slice = TimeSlice()
     for full in list(broker.catalog.topics):
         if full in broker.catalog.topics:
             topic = broker.topic(TopicName.parse(full))
             assert isinstance(topic, PersistentTopic)
             topic.enforce_quota(broker.now_ms())
-        await turns.maybe()
+        await time_slice.checkpoint()
 
 
 # -- which brokers there are

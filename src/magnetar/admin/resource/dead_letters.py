@@ -17,7 +17,7 @@ from msgspec import UNSET, UnsetType
 
 from magnetar.admin.http.errors import BadRequest, MessageNotFound, OperationNotAllowed
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.opened import open_persistent_partitions
 from magnetar.admin.resource.messages import shown_time
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -143,7 +143,7 @@ async def _scan(
     call: Call, topics: list[PersistentTopic], after: _MessageId | None
 ) -> AsyncIterator[list[_DeadLetter]]:
     """The dead letters of each entry, beginning after `after`. Yields to other tasks while it reads."""
-    settings, turns = call.broker.settings, Turns()
+    settings, time_slice = call.broker.settings, TimeSlice()
     for topic in topics:
         next_id, last = topic.log.first, topic.log.confirmed
         if after is not None:
@@ -157,7 +157,7 @@ async def _scan(
                 if after is not None and entry[0] == after.entry_id:
                     letters = [letter for letter in letters if letter.batch_index > after.batch_index]
                 yield letters
-                await turns.maybe()
+                await time_slice.checkpoint()
             next_id = entries[-1][0] + 1
         after = None
 

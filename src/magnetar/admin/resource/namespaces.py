@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.policy import bodies
 from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.policy.scope import PolicyScope, namespace_scope
@@ -194,7 +194,7 @@ async def delete(call: Call) -> None:
 
 async def delete_with_topics(broker: Broker, namespace: str) -> None:
     """Sends all clients away and leaves nothing of a namespace."""
-    catalog, turns = broker.catalog, Turns()
+    catalog, time_slice = broker.catalog, TimeSlice()
     # Until none is left, for clients that were sent away may have made one again meanwhile.
     while namespace in catalog.namespaces and (names := _topics_to_delete(broker, namespace)):
         for name in names:
@@ -202,7 +202,7 @@ async def delete_with_topics(broker: Broker, namespace: str) -> None:
                 broker.delete_partitioned(name, force=True)
             elif catalog.exists(name):
                 broker.delete_topic(name, force=True)
-            await turns.maybe()
+            await time_slice.checkpoint()
     if namespace in catalog.namespaces:
         catalog.delete_namespace(namespace)
 
@@ -295,24 +295,24 @@ def get_bundles(call: Call) -> Bundles:
 async def unload(call: Call) -> None:
     """Closes all topics of a namespace; their clients come back"""
     _check_bundle(call)
-    turns = Turns()
+    time_slice = TimeSlice()
     for full in list(call.broker.catalog.topics_of[call.namespace]):
         call.broker.unload(TopicName.parse(full))
-        await turns.maybe()
+        await time_slice.checkpoint()
 
 
 async def clear_backlog(call: Call) -> None:
     """Acknowledges everything, on all topics of a namespace; for all subscriptions, or the one that is named"""
     _check_bundle(call)
     wanted = call.subscription if "subscription" in call.path else None
-    turns, is_there = Turns(), wanted is None or not call.broker.catalog.topics_of[call.namespace]
+    time_slice, is_there = TimeSlice(), wanted is None or not call.broker.catalog.topics_of[call.namespace]
     for topic in _opened(call):
         if isinstance(topic, PersistentTopic):
             for subscription in topic.cursors:
                 if wanted in (None, subscription.name):
                     is_there = True
                     subscription.advance(topic.log.confirmed)
-        await turns.maybe()
+        await time_slice.checkpoint()
     if not is_there:
         raise SubscriptionNotFound(f"Subscription {wanted} not found in namespace {call.namespace}")
     call.broker.commits.batch()  # an acknowledgement alone would not wait for the disk
@@ -321,17 +321,17 @@ async def clear_backlog(call: Call) -> None:
 async def unsubscribe(call: Call) -> None:
     """Deletes a subscription from all topics of a namespace that have it; no consumer may be connected to it"""
     _check_bundle(call)
-    wanted, turns = call.subscription, Turns()
+    wanted, time_slice = call.subscription, TimeSlice()
     # All or none: a topic with consumers must not be found after others have lost theirs.
     for topic in _opened(call):
         subscription = topic.subscriptions.get(wanted)
         if subscription is not None and subscription.consumers:
             raise NotAllowed("Subscription has active connected consumers")
-        await turns.maybe()
+        await time_slice.checkpoint()
     for topic in _opened(call):
         if wanted in topic.subscriptions:
             topic.delete_subscription(wanted)
-        await turns.maybe()
+        await time_slice.checkpoint()
 
 
 def _opened(call: Call) -> Iterator[Topic]:

@@ -14,7 +14,7 @@ import msgspec
 
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
@@ -76,13 +76,13 @@ async def cursors(call: Call) -> dict[str, InternalStats]:
     names = call.body_as(_topics)
     if names is None:
         raise BadRequest("the request body is empty: a list of topics is expected")
-    broker, turns = call.broker, Turns()
+    broker, time_slice = call.broker, TimeSlice()
     found: dict[str, InternalStats] = {}
     for name in [_check_topic("topics", text) for text in names]:
         with suppress(ServiceNotReady):  # it is being unloaded, and is back soon
             if broker.catalog.exists(name):
                 found[name.full] = internal_stats(broker.topic(name))
-        await turns.maybe()
+        await time_slice.checkpoint()
     return found
 
 
@@ -95,13 +95,13 @@ async def status(call: Call) -> list[Status]:
     name = None if topic is None else _check_topic("topic", topic)
     if namespace is not None:
         _check_namespace(namespace)
-    broker, turns = call.broker, Turns()
+    broker, time_slice = call.broker, TimeSlice()
     found: list[Status] = []
     for one in broker.replication.statuses(
         broker.now_ms(), topic=name, namespace=namespace, remote=call.query.get("remote")
     ):
         found.append(one)
-        await turns.maybe()
+        await time_slice.checkpoint()
     return found
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from starlette.responses import RedirectResponse, StreamingResponse
 
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.turn import Turns
+from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats import replication_metrics
 from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
@@ -266,27 +266,27 @@ async def metrics(call: Call) -> StreamingResponse:
 async def _text(broker: Broker) -> AsyncIterator[str]:
     """In pieces. It keeps texts and no small objects for long: a scrape must not set the garbage collector off."""
     cluster = _label("cluster", broker.settings.clusterName)
-    turns = Turns()
+    time_slice = TimeSlice()
     topics = list(broker.topics.values())
     labels: list[str] = []
     for topic in topics:
         name = topic.name
         labels.append(f"{cluster},{_label('namespace', name.namespace_full)},{_label('topic', name.full)}")
-        await turns.maybe()
+        await time_slice.checkpoint()
     yield _counted(broker, cluster)
     for family in FAMILIES:
         lines: list[str] = []
         for line in _lines_of(family, broker, cluster, topics, labels):
             lines.append(line)
-            if len(lines) >= _LINES_PER_CHUNK or turns.is_over:
+            if len(lines) >= _LINES_PER_CHUNK or time_slice.is_over:
                 yield "".join(lines)
                 lines.clear()
-                await turns.next()
+                await time_slice.restart()
         if lines:
             yield "".join(lines)
     replicated = replication_metrics.Lines(_label, by_topic=broker.settings.exposeTopicLevelMetricsInPrometheus)
     for topic, own in zip(topics, labels, strict=True):
-        await turns.maybe()
+        await time_slice.checkpoint()
         if broker.topics.get(topic.name.full) is topic and replication_metrics.takes_part(broker, topic):
             replicated.add(topic, own, f"{cluster},{_label('namespace', topic.name.namespace_full)}")
     for text in replicated.texts():

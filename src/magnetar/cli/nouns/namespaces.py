@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import (
+    PUBLIC_DEFAULT,
     Force,
     Namespace,
     Properties,
+    ReadNamespace,
     Tenant,
     TopicMode,
     names_in,
@@ -23,6 +25,7 @@ from magnetar.cli.output import Done, Names, Record, complain
 from magnetar.cli.path import namespace_path
 from magnetar.cli.policies.commands import add_namespace_policies
 from magnetar.cli.rest import Refused, Rest
+from magnetar.names import DEFAULT_TENANT
 
 group = CommandGroup("namespaces", "Namespaces: groups of topics, and the policies they are under.")
 
@@ -41,20 +44,20 @@ Key = Annotated[str, typer.Option("--key", "-k", help="The key of the property."
 
 
 @group.command("list")
-def list_namespaces(rest: Rest, tenant: Tenant) -> Names:
+def list_namespaces(rest: Rest, tenant: Tenant = DEFAULT_TENANT) -> Names:
     """List the namespaces of a tenant."""
     return Names(rest.get("namespaces", tenant), none=f"tenant {tenant} has no namespaces")
 
 
 @group.command("get")
-def get(rest: Rest, namespace: Namespace) -> Record:
+def get(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
     """Show all policies of a namespace."""
     value = rest.get(*namespace_path(namespace))
     return Record(value, fields={name: item for name, item in value.items() if item not in (None, {}, [])})
 
 
 @group.command("policies")
-def policies(rest: Rest, namespace: Namespace) -> Record:
+def policies(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
     """Show all policies of a namespace; the same as `get`."""
     return get(rest, namespace)
 
@@ -96,7 +99,7 @@ def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
 @group.command("topics")
 def topics(
     rest: Rest,
-    namespace: Namespace,
+    namespace: ReadNamespace = PUBLIC_DEFAULT,
     mode: Annotated[
         TopicMode, typer.Option("--mode", "-m", case_sensitive=False, help="Which topics.")
     ] = TopicMode.PERSISTENT,
@@ -108,7 +111,7 @@ def topics(
 
 
 @group.command("bundles")
-def bundles(rest: Rest, namespace: Namespace) -> Record:
+def bundles(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
     """Show the bundles of a namespace."""
     return Record(rest.get(*namespace_path(namespace, "bundles")))
 
@@ -160,7 +163,7 @@ def unsubscribe(
 
 
 @group.command("permissions")
-def permissions(rest: Rest, namespace: Namespace) -> Record:
+def permissions(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
     """Show which roles may do what in a namespace."""
     return Record(rest.get(*namespace_path(namespace, "permissions")), none=f"{namespace} has no permissions")
 
@@ -191,7 +194,7 @@ def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
 
 
 @group.command("get-properties")
-def get_properties(rest: Rest, namespace: Namespace) -> Record:
+def get_properties(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
     """Show the properties of a namespace."""
     return Record(rest.get(*namespace_path(namespace, "properties")), none=f"{namespace} has no properties")
 

@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.argument import (
+    PUBLIC_DEFAULT,
     Domain,
     Force,
-    Namespace,
     Properties,
+    ReadNamespace,
     Topic,
     parse_time,
     properties_of,
@@ -42,14 +43,14 @@ DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", he
 
 
 @group.command("list")
-def list_topics(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
+def list_topics(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT, topic_domain: DomainOption = None) -> Names:
     """List the topics of a namespace, each partition by itself."""
     names = _names(rest, namespace.tenant, namespace.namespace, topic_domain)
     return Names(names, none=f"{namespace} has no topics")
 
 
 @group.command("list-partitioned-topics")
-def list_partitioned(rest: Rest, namespace: Namespace, topic_domain: DomainOption = None) -> Names:
+def list_partitioned(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT, topic_domain: DomainOption = None) -> Names:
     """List the partitioned topics of a namespace."""
     names = _names(rest, namespace.tenant, namespace.namespace, topic_domain, "partitioned")
     return Names(names, none=f"{namespace} has no partitioned topics")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from magnetar.cli.argument import Namespace, Subscription, Topic
+from magnetar.cli.argument import PUBLIC_DEFAULT, Namespace, ReadNamespace, Subscription, Topic
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Record
 from magnetar.cli.path import namespace_path, subscription_path, topic_path
@@ -32,16 +32,20 @@ class Level:
     arguments: tuple[inspect.Parameter, ...]
     path: Callable[..., tuple[str, ...]]
     label: str
-    getter_options: tuple[inspect.Parameter, ...] = ()
+    getter: tuple[inspect.Parameter, ...]  # parameters of `get-NAME`
 
 
-NAMESPACE = Level("namespace", (_parameter("namespace", Namespace),), namespace_path, "{namespace}")
-TOPIC = Level("topic", (_parameter("topic", Topic),), topic_path, "{topic}", (_parameter("applied", _Applied, False),))
+_TOPIC, _SUBSCRIPTION = _parameter("topic", Topic), _parameter("subscription", Subscription)
+NAMESPACE = Level(
+    "namespace",
+    (_parameter("namespace", Namespace),),
+    namespace_path,
+    "{namespace}",
+    (_parameter("namespace", ReadNamespace, PUBLIC_DEFAULT),),
+)
+TOPIC = Level("topic", (_TOPIC,), topic_path, "{topic}", (_TOPIC, _parameter("applied", _Applied, False)))
 SUBSCRIPTION = Level(
-    "subscription",
-    (_parameter("topic", Topic), _parameter("subscription", Subscription)),
-    subscription_path,
-    "{subscription}",
+    "subscription", (_TOPIC, _SUBSCRIPTION), subscription_path, "{subscription}", (_TOPIC, _SUBSCRIPTION)
 )
 
 
@@ -92,7 +96,7 @@ def _add(group: CommandGroup, policy: Policy, level: Level, name: str, path: str
 
     of = f"of a {level.name}: {policy.meaning}"
     group.add(f"set-{name}", f"Set {name} {of}.", [*level.arguments, *options], set_it)
-    group.add(f"get-{policy.get_name or name}", f"Show {name} {of}.", [*level.arguments, *level.getter_options], get_it)
+    group.add(f"get-{policy.get_name or name}", f"Show {name} {of}.", level.getter, get_it)
     if policy.removable or level is TOPIC:
         # Only a quota has more than one value; its type selects one.
         types = [option for option in options if option.annotation is QuotaTypeOption]
