@@ -1,4 +1,4 @@
-"""Spark looks for packages of this name: with it, `format("pulsar")` works in every session without registering."""
+"""Data source package that Spark discovers by its name, so that `format("pulsar")` works without registration."""
 
 from magnetar.spark.source.source import PulsarSource as DefaultSource
 

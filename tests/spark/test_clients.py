@@ -6,8 +6,9 @@ import pytest
 
 from magnetar.spark import clients as connecting
 from magnetar.spark.client_options import SparkClientOptions
-from magnetar.spark.clients import forget_inline_client, inline_client
+from magnetar.spark.clients import inline_client
 from magnetar.spark.source.options import SourceOptions
+from tests.spark.inline_clients import close_inline_clients
 
 
 def client_options(**more: str) -> SparkClientOptions:
@@ -22,10 +23,5 @@ def test_a_process_has_one_client_for_the_same_options(monkeypatch: pytest.Monke
     assert inline_client(other) is not client
     with monkeypatch.context() as patch:
         patch.setattr(connecting.os, "getpid", lambda: -1)
-        forked = inline_client(options)
-        assert forked is not client
-        forget_inline_client(options)
-    forget_inline_client(options)
-    assert inline_client(options) is not client
-    for each in (options, other):
-        forget_inline_client(each)
+        assert inline_client(options) is not client
+    close_inline_clients()

@@ -1,9 +1,9 @@
-"""Topics in Spark, from Python alone: `format("pulsar")`, and a session that is tuned for it.
+"""Topics in Spark without a JAR: `format("pulsar")`, and a session tuned for it.
 
     spark = magnetar.spark.session()
     spark.read.format("pulsar").option("topic", "orders").load()
 
-Nothing is imported before it is asked for: a worker that only reads does not load what starts a session.
+Imports are lazy: a worker that only reads does not load the code that starts a session.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Options of the client, shared by source and sink: addresses, authentication, TLS and timeouts.
+"""Options of the client that source and sink use: addresses, authentication, TLS and timeouts.
 
-`CLIENT_OPTIONS` is their table. Knows nothing of topics.
+The reference page is generated from `CLIENT_OPTIONS`. Knows nothing of topics.
 """
 
 from __future__ import annotations

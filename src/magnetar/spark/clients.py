@@ -1,4 +1,4 @@
-"""Clients for Spark's processes: one with a thread for the driver's side, one without for workers.
+"""Clients of Spark's processes: with an event loop thread in the driver, without one in workers.
 
 Owns the cache of a worker's clients.
 """
@@ -17,24 +17,17 @@ _inline: dict[tuple[int, SparkClientOptions], InlineClient] = {}
 
 
 def blocking_client(options: SparkClientOptions) -> Client:
-    """For who stays: its loop runs in a thread, so that brokers are answered while Spark does something else."""
+    """For long-lived processes: the loop thread answers broker pings while Spark is busy elsewhere."""
     return Client(options.url, **_arguments(options))
 
 
 def inline_client(options: SparkClientOptions) -> InlineClient:
-    """The one of this process for these options. A process that was forked makes its own."""
+    """The cached client of this process for these options; a forked process creates its own."""
     key = (os.getpid(), options)
     client = _inline.get(key)
     if client is None:
         client = _inline[key] = InlineClient(options.url, **_arguments(options))
     return client
-
-
-def forget_inline_client(options: SparkClientOptions) -> None:
-    """After a failure the next one begins anew."""
-    client = _inline.pop((os.getpid(), options), None)
-    if client is not None:
-        client.close()
 
 
 def _arguments(options: SparkClientOptions) -> ClientOptions:

@@ -1,23 +1,23 @@
-"""The errors of the source and the sink that are not the client's own."""
+"""Errors of the source and the sink, besides those of the client."""
 
 from __future__ import annotations
 
 
 class SparkSourceError(Exception):
-    """What ends a query: the text says which option, topic or message it is about."""
+    """An error that ends a query; its text names the option, topic or message."""
 
 
 class InvalidOption(SparkSourceError, ValueError):
-    """An option, a schema or a column that cannot be, or not with another one."""
+    """An option, schema or column that is invalid or conflicts with another one."""
 
 
 class DataLoss(SparkSourceError):
-    """Messages that the query should have read next are not there any more (`failOnDataLoss`)."""
+    """Messages were deleted before the query read them (`failOnDataLoss`)."""
 
 
 class UnreadablePayload(SparkSourceError):
-    """A message that is corrupt, encrypted or not of its schema (`onUnreadable` = fail)."""
+    """A message that is corrupt, encrypted or does not match its schema (`onUnreadable` = fail)."""
 
 
 class UnwritableRow(SparkSourceError):
-    """A row that cannot be written, or not where it is; the text names its column, its place or its position."""
+    """A row that cannot be written; the text names its column, its index or its source position."""

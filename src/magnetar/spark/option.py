@@ -1,6 +1,6 @@
-"""What an option is: its name, what it is for, what it may be; and reading what was given, or refusing it.
+"""An option: its name, use and allowed values; and the given options, parsed or rejected.
 
-Owns no option: `options` has those of reading and of the client, `sink_options` those of writing.
+Owns no table: they are in `client_options`, `source.options` and `sink.options`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from magnetar.spark.errors import InvalidOption
 
 
 class Use(Flag):
-    """What a load or a save is; an option belongs to one or several of these."""
+    """The operations that an option applies to."""
 
     BATCH = auto()
     STREAM = auto()
@@ -45,7 +45,7 @@ def any_text(meaning: str, allowed: str = "a text") -> Text:
 
 
 class GivenOptions:
-    """Options as they were given, checked one by one against the table; `known` is what may be given for this use."""
+    """The options of one read or write, parsed by the table. Raises `InvalidOption`, which names the option."""
 
     def __init__(self, options: Mapping[str, str], use: Use, table: Sequence[Option]) -> None:
         self._table = {option.name.lower(): option for option in table}
@@ -59,10 +59,12 @@ class GivenOptions:
         if option is None:
             names = {low: option.name for low, option in self._table.items() if option.use & use}
             near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.6)
-            hint = f"did you mean {names[near[0]]}?" if near else f"known are {', '.join(sorted(names.values()))}"
-            raise InvalidOption(f"option {key} is not known: {hint}")
+            hint = (
+                f"did you mean {names[near[0]]}?" if near else f"known options are {', '.join(sorted(names.values()))}"
+            )
+            raise InvalidOption(f"unknown option {key}: {hint}")
         if not option.use & use:
-            raise InvalidOption(f"option {option.name} is for {option.used_in} only")
+            raise InvalidOption(f"option {option.name} applies to {option.used_in} only")
         return option
 
     def __contains__(self, name: str) -> bool:
@@ -73,20 +75,21 @@ class GivenOptions:
         return self._values.get(name, self._table[name.lower()].default)
 
     def one_of(self, *names: str) -> str:
-        """The one name of these that was given."""
+        """The one of these options that was given."""
         given = [name for name in names if name in self._values]
         if len(given) != 1:
-            what = f"{' and '.join(given)} were given" if given else "none was given"
-            raise InvalidOption(f"exactly one of the options {', '.join(names)} is needed; {what}")
+            raise InvalidOption(
+                f"exactly one of the options {', '.join(names)} is required, got {' and '.join(given) or 'none'}"
+            )
         return given[0]
 
 
 def _value(option: Option, text: str) -> object:
     if not text.strip():
-        raise InvalidOption(f"option {option.name} is empty: it has to be {_plain(option.kind.allowed)}")
+        raise InvalidOption(f"option {option.name} is empty: it must be {_plain(option.kind.allowed)}")
     value = option.kind.read(text.strip())
     if value is None or not option.kind.permits(value):
-        raise InvalidOption(f"option {option.name} is {shortened(text)}: it has to be {_plain(option.kind.allowed)}")
+        raise InvalidOption(f"option {option.name} is {shortened(text)}: it must be {_plain(option.kind.allowed)}")
     return value
 
 

@@ -42,8 +42,13 @@ def batch_of(of: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, to_arrow_schema(spark.StructType(fields_of(of)), timezone="UTC"))
 
 
+def payloads_of(encoder: ValueEncoder, batch: pa.RecordBatch) -> list[bytes | None]:
+    payloads: list[bytes | None] = encoder.encode(batch).to_pylist()
+    return payloads
+
+
 def encode(of: Schema, rows: list[dict[str, Any]]) -> list[bytes | None]:
-    return ValueEncoder(of).encode(batch_of(of, rows))
+    return payloads_of(ValueEncoder(of), batch_of(of, rows))
 
 
 def read(of: Schema, payloads: list[bytes | None], keys: list[bytes | None] | None = None) -> list[dict[str, Any]]:
@@ -204,7 +209,7 @@ def test_sp1_json_is_as_java_writes_it() -> None:
 def test_a_record_without_fields() -> None:
     for kind, payload in (("JSON", b"{}"), ("AVRO", b"")):
         batch = pa.RecordBatch.from_pylist([{"__key": b"a"}, {"__key": b"b"}])
-        assert ValueEncoder(schema(record(), kind)).encode(batch) == [payload, payload]
+        assert payloads_of(ValueEncoder(schema(record(), kind)), batch) == [payload, payload]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_sp1_key_and_value() -> None:
     batch = batch_of(apart, PAIRS)
     assert encoder.has_keys and not ValueEncoder(inline).has_keys
     assert encoder.encode_keys(batch) == [b"k", None, b"j"]
-    assert read(apart, encoder.encode(batch), encoder.encode_keys(batch)) == PAIRS
+    assert read(apart, payloads_of(encoder, batch), encoder.encode_keys(batch)) == PAIRS
 
 
 # -- what is refused
@@ -274,13 +279,13 @@ def test_columns_that_are_missing_wrong_or_too_many() -> None:
             encoder.encode(pa.RecordBatch.from_pydict(columns))
         return str(caught.value)
 
-    assert refused({"y": good["y"]}) == "column 'x' is missing: the topic's schema has it as int"
+    assert refused({"y": good["y"]}) == "column 'x' is missing: the topic's schema requires it as int"
     wrong = good | {"x": pa.array(["1"])}
-    assert refused(wrong) == "column 'x' is string, and the topic's schema has int"
-    assert "column 'x' is bigint, and" in refused(good | {"x": pa.array([1], pa.int64())})
-    assert "column 'y' is array<string>, and" in refused(good | {"y": pa.array([["a"]])})
+    assert refused(wrong) == "column 'x' is string, but the topic's schema has int"
+    assert "column 'x' is bigint, but" in refused(good | {"x": pa.array([1], pa.int64())})
+    assert "column 'y' is array<string>, but" in refused(good | {"y": pa.array([["a"]])})
     assert refused(good | {"z": good["y"]}) == "column 'z' is not in the topic's schema, which has x, y"
-    assert encoder.encode(pa.RecordBatch.from_pydict(good | {"__key": good["y"]})) == [b"\x02\x02\x02a"]
+    assert payloads_of(encoder, pa.RecordBatch.from_pydict(good | {"__key": good["y"]})) == [b"\x02\x02\x02a"]
 
 
 @pytest.mark.parametrize(
@@ -310,27 +315,31 @@ def test_columns_that_are_missing_wrong_or_too_many() -> None:
 )
 def test_a_narrower_type_is_taken(kind: Any, column: pa.Array, value: Any) -> None:
     of = schema(record(("x", kind)))
-    assert read(of, ValueEncoder(of).encode(pa.RecordBatch.from_arrays([column], names=["x"]))) == [{"x": value}]
+    assert read(of, payloads_of(ValueEncoder(of), pa.RecordBatch.from_arrays([column], names=["x"]))) == [{"x": value}]
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [
-        ("int", None, "column 'x' is null, and the topic's schema has int without null"),
-        (INNER, {"x": None, "y": None}, "column 'x'.x is null, and the topic's schema has long without null"),
-        (["int", "string"], {"member0": None, "member1": None}, "one of its members has to be set"),
-        (["int", "string"], {"member0": 1, "member1": "a"}, "one of its members has to be set"),
-        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "column 'x': 'B' is none of the symbols A"),
+        ("int", None, "column 'x' is null, but the topic's schema has int without null"),
+        (INNER, {"x": None, "y": None}, "column 'x'.x is null, but the topic's schema has long without null"),
+        (["int", "string"], {"member0": None, "member1": None}, "exactly one of its members must be set"),
+        (["int", "string"], {"member0": 1, "member1": "a"}, "exactly one of its members must be set"),
+        ({"type": "enum", "name": "E", "symbols": ["A"]}, "B", "column 'x': 'B' is not one of the symbols A"),
         (
             {"type": "fixed", "name": "F", "size": 2},
             b"a",
-            "column 'x': a value of 1 bytes, and the topic's schema has 2",
+            "column 'x': a value has 1 bytes, but the topic's schema has 2",
         ),
-        (logical("int", "time-millis"), datetime.time(0, 0, 0, 1), "column 'x': a value is finer than time-millis"),
+        (
+            logical("int", "time-millis"),
+            datetime.time(0, 0, 0, 1),
+            "column 'x': a value is too precise for time-millis",
+        ),
         (
             logical("long", "timestamp-millis"),
             datetime.datetime(1970, 1, 1, 0, 0, 0, 1, UTC),
-            "column 'x': a value is finer than timestamp-millis",
+            "column 'x': a value is too precise for timestamp-millis",
         ),
         ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, "no uuid", "column 'x'"),
     ],
@@ -357,9 +366,11 @@ def test_a_slice_of_a_larger_batch() -> None:
         for row in range(5)
     ]
     batch = batch_of(of, rows).slice(2, 2)
-    assert read(of, ValueEncoder(of).encode(batch)) == rows[2:4]
+    assert read(of, payloads_of(ValueEncoder(of), batch)) == rows[2:4]
     of = Schema(type="INT32")
-    assert ValueEncoder(of).encode(batch_of(of, [{"value": row} for row in range(5)]).slice(2, 1)) == [b"\0\0\0\2"]
+    assert payloads_of(ValueEncoder(of), batch_of(of, [{"value": row} for row in range(5)]).slice(2, 1)) == [
+        b"\0\0\0\2"
+    ]
 
 
 # -- a schema of a frame
@@ -419,7 +430,7 @@ def test_sp1_a_frame_brings_its_own_schema(kind: Any) -> None:
     batch = pa.RecordBatch.from_pylist(
         [FRAME_ROW | {"__key": b"k"}, {"long": 5}], to_arrow_schema(FRAME, timezone="UTC")
     )
-    payloads = ValueEncoder(made).encode(batch)
+    payloads = payloads_of(ValueEncoder(made), batch)
     assert read(made, payloads) == [FRAME_ROW, dict.fromkeys(FRAME_ROW) | {"long": 5}]
     widened = {"byte": spark.IntegerType(), "short": spark.IntegerType()}
     assert [(each.name, each.dataType) for each in fields_of(made)] == [
@@ -430,10 +441,10 @@ def test_sp1_a_frame_brings_its_own_schema(kind: Any) -> None:
 @pytest.mark.parametrize(
     ("column", "kind", "text"),
     [
-        ("a b", spark.StringType(), "column 'a b': a name in a schema"),
-        ("größe", spark.StringType(), "column 'größe': a name in a schema"),
+        ("a b", spark.StringType(), "column 'a b': names in a schema"),
+        ("größe", spark.StringType(), "column 'größe': names in a schema"),
         ("m", spark.MapType(spark.IntegerType(), spark.StringType()), "column 'm' is map<int,string>"),
-        ("v", spark.ArrayType(spark.VariantType()), r"column 'v\[\]' is variant, for which Avro has no type"),
+        ("v", spark.ArrayType(spark.VariantType()), r"column 'v\[\]' is variant, which has no Avro type"),
     ],
 )
 def test_a_frame_that_has_no_schema(column: str, kind: spark.DataType, text: str) -> None:

@@ -32,7 +32,7 @@ def script(home: Path, lines: str) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(java, "_USUAL_PLACES", ())
+    monkeypatch.setattr(java, "_USUAL_HOMES", ())
     monkeypatch.setattr(java, "_wheel_home", lambda: None)
 
 
@@ -65,7 +65,7 @@ def test_a_link_on_the_path_leads_to_the_home(tmp_path: Path) -> None:
 def test_the_usual_places_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "jvm" / "java-11" / "Home", "11.0.2")
     home = fake_java(tmp_path / "jvm" / "java-21" / "Home", "21.0.1")
-    monkeypatch.setattr(java, "_USUAL_PLACES", (f"{tmp_path}/nowhere/*", f"{tmp_path}/jvm/*/Home"))
+    monkeypatch.setattr(java, "_USUAL_HOMES", (f"{tmp_path}/nowhere/*", f"{tmp_path}/jvm/*/Home"))
     assert find({}).home == home
 
 
@@ -82,7 +82,7 @@ def test_without_any_the_error_says_what_was_looked_at_and_what_to_install(tmp_p
     with pytest.raises(JavaNotFound) as caught:
         find({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(old / "bin")})
     text = str(caught.value)
-    assert f"JAVA_HOME: there is no {tmp_path}/gone/bin/java" in text
+    assert f"JAVA_HOME: {tmp_path}/gone/bin/java does not exist" in text
     assert f"PATH: Java 11.0.2 in {old} is older than 17" in text
     assert 'pip install "magnetar[spark]"' in text and "openjdk-17-jre-headless" in text
     with pytest.raises(JavaNotFound, match="JAVA_HOME: not set"):
@@ -94,7 +94,7 @@ import json, sys
 from magnetar.spark import session
 from magnetar.spark.runtime import java
 
-java._USUAL_PLACES = ()
+java._USUAL_HOMES = ()
 spark = session("local[1]", **{"spark.driver.memory": "512m"})
 home = spark._jvm.java.lang.System.getProperty("java.home")
 pid = spark._jvm.java.lang.ProcessHandle.current().pid()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from magnetar.spark.runtime import local_filesystem as local_files
+from magnetar.spark.runtime import local_filesystem
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_files_are_written_and_renamed_as_before(spark: SparkSession, files: Any
 
 
 def test_a_jvm_that_cannot_have_it_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
-    assert not local_files.install(object_without_classes())
-    assert "the local files of Spark stay slow" in caplog.text
+    assert not local_filesystem.install(object_without_classes())
+    assert "Spark's local file system stays slow" in caplog.text
 
 
 def object_without_classes() -> Any:

@@ -80,5 +80,5 @@ def test_what_else_is_to_be_unpacked_stays() -> None:
 
 def test_workers_keep_the_pythonpath_they_have() -> None:
     spark = SimpleNamespace(sparkContext=SimpleNamespace(environment={"PYTHONPATH": "theirs"}))
-    Shipment(Path("/a/magnetar.zip")).announce(cast(Any, spark))
+    Shipment(Path("/a/magnetar.zip")).add_to_python_path(cast(Any, spark))
     assert spark.sparkContext.environment["PYTHONPATH"] == f"{shipping.FOLDER}:theirs"

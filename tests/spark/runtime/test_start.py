@@ -117,9 +117,9 @@ def test_a_running_session_is_given_back_with_what_it_can_still_take(spark: Spar
 
 
 def test_what_a_running_session_cannot_take_is_said(spark: SparkSession) -> None:
-    with pytest.warns(UserWarning, match="already running") as told:
+    with pytest.warns(UserWarning, match="already running") as warned:
         assert magnetar.spark.session("local[7]", **{"spark.driver.memory": "3g"}) is spark
-    text = str(told[0].message)
-    assert f"spark.master is {spark.sparkContext.master} and not local[7]" in text
-    assert "spark.driver.memory is unset and not 3g" in text
-    assert told[0].filename == __file__
+    text = str(warned[0].message)
+    assert f"spark.master is {spark.sparkContext.master}, not local[7]" in text
+    assert "spark.driver.memory is unset, not 3g" in text
+    assert warned[0].filename == __file__

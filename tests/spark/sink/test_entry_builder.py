@@ -178,7 +178,7 @@ def test_delayed_rows_of_one_position_are_refused() -> None:
     rows = MessageRows(values=pa.array([b"a", b"b"], pa.binary()), deliver_at_ms=np.array([0, 5]))
     for order in ([0, 1], [1, 0]):
         builder = EntryBuilder("me", BatchOptions())
-        with pytest.raises(UnwritableRow, match=r"one source position \(sequence id 7\).*exactlyOnce=off"):
+        with pytest.raises(UnwritableRow, match=r"the same source position \(sequence id 7\).*exactlyOnce=off"):
             list(builder.add(rows.take(np.array(order)), np.array([7, 7])))
 
 
@@ -322,8 +322,8 @@ def test_a_position_needs_its_parts() -> None:
     good = MessageId(1, 2).to_bytes()
     for wrong, text in (
         (None, "column id is null in row 1"),
-        (b"", "row 1 is , which is no serialized message id"),
-        (b"\x08", "row 1 is 08, which is no"),
+        (b"", "row 1 is , which is not a serialized message id"),
+        (b"\x08", "row 1 is 08, which is not"),
         (MessageId(-1, -1).to_bytes(), "row 1 is -1:-1"),
         (MessageId(1, 1 << 47).to_bytes(), "an entry up to 140737488355327"),
         (MessageId(1, 1, -1, 65536).to_bytes(), "batch index up to 65535"),

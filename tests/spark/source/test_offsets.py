@@ -122,7 +122,7 @@ def test_a_topic_speaks_for_its_partitions_unless_they_are_named() -> None:
 def test_a_partition_that_is_not_named_is_an_error() -> None:
     bound = parse_offset_spec("startingOffsets", json.dumps({P1: "1:2:1"}))
 
-    with pytest.raises(InvalidOption, match=f"startingOffsets names no offset for {P0}"):
+    with pytest.raises(InvalidOption, match=f"startingOffsets has no offset for {P0}"):
         bound.of(P0)
 
 

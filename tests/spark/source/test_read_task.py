@@ -1,4 +1,4 @@
-"""What a worker does for a range, without Spark: rows, and what is said when the range is not there any more."""
+"""Read task of a worker, without Spark: rows, and data loss when entries of the range were deleted."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pyspark.sql.types import StructType
 
 from magnetar.client import Client
 from magnetar.client.message import EARLIEST, MessageId
-from magnetar.spark.clients import forget_inline_client
 from magnetar.spark.codec.columns import RAW_VALUE, named_columns, select_columns
 from magnetar.spark.errors import DataLoss
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.read_task import read_range
 from magnetar.testing import TestBroker, broker
+from tests.spark.inline_clients import close_inline_clients
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ class Stage:
         return [value for batch in batches for value in batch.column(0).to_pylist()]
 
     def close(self) -> None:
-        forget_inline_client(self.options().client)
+        close_inline_clients()
         self._client.close()
 
 
@@ -97,10 +97,10 @@ def test_messages_that_were_deleted_since_the_range_was_planned(stage: Stage, ca
     stage.publish(3)
     span = EntryRange(stage.topic, stage.ids[1], stage.ids[7])
 
-    with pytest.raises(DataLoss, match=f"{stage.topic} was read up to {stage.ids[1]}, but the first"):
+    with pytest.raises(DataLoss, match=f"{stage.topic} was read up to {stage.ids[1]}, but the messages up to"):
         stage.read(span)
     assert stage.read(span, failOnDataLoss="false") == numbers(5, 8)
-    assert "what was between is deleted" in caplog.text
+    assert "were deleted before they were read" in caplog.text
 
 
 def test_a_range_of_which_nothing_is_left(stage: Stage) -> None:
@@ -108,7 +108,7 @@ def test_a_range_of_which_nothing_is_left(stage: Stage) -> None:
     stage.admin("DELETE", "/truncate")
     span = EntryRange(stage.topic, stage.ids[1], stage.ids[4])
 
-    with pytest.raises(DataLoss, match="what was between is deleted"):
+    with pytest.raises(DataLoss, match="were deleted before they were read"):
         stage.read(span)
     assert stage.read(span, failOnDataLoss="false") == []
 
@@ -118,7 +118,7 @@ def test_a_topic_that_was_deleted_since_the_range_was_planned(stage: Stage) -> N
     stage.admin("DELETE", force="true")
     span = EntryRange(stage.topic, stage.ids[1], stage.ids[4])
 
-    with pytest.raises(DataLoss, match="does not exist any more"):
+    with pytest.raises(DataLoss, match="no longer exists"):
         stage.read(span)
     assert stage.read(span, failOnDataLoss="false") == []
 

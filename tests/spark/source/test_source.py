@@ -17,11 +17,10 @@ from pyspark.sql.types import StructType
 
 from magnetar.client import Client
 from magnetar.client.message import MessageId
-from magnetar.spark.clients import forget_inline_client
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.source import BatchReader, PulsarSource
 from magnetar.testing import TestBroker, broker
+from tests.spark.inline_clients import close_inline_clients
 
 PATIENCE_S = 60
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -226,7 +225,7 @@ def test_sp1_a_schema_makes_typed_columns(running: TestBroker, client: Client, t
     schema = source.schema()
     reader = source.reader(schema)
     rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
-    forget_inline_client(SourceOptions.of(options).client)
+    close_inline_clients()
 
     assert schema.simpleString() == "struct<a:int,b:string,__topic:string>"
     name = f"persistent://public/default/{topic}"
@@ -240,7 +239,7 @@ def test_columns_are_chosen_in_one_way_only(running: TestBroker, client: Client,
     publish(client, topic, ["x"])
     source = PulsarSource({"service.url": running.service_url, "topic": topic, "columns": "__key"})
 
-    with pytest.raises(InvalidOption, match="option columns has __key, and the schema that was given value"):
+    with pytest.raises(InvalidOption, match="option columns has __key, but the given schema has value"):
         source.reader(StructType().add("value", "binary"))
 
 
@@ -305,7 +304,7 @@ def test_sp1_a_topic_that_was_deleted_and_created_again(
     publish(client, topic, numbers(5, 8))
 
     text = error(lambda: stream.run(**options))
-    assert "was deleted and created again since" in text
+    assert "was then deleted and created again" in text
     assert f"public/default/{topic} was read up to" in text
     assert stream.run(**options, failOnDataLoss="false") == numbers(5, 8)
     publish(client, topic, numbers(8, 9))
@@ -320,7 +319,7 @@ def test_sp1_retention_passed_the_start(stream: Stream, running: TestBroker, cli
     admin(running, "DELETE", f"{topic}/truncate")
     publish(client, topic, numbers(8, 10))
 
-    assert "what was between is deleted" in error(lambda: stream.run(**options))
+    assert "were deleted before they were read" in error(lambda: stream.run(**options))
     assert stream.run(**options, failOnDataLoss="false") == numbers(8, 10)
 
 
@@ -334,7 +333,7 @@ def test_sp1_a_topic_that_is_deleted_while_the_stream_runs(
     delete(running, topic)
 
     eventually(lambda: not query.isActive)
-    assert "does not exist any more" in str(query.exception())
+    assert "no longer exists" in str(query.exception())
 
 
 # -- subscriptions
@@ -391,8 +390,8 @@ def test_an_unreachable_broker_is_named(spark: SparkSession) -> None:
         ({"topic": "never-was"}, "persistent://public/default/never-was does not exist"),
         ({"topic": "t", "startingOfsets": "latest"}, "did you mean startingOffsets?"),
         ({"topic": "t", "startingOffsets": '{"t": "x"}'}, "option startingOffsets: the offset of"),
-        ({"topic": "t", "columns": "valu"}, "there is no column 'valu'"),
-        ({"topic": "t", "maxEntriesPerTrigger": "5"}, "option maxEntriesPerTrigger is for streams only"),
+        ({"topic": "t", "columns": "valu"}, "unknown column 'valu'"),
+        ({"topic": "t", "maxEntriesPerTrigger": "5"}, "option maxEntriesPerTrigger applies to streams only"),
     ],
 )
 def test_what_is_wrong_is_said(

@@ -1,1 +1,1 @@
-"""Messages as columns and columns as messages."""
+"""The codec between messages and columns."""

@@ -25,14 +25,14 @@ _NO_INDEX = np.full(1, -1, np.int32)
 
 
 def version_of(view: EntryView) -> bytes | None:
-    """The schema that an entry was published with."""
+    """The schema version of an entry."""
     return view.metadata.schema_version if view.metadata.HasField("schema_version") else None
 
 
 def binary_column(
     cells: Sequence[NDArray[np.uint8] | Cells | None], parts: list[EntryView], rows: int, type_: pa.DataType
 ) -> pa.Array | None:
-    """Values of bytes, copied once into the column they are in."""
+    """A binary column; values are copied once."""
     if all(cell is None for cell in cells):
         return None
     if all(isinstance(cell, np.ndarray) for cell in cells):
@@ -48,17 +48,17 @@ def binary_column(
     )
 
 
-def _binary_of_blocks(tables: Sequence[NDArray[np.uint8]], rows: int, type_: pa.DataType) -> pa.Array:
+def _binary_of_blocks(blocks: Sequence[NDArray[np.uint8]], rows: int, type_: pa.DataType) -> pa.Array:
     offsets = np.zeros(rows + 1, np.int32)
-    lengths = [(table.shape[0], table.shape[1]) for table in tables]
+    lengths = [(block.shape[0], block.shape[1]) for block in blocks]
     np.cumsum(np.repeat([width for _, width in lengths], [count for count, _ in lengths]), out=offsets[1:])
     data = np.empty(int(offsets[-1]), np.uint8)
-    place = 0
-    for table in tables:
-        count, width = table.shape
-        end = place + count * width
-        data[place:end].reshape(count, width)[:] = table
-        place = end
+    start = 0
+    for block in blocks:
+        count, width = block.shape
+        end = start + count * width
+        data[start:end].reshape(count, width)[:] = block
+        start = end
     return pa.Array.from_buffers(type_, rows, [None, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
@@ -87,7 +87,7 @@ def message_ids(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Arr
 
 
 def _id_tails(part: EntryView) -> Sequence[NDArray[np.uint8]]:
-    """What serialized ids of a batch end with: the place in it and its size. The same for every batch of that size."""
+    """The ends of a batch's serialized ids: batch index and size, equal for all batches of that size."""
     assert part.indexes is not None
     size = part.metadata.num_messages_in_batch
     return _tails_of_whole(size) if part.count == size else _tails(part.indexes, size)
@@ -105,16 +105,16 @@ def _tails(indexes: NDArray[np.int32], size: int) -> Sequence[NDArray[np.uint8]]
         width = len(encode_varint(int(part[0])))
         table = np.empty((len(part), 1 + width + len(end)), np.uint8)
         table[:, 0] = _BATCH_INDEX_TAG
-        for place in range(width):
-            more = 0x80 if place < width - 1 else 0
-            table[:, 1 + place] = (part >> 7 * place) & 0x7F | more
+        for septet in range(width):
+            more = 0x80 if septet < width - 1 else 0
+            table[:, 1 + septet] = (part >> 7 * septet) & 0x7F | more
         table[:, 1 + width :] = end
         tables.append(table)
     return tables
 
 
 def _by_width(indexes: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
-    """Places in a batch, apart by how many bytes their varints have."""
+    """Batch indexes, grouped by the size of their varints."""
     one, two = np.searchsorted(indexes, (_ONE_BYTE, _TWO_BYTES))
     for part in (indexes[:one], indexes[one:two], indexes[two:]):
         if len(part):
@@ -182,7 +182,7 @@ def _partitions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Arr
 
 
 def _of_entries(parts: list[EntryView], values: list[Any], type_: pa.DataType) -> pa.Array | None:
-    """What all messages of an entry share."""
+    """A value that all messages of an entry share."""
     if all(value is None for value in values):
         return None
     flat: list[Any] = []

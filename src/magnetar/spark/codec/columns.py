@@ -1,7 +1,7 @@
-"""The columns of the source: one table, and what a query chose of it.
+"""Columns of the source: the table, and the selection of a query.
 
-Owns names, types and meanings; how a column is filled is in `rows`. Names and types of the first seven are those that
-users of the Scala connector know.
+Owns names, types and meanings; `column_builders` fills the columns. The first seven have the names and types of the
+Scala connector.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from pyspark.sql.types import (
 from magnetar.spark.errors import InvalidOption
 
 VALUE = "value"
+PAIR_KEY = "key"
+"""The column next to `value` for keys of a KEY_VALUE schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,37 +43,37 @@ class Column:
 
 _TEXT, _BYTES, _TIME, _INT = StringType(), BinaryType(), TimestampType(), IntegerType()
 
-RAW_VALUE = Column(VALUE, _BYTES, "the payload; null where the producer sent none, or where it cannot be read")
+RAW_VALUE = Column(VALUE, _BYTES, "the payload; null if the producer sent none, or if it is unreadable")
 
 METADATA = (
-    Column("__key", _BYTES, "the key; of a key of bytes the bytes, of a string its UTF-8"),
+    Column("__key", _BYTES, "the key: the bytes of a byte key, or the UTF-8 of a string key"),
     Column("__topic", _TEXT, "full name of the topic; of a partitioned one, of the partition"),
-    Column("__messageId", _BYTES, "the id in Pulsar's serialized form, with the place in the batch"),
+    Column("__messageId", _BYTES, "the message id in Pulsar's serialized form, with the batch index"),
     Column("__publishTime", _TIME, "when the producer published it"),
-    Column("__eventTime", _TIME, "what the application set; null where it did not"),
-    Column("__messageProperties", MapType(_TEXT, _TEXT), "the properties; empty where there are none"),
-    Column("__batchIndex", _INT, "the place in the batch; null outside of one"),
-    Column("__redeliveryCount", _INT, "how often the broker had delivered it before"),
-    Column("__error", _TEXT, "why the message cannot be read (`onUnreadable` = row); null where it can"),
+    Column("__eventTime", _TIME, "the event time set by the application, or null"),
+    Column("__messageProperties", MapType(_TEXT, _TEXT), "the properties, possibly empty"),
+    Column("__batchIndex", _INT, "the index in the batch; null for a message outside a batch"),
+    Column("__redeliveryCount", _INT, "number of earlier deliveries by the broker"),
+    Column("__error", _TEXT, "why the message is unreadable (`onUnreadable` = row), or null"),
 )
-"""After the value, these are there unless a query chooses."""
+"""After the value, the default columns."""
 
 ON_REQUEST = (
-    Column("__partition", _INT, "index of the partition; null for a topic without partitions"),
-    Column("__producerName", _TEXT, "who published it"),
-    Column("__sequenceId", LongType(), "the producer's number of it"),
-    Column("__orderingKey", _BYTES, "what Key_Shared orders by, where it is not the key"),
-    Column("__schemaVersion", _BYTES, "the version of the schema as the registry has it; null without"),
-    Column("__deliverAt", _TIME, "before which it is not delivered; null for at once"),
-    Column("__replicatedFrom", _TEXT, "the cluster that it came from; null for this one"),
+    Column("__partition", _INT, "partition index; null for a topic without partitions"),
+    Column("__producerName", _TEXT, "name of the producer"),
+    Column("__sequenceId", LongType(), "sequence id set by the producer"),
+    Column("__orderingKey", _BYTES, "the ordering key of Key_Shared subscriptions, if it differs from the key"),
+    Column("__schemaVersion", _BYTES, "schema version in the form of the registry, or null"),
+    Column("__deliverAt", _TIME, "earliest delivery time; null if not delayed"),
+    Column("__replicatedFrom", _TEXT, "the cluster it was replicated from, or null"),
 )
-"""Chosen by `.schema(...)` or the option `columns`."""
+"""Selected by `.schema(...)` or the option `columns`."""
 
 ENTRIES = (
     Column("__topic", _TEXT, "full name of the topic; of a partitioned one, of the partition"),
-    Column("__messageId", _BYTES, "the id of the entry in Pulsar's serialized form"),
-    Column("__entry", _BYTES, "the entry as it is stored: metadata and payload, one message or a whole batch"),
-    Column("__messages", _INT, "how many messages are in it"),
+    Column("__messageId", _BYTES, "the entry's message id in Pulsar's serialized form"),
+    Column("__entry", _BYTES, "the entry as stored: metadata and payload of one message or a whole batch"),
+    Column("__messages", _INT, "number of messages in the entry"),
     Column("__publishTime", _TIME, "when the producer published it"),
 )
 """With `includeEntries`: one row per stored entry."""
@@ -81,7 +83,7 @@ METADATA_NAMES = frozenset(_BY_NAME)
 
 
 class SourceColumns:
-    """What a query reads: fields in its order. `value_fields` are those that come out of the payload."""
+    """The columns that a query reads, in its order. `value_names` are those decoded from the payload."""
 
     def __init__(self, fields: Sequence[StructField], value_names: Sequence[str], *, entries: bool = False) -> None:
         self.struct = StructType(list(fields))
@@ -92,7 +94,7 @@ class SourceColumns:
 
     @property
     def arrow(self) -> pa.Schema:
-        """What Spark derives: a record batch has to be equal to it."""
+        """The schema that Spark derives, and that every record batch must have."""
         if self._arrow is None:
             self._arrow = to_arrow_schema(self.struct, timezone="UTC")
         return self._arrow
@@ -106,7 +108,7 @@ class SourceColumns:
 
 
 def all_columns(value_fields: Sequence[StructField]) -> list[StructField]:
-    """The value and the metadata, when nothing is chosen."""
+    """The default columns: value and metadata."""
     _refuse_clashes(value_fields)
     return [*value_fields, *(column.field for column in METADATA)]
 
@@ -116,7 +118,7 @@ def entry_columns() -> list[StructField]:
 
 
 def named_columns(names: Sequence[str], value_fields: Sequence[StructField]) -> list[StructField]:
-    """Those of the option `columns`. `value` of a topic with a record schema means all of its fields."""
+    """The columns of the option `columns`. With a record schema, `value` stands for all of its fields."""
     _refuse_clashes(value_fields)
     of_value = {field.name: field for field in value_fields}
     fields: list[StructField] = []
@@ -129,16 +131,16 @@ def named_columns(names: Sequence[str], value_fields: Sequence[StructField]) -> 
             fields.extend(value_fields)
         else:
             raise InvalidOption(
-                f"option columns: there is no column {name!r}, only {', '.join((*of_value, *_BY_NAME))}"
+                f"option columns: unknown column {name!r}, known are {', '.join((*of_value, *_BY_NAME))}"
             )
     twice = {field.name for field in fields if sum(other.name == field.name for other in fields) > 1}
     if twice:
-        raise InvalidOption(f"option columns: {', '.join(sorted(twice))} is there twice")
+        raise InvalidOption(f"option columns: {', '.join(sorted(twice))} occurs twice")
     return fields
 
 
 def select_columns(struct: StructType, value_fields: Sequence[StructField], *, entries: bool = False) -> SourceColumns:
-    """What Spark asks a reader for, which is what `.schema(...)` said where it was said."""
+    """The columns that Spark requests from a reader: those of `.schema(...)`, if given."""
     known = {column.name: column.field for column in ENTRIES}
     if not entries:
         known = {name: column.field for name, column in _BY_NAME.items()} | {
@@ -147,7 +149,7 @@ def select_columns(struct: StructType, value_fields: Sequence[StructField], *, e
     for field in struct.fields:
         wanted = known.get(field.name)
         if wanted is None:
-            raise InvalidOption(f"schema: there is no column {field.name!r}, only {', '.join(known)}")
+            raise InvalidOption(f"schema: unknown column {field.name!r}, known are {', '.join(known)}")
         if not _is_same_type(field.dataType, wanted.dataType):
             raise InvalidOption(
                 f"schema: column {field.name!r} is {wanted.dataType.simpleString()},"
@@ -156,15 +158,14 @@ def select_columns(struct: StructType, value_fields: Sequence[StructField], *, e
     return SourceColumns(struct.fields, [field.name for field in value_fields], entries=entries)
 
 
-def _is_same_type(asked: DataType, there: DataType) -> bool:
-    """Whether nulls are allowed inside is the query's own business."""
-    return asked.simpleString() == there.simpleString()
+def _is_same_type(one: DataType, other: DataType) -> bool:
+    """Ignores nullability."""
+    return one.simpleString() == other.simpleString()
 
 
 def _refuse_clashes(value_fields: Sequence[StructField]) -> None:
     for field in value_fields:
         if field.name in METADATA_NAMES:
             raise InvalidOption(
-                f"the topic's schema has a field {field.name!r}, which is the name of a column of every message:"
-                " read it with option decode=raw"
+                f"the topic's schema has a field {field.name!r}, which is also a metadata column: set option decode=raw"
             )

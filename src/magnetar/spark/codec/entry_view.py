@@ -1,10 +1,10 @@
-"""Opening an entry for columns: what is in it, with as little work per message as can be.
+"""Entry views: the messages of an entry as columns, with as little work per message as possible.
 
-Most batches come from one producer that sends one kind of message: the metadata of all messages of a batch have the
-same layout, and differ in a number or in a key of the same length. Such a batch is a table of bytes, and its columns
-are slices of it; no message of it is looked at. Other batches are walked message by message.
+In most batches all messages have metadata of the same layout, and differ only in numbers or in keys of the same
+length. Such a uniform batch is a table of bytes, and its columns are slices of it. Mixed batches are parsed message by
+message.
 
-Knows the protocol's bytes; knows nothing of Spark and of Arrow.
+Knows the protocol's bytes; knows nothing of Spark and Arrow.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _PAYLOAD_SIZE_TAG, _SEQUENCE_ID_TAG = 3 << 3 | _VARINT, 8 << 3 | _VARINT
 _KEY, _PAYLOAD_SIZE, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID = 2, 3, 5, 7, 8
 _MAY_DIFFER = frozenset((_KEY, _EVENT_TIME, _ORDERING_KEY, _SEQUENCE_ID))
 _MORE = 0x80
-_UNIFORM_MIN = 8  # messages, below which a table costs more than a walk
+_UNIFORM_MIN = 8  # messages; smaller batches are parsed faster one by one
 
 Cells = Sequence[bytes | None]
-"""One for each message. An array instead has a row of the same length for each."""
+"""One value per message. An array instead has one row per message, all of the same length."""
 
 
 class EntryView(ABC):
-    """The messages of an entry, as columns. `indexes` is None for a message outside of a batch."""
+    """The messages of an entry as columns. `indexes` is None for a message outside a batch."""
 
     __slots__ = ("count", "entry", "error", "indexes", "metadata")
 
@@ -67,22 +67,22 @@ class EntryView(ABC):
 
     @abstractmethod
     def event_times_ms(self) -> NDArray[np.int64] | None:
-        """0 where there is none; None where no message has one."""
+        """0 for a message without one; None if no message has one."""
 
     @abstractmethod
     def sequence_ids(self) -> NDArray[np.int64]: ...
 
     @abstractmethod
     def properties(self) -> list[list[tuple[str, str]]] | None:
-        """None where no message has any."""
+        """None if no message has any."""
 
     @abstractmethod
     def cut(self, first: int, end: int) -> EntryView:
-        """The messages from one place in the batch to before another."""
+        """The messages with batch indexes from `first` to before `end`."""
 
 
 class SingleMessage(EntryView):
-    """A message outside of a batch, or an entry that cannot be read: then it has no value and an error."""
+    """A message outside a batch, or an unreadable entry, which has an error and no value."""
 
     __slots__ = ("_value",)
 
@@ -119,7 +119,7 @@ class SingleMessage(EntryView):
 
 
 class UniformBatch(EntryView):
-    """A batch whose messages have the same layout: a row each, and the fields at the same place in all of them."""
+    """A batch whose messages have the same layout: one row each, with every field at the same offset."""
 
     __slots__ = ("_fields", "_first", "_rows", "_value_start")
 
@@ -137,8 +137,8 @@ class UniformBatch(EntryView):
         self._rows, self._fields, self._value_start, self._first = rows, fields, value_start, first
 
     def _column(self, field: int) -> NDArray[np.uint8] | None:
-        place = self._fields.get(field)
-        return None if place is None else self._rows[:, place[0] : place[1]]
+        bounds = self._fields.get(field)
+        return None if bounds is None else self._rows[:, bounds[0] : bounds[1]]
 
     def values(self) -> NDArray[np.uint8] | Cells:
         return (None,) * self.count if self._first.null_value else self._rows[:, self._value_start :]
@@ -182,7 +182,7 @@ class UniformBatch(EntryView):
 
 
 class MixedBatch(EntryView):
-    """A batch whose messages differ. `singles` has None for a message with nothing but a value and a number."""
+    """A batch whose messages differ. `singles` has None for a message with only a value and a sequence id."""
 
     __slots__ = ("_singles", "_values")
 
@@ -221,9 +221,9 @@ class MixedBatch(EntryView):
     def sequence_ids(self) -> NDArray[np.int64]:
         assert self.indexes is not None
         numbers = self.metadata.sequence_id + self.indexes.astype(np.int64)
-        for place, single in enumerate(self._singles):
+        for row, single in enumerate(self._singles):
             if single is not None and single.HasField("sequence_id"):
-                numbers[place] = np.uint64(single.sequence_id).astype(np.int64)
+                numbers[row] = np.uint64(single.sequence_id).astype(np.int64)
         return numbers
 
     def properties(self) -> list[list[tuple[str, str]]] | None:
@@ -237,10 +237,10 @@ class MixedBatch(EntryView):
         return MixedBatch(self.entry, self.metadata, self.indexes[part], self._singles[part], self._values[part])
 
 
-def view_entry(entry: Entry, *, with_numbers: bool = False) -> EntryView | None:
+def view_entry(entry: Entry, *, with_sequence_ids: bool = False) -> EntryView | None:
     """The messages of an entry; None for a marker and for a chunk, which cannot be read alone.
 
-    `with_numbers` also reads the sequence id of each message. Raises `EntryError`.
+    `with_sequence_ids` also reads the sequence id of each message. Raises `EntryError`.
     """
     metadata, start = open_entry(entry.blob)
     if metadata.HasField("marker_type") or metadata.num_chunks_from_msg > 1:
@@ -250,24 +250,26 @@ def view_entry(entry: Entry, *, with_numbers: bool = False) -> EntryView | None:
         data, start = content_of(metadata, data[start:]), 0
     if not metadata.HasField("num_messages_in_batch"):
         return SingleMessage(entry, metadata, None if metadata.null_value else data[start:])
-    return _open_batch(entry, metadata, data, start, with_numbers)
+    return _open_batch(entry, metadata, data, start, with_sequence_ids)
 
 
-def _open_batch(entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_numbers: bool) -> EntryView:
-    """The batch is what is in `data` from `start` on, which saves copying it."""
+def _open_batch(
+    entry: Entry, metadata: pb.MessageMetadata, data: bytes, start: int, with_sequence_ids: bool
+) -> EntryView:
+    """The batch begins at `start`, which saves copying it."""
     count = metadata.num_messages_in_batch
     if count >= _UNIFORM_MIN and (len(data) - start) % count == 0:
-        table = _as_uniform_batch(entry, metadata, data, start, count)
-        if table is not None:
-            return table
-    walked = None if with_numbers else _walk(data, start, count)
-    if walked is None:
+        uniform = _as_uniform_batch(entry, metadata, data, start, count)
+        if uniform is not None:
+            return uniform
+    parsed = None if with_sequence_ids else _parse_mixed(data, start, count)
+    if parsed is None:
         return _split(entry, metadata, data[start:])
-    return MixedBatch(entry, metadata, np.arange(count, dtype=np.int32), *walked)
+    return MixedBatch(entry, metadata, np.arange(count, dtype=np.int32), *parsed)
 
 
 def _split(entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> EntryView:
-    """By the general way, which knows messages that were compacted away, and says what is wrong with a batch."""
+    """The general parser, which handles messages that were compacted out, and reports errors in a batch."""
     kept = [
         (index, single, None if single.null_value else value)
         for index, (single, value) in enumerate(split_batch(metadata, payload))
@@ -295,7 +297,7 @@ def _as_uniform_batch(
     changes = heads ^ heads[0]
     differs = changes.any(axis=0)
     if differs.any():
-        # Tags, lengths, sizes and the ends of numbers have to be the same; then message n begins at n times the stride.
+        # Tags, lengths, sizes and the ends of varints must be equal; then message n begins at n times the stride.
         for field in _MAY_DIFFER & fields.keys():
             first, end = fields[field]
             if field in (_EVENT_TIME, _SEQUENCE_ID) and (changes[:, first:end] & _MORE).any():
@@ -310,7 +312,7 @@ def _as_uniform_batch(
 
 
 def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int]], int] | None:
-    """Where the contents of each field are, and the payload size. None for what is not plainly protobuf."""
+    """The offsets of each field's contents, and the payload size. None if it is not simple protobuf."""
     fields: dict[int, tuple[int, int]] = {}
     size = -1
     try:
@@ -335,10 +337,10 @@ def _layout(data: bytes, start: int, end: int) -> tuple[dict[int, tuple[int, int
     return (fields, size) if start == end and size >= 0 else None
 
 
-def _walk(
+def _parse_mixed(
     data: bytes, position: int, count: int
 ) -> tuple[list[pb.SingleMessageMetadata | None], list[bytes | None]] | None:
-    """Message by message, parsing only metadata that has more than a size and a sequence id. None if one is odd."""
+    """Parses only metadata with more than a size and a sequence id. None if a message is irregular."""
     singles: list[pb.SingleMessageMetadata | None] = []
     values: list[bytes | None] = []
     unpack, parse = _U32.unpack_from, pb.SingleMessageMetadata.FromString
@@ -364,7 +366,7 @@ def _walk(
 
 
 def _plain_size(data: bytes, position: int, end: int) -> int:
-    """The payload size of metadata that has nothing but that and maybe a sequence id; -1 for any other."""
+    """The payload size of metadata with only that and an optional sequence id; -1 for other metadata."""
     if data[position] != _PAYLOAD_SIZE_TAG:
         return -1
     size, position = decode_varint(data, position + 1)
@@ -378,10 +380,10 @@ def _plain_size(data: bytes, position: int, end: int) -> int:
 
 
 def _numbers(column: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Varints of the same length, one in each row."""
+    """Varints of the same length, one per row."""
     result = np.zeros(len(column), np.uint64)
-    for place in range(column.shape[1]):
-        result |= (column[:, place] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * place)
+    for septet in range(column.shape[1]):
+        result |= (column[:, septet] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * septet)
     return result.view(np.int64)
 
 
@@ -393,7 +395,7 @@ def _key(metadata: pb.MessageMetadata | pb.SingleMessageMetadata) -> bytes | Non
 
 
 def _decoded(key: bytes) -> bytes:
-    """A key of bytes travels as base64; what is none is given as it is."""
+    """Byte keys travel as base64; an invalid one is returned as is."""
     try:
         return base64.b64decode(key, validate=True)
     except binascii.Error:
@@ -401,5 +403,5 @@ def _decoded(key: bytes) -> bytes:
 
 
 def _pairs(properties: Sequence[pb.KeyValue]) -> list[tuple[str, str]]:
-    """The last one of a key counts, as for the client."""
+    """The last value of a key wins, as in the client."""
     return list({pair.key: pair.value for pair in properties}.items())

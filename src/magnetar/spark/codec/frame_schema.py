@@ -1,6 +1,6 @@
-"""A schema for the columns of a frame, so that a sink may bring one to a topic that has none.
+"""Frame schema: derived from the columns of a frame, for a topic without a schema.
 
-Owns which type of Avro a type of Spark has. `encode` writes rows by it, `decode` reads them as the same columns.
+Owns the mapping from Spark types to Avro types. `value_decoder` reads the rows back as the same columns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _AVRO: dict[type[spark.DataType], Any] = {
 
 
 def schema_of(columns: spark.StructType, kind: Kind, name: str = "Row") -> Schema:
-    """A schema that takes these columns, every field of which may be null. Columns with `__` in front are left out."""
+    """A schema for these columns, with every field nullable. Columns that begin with `__` are left out."""
     fields = [field for field in columns.fields if not field.name.startswith("__")]
     definition = _record_of(fields, name, "")
     return Schema(type=kind.upper(), data=json.dumps(definition, separators=(",", ":")).encode())
@@ -46,7 +46,7 @@ def _record_of(fields: list[spark.StructField], name: str, where: str) -> dict[s
     for field in fields:
         inside = f"{where}.{field.name}" if where else field.name
         if not field.name.isascii() or not field.name.isidentifier():
-            raise UnsupportedSchema(f"column {inside!r}: a name in a schema has letters, digits and _ only: rename it")
+            raise UnsupportedSchema(f"column {inside!r}: names in a schema consist of letters, digits and _: rename it")
         kind = _avro_of(field.dataType, f"{name}_{field.name}", inside)
         described.append({"name": field.name, "type": _or_null(kind), "default": None})
     return {"type": "record", "name": name, "fields": described}
@@ -67,5 +67,5 @@ def _avro_of(kind: spark.DataType, name: str, where: str) -> Any:
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     found = _AVRO.get(type(kind))
     if found is None:
-        raise UnsupportedSchema(f"column {where!r} is {kind.simpleString()}, for which Avro has no type")
+        raise UnsupportedSchema(f"column {where!r} is {kind.simpleString()}, which has no Avro type")
     return found

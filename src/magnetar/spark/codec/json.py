@@ -1,8 +1,8 @@
-"""Payloads in JSON as columns of a definition in Avro's notation.
+"""JSON payloads as columns of an Avro definition.
 
-Owns how a value in JSON becomes one of a column. As Java's reader of JSON schemas does: unknown fields do not count,
-missing ones are null, bytes are in base64, numbers in quotes are numbers. Times are accepted in the forms that Jackson
-reads and writes: a whole number in the unit of the logical type, seconds with a fraction, a list of parts, ISO 8601.
+Owns the conversion of JSON values. As in Java's client, unknown fields are ignored, missing ones are null, bytes are
+base64, and quoted numbers are numbers. Times are accepted in the forms of Jackson: a whole number in the unit of the
+logical type, fractional seconds, a list of parts, or ISO 8601.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 import pyarrow as pa
 
 from magnetar.spark.codec.avro.fields import Node, arrow_type, member_name
+from magnetar.spark.codec.decoded import Decoded
 
 _INT = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 _LONG = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -36,11 +37,9 @@ _TYPES: dict[str, Any] = {
     "null": type(None),
 }
 
-Decoded = tuple[list[pa.Array], dict[int, str]]
-
 
 class JsonReader:
-    """Reads the fields of a record, or the one column of anything else."""
+    """Reads the fields of a record, or any other definition as one column."""
 
     def __init__(self, reader: Node) -> None:
         self._is_record = reader.kind == "record"
@@ -88,8 +87,8 @@ class JsonReader:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
-        return "it is not UTF-8"
-    return f"it is not JSON of the schema: {error}"
+        return "not UTF-8"
+    return f"not JSON of the schema: {error}"
 
 
 class _Column:
@@ -134,14 +133,14 @@ def _json_type(node: Node) -> Any:
 
 
 def _is_ready(node: Node) -> bool:
-    """What is decoded can be handed to Arrow as it is."""
+    """Whether Arrow takes decoded values without conversion."""
     if node.kind == "union" or (node.logical and node.logical not in ("decimal", "uuid")):
         return False
     return all(_is_ready(each.node) for each in node.fields) and (node.items is None or _is_ready(node.items))
 
 
 def _made(value: Any, node: Node) -> Any:
-    """A value in JSON as what Arrow takes for the type of the column."""
+    """Converts a JSON value for the Arrow type of the column."""
     if value is None:
         return None
     if node.kind == "record":
@@ -167,7 +166,7 @@ def _of_union(value: Any, node: Node) -> dict[str, Any]:
             return {member_name(index): _made(msgspec.convert(value, _json_type(member)), member)}
         except (msgspec.ValidationError, ValueError):
             continue
-    raise ValueError(f"{type(value).__name__} is none of the union's types")
+    raise ValueError(f"{type(value).__name__} is not a type of the union")
 
 
 # -- times
@@ -184,7 +183,7 @@ def _days(value: int | float | str | list[int]) -> int:
         return _ordinal(datetime.date.fromisoformat(value))
     if isinstance(value, list):
         return _ordinal(datetime.date(*value[:3]))
-    raise ValueError(f"{value} is no day")
+    raise ValueError(f"{value} is not a date")
 
 
 def _ordinal(day: datetime.date) -> int:
@@ -201,7 +200,7 @@ def _nanos_of_day(value: int | float | str | list[int], unit_ns: int) -> int:
         hour, minute, second, nanos = (*value, 0, 0, 0, 0)[:4]
         seconds = hour * 3600 + minute * 60 + second
     else:
-        raise ValueError(f"{value} is no time of day")
+        raise ValueError(f"{value} is not a time of day")
     return seconds * 1_000_000_000 + nanos
 
 
@@ -211,7 +210,7 @@ def _micros(value: int | float | str | list[int], unit: str) -> int:
         return value * times // by
     if isinstance(value, float):
         if not math.isfinite(value):
-            raise ValueError(f"{value} is no time")
+            raise ValueError(f"{value} is not a timestamp")
         return round(value * 1_000_000)
     if isinstance(value, str):
         moment = datetime.datetime.fromisoformat(value)

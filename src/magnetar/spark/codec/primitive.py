@@ -1,4 +1,4 @@
-"""Payloads of the schemas that say everything by themselves, as columns and back.
+"""Payloads of primitive schemas as columns and back.
 
 Owns the byte layouts, which are those of the Java client; all numbers are big-endian.
 
@@ -24,8 +24,9 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
+from magnetar.spark.codec.decoded import Decoded
+
 Numbers = np.ndarray[Any, Any]
-Decoded = tuple[list[pa.Array], dict[int, str]]
 
 _DAY_NS = 86_400_000_000_000
 _DAY_US = _DAY_NS // 1000
@@ -34,7 +35,7 @@ _MICROS_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class Layout:
-    """How numpy reads the bytes, and the way between that and what Arrow keeps for the type of the column."""
+    """The numpy dtype of the bytes, and its conversion to and from the Arrow values of the column."""
 
     spark_type: spark.DataType
     dtype: np.dtype[Any]
@@ -143,12 +144,12 @@ def decode(values: pa.Array, schema_type: str) -> Decoded:
         raw = np.frombuffer(values.buffers()[2], np.uint8)
         stored.view(np.uint8).reshape(rows, size)[good] = raw[offsets[:-1][good][:, None] + np.arange(size)]
     errors = {
-        row: f"{schema_type} has {size} bytes, and these are {offsets[row + 1] - offsets[row]}"
+        row: f"{schema_type} has {size} bytes, not {offsets[row + 1] - offsets[row]}"
         for row in np.flatnonzero(is_valid & ~fits).tolist()
     }
     if layout.is_in_range is not None:
         outside = good & ~layout.is_in_range(stored)
-        errors |= dict.fromkeys(np.flatnonzero(outside).tolist(), f"{schema_type} is out of the range that Spark has")
+        errors |= dict.fromkeys(np.flatnonzero(outside).tolist(), f"{schema_type} is out of Spark's range")
         good &= ~outside
         stored[outside] = np.zeros((), layout.dtype)
     return [_column(layout, stored, ~good)], errors
@@ -179,7 +180,7 @@ def _decode_text(values: pa.Array) -> Decoded:
 
 
 def encode(column: pa.Array, schema_type: str) -> list[bytes | None]:
-    """Of a column of `arrow_type`; null stays null."""
+    """Encodes a column of `arrow_type`; null stays null."""
     if schema_type == "STRING":
         return column.cast(pa.binary()).to_pylist()  # type: ignore[no-any-return]
     layout = LAYOUTS[schema_type]

@@ -1,7 +1,7 @@
-"""Entries become Arrow record batches: the hot path of reading.
+"""Arrow record batches from entries: the hot path of reading.
 
-Owns how many rows a record batch has, what a range leaves out, and what becomes of a message that cannot be read; how a
-column is filled is in `filling`. All is done for a whole entry at a time where the entry allows it (see `entry_view`).
+Owns the size of a record batch, the limits of a range, and the handling of unreadable messages; `column_builders` fills
+the columns. Works on whole entries where possible (see `entry_view`).
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 log = logging.getLogger(__name__)
 
 ROWS_MAX = 1000
-"""Of a record batch, unless one entry has more: larger ones were not faster."""
+"""Rows of a record batch, unless one entry has more: larger ones were not faster."""
 BYTES_MAX = 8 << 20
 CHUNKS_BACK_MAX = 1000
-"""How many entries before the range are looked through for the first chunks of a message whose last one is in it."""
+"""Entries before the range that are searched for the first chunks of a message that ends in it."""
 
 
 OnUnreadable = Literal["fail", "row"]
 
 
 class ReadRange(Protocol):
-    """What is read of one topic: after `start`, up to and with `end`; published between the times, where given."""
+    """A range of one topic: after `start` up to and including `end`, published between the times if set."""
 
     @property
     def topic(self) -> str: ...
@@ -51,7 +51,7 @@ class ReadRange(Protocol):
 
 
 class Decoder(Protocol):
-    """Payloads of one schema version become columns; what cannot be decoded is null, with an error by its row."""
+    """Decodes payloads of one schema version to columns; undecodable ones are null, with errors by row."""
 
     @property
     def needs_keys(self) -> bool: ...
@@ -62,7 +62,7 @@ class Decoder(Protocol):
 
 
 Earlier = Callable[[MessageId], Iterable[list[Entry]]]
-"""Entries before a position, in order, the nearest `CHUNKS_BACK_MAX` of them."""
+"""The last `CHUNKS_BACK_MAX` entries before a position, in order."""
 
 
 class RowReader:
@@ -77,12 +77,12 @@ class RowReader:
         self._decoder = decoder
         self._on_unreadable = on_unreadable
         self._earlier = earlier
-        self._with_numbers = "__sequenceId" in columns.names
+        self._with_sequence_ids = "__sequenceId" in columns.names
         self._builders = {name: COLUMN_BUILDERS[name] for name in columns.names if name in COLUMN_BUILDERS}
         self._constants: dict[object, pa.Array] = {}
 
     def read(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[pa.RecordBatch]:
-        """`chunks` are entries in order, as they come from the broker."""
+        """`chunks` are lists of entries, in the order of the topic."""
         if self._columns.is_entries:
             for entries in chunks:
                 yield self._entry_rows([entry for entry in entries if _is_within(entry, span)])
@@ -102,7 +102,7 @@ class RowReader:
         if waiting:
             yield self._batch(waiting, rows)
 
-    # -- what is in the range
+    # -- entries of the range
 
     def _open(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[EntryView]:
         opener = _ChunkOpener(self._earlier)
@@ -110,9 +110,9 @@ class RowReader:
         for entries in chunks:
             for entry in entries:
                 try:
-                    view = view_entry(entry, with_numbers=self._with_numbers) or opener.open(entry)
+                    view = view_entry(entry, with_sequence_ids=self._with_sequence_ids) or opener.open(entry)
                 except (EntryError, UnreadableMessage) as error:
-                    view = self._unreadable(entry, str(error))
+                    view = self._unreadable(entry, error)
                 if view is None or not view.count or not _is_in_time(view.metadata, span):
                     continue
                 if (entry.id.ledger_id, entry.id.entry_id) in (first, last):
@@ -121,12 +121,11 @@ class RowReader:
                         continue
                 yield view
 
-    def _unreadable(self, entry: Entry, reason: str) -> EntryView:
-        text = f"message {entry.id} of {entry.topic} cannot be read: {reason.removeprefix(_prefix(entry))}"
+    def _unreadable(self, entry: Entry, error: EntryError | UnreadableMessage) -> EntryView:
+        is_complete = isinstance(error, UnreadableMessage)
+        text = str(error) if is_complete else f"message {entry.id} of {entry.topic} cannot be read: {error}"
         if self._on_unreadable == "fail":
-            raise UnreadablePayload(
-                f"{text}; with option onUnreadable=row it would be a row with the reason in __error"
-            )
+            raise UnreadablePayload(f"{text}; set option onUnreadable=row to get a row with the reason in __error")
         log.warning("%s", text)
         try:
             metadata = metadata_of(entry.blob)
@@ -167,8 +166,8 @@ class RowReader:
             row, reason = min(errors.items())
             message_id = MessageId.from_bytes(message_ids(parts, rows, pa.binary())[row].as_py())
             raise UnreadablePayload(
-                f"message {message_id} of {parts[0].entry.topic} is not of the topic's schema: {reason}; with option"
-                " onUnreadable=row it would be a row with the reason in __error"
+                f"message {message_id} of {parts[0].entry.topic} does not match the topic's schema: {reason}; set"
+                " option onUnreadable=row to get a row with the reason in __error"
             )
         return typed, errors
 
@@ -184,7 +183,7 @@ class RowReader:
         return pa.array(texts, type_)
 
     def _constant(self, rows: int, value: object, type_: pa.DataType) -> pa.Array:
-        """The same value in every row, cut from an array that is made once."""
+        """The same value in every row, sliced from a cached array."""
         key = (value, type_)
         array = self._constants.get(key)
         if array is None or len(array) < rows:
@@ -211,7 +210,7 @@ class RowReader:
 
 
 class _ChunkOpener:
-    """Puts messages together that came in chunks; the range of a message is that of its last chunk."""
+    """Assembles chunked messages; a message belongs to the range of its last chunk."""
 
     def __init__(self, earlier: Earlier | None) -> None:
         self._opener = Opener()
@@ -232,7 +231,7 @@ class _ChunkOpener:
         return SingleMessage(entry, metadata, None if messages[0].is_null else messages[0].value)
 
     def _with_earlier(self, entry: Entry, metadata: pb.MessageMetadata, earlier: Earlier) -> list[Any]:
-        """The first chunks are before the range."""
+        """Assembles a message whose first chunks are before the range."""
         opener = Opener()
         for entries in earlier(entry.id):
             for before in entries:
@@ -253,12 +252,8 @@ def _metadata_or_none(entry: Entry) -> pb.MessageMetadata | None:
         return None
 
 
-def _prefix(entry: Entry) -> str:
-    return f"message {entry.id} of {entry.topic} cannot be read: "
-
-
 def _is_within(entry: Entry, span: ReadRange) -> bool:
-    """Of an entry that is partly read already, the rest cannot be told apart: it comes again."""
+    """A partly read entry is returned whole."""
     metadata = _metadata_or_none(entry)
     return metadata is None or (not metadata.HasField("marker_type") and _is_in_time(metadata, span))
 

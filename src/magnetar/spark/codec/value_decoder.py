@@ -1,8 +1,8 @@
-"""Payloads as typed columns, by the schema of the topic.
+"""Value decoder: payloads as typed columns, by the schema of the topic.
 
-Owns which columns a schema has and which reader a version gets. It does not know where schemas come from: older
-versions are asked for by their bytes. Payloads are read by `avro_values`, `json_values` and `primitive_values`; those
-of PROTOBUF, PROTOBUF_NATIVE, EXTERNAL and of no schema stay bytes.
+Owns the columns of a schema, and the reader of each version. Does not know where schemas come from: older versions are
+requested by their bytes. Payloads are read by `avro.reader`, `json` and `primitive`; those of PROTOBUF,
+PROTOBUF_NATIVE, EXTERNAL and without a schema stay bytes.
 """
 
 from __future__ import annotations
@@ -20,26 +20,23 @@ from pyspark.sql.pandas.types import to_arrow_type
 from magnetar.client.admin.schemas import Schema
 from magnetar.schema.avro import is_jackson
 from magnetar.schema.key_value import KeyValueError, decode_key_value, is_separated, parts_of
-from magnetar.spark.codec import primitive as primitive_values
+from magnetar.spark.codec import primitive
 from magnetar.spark.codec.avro import fields as avro_fields
 from magnetar.spark.codec.avro.fields import Node, UnsupportedSchema
 from magnetar.spark.codec.avro.reader import AvroReader
 from magnetar.spark.codec.avro.resolution import SchemaMismatch
-from magnetar.spark.codec.columns import METADATA_NAMES, VALUE
+from magnetar.spark.codec.columns import METADATA_NAMES, PAIR_KEY, VALUE
+from magnetar.spark.codec.decoded import Decoded
 from magnetar.spark.codec.json import JsonReader
 from magnetar.spark.errors import InvalidOption
 
 VERSIONS_MAX = 64
-"""Versions whose readers are kept; the one that was not used for longest is made again when it comes back."""
-
-KEY = "key"
-
-Decoded = tuple[list[pa.Array], dict[int, str]]
+"""Versions whose readers are cached (LRU)."""
 
 
 @dataclass(frozen=True)
 class PayloadType:
-    """What a schema says of a payload: a definition in Avro's notation, a primitive type, or nothing (`raw`)."""
+    """The type of a payload: an Avro definition, a primitive type, or raw bytes (`raw`)."""
 
     type: str
     node: Node | None = None
@@ -52,7 +49,7 @@ class PayloadType:
     def spark_type(self) -> spark.DataType:
         if self.node is not None:
             return avro_fields.spark_type(self.node)
-        return spark.BinaryType() if self.type == "raw" else primitive_values.spark_type(self.type)
+        return spark.BinaryType() if self.type == "raw" else primitive.spark_type(self.type)
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -60,7 +57,7 @@ class PayloadType:
 
     @property
     def fields(self) -> list[spark.StructField]:
-        """The fields of a record, else one column."""
+        """The fields of a record, or one column."""
         if self.node is not None and self.node.kind == "record":
             return [spark.StructField(each.name, avro_fields.spark_type(each.node)) for each in self.node.fields]
         return [spark.StructField(VALUE, self.spark_type)]
@@ -75,7 +72,7 @@ class PayloadType:
 
 def payload_type_of(schema: Schema) -> PayloadType:
     """Raises `UnsupportedSchema`."""
-    if schema.type == "STRING" or schema.type in primitive_values.LAYOUTS:
+    if schema.type == "STRING" or schema.type in primitive.LAYOUTS:
         return PayloadType(schema.type)
     if schema.type == "AVRO" or (schema.type == "JSON" and not is_jackson(schema.data)):
         return PayloadType(schema.type, avro_fields.parse(schema.data))
@@ -86,13 +83,12 @@ def fields_of(schema: Schema) -> list[spark.StructField]:
     """The columns of a topic with this schema. Raises `UnsupportedSchema` and `InvalidOption`."""
     if schema.type == "KEY_VALUE":
         key, value = key_and_value(schema)
-        return [spark.StructField(KEY, key.spark_type), spark.StructField(VALUE, value.spark_type)]
+        return [spark.StructField(PAIR_KEY, key.spark_type), spark.StructField(VALUE, value.spark_type)]
     fields = payload_type_of(schema).fields
     for field in fields:
         if field.name in METADATA_NAMES:
             raise InvalidOption(
-                f"the topic's schema has a field {field.name!r}, which is the name of a column of every message:"
-                " read it with option decode=raw"
+                f"the topic's schema has a field {field.name!r}, which is also a metadata column: set option decode=raw"
             )
     return fields
 
@@ -112,13 +108,13 @@ def key_and_value(schema: Schema) -> tuple[PayloadType, PayloadType]:
 
 
 _PARTS: dict[str, Callable[[Schema], PayloadType]] = {
-    KEY: lambda schema: key_and_value(schema)[0],
+    PAIR_KEY: lambda schema: key_and_value(schema)[0],
     VALUE: lambda schema: key_and_value(schema)[1],
 }
 
 
 def has_separate_keys(schema: Schema) -> bool:
-    """The key of a KEY_VALUE message is the message's own key."""
+    """Whether the key of a KEY_VALUE payload is the message key."""
     return schema.type == "KEY_VALUE" and is_separated(schema.properties)
 
 
@@ -155,11 +151,11 @@ class _PrimitiveReader:
         self._type = schema_type
 
     def decode(self, values: pa.Array) -> Decoded:
-        return primitive_values.decode(values, self._type)
+        return primitive.decode(values, self._type)
 
 
 class _RejectingReader:
-    """Of a version that the read schema cannot take: every row has the same error."""
+    """Reader of an incompatible version: every row has the same error."""
 
     def __init__(self, shape: PayloadType, reason: str) -> None:
         self._types = [to_arrow_type(each.dataType, timezone="UTC") for each in shape.fields]
@@ -178,14 +174,13 @@ def _reader(writer: PayloadType, reader: PayloadType) -> _Reader:
         return JsonReader(reader.node) if writer.type == "JSON" else AvroReader(writer.node, reader.node)
     if writer.type == reader.type:
         return _PrimitiveReader(reader.type)
-    return _RejectingReader(reader, f"it was written with a schema of type {writer.type}, which is not {reader.type}")
+    return _RejectingReader(reader, f"it was written with schema type {writer.type}, not {reader.type}")
 
 
 class ValueDecoder:
-    """Reads payloads of every version as the columns of one schema: the topic's latest when the query is planned.
+    """Decodes payloads of every version to the columns of one schema: the latest when the query is planned.
 
-    `schema_of_version` is asked for the schema a message was written with; None means that there is no such version. It
-    goes to the workers with the decoder, so it has to be picklable.
+    `schema_of_version` returns the schema that a message was written with, or None. It is pickled with the decoder.
     """
 
     def __init__(self, schema: Schema, schema_of_version: Callable[[bytes], Schema | None]) -> None:
@@ -203,16 +198,16 @@ class ValueDecoder:
 
     @property
     def needs_keys(self) -> bool:
-        """The messages' keys are part of what is decoded."""
+        """Whether the message keys are decoded too."""
         return has_separate_keys(self.schema)
 
     def decode(
         self, values: pa.Array, version: bytes | None, names: Sequence[str] | None = None, keys: pa.Array | None = None
     ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Columns by name, and why a row could not be decoded: such a row is null in all of them.
+        """Columns by name, and errors by row; rows with an error are null in all columns.
 
-        All payloads are of one version; without one they are taken for the read schema's. What a null payload has is
-        null, and no error.
+        All payloads have the same version; None means that of the decoder's schema. A null payload is null in all
+        columns, without an error.
         """
         chosen = [field.name for field in self.fields] if names is None else list(names)
         if self.schema.type == "KEY_VALUE":
@@ -234,7 +229,7 @@ class ValueDecoder:
         else:
             keys, values, errors = _inline(values)
         columns = {}
-        for part, payloads in ((KEY, keys), (VALUE, values)):
+        for part, payloads in ((PAIR_KEY, keys), (VALUE, values)):
             decoded, found = self._decode(payloads, version, part, _PARTS[part])
             columns[part] = self._one_column(decoded, payloads, _PARTS[part](self.schema))
             errors |= {row: f"the {part}: {text}" for row, text in found.items() if row not in errors}
@@ -271,17 +266,15 @@ class ValueDecoder:
         reader = target if names is None else target.only(names)
         schema = self.schema if version is None or version == self.schema.version else self._schema(version)
         if schema is None:
-            return _RejectingReader(reader, f"{_named(version)} is not there any more")
+            return _RejectingReader(reader, f"{_named(version)} no longer exists")
         if (schema.type == "KEY_VALUE") != (self.schema.type == "KEY_VALUE"):
-            return _RejectingReader(
-                reader, f"{_named(version)} is of type {schema.type}, which is not {self.schema.type}"
-            )
+            return _RejectingReader(reader, f"{_named(version)} has type {schema.type}, not {self.schema.type}")
         try:
             return _reader(shape(schema), reader)
         except SchemaMismatch as error:
-            return _RejectingReader(reader, f"{_named(version)} does not fit the latest: {error}")
+            return _RejectingReader(reader, f"{_named(version)} is incompatible with the latest: {error}")
         except UnsupportedSchema as error:
-            return _RejectingReader(reader, f"{_named(version)} cannot be followed: {error}")
+            return _RejectingReader(reader, f"{_named(version)} is not supported: {error}")
 
     def _schema(self, version: bytes) -> Schema | None:
         if version not in self._schemas:
@@ -302,7 +295,7 @@ def _named(version: bytes | None) -> str:
 
 
 def _without(column: pa.Array, rows: dict[int, str]) -> pa.Array:
-    """Null in the rows that could not be decoded."""
+    """The column with null in these rows."""
     null = np.zeros(len(column), np.bool_)
     null[list(rows)] = True
     return column.take(pa.array(np.arange(len(column)), mask=null))

@@ -1,7 +1,7 @@
-"""Typed columns as payloads, by the schema of the topic.
+"""Value encoder: typed columns as payloads, by the schema of the topic.
 
-Owns which columns a schema needs and how they are refused. The layouts are in `avro_bytes` and `primitive_values`;
-definitions with arrays and maps are written by fastavro, row by row.
+Owns the check of columns against the schema. Layouts are in `avro.writer` and `primitive`; definitions with arrays and
+maps are written by fastavro, row by row.
 """
 
 from __future__ import annotations
@@ -20,32 +20,25 @@ from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
 from magnetar.client.admin.schemas import Schema
 from magnetar.schema.key_value import encode_key_value
-from magnetar.spark.codec import primitive as primitive_values
-from magnetar.spark.codec.avro import writer as avro_bytes
+from magnetar.spark.codec import primitive
 from magnetar.spark.codec.avro.columns import can_read
 from magnetar.spark.codec.avro.fields import Node, member_name
 from magnetar.spark.codec.avro.reader import fastavro_schema, union_member
 from magnetar.spark.codec.avro.resolution import to_storage
-from magnetar.spark.codec.columns import VALUE
-from magnetar.spark.codec.value_decoder import (
-    KEY,
-    PayloadType,
-    fields_of,
-    has_separate_keys,
-    key_and_value,
-    payload_type_of,
-)
+from magnetar.spark.codec.avro.writer import NullRefused, encode_records
+from magnetar.spark.codec.columns import PAIR_KEY, VALUE
+from magnetar.spark.codec.value_decoder import PayloadType, fields_of, has_separate_keys, key_and_value, payload_type_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 
 _json = msgspec.json.Encoder(decimal_format="number")
 
 
 class UnencodableValue(SparkSourceError):
-    """A row that is not of the topic's schema; the text names its column."""
+    """A row that does not match the topic's schema; the text names its column."""
 
 
 class ValueEncoder:
-    """Writes rows by one schema. Columns whose names begin with `__` are not its business."""
+    """Encodes rows by one schema. Columns whose names begin with `__` are ignored."""
 
     def __init__(self, schema: Schema) -> None:
         self.schema = schema
@@ -57,18 +50,17 @@ class ValueEncoder:
             self._key, self._value = _writer(key), _writer(value)
         else:
             self._value = _writer(payload_type_of(schema))
-        self._payload_type = None if self._is_pair else payload_type_of(schema)
 
     @property
     def has_keys(self) -> bool:
-        """The messages' keys come out of the columns too (`encode_keys`)."""
+        """Whether the columns include the message keys (`encode_keys`)."""
         return has_separate_keys(self.schema)
 
     def check(self, columns: pa.Schema) -> None:
-        """Raises `InvalidOption` that names the first column which is missing, of another type, or too many."""
+        """Raises `InvalidOption`, which names the first column that is missing, unknown or of another type."""
         for name, kind in self._types.items():
             if name not in columns.names:
-                raise InvalidOption(f"column {name!r} is missing: the topic's schema has it as {_called(kind)}")
+                raise InvalidOption(f"column {name!r} is missing: the topic's schema requires it as {_called(kind)}")
             _check_type(name, columns.field(name).type, kind)
         for name in columns.names:
             if name not in self._types and not name.startswith("__"):
@@ -76,25 +68,24 @@ class ValueEncoder:
                     f"column {name!r} is not in the topic's schema, which has {', '.join(self._types) or 'no fields'}"
                 )
 
-    def encode(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """Payloads by row. Raises `InvalidOption` for a wrong column and `UnencodableValue` for a wrong value."""
-        return self.encode_array(batch).to_pylist()  # type: ignore[no-any-return]
+    def encode(self, batch: pa.RecordBatch) -> pa.Array:
+        """Payloads as a binary column. AVRO without arrays and maps needs no object per row.
 
-    def encode_array(self, batch: pa.RecordBatch) -> pa.Array:
-        """The same as a column of bytes: AVRO without arrays and maps gets there without an object per row."""
+        Raises `InvalidOption` for a wrong column and `UnencodableValue` for a wrong value.
+        """
         self.check(batch.schema)
         columns = [self._column(batch, name) for name in self._types]
         try:
             if self._is_pair:
                 return self._pairs(columns[0], columns[1])
             return self._value.encode(columns, batch.num_rows)
-        except (avro_bytes.NullRefused, ValueError, TypeError, OverflowError) as error:
+        except (NullRefused, ValueError, TypeError, OverflowError) as error:
             raise UnencodableValue(str(error)) from None
 
     def encode_keys(self, batch: pa.RecordBatch) -> list[bytes | None]:
-        """Of a KEY_VALUE schema whose keys are the messages' own."""
+        """Message keys of a separated KEY_VALUE schema."""
         self.check(batch.schema)
-        return self._key.encode_one(self._column(batch, KEY)).to_pylist()  # type: ignore[no-any-return]
+        return self._key.encode_one(self._column(batch, PAIR_KEY)).to_pylist()  # type: ignore[no-any-return]
 
     def _pairs(self, keys: pa.Array, values: pa.Array) -> pa.Array:
         payloads = self._value.encode_one(values)
@@ -107,7 +98,7 @@ class ValueEncoder:
         column, kind = batch.column(name), self._types[name]
         if column.type != kind:
             column = column.cast(kind)
-        # What is cut out of a larger batch is copied: offsets of slices are no one else's business.
+        # A slice is copied, so that encoders need not handle offsets.
         return column if column.offset == 0 else column.take(pa.array(np.arange(len(column))))
 
 
@@ -117,13 +108,13 @@ class ValueEncoder:
 def _check_type(name: str, given: pa.DataType, wanted: pa.DataType) -> None:
     if given == wanted or _called(given) == _called(wanted) or _widens(given, wanted):
         return
-    raise InvalidOption(f"column {name!r} is {_called(given)}, and the topic's schema has {_called(wanted)}")
+    raise InvalidOption(f"column {name!r} is {_called(given)}, but the topic's schema has {_called(wanted)}")
 
 
 def _called(kind: pa.DataType) -> str:
     try:
         return from_arrow_type(kind).simpleString()
-    except Exception:  # a type that Spark has no name for
+    except Exception:  # no Spark type
         return str(kind)
 
 
@@ -139,7 +130,7 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 class _Writer(ABC):
-    """Of one part: `encode` takes the fields of a record or the one column, `encode_one` a column that holds it all."""
+    """Writer of one payload type: `encode` takes the fields of a record or one column, `encode_one` a single column."""
 
     def __init__(self, shape: PayloadType) -> None:
         self._payload_type = shape
@@ -162,7 +153,7 @@ class _RawWriter(_Writer):
 
 class _PrimitiveWriter(_Writer):
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
-        return pa.array(primitive_values.encode(columns[0], self._payload_type.type), pa.binary())
+        return pa.array(primitive.encode(columns[0], self._payload_type.type), pa.binary())
 
 
 class _NodeWriter(_Writer):
@@ -179,7 +170,7 @@ class _NodeWriter(_Writer):
         for (name, node), column in zip(self._fields, columns, strict=True):
             if column.null_count and not node.is_nullable and self._payload_type.is_record:
                 row = column.is_null().index(True).as_py()
-                raise avro_bytes.NullRefused(f"column {name!r}", row, node.logical or node.kind)
+                raise NullRefused(f"column {name!r}", row, node.logical or node.kind)
             try:
                 stored.append(to_storage(column, node, for_json=for_json))
             except (pa.ArrowInvalid, OverflowError, ValueError) as error:
@@ -192,7 +183,7 @@ class _JsonWriter(_NodeWriter):
         super().__init__(shape)
         members = [(f"f{index}", Any, None) for index in range(len(self._fields))]
         rename = {f"f{index}": name for index, (name, _) in enumerate(self._fields)}
-        # Nulls are left out, as Java does.
+        # Nulls are omitted, as in Java.
         self._struct: Any = msgspec.defstruct("Payload", members, rename=rename, omit_defaults=True, gc=False)
 
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
@@ -222,7 +213,7 @@ def _json_value(value: Any, node: Node) -> Any:
     if value is None:
         return None
     if node.kind in ("float", "double"):
-        # JSON has no word for these; Jackson writes them so, and reads them.
+        # JSON has no literal for these; Jackson reads and writes these strings.
         return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
     if node.kind == "record":
         return {each.name: _json_value(value[each.name], each.node) for each in node.fields}
@@ -247,7 +238,7 @@ class _AvroWriter(_NodeWriter):
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
         stored = self._stored(columns, for_json=False)
         if self._at_once:
-            return avro_bytes.encode(stored, self._node, rows)
+            return encode_records(stored, self._node, rows)
         path = "r_{}" if self._payload_type.is_record else "r"
         lists = [
             [_avro_value(each, node, path.format(index)) for each in column.to_pylist()]
@@ -266,7 +257,7 @@ class _AvroWriter(_NodeWriter):
 
 
 def _avro_value(value: Any, node: Node, path: str) -> Any:
-    """As fastavro takes it; `path` is as in `fastavro_schema`."""
+    """The value for fastavro; `path` is that of `fastavro_schema`."""
     if value is None:
         return None
     if node.kind == "record":

@@ -1,7 +1,7 @@
-"""Which columns the payloads of the topics become: by the schema they have in common, or none.
+"""Value schema: the one that all topics of a query share, or none.
 
-Owns the question whether several topics can be read as one table, and the decoders of a worker. Decoding is in
-`decode`.
+Owns the check that several topics fit one table, and the decoder cache of a worker. Payloads are decoded in
+`value_decoder`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _DECODERS_MAX = 256
 _decoders: dict[object, ValueDecoder] = {}
 
 
-class Registry(Protocol):
+class SchemaRegistry(Protocol):
     def schema(self, topic: str) -> Schema | None: ...
 
 
 @dataclass(frozen=True)
 class ValueSchema:
-    """The schema that payloads of all topics are read with; it is the newest one of `topic`."""
+    """The schema that decodes the payloads of all topics: the latest one of `topic`."""
 
     topic: str
     schema: Schema
@@ -43,7 +43,7 @@ class ValueSchema:
         return fields_of(self.schema)
 
     def decoder(self, client: SparkClientOptions, partition: str) -> ValueDecoder:
-        """The one of this process for a topic; versions are numbers of a topic's own."""
+        """The cached decoder of this process for a topic: schema versions are numbered by topic."""
         topic = TopicName.parse(partition).base.full
         key = (client, topic, self.topic, self.schema.type, self.schema.data, self.schema.version)
         decoder = _decoders.get(key)
@@ -58,7 +58,7 @@ class ValueSchema:
 
 @dataclass(frozen=True)
 class RegistryVersions:
-    """Asks for older versions from a worker."""
+    """Looks up older versions from a worker."""
 
     client: SparkClientOptions
     topic: str
@@ -70,8 +70,8 @@ class RegistryVersions:
         )
 
 
-def common_schema(registry: Registry, partitions: Iterable[str]) -> ValueSchema | None:
-    """The one of the first topic, if all others have the same columns; None where payloads stay bytes."""
+def common_schema(registry: SchemaRegistry, partitions: Iterable[str]) -> ValueSchema | None:
+    """The schema of the first topic, if all have the same columns; None if payloads stay bytes."""
     first: tuple[str, Schema | None, list[StructField]] | None = None
     for topic in sorted({TopicName.parse(partition).base.full for partition in partitions}):
         schema = registry.schema(topic)
@@ -81,7 +81,7 @@ def common_schema(registry: Registry, partitions: Iterable[str]) -> ValueSchema 
         elif fields != first[2]:
             raise InvalidOption(
                 f"the schemas of {first[0]} and {topic} have different columns, {_named(first[2])} and"
-                f" {_named(fields)}: read them with option decode=raw"
+                f" {_named(fields)}: set option decode=raw"
             )
     if first is None or first[1] is None or first[2] == [RAW_VALUE.field]:
         return None

@@ -1,1 +1,1 @@
-"""Starting Spark: Java, the JVM, settings, shipping to executors, worker processes."""
+"""The Spark runtime: Java, the JVM gateway, settings, shipping to executors, worker processes."""

@@ -1,8 +1,8 @@
-"""Starting the JVM that Spark's driver runs in, and telling pyspark where it is.
+"""Gateway: starts the JVM of Spark's driver, and connects pyspark to it.
 
-pyspark would start it by shell scripts that ask for a module which small Javas, such as the wheel's, do not have, and
-ends there. We ask Spark's own launcher for the command line, as those scripts do, take out what this Java cannot do,
-and start it ourselves; that is also a little quicker. Knows nothing of sessions.
+pyspark's own shell scripts require a module that small Javas, such as the wheel's, lack. We get the command line from
+Spark's launcher, as those scripts do, remove the options this Java does not support, and start it directly, which is
+also a little faster. Knows nothing of sessions.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from magnetar.spark.runtime.java import VECTOR_MODULE, Java
 
 _START_TIMEOUT_S = 120
 _END_TIMEOUT_S = 10
-_CONNECTION = Struct(">ii")  # what the JVM writes: its port, the size of the secret, the secret
+_CONNECTION = Struct(">ii")  # written by the JVM: its port, the size of the secret, the secret
 
-# Since 24, Netty does without sun.misc.Unsafe unless told otherwise, and Arrow's buffers in the JVM need it.
+# Since Java 24, Netty does not use sun.misc.Unsafe by default, but Arrow's buffers in the JVM need it.
 _UNSAFE_OFF_BY_DEFAULT = 24
 _NETTY_MAY_USE_UNSAFE = "-Dio.netty.noUnsafe=false"
 
@@ -37,11 +37,11 @@ class GatewayFailed(SparkSourceError):
     """The JVM of the driver did not start."""
 
 
-_running: list[subprocess.Popen[bytes]] = []  # the JVM ends when its stdin does, so nobody may drop the pipe
+_running: list[subprocess.Popen[bytes]] = []  # keeps their stdin open: the JVM ends when it is closed
 
 
 def is_needed(java: Java, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether we start the JVM. Not if pyspark has one, nor where settings in spark-env.sh need a shell."""
+    """Whether we start the JVM: not if pyspark has one, or if settings in spark-env.sh need a shell."""
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in environ:
         return False
     configuration = Path(environ.get("SPARK_CONF_DIR") or Path(_find_spark_home(), "conf"))
@@ -50,7 +50,7 @@ def is_needed(java: Java, environ: Mapping[str, str] = os.environ) -> bool:
 
 @contextmanager
 def launched(java: Java, settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[None]:
-    """Starts a JVM; inside the block pyspark finds it, and not its own way to start one."""
+    """Starts a JVM; inside the block, pyspark uses it instead of starting its own."""
     process, port, secret = launch(java, settings, variables)
     if not _running:
         atexit.register(_end)
@@ -59,18 +59,18 @@ def launched(java: Java, settings: Mapping[str, str], variables: Mapping[str, st
     try:
         yield
     finally:
-        # Processes that we start later shall not have the secret.
+        # Later child processes must not inherit the secret.
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
 def launch(
     java: Java, settings: Mapping[str, str], variables: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Starts a JVM that ends when this process does; it listens on the port for those who know the secret."""
+    """Starts a JVM that ends with this process; returns it with its port and secret."""
     submitted = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submitted += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     with tempfile.TemporaryDirectory(prefix="magnetar-gateway-") as folder:
-        told = Path(folder, "connection")
+        connection_file = Path(folder, "connection")
         process = subprocess.Popen(
             command(java, "org.apache.spark.deploy.SparkSubmit", submitted),
             stdin=subprocess.PIPE,
@@ -78,24 +78,24 @@ def launch(
                 **environment(java),
                 **variables,
                 "SPARK_CONNECT_MODE": "0",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
             },
-            process_group=0,  # Ctrl-C is for Python, which then stops the session in order
+            process_group=0,  # Ctrl-C goes to Python only, which stops the session properly
         )
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while not told.is_file():
+        while not connection_file.is_file():
             if process.poll() is not None:
-                raise GatewayFailed(f"the JVM of Spark ended with {process.returncode} ({java}); its log says why")
+                raise GatewayFailed(f"the JVM of Spark exited with {process.returncode} ({java}); see its log")
             if time.monotonic() > deadline:
                 process.kill()
                 raise GatewayFailed(f"the JVM of Spark did not start in {_START_TIMEOUT_S} s ({java})")
             time.sleep(0.01)
-        port, size = _CONNECTION.unpack_from(answer := told.read_bytes())
-        return process, port, answer[_CONNECTION.size : _CONNECTION.size + size].decode()
+        port, size = _CONNECTION.unpack_from(written := connection_file.read_bytes())
+        return process, port, written[_CONNECTION.size : _CONNECTION.size + size].decode()
 
 
 def _end() -> None:
-    """Ends the JVM with this process, and lets it clean up behind itself."""
+    """Ends the JVM with this process, and waits while it cleans up."""
     for process in _running:
         if process.stdin is not None:
             process.stdin.close()
@@ -104,24 +104,24 @@ def _end() -> None:
 
 
 def command(java: Java, main_class: str, arguments: Sequence[str]) -> list[str]:
-    """The command line of Spark's launcher for a class of Spark, less what this Java lacks, plus what it needs."""
+    """The command line that Spark's launcher returns for a main class, adapted to this Java."""
     launcher = _launcher_jar(Path(_find_spark_home(), "jars"))
-    asked = [str(java.executable), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(launcher)]
-    asked += ["org.apache.spark.launcher.Main", main_class, *arguments]
-    answer = subprocess.run(asked, capture_output=True, text=True, env=environment(java))
-    # An empty first line, then the arguments, each with a NUL at its end.
-    found = answer.stdout.lstrip("\0\n").removesuffix("\0").split("\0")
-    if answer.returncode != 0 or len(found) < 2:
-        raise GatewayFailed(f"Spark's launcher failed ({java}): {(answer.stderr or answer.stdout).strip()}")
+    run = [str(java.executable), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", str(launcher)]
+    run += ["org.apache.spark.launcher.Main", main_class, *arguments]
+    output = subprocess.run(run, capture_output=True, text=True, env=environment(java))
+    # An empty first line, then the arguments, each terminated by NUL.
+    line = output.stdout.lstrip("\0\n").removesuffix("\0").split("\0")
+    if output.returncode != 0 or len(line) < 2:
+        raise GatewayFailed(f"Spark's launcher failed ({java}): {(output.stderr or output.stdout).strip()}")
     if not java.has_vector_module:
-        found = [part for part in found if part != f"--add-modules={VECTOR_MODULE}"]
+        line = [part for part in line if part != f"--add-modules={VECTOR_MODULE}"]
     if java.version[0] >= _UNSAFE_OFF_BY_DEFAULT:
-        found.insert(1, _NETTY_MAY_USE_UNSAFE)
-    return found
+        line.insert(1, _NETTY_MAY_USE_UNSAFE)
+    return line
 
 
 def environment(java: Java) -> dict[str, str]:
-    """What a process of Spark needs to know of this Java and of this Spark."""
+    """Environment variables of a Spark process for this Java."""
     home = _find_spark_home()
     scala = _launcher_jar(Path(home, "jars")).name.split("_")[1].split("-")[0]
     return {**os.environ, "JAVA_HOME": str(java.home), "SPARK_HOME": home, "SPARK_SCALA_VERSION": scala}
@@ -130,5 +130,5 @@ def environment(java: Java) -> dict[str, str]:
 def _launcher_jar(jars: Path) -> Path:
     found = sorted(jars.glob("spark-launcher_*.jar"))
     if not found:
-        raise GatewayFailed(f"there is no spark-launcher in {jars}: is pyspark installed with its jars?")
+        raise GatewayFailed(f"no spark-launcher in {jars}: is pyspark installed with its jars?")
     return found[0]

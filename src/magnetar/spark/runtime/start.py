@@ -1,6 +1,6 @@
-"""Starting a SparkSession for topics: which master, which settings, which Java; the package goes along to a cluster.
+"""Start of a SparkSession: master, settings, Java, and shipping of the package to a cluster.
 
-Knows nothing of what a source does with a topic.
+Knows nothing of topics.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from importlib.util import find_spec
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from magnetar.spark.runtime import gateway, java, shipping
-from magnetar.spark.runtime import local_filesystem as local_files
+from magnetar.spark.runtime import gateway, java, local_filesystem, shipping
 from magnetar.spark.runtime.settings import REQUIRED, TUNED
 
 MASTER_VARIABLE = "MAGNETAR_SPARK_MASTER"
 _GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
-_MASTER_DEFAULT = "local[*,3]"  # all cores; a task is tried three times, where plain local[*] gives up at once
+_MASTER_DEFAULT = "local[*,3]"  # all cores; a failed task is retried, unlike with local[*]
 
 Value = str | int | float | bool
 
@@ -29,13 +28,13 @@ Value = str | int | float | bool
 def session(
     master: str | None = None, app_name: str = "magnetar", *, tuned: bool = True, **conf: Value
 ) -> SparkSession:
-    """A session that knows `format("pulsar")`. One that runs is given back, with the settings it can still take.
+    """A session with `format("pulsar")`: the active one, with the settings that can still change, or a new one.
 
-    `conf` are settings of Spark, which win over ours: `session(**{"spark.driver.memory": "2g"})`. Without `tuned` the
-    session has Spark's own settings but for a few that are needed.
+    `conf` are Spark settings, which override ours: `session(**{"spark.driver.memory": "2g"})`. With `tuned=False` the
+    session has Spark's defaults, except for the few required settings.
     """
-    asked = {name: _text(value) for name, value in conf.items()}
-    settings = {setting.name: setting.value for setting in (*REQUIRED, *(TUNED if tuned else ()))} | asked
+    given = {name: _text(value) for name, value in conf.items()}
+    settings = {setting.name: setting.value for setting in (*REQUIRED, *(TUNED if tuned else ()))} | given
     running = SparkSession.getActiveSession()
     if running is not None:
         _adjust(running, master, settings)
@@ -44,19 +43,19 @@ def session(
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("pulsar")` known to a session that was made in another way."""
+    """Registers `format("pulsar")` with a session that was created elsewhere."""
     from magnetar.spark.source.source import PulsarSource
 
     spark.dataSource.register(PulsarSource)
 
 
 def _given_master() -> str | None:
-    """By the environment, or by spark-submit, which started this program and has a JVM for it."""
+    """The master set by the environment, or by spark-submit, which runs this program with its own JVM."""
     if MASTER_VARIABLE in os.environ:
         return os.environ[MASTER_VARIABLE]
     if _GATEWAY_VARIABLE not in os.environ:
         return None
-    SparkContext._ensure_initialized()  # only then has a configuration what spark-submit was told
+    SparkContext._ensure_initialized()  # loads the configuration of spark-submit
     return SparkConf().get("spark.master")
 
 
@@ -71,25 +70,25 @@ def _start(master: str, app_name: str, settings: dict[str, str], tuned: bool) ->
     with _jvm(settings, is_local):
         SparkContext._ensure_initialized()
         if tuned:
-            local_files.install(SparkContext._jvm)
+            local_filesystem.install(SparkContext._jvm)
         spark = builder.getOrCreate()
     if shipped is not None:
-        shipped.announce(spark)
+        shipped.add_to_python_path(spark)
     if shipped is not None or find_spec("pyspark_pulsar") is None:
-        register(spark)  # else Spark finds it, when it is asked for; but it would not find the Python of executors
+        register(spark)  # otherwise Spark discovers it, but with the wrong Python on a cluster
     return spark
 
 
 def _jvm(settings: Mapping[str, str], is_local: bool) -> AbstractContextManager[None]:
-    """The JVM for the session, with the environment that the Python workers which it starts will have."""
+    """The JVM of the session, with the environment that its Python workers inherit."""
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
-        # Workers on this machine run on this very Python, those of a cluster on what their machines have. And nobody
-        # else has to reach this session.
+        # Local workers use this Python, those of a cluster the one on their machines. A local session needs no other
+        # address than the loopback.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         variables = {"SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")}
     else:
-        # The driver plans in the executors' Python, which may have none of our packages here either.
+        # The driver plans with the executors' Python, which may lack our packages on this machine too.
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     found = java.find()
     if gateway.is_needed(found):
@@ -99,7 +98,7 @@ def _jvm(settings: Mapping[str, str], is_local: bool) -> AbstractContextManager[
 
 
 def _adjust(spark: SparkSession, master: str | None, settings: Mapping[str, str]) -> None:
-    """Gives a running session what can still be changed, and says what cannot."""
+    """Applies settings to a running session, and warns about those that cannot change."""
     context = spark.sparkContext
     late = {} if master in (None, context.master) else {"spark.master": (master, context.master)}
     for name, value in settings.items():
@@ -109,8 +108,8 @@ def _adjust(spark: SparkSession, master: str | None, settings: Mapping[str, str]
         elif has != value:
             late[name] = (value, has)
     if late:
-        differing = ", ".join(f"{name} is {has} and not {value}" for name, (value, has) in late.items())
-        warnings.warn(f"a Spark session was already running; in it {differing}", stacklevel=3)
+        differing = ", ".join(f"{name} is {has}, not {value}" for name, (value, has) in late.items())
+        warnings.warn(f"a Spark session is already running, with other settings: {differing}", stacklevel=3)
 
 
 def _text(value: Value) -> str:

@@ -1,11 +1,11 @@
-"""The parent of Spark's Python workers: pyspark's own daemon, which Spark starts by name, with three changes.
+"""Worker daemon: the parent of Spark's Python workers, pyspark's own daemon with three changes.
 
-Everything a worker needs is imported before the first fork, so a new worker is ready at once and shares that memory.
-And what is imported is taken out of the sight of the garbage collector: the daemon lets it run after each task, and
-walking all modules each time took most of the time of a small micro-batch. And a query that has seen enough rows is no
-reason for a traceback.
+- It imports everything a worker needs before the first fork: new workers start at once and share that memory.
+- It freezes imported objects: the daemon runs the garbage collector after each task, which took most of the time of a
+  small micro-batch.
+- It prints no traceback when a query stops reading early.
 
-Knows pyspark's daemon from the inside; a test starts it, so that a new pyspark cannot change it unnoticed.
+Depends on internals of pyspark's daemon; a test starts it, so that a change in pyspark is noticed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import pyspark.daemon
 
-# No thread may run when the daemon forks. None of these starts one that it does not start again in the child.
+# No thread may run when the daemon forks: none of these starts one, or it restarts it in the child.
 _PRELOADED = (
     "numpy",
     "pyarrow",
@@ -36,7 +36,7 @@ _has_served = False
 def main() -> None:
     preload([sys.argv[1] if len(sys.argv) > 1 else _WORKER_MODULE_DEFAULT, *_PRELOADED])
     pyspark.daemon.worker = _serve_then_freeze
-    pyspark.daemon.print = _say  # type: ignore[attr-defined]
+    pyspark.daemon.print = _print_errors  # type: ignore[attr-defined]
     pyspark.daemon.manager()
 
 
@@ -45,12 +45,12 @@ def preload(names: list[str]) -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            continue  # the task that needs it fails with this error, and its text then reaches the user
+            continue  # a task that needs it fails with this error, which reaches the user
     _freeze()
 
 
 def _serve_then_freeze(sock: Any, authenticated: bool) -> int:
-    """Serves a task. After the first one, what it imported and opened for good is kept from the collector too."""
+    """Serves a task; after the first one, freezes what it imported and opened."""
     global _has_served
     code = _serve_task(sock, authenticated)
     if not _has_served:
@@ -59,11 +59,8 @@ def _serve_then_freeze(sock: Any, authenticated: bool) -> int:
     return code
 
 
-def _say(text: str, **options: Any) -> None:
-    """What pyspark's daemon prints, but for the traceback of every task whose rows were enough before it had ended.
-
-    That is what `show` and `limit` do, and nothing is wrong with it.
-    """
+def _print_errors(text: str, **options: Any) -> None:
+    """Omits the traceback of a task that is stopped early, which is normal with `show` and `limit`."""
     if "BrokenPipeError" not in text:
         print(text, **options)
 

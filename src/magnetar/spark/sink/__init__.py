@@ -1,1 +1,1 @@
-"""Writing topics: `df.write` and `df.writeStream`."""
+"""The sink: `df.write` and `df.writeStream`."""

@@ -1,14 +1,13 @@
-"""Many messages into the payload of a batch at once: the metadata of each, its size, and its value.
+"""Batch encoder: the payload of a batch from whole columns, without an object per message.
 
-Owns the bytes below, which it makes for whole columns: no object per message. The layout is the one of
-`magnetar.wire.batch`, which makes and reads it message by message.
+Owns the bytes below. The layout is that of `magnetar.wire.batch`, which writes and reads it message by message.
 
     ┌───────────────┬──────────────────────────────────────────────────────────────────────────┬───────┐
     │ u32: size of  │ numbers: payload size, event time, flags, sequence id │ key │ ordering key │ value │
     │ the metadata  │                                                       │ properties         │       │
     └───────────────┴──────────────────────────────────────────────────────────────────────────┴───────┘
 
-Protobuf lets fields come in any order; those of variable length are last, because Arrow joins them.
+Protobuf allows fields in any order; those of variable length come last, because Arrow joins them.
 """
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _SEPTET, _MORE = np.uint64(0x7F), np.uint8(0x80)
 
 @dataclass(frozen=True)
 class MessageRows:
-    """Messages as columns of one length. A column that is None has nothing in any row; a time of 0 is none."""
+    """Messages as columns of equal length. None stands for a column without values, 0 for no time."""
 
     values: pa.Array
-    """Binary; null is no value, which is not the same as an empty one."""
+    """Binary; null is a message without a value, which differs from an empty one."""
     keys: pa.Array | None = None
-    """Binary: as they are on the wire, so those of bytes in base64."""
+    """Binary, as on the wire: byte keys in base64."""
     keys_are_base64: NDArray[np.bool_] | None = None
     ordering_keys: pa.Array | None = None
     event_times_ms: NDArray[np.int64] | None = None
@@ -82,7 +81,7 @@ class MessageRows:
 
 
 class EncodedRows:
-    """The rows as they are in a batch: row n is `data[offsets[n]:offsets[n + 1]]`."""
+    """Rows in the form of a batch: row n is `data[offsets[n]:offsets[n + 1]]`."""
 
     __slots__ = ("data", "offsets", "rows", "sequence_ids")
 
@@ -98,7 +97,7 @@ class EncodedRows:
 
 
 def _join(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> pa.Array:
-    """One binary array: each element is a message of a batch."""
+    """A binary array with one message per element."""
     numbers = _numbers(rows, sequence_ids)
     fields: list[pa.Array] = []
     for tag, column in ((_KEY, rows.keys), (_ORDERING_KEY, rows.ordering_keys)):
@@ -140,16 +139,16 @@ def _numbers(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> _ByteColumns
 
 
 def _field(tag: int, column: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Tag and length, and the contents, of a field that is absent where the column is null."""
-    is_there = ~is_null_in(column) if column.null_count else None
+    """Tag and length, and contents, of a field that is absent where the column is null."""
+    is_present = ~is_null_in(column) if column.null_count else None
     cells = _ByteColumns(len(column))
-    cells.byte(tag, is_there)
-    cells.varint(_sizes(column), is_there)
+    cells.byte(tag, is_present)
+    cells.varint(_sizes(column), is_present)
     return cells.array(), column
 
 
 def _properties(maps: pa.Array) -> pa.Array:
-    """A binary array: each element is all properties of a message."""
+    """A binary array with all properties of a message per element."""
     first, last = maps.offsets[0].as_py(), maps.offsets[-1].as_py()
     keys = maps.keys.slice(first, last - first).cast(pa.binary())
     values = maps.items.slice(first, last - first).cast(pa.binary())
@@ -159,31 +158,31 @@ def _properties(maps: pa.Array) -> pa.Array:
     head.byte(_PROPERTIES)
     head.varint(np.asarray(sizes, np.int64))
     pairs = pc.binary_join_element_wise(head.array(), *key, *value, pa.scalar(b"", pa.binary()))
-    # The pairs of a message are next to each other: they are one piece of the same bytes.
+    # The pairs of a message are adjacent: one slice of the same bytes.
     of_message = maps.offsets.to_numpy() - first
     return _binary(_offsets(pairs)[of_message], pairs.buffers()[2])
 
 
 class _ByteColumns:
-    """Columns of bytes, some of them absent in some rows; `array` closes them up."""
+    """Columns of single bytes, some absent in some rows; `array` concatenates those present."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self._bytes: list[NDArray[np.uint8] | int] = []
-        self._are_there: list[NDArray[np.bool_] | None] = []
+        self._are_present: list[NDArray[np.bool_] | None] = []
 
-    def byte(self, value: int | NDArray[np.uint8], is_there: NDArray[np.bool_] | None = None) -> None:
+    def byte(self, value: int | NDArray[np.uint8], is_present: NDArray[np.bool_] | None = None) -> None:
         self._bytes.append(value)
-        self._are_there.append(is_there)
+        self._are_present.append(is_present)
 
     def u32(self, numbers: NDArray[np.int64]) -> None:
         for shift in (24, 16, 8, 0):
             self.byte((numbers >> shift).astype(np.uint8))
 
-    def varint(self, numbers: NDArray[np.int64], is_there: NDArray[np.bool_] | None = None) -> None:
-        """A negative number is its two's complement, as in protobuf."""
+    def varint(self, numbers: NDArray[np.int64], is_present: NDArray[np.bool_] | None = None) -> None:
+        """Negative numbers in two's complement, as in protobuf."""
         rest = numbers.astype(np.int64).view(np.uint64)
-        present = is_there
+        present = is_present
         while True:
             higher = rest >> np.uint64(7)
             goes_on = higher != 0
@@ -199,27 +198,27 @@ class _ByteColumns:
     def followed_by(self, other: _ByteColumns) -> _ByteColumns:
         both = _ByteColumns(self._count)
         both._bytes = self._bytes + other._bytes
-        both._are_there = self._are_there + other._are_there
+        both._are_present = self._are_present + other._are_present
         return both
 
     def sizes(self) -> NDArray[np.int64]:
-        sizes = np.full(self._count, sum(is_there is None for is_there in self._are_there), np.int64)
-        for is_there in self._are_there:
-            if is_there is not None:
-                sizes += is_there
+        sizes = np.full(self._count, sum(is_present is None for is_present in self._are_present), np.int64)
+        for is_present in self._are_present:
+            if is_present is not None:
+                sizes += is_present
         return sizes
 
     def array(self) -> pa.Array:
         table = np.empty((self._count, len(self._bytes)), np.uint8)
-        for place, column in enumerate(self._bytes):
-            table[:, place] = column
+        for index, column in enumerate(self._bytes):
+            table[:, index] = column
         offsets = np.zeros(self._count + 1, np.int64)
         np.cumsum(self.sizes(), out=offsets[1:])
-        if any(is_there is not None for is_there in self._are_there):
+        if any(is_present is not None for is_present in self._are_present):
             mask = np.ones(table.shape, np.bool_)
-            for place, is_there in enumerate(self._are_there):
-                if is_there is not None:
-                    mask[:, place] = is_there
+            for index, is_present in enumerate(self._are_present):
+                if is_present is not None:
+                    mask[:, index] = is_present
             table = table[mask]
         return _binary(offsets, pa.py_buffer(table))
 
@@ -235,7 +234,7 @@ def _offsets(column: pa.Array) -> NDArray[np.int64]:
 
 
 def _sizes(column: pa.Array) -> NDArray[np.int64]:
-    """Of a null, 0: Arrow lets the place of a null have bytes, but nobody writes them."""
+    """Sizes of the values; 0 for null, whose slot in Arrow may have bytes."""
     if not len(column):
         return np.zeros(0, np.int64)
     sizes = np.diff(_offsets(column))

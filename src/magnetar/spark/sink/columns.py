@@ -1,6 +1,6 @@
-"""The columns of a frame that is written: what each is for, whether its type fits, and its cells as messages need them.
+"""Columns of a written frame: their names and types, and their conversion to messages.
 
-Owns the table of names and types. Knows nothing of topics; values of typed columns are encoded elsewhere.
+Knows nothing of topics; typed columns are encoded by `codec.value_encoder`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, VALUE
+from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, PAIR_KEY, VALUE
 from magnetar.spark.errors import InvalidOption, UnwritableRow
 from magnetar.spark.sink.batch_encoder import MessageRows
 
@@ -29,29 +29,28 @@ _BYTES_OR_TEXT = ("binary", "string")
 _TIME = ("timestamp", "bigint")
 
 WRITTEN: dict[str, tuple[tuple[str, ...], str]] = {
-    KEY: (_BYTES_OR_TEXT, "the key; bytes that are not UTF-8 become a key of bytes"),
-    TOPIC: (("string",), "where the row goes, unless option `topic` says so for all"),
-    EVENT_TIME: (_TIME, "the event time; a number is milliseconds"),
+    KEY: (_BYTES_OR_TEXT, "the key; bytes that are not UTF-8 become a byte key"),
+    TOPIC: (("string",), "the target topic, unless option `topic` sets one for all rows"),
+    EVENT_TIME: (_TIME, "the event time; a number is in milliseconds"),
     PROPERTIES: (("map<string,string>",), "the properties"),
-    DELIVER_AT: (_TIME, "before which the message is not delivered; a number is milliseconds"),
-    ORDERING_KEY: (_BYTES_OR_TEXT, "what Key_Shared orders by instead of the key"),
-    MESSAGE_ID: (("binary",), "the position in the source: not written, but makes exactly once possible"),
-    SOURCE_TOPIC: (("string",), "the topic of that position; without it `__topic`, if option `topic` is given"),
+    DELIVER_AT: (_TIME, "the earliest delivery time; a number is in milliseconds"),
+    ORDERING_KEY: (_BYTES_OR_TEXT, "the ordering key of Key_Shared subscriptions, instead of the key"),
+    MESSAGE_ID: (("binary",), "the position in the source; not written, but required for exactly once"),
+    SOURCE_TOPIC: (("string",), "the source topic of that position; default: `__topic`, if option `topic` is set"),
     ENTRY: (("binary",), "a whole stored entry of the source, instead of a value"),
 }
-"""Which types a column may have, and what it does."""
+"""Allowed types and meaning, by column."""
 
 NOT_WRITTEN = frozenset(column.name for column in (*METADATA, *ON_REQUEST, *ENTRIES) if column.name not in WRITTEN)
-"""Other columns of the source, which may be there, so that what was read can be written as it is."""
+"""Columns of the source that are accepted and ignored, so that a frame can be written as it was read."""
 
-_KEY_OF_PAIR = "key"
 _US_PER_MS = 1000
 _MS_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class SinkColumns:
-    """What a frame has. `fields` are the columns that a schema has to encode."""
+    """The columns of a frame. `fields` are those that a schema encodes."""
 
     names: frozenset[str]
     has_raw_value: bool
@@ -63,14 +62,14 @@ class SinkColumns:
         names = struct.fieldNames()
         for name in names:
             if names.count(name) > 1:
-                raise InvalidOption(f"column {name} is there {names.count(name)} times")
+                raise InvalidOption(f"column {name} occurs {names.count(name)} times")
         types = {field.name: field.dataType.simpleString() for field in struct.fields}
         typed = [name for name in names if not name.startswith("__")]
         for name, kind in types.items():
             if name.startswith("__") and name not in NOT_WRITTEN:
                 _check_type(name, kind)
-        # A column `key` next to it makes it half of a KEY_VALUE schema.
-        has_raw_value = types.get(VALUE) in _BYTES_OR_TEXT and sorted(typed) != sorted((_KEY_OF_PAIR, VALUE))
+        # Next to a column `key` it is one half of a KEY_VALUE schema.
+        has_raw_value = types.get(VALUE) in _BYTES_OR_TEXT and sorted(typed) != sorted((PAIR_KEY, VALUE))
         if has_raw_value:
             typed.remove(VALUE)
         _check_contents(has_raw_value, ENTRY in names, typed)
@@ -84,7 +83,7 @@ class SinkColumns:
         return name in self.names
 
     def rows(self, batch: pa.RecordBatch, values: pa.Array, base64_keys: pa.Array | None = None) -> MessageRows:
-        """The messages of a record batch; raises `UnwritableRow`, which names column and row."""
+        """The messages of a record batch; raises `UnwritableRow`, which names the column and the row."""
         keys, are_base64 = _keys(batch.column(KEY)) if KEY in self.names else (None, None)
         if base64_keys is not None:
             keys, are_base64 = base64_keys, base64_keys.is_valid().to_numpy(zero_copy_only=False)
@@ -99,38 +98,34 @@ class SinkColumns:
         )
 
     def refuse_unreadable(self, batch: pa.RecordBatch) -> None:
-        """A message that could not be read has no value; writing it would replace it by nothing."""
+        """Rejects messages that could not be read: they have no value to write."""
         if ERROR not in self.names:
             return
         errors = batch.column(ERROR)
         if errors.null_count < len(errors):
             row = errors.is_valid().index(True).as_py()
-            raise UnwritableRow(
-                f"column {ERROR} says that a message could not be read: {errors[row].as_py()}: filter such rows out"
-            )
+            raise UnwritableRow(f"column {ERROR} of row {row}: {errors[row].as_py()}; filter out rows with errors")
 
 
 def _check_type(name: str, kind: str) -> None:
     if name not in WRITTEN:
         known = ", ".join((VALUE, *WRITTEN))
-        raise InvalidOption(
-            f"column {name} is not known: names that begin with __ are {known}, and those of the source"
-        )
+        raise InvalidOption(f"unknown column {name}: columns that begin with __ are {known}, and those of the source")
     allowed = WRITTEN[name][0]
     if kind not in allowed:
-        raise InvalidOption(f"column {name} is {kind}, but has to be {' or '.join(allowed)}")
+        raise InvalidOption(f"column {name} is {kind}: it must be {' or '.join(allowed)}")
 
 
 def _check_contents(has_raw_value: bool, has_entries: bool, typed: list[str]) -> None:
     if has_entries and (has_raw_value or typed):
         other = VALUE if has_raw_value else typed[0]
-        raise InvalidOption(f"column {ENTRY} is a whole entry: there cannot be a column {other} too")
+        raise InvalidOption(f"column {ENTRY} is a whole entry: it cannot be combined with column {other}")
     if has_raw_value and typed:
         raise InvalidOption(
-            f"column {VALUE} is the whole value: there cannot be a column {typed[0]} too; drop one of them"
+            f"column {VALUE} is the whole value: it cannot be combined with column {typed[0]}; drop one of them"
         )
     if not (has_raw_value or has_entries or typed):
-        raise InvalidOption(f"there is nothing to write: neither a column {VALUE}, nor typed columns, nor {ENTRY}")
+        raise InvalidOption(f"nothing to write: add a column {VALUE}, typed columns or {ENTRY}")
 
 
 def binary(column: pa.Array) -> pa.Array:
@@ -138,7 +133,7 @@ def binary(column: pa.Array) -> pa.Array:
 
 
 def _keys(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_] | None]:
-    """Keys as they are on the wire: text, or base64 of bytes that are no text."""
+    """Keys as on the wire: text, or base64 of bytes that are not UTF-8."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         return binary(column), None
     try:
@@ -155,7 +150,7 @@ def _keys(column: pa.Array) -> tuple[pa.Array, NDArray[np.bool_] | None]:
 
 
 def to_base64(keys: list[bytes | None]) -> list[bytes | None]:
-    """Keys of bytes as they are on the wire."""
+    """Byte keys as on the wire."""
     return [None if key is None else base64.b64encode(key) for key in keys]
 
 
@@ -178,14 +173,14 @@ def _times_ms(name: str, batch: pa.RecordBatch) -> NDArray[np.int64] | None:
     if (times < 0).any():
         row = int(np.flatnonzero(times < 0)[0])
         raise UnwritableRow(
-            f"column {name} of row {row} is {times[row]} ms since 1970: a message's time is between 0 and {_MS_MAX}"
+            f"column {name} of row {row} is {times[row]} ms since 1970: it must be between 0 and {_MS_MAX}"
         )
     return times
 
 
 def _properties(column: pa.Array) -> pa.Array | None:
     if column.null_count:
-        # The place of a null may have pairs; nobody means them.
+        # The slot of a null may have pairs, which do not count.
         column = pc.if_else(column.is_valid(), column, pa.scalar([], column.type))
     if not len(column.keys):
         return None

@@ -1,7 +1,7 @@
-"""Messages into entries: batches cut by number and size, single messages, and entries that are passed on.
+"""Entry builder: batches limited by count and size, single messages, and forwarded entries.
 
-Owns what an entry contains and where one ends. Entries are cut by what is in them and never by time, so that writing
-the same rows again makes the same entries. Knows nothing of topics and connections; columns become bytes in `singles`.
+Owns where an entry ends: by its contents and never by time, so that writing the same rows again produces the same
+entries. Knows nothing of topics and connections; columns become bytes in `batch_encoder`.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _ENCODED_BYTES_MAX = 4 << 20
-"""How much is encoded at a time: memory that is used again and again is much faster than new memory."""
+"""Bytes encoded at a time: reused memory is much faster than new memory."""
 
 
 class BuiltEntry(msgspec.Struct, frozen=True):
-    """What a producer of entries sends."""
+    """An entry as an entry producer sends it."""
 
     blob: bytes
     sequence_id: int
@@ -48,7 +48,7 @@ class BatchOptions:
 
 
 class _OpenEntry:
-    """The entry that is being filled."""
+    """The entry being filled."""
 
     __slots__ = ("bytes", "count", "first", "first_row", "last_sequence_id", "pieces")
 
@@ -71,9 +71,9 @@ class _OpenEntry:
 
 
 class EntryBuilder:
-    """Makes the entries of one producer. Sequence ids never go down from row to row.
+    """Builds the entries of one producer. Sequence ids never decrease from row to row.
 
-    Rows of one sequence id stay in one entry: deduplication tells only entries apart.
+    Rows with the same sequence id stay in one entry: deduplication works on entries.
     """
 
     def __init__(self, producer_name: str, options: BatchOptions, schema_version: bytes | None = None) -> None:
@@ -85,7 +85,7 @@ class EntryBuilder:
         self._last_sequence_id = -1
 
     def add(self, rows: MessageRows, sequence_ids: NDArray[np.int64]) -> Iterator[BuiltEntry]:
-        """Takes rows over, and hands out what is complete."""
+        """Adds rows, and yields the entries they complete."""
         for part, ids in _parts(rows, sequence_ids):
             encoded = EncodedRows(part, ids)
             if part.deliver_at_ms is None:
@@ -100,7 +100,7 @@ class EntryBuilder:
             yield from self._add_run(encoded, start, len(part))
 
     def _delayed(self, rows: EncodedRows, row: int) -> BuiltEntry:
-        """The time of delivery is of a whole entry, which therefore has one message."""
+        """The delivery time applies to a whole entry, which therefore has one message."""
         sequence_id = int(rows.sequence_ids[row])
         if sequence_id == self._last_sequence_id:
             raise _shared_position_error(sequence_id)
@@ -108,7 +108,7 @@ class EntryBuilder:
         return self._single(rows, row)
 
     def _add_run(self, rows: EncodedRows, start: int, end: int) -> Iterator[BuiltEntry]:
-        """Rows that may be batched."""
+        """Adds rows that may be batched."""
         ids, offsets, options = rows.sequence_ids, rows.offsets, self._options
         if start < end and not self._open.count and ids[start] == self._last_sequence_id >= 0:
             raise _shared_position_error(int(ids[start]))
@@ -124,7 +124,7 @@ class EntryBuilder:
                     if open_.count:
                         yield from self.seal()
                         continue
-                    stop = start + 1  # a message larger than a batch goes alone
+                    stop = start + 1  # a message larger than a batch gets its own entry
             while stop < end and ids[stop] == ids[stop - 1]:
                 stop += 1
             open_.add(rows, start, stop)
@@ -132,11 +132,11 @@ class EntryBuilder:
             start = stop
 
     def seal(self) -> Iterator[BuiltEntry]:
-        """Ends the open entry."""
+        """Completes the open entry."""
         open_, self._open = self._open, _OpenEntry()
         if open_.first is None:
             return
-        if open_.count == 1:  # alone, a message is shorter without a batch around it
+        if open_.count == 1:  # one message is shorter without a batch
             yield self._single(open_.first, open_.first_row)
         else:
             yield self._batch(open_, open_.first)
@@ -169,7 +169,7 @@ class EntryBuilder:
         return BuiltEntry(self._blob(metadata, value or b""), sequence_id, sequence_id, 1, is_delayed)
 
     def _metadata(self, rows: MessageRows, row: int, sequence_id: int) -> pb.MessageMetadata:
-        """What a batch has too: it is routed and ordered by the key of its first message."""
+        """Metadata of a single message or a batch, which is routed and ordered by its first message's key."""
         metadata = pb.MessageMetadata(
             producer_name=self._producer_name, sequence_id=sequence_id, publish_time=self._clock.now_ms()
         )
@@ -195,13 +195,13 @@ class EntryBuilder:
 
 def _shared_position_error(sequence_id: int) -> UnwritableRow:
     return UnwritableRow(
-        f"several rows come from one source position (sequence id {sequence_id}), and one of them has a __deliverAt:"
-        " they cannot be in one entry, so they cannot be written exactly once; write them with exactlyOnce=off"
+        f"several rows have the same source position (sequence id {sequence_id}), and one of them has a __deliverAt:"
+        " they need separate entries and cannot be written exactly once; set option exactlyOnce=off"
     )
 
 
 def _parts(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple[MessageRows, NDArray[np.int64]]]:
-    """The same rows in pieces of bounded size."""
+    """The rows in parts of bounded size."""
     count = len(rows)
     parts = 1 + rows.values.nbytes // _ENCODED_BYTES_MAX
     step = max(1, -(-count // parts))
@@ -213,10 +213,10 @@ def _parts(rows: MessageRows, sequence_ids: NDArray[np.int64]) -> Iterator[tuple
 
 
 def forwarded_entry(what: str, blob: bytes, address: tuple[str, int] | None) -> tuple[bytes, int]:
-    """An entry of another topic for this one, and the number of its messages; the payload stays as it is.
+    """A source entry for another topic, with an unchanged payload, and its number of messages.
 
-    `address` is the producer name and the sequence id it gets: a broker that restarts reads in the entries how far each
-    producer came. None leaves the entry as it is, but for what its broker put in front. `what` names it in errors.
+    `address` is its new producer name and sequence id, from which a restarting broker recovers each producer's last
+    sequence id. None keeps those of the source. `what` names the entry in errors.
     """
     try:
         metadata, start = open_entry(blob)

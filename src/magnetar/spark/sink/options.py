@@ -1,4 +1,4 @@
-"""The options of writing to topics. Owns their table, which goes with the one of `options`, and what was given."""
+"""Options of the sink: the table, and the parsed options. The reference page is generated from `SINK_OPTIONS`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CompressionType = Literal["NONE", "LZ4", "ZLIB", "ZSTD", "SNAPPY"]
 _SIZE_MAX = 1 << 30
 _MS_MAX = 24 * 3600 * 1000
 
-# What Spark itself passes on to a sink.
-_OF_SPARK = frozenset({"checkpointlocation", "queryname", "outputmode"})
+# Spark passes these on to a sink.
+_SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 
 SINK_OPTIONS: tuple[Option, ...] = (
     Option(
@@ -35,7 +35,7 @@ SINK_OPTIONS: tuple[Option, ...] = (
         Text(
             r"\S+",
             "the name of a topic",
-            "The topic to write to, all rows. Without it the column `__topic` says where each row goes.",
+            "The target topic of all rows. Without it, the column `__topic` has the topic of each row.",
         ),
     ),
     Option(
@@ -43,10 +43,10 @@ SINK_OPTIONS: tuple[Option, ...] = (
         Use.WRITE,
         Choice(
             ExactlyOnce,
-            "`auto`: rows that carry the position they come from (`__messageId`, and `__sourceTopic` or the source's "
-            "`__topic`) are written exactly once by the topic's deduplication, others at least once; a topic of which "
-            "`admin.url` says that it does not deduplicate is an error then. `required`: so are rows without a "
-            "position, and a topic that turns out not to deduplicate. `off`: at least once.",
+            "`auto`: rows with a source position (`__messageId`, and `__sourceTopic` or the source's `__topic`) are "
+            "written exactly once by the topic's deduplication, others at least once; it is an error if `admin.url` "
+            "reports that the topic does not deduplicate. `required`: rows without a position, and a topic that is "
+            "found not to deduplicate, are errors too. `off`: at least once.",
         ),
         "auto",
     ),
@@ -54,8 +54,8 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "sortByPosition",
         Use.WRITE,
         Flag(
-            "Whether a task first collects its rows in memory and sorts them by where they come from: for rows that a "
-            "shuffle brought out of order, and that shall be written exactly once."
+            "Collect the rows of a task in memory and sort them by source position: for exactly-once writes of rows "
+            "that a shuffle has reordered."
         ),
         False,
     ),
@@ -64,9 +64,9 @@ SINK_OPTIONS: tuple[Option, ...] = (
         Use.WRITE,
         Text(
             r"(?s)json|avro|\{.*\}",
-            '`json`, `avro`, or JSON as of the admin API: {"type": "AVRO", "schema": "...", "properties": {}}',
-            "The schema that typed columns are encoded with: one made from the columns, each of which may be null, or "
-            "a given one. Without it the one that the topic has.",
+            '`json`, `avro`, or JSON as in the admin API: {"type": "AVRO", "schema": "...", "properties": {}}',
+            "The schema that encodes typed columns: derived from the columns, all of them nullable, or given as JSON. "
+            "Default: the schema of the topic.",
         ),
     ),
     Option(
@@ -75,41 +75,39 @@ SINK_OPTIONS: tuple[Option, ...] = (
         Text(
             r"\S(.*\S)?",
             "a text",
-            "The beginning of the names of producers, instead of the id of the query. With it, rows up to "
-            "the last position that was written under that name are not written again, and a shuffle is an error.",
+            "Prefix of producer names, instead of the query id. Rows up to the last position written under that name "
+            "are then skipped, and a shuffle is an error.",
         ),
     ),
-    Option(
-        PRODUCER_PREFIX + "compressionType", Use.WRITE, Choice(CompressionType, "How entries are compressed."), "NONE"
-    ),
+    Option(PRODUCER_PREFIX + "compressionType", Use.WRITE, Choice(CompressionType, "Compression of entries."), "NONE"),
     Option(
         PRODUCER_PREFIX + "batchingEnabled",
         Use.WRITE,
-        Flag("Whether several messages share an entry. Delayed messages never do."),
+        Flag("Put several messages into one entry. Delayed messages are never batched."),
         True,
     ),
     Option(
         PRODUCER_PREFIX + "batchingMaxMessages",
         Use.WRITE,
-        Whole(1, 65_536, "How many messages a batch has at most."),
+        Whole(1, 65_536, "Maximum number of messages in a batch."),
         1000,
     ),
     Option(
         PRODUCER_PREFIX + "batchingMaxBytes",
         Use.WRITE,
-        Whole(1, _SIZE_MAX, "How large a batch is at most, before compression. A larger message goes alone."),
+        Whole(1, _SIZE_MAX, "Maximum size of a batch before compression. A larger message gets its own entry."),
         128 * 1024,
     ),
     Option(
         PRODUCER_PREFIX + "hashingScheme",
         Use.WRITE,
-        Choice(HashingScheme, "Which hash of the key says the partition."),
+        Choice(HashingScheme, "Hash of the key that selects the partition."),
         "Murmur3_32Hash",
     ),
     Option(
         PRODUCER_PREFIX + "sendTimeoutMs",
         Use.WRITE,
-        Whole(1, _MS_MAX, "How long nothing may be stored, while something should be, before the write fails."),
+        Whole(1, _MS_MAX, "How long pending messages may wait without any being stored before the write fails."),
         120_000,
     ),
 )
@@ -130,7 +128,7 @@ class SinkOptions:
     @staticmethod
     def of(options: Mapping[str, str]) -> SinkOptions:
         """Raises `InvalidOption`, which names the option."""
-        own = {key: text for key, text in options.items() if key.lower() not in _OF_SPARK}
+        own = {key: text for key, text in options.items() if key.lower() not in _SPARKS_OWN}
         given = GivenOptions(own, Use.WRITE, (*CLIENT_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS))
         return SinkOptions(
             client=SparkClientOptions.of(given),

@@ -1,6 +1,6 @@
-"""Which topics the rows of a task come from, whether they come in order, and which of them go out together.
+"""Origins of rows: their source topics and positions, checked for order and grouped.
 
-Knows nothing of where rows go.
+Knows nothing of target topics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowOrigins:
-    """The topic and the position that each row comes from. `codes` are indexes of `topics`."""
+    """Source topic and position of each row. `codes` are indexes into `topics`."""
 
     topics: tuple[str, ...]
     codes: NDArray[np.int64]
@@ -30,7 +30,7 @@ class RowOrigins:
 
     @property
     def partitions(self) -> NDArray[np.int64]:
-        """Indexes of the partitions, 0 for topics without."""
+        """Partition indexes, 0 for topics without partitions."""
         return np.array([partition_of(topic) for topic in self.topics], np.int64)[self.codes]
 
     def take(self, indexes: NDArray[np.int64]) -> RowOrigins:
@@ -38,22 +38,22 @@ class RowOrigins:
         return RowOrigins(self.topics, self.codes[indexes], positions)
 
     def order(self) -> NDArray[np.int64]:
-        """The rows sorted by where they come from."""
+        """Row indexes sorted by source topic and position."""
         return np.lexsort((self.positions.sequence_ids, self.positions.ledgers, self.codes))
 
 
 def distinct_topics(name: str, column: pa.Array) -> tuple[tuple[str, ...], NDArray[np.int64]]:
-    """The full names in a column of topics, and which of them each row has."""
+    """The distinct full names in a column of topics, and the index of each row's name."""
     if column.null_count:
         row = column.is_null().index(True).as_py()
-        raise UnwritableRow(f"column {name} is null in row {row}: there is no topic")
+        raise UnwritableRow(f"column {name} is null in row {row}: a topic is required")
     encoded = column.dictionary_encode()
     topics = tuple(full_name(name, topic) for topic in encoded.dictionary.to_pylist())
     return topics, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 class OrderCheck:
-    """Rows of one source come in the order of their positions, from the first of a task to its last."""
+    """Checks that the rows of each source arrive in the order of their positions, throughout a task."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, int]] = {}
@@ -74,21 +74,21 @@ class OrderCheck:
             row = int(np.flatnonzero(is_back)[0])
             seen = SourcePositions(ledgers, numbers)
             raise UnwritableRow(
-                f"rows of {topic} come out of order: {seen.text(row + 1)}, after {seen.text(row)}. Something between"
-                " source and sink shuffles or sorts them; write with option sortByPosition=true, or exactlyOnce=off"
+                f"rows of {topic} are out of order: {seen.text(row + 1)} comes after {seen.text(row)}. The query"
+                " shuffles or sorts them between source and sink; set option sortByPosition=true, or exactlyOnce=off"
             )
         self._last[topic] = int(ledgers[-1]), int(numbers[-1])
 
 
 def row_groups(*codes: NDArray[np.int64]) -> Iterator[tuple[tuple[int, ...], NDArray[np.int64] | None]]:
-    """The rows by what all of `codes` say, in their order: the codes and the indexes; None instead means all rows."""
+    """Groups rows by all `codes`, keeping their order: the codes and the row indexes, or None for all rows."""
     if all((code == code[0]).all() for code in codes):
         yield tuple(int(code[0]) for code in codes), None
         return
     combined = np.zeros(len(codes[0]), np.int64)
     for code in codes:
-        values, places = np.unique(code, return_inverse=True)
-        combined = combined * len(values) + places
+        values, ranks = np.unique(code, return_inverse=True)
+        combined = combined * len(values) + ranks
     order = np.argsort(combined, kind="stable")
     starts = np.flatnonzero(np.diff(combined[order])) + 1
     for rows in np.split(order, starts):

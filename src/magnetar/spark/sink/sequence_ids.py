@@ -1,7 +1,7 @@
-"""Where rows come from: serialized message ids, a whole column at a time, and the sequence ids made of them.
+"""Sequence ids of written messages, derived from a column of serialized source message ids.
 
-Owns the rule that makes exactly once possible: the sequence id of a message in the target is its place in the source's
-ledger, so whoever writes it again gives it the same one.
+Owns the rule behind exactly once: the sequence id in the target is the position in the source's ledger, so a repeated
+write uses the same one.
 
     ┌──────────────────────┬─────────────────────┐
     │ entry id, 47 bits    │ batch index, 16 bits│
@@ -34,21 +34,21 @@ _VARINT_SIZE_MAX = 10
 
 @dataclass(frozen=True)
 class SourcePositions:
-    """The ledger, and the sequence id within it, of each row."""
+    """Ledger, and sequence id within it, of each row."""
 
     ledgers: NDArray[np.int64]
     sequence_ids: NDArray[np.int64]
 
     def text(self, row: int) -> str:
         sequence_id = int(self.sequence_ids[row])
-        return f"{self.ledgers[row]}:{sequence_id >> _BATCH_INDEX_BITS}, message {sequence_id & _BATCH_INDEX_MAX} of it"
+        return f"{self.ledgers[row]}:{sequence_id >> _BATCH_INDEX_BITS} (batch index {sequence_id & _BATCH_INDEX_MAX})"
 
 
 def source_positions(column: str, ids: pa.Array) -> SourcePositions:
-    """Reads a binary column; raises `UnwritableRow`, which names the column and the row."""
+    """Parses a binary column; raises `UnwritableRow`, which names the column and the row."""
     if ids.null_count:
         row = ids.is_null().index(True).as_py()
-        raise UnwritableRow(f"column {column} is null in row {row}: there is no position that the row comes from")
+        raise UnwritableRow(f"column {column} is null in row {row}: a source position is required")
     fields = _parse(ids)
     ledgers, entries, indexes = fields[_LEDGER], fields[_ENTRY], fields[_BATCH_INDEX]
     indexes = np.maximum(indexes, 0)  # -1: not in a batch
@@ -59,26 +59,26 @@ def source_positions(column: str, ids: pa.Array) -> SourcePositions:
         try:
             text = str(MessageId.from_bytes(data))
         except InvalidArgument:
-            text = f"{data[:32].hex()}, which is no serialized message id"
+            text = f"{data[:32].hex()}, which is not a serialized message id"
         raise UnwritableRow(
-            f"column {column} of row {row} is {text}: a position needs a ledger, an entry up to {_ENTRY_MAX} and a"
+            f"column {column} of row {row} is {text}: it must have a ledger, an entry up to {_ENTRY_MAX} and a"
             f" batch index up to {_BATCH_INDEX_MAX}"
         )
     return SourcePositions(ledgers, entries << _BATCH_INDEX_BITS | indexes)
 
 
 def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:
-    """The wanted fields, -1 where they are absent. What is not protobuf has a ledger of -1."""
+    """The wanted fields, -1 where absent. Invalid protobuf gets ledger -1."""
     count = len(ids)
     fields = {number: np.full(count, -1, np.int64) for number in (_LEDGER, _ENTRY, _BATCH_INDEX)}
     offsets = np.frombuffer(ids.buffers()[1], np.int32, count + 1, ids.offset * 4).astype(np.int64)
-    # Beyond the last id there is room for one more varint, so that reading needs no look at the end.
+    # Padded by more than a varint, so that reading needs no bounds check.
     data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)[: offsets[-1]]
     data = np.concatenate((data, np.zeros(2 * _VARINT_SIZE_MAX, np.uint8)))
     position, end = offsets[:-1].copy(), offsets[1:]
     rows = np.flatnonzero(position < end)
     while len(rows):
-        # Fields of an id have numbers below 16: a tag is one byte, and one with more to come is of something else.
+        # Field numbers of an id are below 16: a longer tag is not an id.
         tag = data[position[rows]]
         kind, number = tag & 7, tag >> 3
         value, after = _varints(data, position[rows] + 1)
@@ -97,15 +97,15 @@ def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:
 
 
 def _varints(data: NDArray[np.uint8], position: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers at these places, and the places after them."""
+    """The numbers at these offsets, and the offsets after them."""
     value = np.zeros(len(position), np.uint64)
-    place = position.copy()
+    offset = position.copy()
     goes_on = np.ones(len(position), np.bool_)
     for septet in range(_VARINT_SIZE_MAX):
-        byte = data[np.minimum(place, len(data) - 1)]
+        byte = data[np.minimum(offset, len(data) - 1)]
         value |= np.where(goes_on, (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * septet), np.uint64(0))
-        place += goes_on
+        offset += goes_on
         goes_on &= byte >= 0x80
         if not goes_on.any():
             break
-    return value.view(np.int64), place
+    return value.view(np.int64), offset

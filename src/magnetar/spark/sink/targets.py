@@ -1,6 +1,6 @@
-"""Where rows go: the topics that are written to, their partitions, and which of them a row belongs to.
+"""Target topics: their partitions and deduplication, and the partition of each row.
 
-Owns what a process remembers of a topic for a while, so that not every task asks. Sends nothing.
+Owns a process-wide cache of target topics, so that not every task looks them up. Sends nothing.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _CACHED_S = 60.0
 
 @dataclass(frozen=True)
 class TargetTopic:
-    """A topic to write to."""
+    """A topic that rows are written to."""
 
     topic: str
     partitions: tuple[str, ...]
     deduplicates: bool | None
-    """None: nobody could tell."""
+    """None: unknown."""
 
 
 class _Key(NamedTuple):
@@ -47,10 +47,10 @@ _cache: dict[_Key, tuple[float, TargetTopic]] = {}
 
 
 def target_topic(client: InlineClient, options: SparkClientOptions, topic: str) -> TargetTopic:
-    """What is known of the topic; it is created where the broker allows that."""
+    """Looks up the topic, which the broker creates if it allows auto-creation."""
     key = _Key(os.getpid(), options, topic)
-    asked_s, target = _cache.get(key, (0.0, None))
-    if target is not None and time.monotonic() - asked_s < _CACHED_S:
+    cached_at_s, target = _cache.get(key, (0.0, None))
+    if target is not None and time.monotonic() - cached_at_s < _CACHED_S:
         return target
     partitions = with_retry_blocking(
         lambda: client.run(client.client.get_partitions_for_topic(topic)), options.operation_timeout_s
@@ -66,7 +66,7 @@ def target_topic(client: InlineClient, options: SparkClientOptions, topic: str) 
 
 
 def clear_target_cache() -> None:
-    """What went wrong may be because they are not as they were."""
+    """After a failure: target topics may have changed."""
     _cache.clear()
 
 
@@ -78,18 +78,18 @@ def full_name(column: str, topic: str) -> str:
 
 
 def partition_of(topic: str) -> int:
-    """The index of a partition; 0 for a topic without."""
+    """The partition index; 0 for a topic without partitions."""
     return max(0, TopicName.parse(topic).partition)
 
 
 def choose_partitions(
-    keys: pa.Array | None, otherwise: NDArray[np.int64], partitions: int, scheme: str
+    keys: pa.Array | None, keyless: NDArray[np.int64], partitions: int, scheme: str
 ) -> NDArray[np.int64]:
-    """The partition of each row: where the hash of its key says, or the one of `otherwise`, which wraps around."""
-    chosen: NDArray[np.int64] = otherwise % partitions
+    """The partition of each row: by the hash of its key, or `keyless` modulo the number of partitions."""
+    chosen: NDArray[np.int64] = keyless % partitions
     if keys is None or partitions == 1 or keys.null_count == len(keys):
         return chosen
-    # Keys come again and again: each is hashed once.
+    # Keys repeat: each is hashed once.
     encoded = keys.dictionary_encode()
     hash_of = HASHES[scheme]
     hashes = np.array([hash_of(key.decode()) % partitions for key in encoded.dictionary.to_pylist()], np.int64)

@@ -1,6 +1,6 @@
-"""The values of rows: bytes as they are, or typed columns by the schema of the topic that they go to.
+"""Payloads of rows: raw bytes, or typed columns encoded by the schema of the target topic.
 
-Owns which schema that is. How columns become bytes is in `encode`.
+Owns the choice of the schema. Columns become bytes in `codec.value_encoder`.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ class _SchemaJson(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def parse_schema(text: str) -> Schema:
-    """Reads option `schema`; raises `InvalidOption`."""
+    """Parses option `schema`; raises `InvalidOption`."""
     try:
         given = msgspec.json.decode(text, type=_SchemaJson)
     except msgspec.DecodeError as error:
-        raise InvalidOption(f"option schema is not JSON as of the admin API: {error}") from None
+        raise InvalidOption(f"option schema is not JSON as in the admin API: {error}") from None
     answer = SchemaAnswer(version=0, type=given.type.upper(), data=given.schema, properties=given.properties)
     schema = schema_of_rest(answer, "option schema")
     try:
         schema_to_wire(schema)
     except KeyError:
-        raise InvalidOption(f"option schema: there is no type {given.type!r}") from None
+        raise InvalidOption(f"option schema: unknown type {given.type!r}") from None
     return schema
 
 
 def schema_json(schema: Schema) -> str:
-    """As `parse_schema` reads it."""
+    """The form that `parse_schema` reads."""
     return msgspec.json.encode(_SchemaJson(schema.type, schema.data.decode(), schema.properties)).decode()
 
 
 class Payloads(NamedTuple):
     values: pa.Array
     keys: pa.Array | None = None
-    """Of a schema that has the keys of messages too, in base64 as Java's clients write them."""
+    """If the schema includes message keys: in base64, as Java's clients write them."""
 
 
 @dataclass
@@ -68,7 +68,7 @@ class _Encoding:
 
 
 class PayloadEncoder:
-    """Of one task. Nothing is asked of a broker unless there are typed columns."""
+    """Encodes payloads of one task. Looks up schemas only if there are typed columns."""
 
     def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns) -> None:
         self._client = client
@@ -77,18 +77,18 @@ class PayloadEncoder:
         self._encodings: dict[str, _Encoding] = {}
 
     def schema(self, topic: str) -> pb.Schema | None:
-        """What a producer of the topic has to say."""
+        """The schema for producers of the topic."""
         return self._encoding(topic).schema if self._columns.fields else None
 
     def payloads(self, topic: str, batch: pa.RecordBatch) -> Payloads:
         if self._columns.has_raw_value:
             return Payloads(binary(batch.column(VALUE)))
         encoder = self._encoding(topic).encoder
-        values = encoder.encode_array(batch)
+        values = encoder.encode(batch)
         if not encoder.has_keys:
             return Payloads(values)
         if KEY in self._columns:
-            raise InvalidOption(f"the schema of {topic} has the keys: there cannot be a column {KEY} too")
+            raise InvalidOption(f"the schema of {topic} includes keys: it cannot be combined with column {KEY}")
         return Payloads(values, pa.array(to_base64(encoder.encode_keys(batch)), pa.binary()))
 
     def _encoding(self, topic: str) -> _Encoding:
@@ -105,15 +105,15 @@ class PayloadEncoder:
         schema = with_retry_blocking(lambda: self._client.run(self._client.client.schema(topic)), timeout_s)
         if schema is None:
             raise InvalidOption(
-                f"{topic} has no schema to encode columns {', '.join(self._columns.fields)} with: give option schema,"
-                f" or a column {VALUE} of bytes or text"
+                f"{topic} has no schema to encode columns {', '.join(self._columns.fields)}: set option schema, or"
+                f" write a column {VALUE} of type binary or string"
             )
         return schema
 
 
 def _encoder(schema: Schema) -> ValueEncoder:
-    """Kept by a process: making one may take longer than using it."""
-    from magnetar.spark.codec.value_encoder import ValueEncoder  # and most writes need none of it
+    """Cached per process: creating one may take longer than using it."""
+    from magnetar.spark.codec.value_encoder import ValueEncoder  # lazy: raw writes do not need it
 
     key = schema.type, schema.data, msgspec.json.encode(schema.properties, order="sorted")
     encoder = _encoders.pop(key, None) or ValueEncoder(schema)

@@ -1,8 +1,8 @@
-"""One task that writes: rows in, entries out, and a count of what was stored.
+"""Write task of a worker: takes rows, sends entries, and counts the stored messages.
 
-Owns the guarantee. Where rows carry the position they come from, producers are named after the source and its ledger,
-the sequence id is the position, and rows that the target has already are skipped: a batch that overlaps what is there
-would be dropped as a whole. Knows nothing of Spark.
+Owns the delivery guarantee. For rows with a source position, producers are named after the source and its ledger, the
+sequence id is the position, and rows that the target already has are skipped: deduplication would drop a batch that
+overlaps them as a whole. Knows nothing of Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _OPEN_TIMEOUT_S = 90.0
-"""Longer than brokers take to notice that whoever had the name is gone without a goodbye, which is a minute."""
+"""Longer than the minute in which brokers detect that a producer of the same name has died."""
 
 _PIECE_ROWS = 8192
 _PIECE_BYTES = 4 << 20
@@ -40,15 +40,15 @@ _PIECE_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class WriteScope:
-    """Which write a task is of, and which of its tasks it is."""
+    """The write that a task belongs to, and its number."""
 
     name: str
     task: int
     is_shared: bool
-    """Whether other tasks, and later writes, continue under the same producer names."""
+    """Whether other tasks, and later writes, use the same producer names."""
 
     is_sorted: bool = False
-    """Whether rows are sorted first. What was written unsorted says nothing about which rows are there."""
+    """Whether rows are sorted first; an unsorted write does not tell which rows are already stored."""
 
     def producer_name(self, source: str, ledger_id: int) -> str:
         name = f"{self.name}/{source}/{ledger_id}{'/sorted' if self.is_sorted else ''}"
@@ -57,7 +57,7 @@ class WriteScope:
 
 @dataclass
 class WriteResult:
-    """What became of the rows of a task. Every one that is counted as stored has the broker's receipt."""
+    """Counts of a task; `messages` have the broker's receipt."""
 
     messages: int = 0
     skipped: int = 0
@@ -67,18 +67,20 @@ class WriteResult:
 
 
 def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
-    """Whether rows say where they come from; raises `InvalidOption` where they have to and do not."""
-    is_there = MESSAGE_ID in columns and (SOURCE_TOPIC in columns or (TOPIC in columns and options.topic is not None))
-    if options.exactly_once == "required" and not is_there:
+    """Whether rows are written by source position; raises `InvalidOption` if required but impossible."""
+    has_columns = MESSAGE_ID in columns and (
+        SOURCE_TOPIC in columns or (TOPIC in columns and options.topic is not None)
+    )
+    if options.exactly_once == "required" and not has_columns:
         raise InvalidOption(
-            f"option exactlyOnce is required, but rows do not say where they come from: columns {MESSAGE_ID} and"
-            f" {SOURCE_TOPIC}, or {MESSAGE_ID}, {TOPIC} and option topic, are needed"
+            f"option exactlyOnce=required needs the source position of rows: columns {MESSAGE_ID} and"
+            f" {SOURCE_TOPIC}, or {MESSAGE_ID}, {TOPIC} and option topic"
         )
-    return is_there and options.exactly_once != "off"
+    return has_columns and options.exactly_once != "off"
 
 
 class WriteTask:
-    """Writes rows once; a task that failed is left to be done again from its first row."""
+    """Writes rows once; Spark repeats a failed task from its first row."""
 
     def __init__(self, client: InlineClient, options: SinkOptions, columns: SinkColumns, scope: WriteScope) -> None:
         self._client = client
@@ -121,7 +123,7 @@ class WriteTask:
     # -- rows
 
     def _in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows of the task, sorted by where they come from."""
+        """All rows of the task, sorted by source topic and position."""
         collected = [batch for batch in batches if batch.num_rows]
         if not collected or not self._has_positions:
             return iter(collected)
@@ -140,7 +142,7 @@ class WriteTask:
             self._write_to(self._options.topic, batch)
             return
         if TOPIC not in self._columns:
-            raise InvalidOption(f"there is neither an option topic nor a column {TOPIC}: nobody says where rows go")
+            raise InvalidOption(f"no target topic: set option `topic` or add a column `{TOPIC}`")
         topics, codes = distinct_topics(TOPIC, batch.column(TOPIC))
         for (code,), rows in row_groups(codes):
             self._write_to(topics[code], batch if rows is None else batch.take(pa.array(rows)))
@@ -153,8 +155,8 @@ class WriteTask:
             self._order_checks[topic].check(origins)
         rows = self._rows(target, batch)
         self._turn += 1
-        otherwise = np.full(len(rows), self._turn) if origins is None else origins.partitions
-        chosen = choose_partitions(rows.keys, otherwise, len(target.partitions), self._options.hashing_scheme)
+        keyless = np.full(len(rows), self._turn) if origins is None else origins.partitions
+        chosen = choose_partitions(rows.keys, keyless, len(target.partitions), self._options.hashing_scheme)
         self._client.run(self._send_rows(target, rows, chosen, origins))
 
     def _check_target(self, target: TargetTopic) -> None:
@@ -162,8 +164,8 @@ class WriteTask:
             self._unverified.update(dict.fromkeys(target.partitions, target.topic))
         if target.deduplicates is False:
             raise InvalidOption(
-                f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: switch"
-                " deduplication on for the topic or its namespace, or write with option exactlyOnce=off"
+                f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: enable"
+                " deduplication for the topic or its namespace, or set option exactlyOnce=off"
             )
 
     def _rows(self, target: TargetTopic, batch: pa.RecordBatch) -> MessageRows:
@@ -172,7 +174,7 @@ class WriteTask:
         values, base64_keys = self._values.payloads(target.topic, batch)
         return self._columns.rows(batch, values, base64_keys)
 
-    # -- out
+    # -- sending
 
     async def _send_rows(
         self, target: TargetTopic, rows: MessageRows, chosen: NDArray[np.int64], origins: RowOrigins | None
@@ -198,7 +200,7 @@ class WriteTask:
     async def _send_group(
         self, producers: EntryProducers, sender: ProducerKey, rows: MessageRows, ids: NDArray[np.int64] | None
     ) -> None:
-        """All rows of a group go to one producer, in their order."""
+        """Sends the rows of a group to one producer, in order."""
         producer = producers[sender]
         if ids is None:
             first = self._next_ids.get(sender, producer.last_sequence_id + 1)
@@ -240,12 +242,12 @@ class WriteTask:
             self._written.entries += 1
             self._written.bytes += len(entry.blob)
             if entry.is_delayed and self._has_positions:
-                # A broker may refuse a time of delivery. If what comes after it were stored then, the refused message
-                # would count as written for ever.
+                # A broker may reject a delivery time. If later messages were stored, the rejected one would count as
+                # written.
                 await producer.flush()
 
     async def _finish(self) -> None:
-        """Everything out, and every receipt in."""
+        """Sends everything and waits for every receipt."""
         producers = self._producers[self._has_positions]
         for sender, builder in self._builders.items():
             await self._send_entries(producers, sender, builder.seal())
@@ -253,11 +255,11 @@ class WriteTask:
         self._written.senders = producers.senders
         self._written.messages = sum(producers[sender].messages_stored for sender in producers.senders)
         if self._written.messages != self._sent:
-            raise SparkSourceError(f"{self._sent} messages were sent, but {self._written.messages} are stored")
+            raise SparkSourceError(f"{self._sent} messages were sent, but only {self._written.messages} are stored")
         await self._verify_deduplication(producers)
 
     async def _verify_deduplication(self, producers: EntryProducers) -> None:
-        """Where nobody could say whether a topic deduplicates, its memory of a producer that wrote does."""
+        """For topics with unknown deduplication: checks that the broker remembers the producer's last sequence id."""
         checked = {
             self._unverified[sender.topic]: sender for sender in self._highest if sender.topic in self._unverified
         }
@@ -268,13 +270,14 @@ class WriteTask:
             await again.close()
             if again.last_sequence_id < self._highest[sender]:
                 raise InvalidOption(
-                    f"{topic} does not deduplicate: it knows nothing of {sender.name!r}, which wrote to it just now."
-                    " Rows are there, but would be again after a failure, and option exactlyOnce is required"
+                    f"{topic} does not deduplicate: it has no sequence id of producer {sender.name!r}, which has"
+                    " just written to it. The rows are stored, but a repeated task would store them again, and option"
+                    " exactlyOnce is required"
                 )
 
 
 def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same rows in larger pieces: what is done once per piece then costs little per row."""
+    """The rows in larger batches, to save cost per batch."""
     collected: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:

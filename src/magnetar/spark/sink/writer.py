@@ -1,7 +1,7 @@
-"""`write` and `writeStream` of `format("pulsar")`: what Spark calls. Thin: a task writes in `sink_task`.
+"""Writers of `format("pulsar")`: the classes that Spark calls. Thin: see `write_task`.
 
-Spark makes writers in the driver and sends them to workers, so that they hold options only. Data leaves in `write`:
-`commit` is no transaction, it looks at what the tasks say they did.
+Spark creates writers in the driver and sends them to workers, so they hold options only. Data is sent in `write`:
+`commit` is not a transaction, it checks the results of the tasks.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _QUERY_ID = "sql.streaming.queryId"
 
 @dataclass(frozen=True)
 class TaskCommit(WriterCommitMessage):
-    """What one task wrote."""
+    """The result of one task."""
 
     written: WriteResult
     has_positions: bool
@@ -41,25 +41,25 @@ class TaskCommit(WriterCommitMessage):
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     if overwrite:
-        raise InvalidOption("mode overwrite is not supported: a topic is only added to; use mode append")
+        raise InvalidOption("mode overwrite is not supported: topics are append-only; use mode append")
     return BatchWriter(*_checked(options, schema))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     if overwrite:
-        raise InvalidOption("output mode complete is not supported: a topic is only added to; use append or update")
+        raise InvalidOption("output mode complete is not supported: topics are append-only; use append or update")
     return StreamWriter(*_checked(options, schema))
 
 
 def _checked(options: Mapping[str, str], schema: StructType) -> tuple[SinkOptions, SinkColumns]:
-    """Finds in the driver what can be found without a broker."""
+    """Validates in the driver, without a broker."""
     given, columns = SinkOptions.of(options), SinkColumns.of(schema)
     if given.topic is None and TOPIC not in columns:
-        raise InvalidOption(f"there is neither an option topic nor a column {TOPIC}: nobody says where rows go")
+        raise InvalidOption(f"no target topic: set option `topic` or add a column `{TOPIC}`")
     has_positions(given, columns)
     if given.schema is not None:
         if not columns.fields:
-            raise InvalidOption("option schema is for typed columns, and there are none")
+            raise InvalidOption("option schema needs typed columns, and there are none")
         if given.schema in KINDS:
             return replace(given, schema=schema_json(schema_of(schema, KINDS[given.schema]))), columns
         parse_schema(given.schema)
@@ -67,7 +67,7 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[SinkOption
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """A write that is started again writes again, unless it has a producer name; its tasks may be."""
+    """Tasks may be repeated. A repeated write stores rows again, unless it has a producer name."""
 
     def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
         self._options = options
@@ -81,7 +81,7 @@ class BatchWriter(DataSourceArrowWriter):
         check_commits(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """What was stored stays stored."""
+        """Stored messages stay stored."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -93,14 +93,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         if query is None:
-            raise SparkSourceError(f"Spark does not say which query this is: local property {_QUERY_ID} is not set")
+            raise SparkSourceError(f"unknown query: Spark has not set local property {_QUERY_ID}")
         return _write(self._options, self._columns, query, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         check_commits(messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """What was stored stays stored, and is skipped when the batch is done again."""
+        """Stored messages stay stored, and are skipped when Spark repeats the batch."""
 
 
 def _write(
@@ -117,7 +117,7 @@ def _write(
 
 
 def check_commits(messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Two tasks under one producer name take each other's rows for duplicates: that is found here, if not before."""
+    """Detects tasks that shared a producer name, and so took each other's rows for duplicates."""
     senders = Counter(
         sender
         for message in messages
@@ -128,6 +128,6 @@ def check_commits(messages: Sequence[WriterCommitMessage | None]) -> None:
         if tasks > 1:
             raise InvalidOption(
                 f"{tasks} tasks wrote to {sender.topic} as producer {sender.name!r}: rows of one source were spread"
-                " over tasks, and some may have been taken for duplicates. With option pulsar.producer.producerName"
-                " the rows of a source have to stay in one task: coalesce(1), or no producer name"
+                " over tasks, and some may have been dropped as duplicates. With option pulsar.producer.producerName"
+                " the rows of a source must stay in one task: use coalesce(1), or no producer name"
             )

@@ -1,1 +1,1 @@
-"""Reading topics: `spark.read` and `spark.readStream`."""
+"""The source: `spark.read` and `spark.readStream`."""

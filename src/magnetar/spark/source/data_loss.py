@@ -1,4 +1,4 @@
-"""Messages that are gone before they were read: what is said, and whether it ends the query (`failOnDataLoss`)."""
+"""Data loss: messages deleted before they were read, reported as an error or a warning (`failOnDataLoss`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class DataLossReporter:
-    """Each is an error, or a warning that is said once."""
+    """Raises `DataLoss`, or logs each text once."""
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
@@ -19,25 +19,22 @@ class DataLossReporter:
 
     def report(self, text: str) -> None:
         if self._fail:
-            raise DataLoss(f"{text}; with option failOnDataLoss=false the query would go on with what is there")
+            raise DataLoss(f"{text}; set option failOnDataLoss=false to continue with the remaining messages")
         if text not in self._reported:
             self._reported.add(text)
-            log.warning("%s; the query goes on with what is there", text)
+            log.warning("%s; continuing with the remaining messages", text)
 
 
 def messages_deleted(topic: str, offset: MessageId, before_first: MessageId) -> str:
-    return (
-        f"{topic} was read up to {offset}, but the first message that is still there comes after {before_first}: what"
-        " was between is deleted"
-    )
+    return f"{topic} was read up to {offset}, but the messages up to {before_first} were deleted before they were read"
 
 
 def topic_recreated(topic: str, offset: MessageId, before_first: MessageId) -> str:
     return (
-        f"{topic} was read up to {offset}, but was deleted and created again since: its first message now comes after"
+        f"{topic} was read up to {offset}, but was then deleted and created again: its first message now comes after"
         f" {before_first}"
     )
 
 
 def topic_deleted(topic: str, offset: MessageId) -> str:
-    return f"{topic} was read up to {offset}, and does not exist any more"
+    return f"{topic} was read up to {offset}, but no longer exists"

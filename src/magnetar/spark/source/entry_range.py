@@ -1,4 +1,4 @@
-"""What one task reads: a range of one partition. Owns how a long one is cut, so that several tasks share it."""
+"""An entry range: the part of a partition that one task reads. Owns the splitting of long ranges over tasks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pyspark.sql.datasource import InputPartition
 from magnetar.client.message import MessageId
 
 ENTRIES_MIN = 500
-"""A range is not cut into smaller ones: beginning to read costs as much as reading some hundred entries."""
+"""Ranges are not split below this: starting to read costs as much as reading some hundred entries."""
 
 
 @dataclass(frozen=True)
 class EntryRange(InputPartition):
-    """After `start`, up to and with `end`; published between the times, both included, where given."""
+    """Entries after `start` up to and including `end`, published between the times (inclusive) if set."""
 
     topic: str
     start: MessageId
@@ -25,14 +25,14 @@ class EntryRange(InputPartition):
 
     @property
     def entries(self) -> int | None:
-        """How many there are at most; None where they are in several ledgers."""
+        """Maximum number of entries; None if the range spans ledgers."""
         if self.start.ledger_id != self.end.ledger_id:
             return None
         return self.end.entry_id - self.start.entry_id
 
 
 def split_ranges(ranges: Sequence[EntryRange], tasks: int) -> list[EntryRange]:
-    """The ranges, long ones in pieces, so that there are about as many as `tasks`."""
+    """The ranges, with long ones split so that there are about `tasks` of them."""
     if not ranges:
         return []
     each = max(1, tasks // len(ranges))

@@ -1,7 +1,6 @@
-"""Filters that Spark pushes down: what they say of topics, ids and times, and the ranges that can hold such rows.
+"""Filters that Spark pushes down: their limits on topics, ids and publish times, applied to entry ranges.
 
-Only narrows: every filter is handed back, so that Spark leaves out what is too much. What is not understood narrows
-nothing.
+Only narrows ranges: Spark still applies every filter. Unknown filters narrow nothing.
 """
 
 from __future__ import annotations
@@ -29,11 +28,9 @@ from magnetar.spark.source.entry_range import EntryRange
 from magnetar.spark.source.offsets import sort_key, whole_entry
 
 CLOCKS_DIFFER_MS = 60_000
-"""Publish times are of producers' clocks, and so are not quite in the order of the topic: brokers look for a time as if
-they were, and are asked for one that is so much earlier."""
+"""Brokers search publish times as if they were ordered, but producers' clocks set them: search this much earlier."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 
 
 class TimeLookup(Protocol):
@@ -42,7 +39,7 @@ class TimeLookup(Protocol):
 
 @dataclass(frozen=True)
 class RangeFilter:
-    """What rows have in common. None of `topics` and `ids` is no limit; times are included."""
+    """Limits that all pushed filters imply; None means no limit, times are inclusive."""
 
     topics: frozenset[str] | None = None
     ids: frozenset[MessageId] | None = None
@@ -58,7 +55,7 @@ class RangeFilter:
         )
 
     def ranges(self, times: TimeLookup, ranges: Iterable[EntryRange]) -> list[EntryRange]:
-        """The parts of ranges that can hold such rows."""
+        """The parts of the ranges that can contain matching rows."""
         found = [each for each in ranges if self.topics is None or each.topic in self.topics]
         if self.start_time_ms is not None and self.end_time_ms is not None and self.start_time_ms > self.end_time_ms:
             return []
@@ -75,7 +72,7 @@ class RangeFilter:
         return [part for each in found if (part := self._from_start_time(times, each)) is not None]
 
     def _from_start_time(self, times: TimeLookup, span: EntryRange) -> EntryRange | None:
-        """Begins where a time begins. Its end is no place: producers' clocks differ, and later entries may be older."""
+        """Starts the range at the start time. It is not ended early: clocks differ, and later entries may be older."""
         if self.start_time_ms is None:
             return span
         start = whole_entry(times.position_at(span.topic, max(0, self.start_time_ms - CLOCKS_DIFFER_MS)))
@@ -85,7 +82,7 @@ class RangeFilter:
 
 
 def range_filter(filters: Sequence[Filter]) -> RangeFilter:
-    """All of the filters hold for every row that is wanted."""
+    """Combines filters, all of which must hold."""
     return reduce(RangeFilter.__and__, map(_range_filter, filters), RangeFilter())
 
 
@@ -103,7 +100,7 @@ def _of_topic(each: Filter) -> RangeFilter:
 
 
 def _of_id(each: Filter) -> RangeFilter:
-    """Serialized ids have no order of their own that means something: only equality narrows."""
+    """Serialized ids have no meaningful order: only equality narrows."""
     values = _values(each)
     if values is None:
         return RangeFilter()
@@ -112,7 +109,7 @@ def _of_id(each: Filter) -> RangeFilter:
         try:
             ids.add(MessageId.from_bytes(bytes(value)))
         except (TypeError, ValueError, InvalidArgument):
-            continue  # no id at all, and so the id of no message
+            continue  # not an id: matches no message
     return RangeFilter(ids=frozenset(ids))
 
 
@@ -146,7 +143,7 @@ _COLUMNS: dict[str, Callable[[Filter], RangeFilter]] = {
 
 
 def _values(each: Filter) -> tuple[Any, ...] | None:
-    """What a column may be equal to; None if the filter is no equality, or one with null."""
+    """The values that a column may equal; None if the filter is not an equality, or compares with null."""
     if isinstance(each, EqualTo | EqualNullSafe):
         return None if each.value is None else (each.value,)
     if isinstance(each, In):
@@ -155,7 +152,7 @@ def _values(each: Filter) -> tuple[Any, ...] | None:
 
 
 def _us(value: object) -> int | None:
-    """Microseconds since the epoch. A time without a zone is not known well enough."""
+    """Microseconds since the epoch; None for a time without a zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(microseconds=1)
@@ -170,7 +167,7 @@ def _down(time_us: int) -> int:
 
 
 def _of_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
-    """From the first to the last entry of the ids. Partitions are not told apart: an id may be without one."""
+    """From the first to the last entry of the ids, of any partition: an id may lack it."""
     positions = sorted(
         each.position
         for each in ids

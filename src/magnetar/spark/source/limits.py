@@ -1,7 +1,7 @@
-"""The limits of a micro-batch: how much each partition may go on, so that all have their share.
+"""Limits of a micro-batch: how far each partition may advance, in fair shares.
 
-Counts entries by their ids, which have no gaps inside of a ledger; where a partition goes on in another ledger, the
-micro-batch ends with the one it is in, at the latest. Bytes are estimated from the size of a few entries at the start.
+Entries are counted by their ids, which have no gaps within a ledger; a limited micro-batch does not cross into the
+next ledger. Bytes are estimated from the sizes of the first few entries.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Protocol
 from magnetar.client.message import MessageId
 from magnetar.spark.source.offsets import whole_entry
 
-_MANY = 1 << 62
+_UNBOUNDED = 1 << 62
 
 
 class SizeLookup(Protocol):
-    """What is asked of topics."""
+    """The lookups that limits need."""
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
 
@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a partition has after `start`, up to and with `end`."""
+    """The entries of a partition after `start`, up to and including `end`."""
 
     topic: str
     start: MessageId
@@ -44,7 +44,7 @@ class Backlog:
 
     @property
     def before(self) -> MessageId:
-        """The last whole entry that is done: of one that is read in part the rest is still to come."""
+        """The last entry that was read completely; a partly read one is still to come."""
         start = self.start
         if start.batch_index < 0 or start.entry_id < 0:
             return start
@@ -52,8 +52,8 @@ class Backlog:
 
     @property
     def entries(self) -> int:
-        """How many there are; a lot, where the ledger's own end is not known."""
-        return self.end.entry_id - self.before.entry_id if self.end.ledger_id == self.before.ledger_id else _MANY
+        """Number of entries; unbounded if `end` is in another ledger."""
+        return self.end.entry_id - self.before.entry_id if self.end.ledger_id == self.before.ledger_id else _UNBOUNDED
 
     def after(self, entries: int) -> MessageId:
         if entries >= self.entries:
@@ -62,7 +62,7 @@ class Backlog:
 
 
 def limited_ends(topics: SizeLookup, backlogs: Sequence[Backlog], limits: Limits, turn: int) -> dict[str, MessageId]:
-    """How far each partition may go. `turn` goes up, so that each comes first once when there is not enough for all."""
+    """How far each partition may advance. `turn` rotates which one comes first when the limit is too small for all."""
     first = turn % len(backlogs)
     ordered = [_in_its_ledger(topics, backlog) for backlog in (*backlogs[first:], *backlogs[:first])]
     shares = [backlog.entries for backlog in ordered]
@@ -78,38 +78,38 @@ def limited_ends(topics: SizeLookup, backlogs: Sequence[Backlog], limits: Limits
 
 
 def _shares(budget: int, wants: Sequence[int], sizes: Sequence[int]) -> list[int]:
-    """How many entries each may have. The first gets one, however large: whoever waits is the first some time."""
+    """Entries per partition. The first always gets one, however large: every partition comes first in turn."""
     left = max(0, budget - sizes[0])
-    in_bytes = fair_shares(left, [(want - (place == 0)) * sizes[place] for place, want in enumerate(wants)])
-    return [part // sizes[place] + (place == 0) for place, part in enumerate(in_bytes)]
+    in_bytes = fair_shares(left, [(want - (index == 0)) * sizes[index] for index, want in enumerate(wants)])
+    return [part // sizes[index] + (index == 0) for index, part in enumerate(in_bytes)]
 
 
 def fair_shares(budget: int, wants: Sequence[int]) -> list[int]:
-    """Shares of a budget: nobody gets more than wanted, and what one leaves the others have. Sums up to the budget."""
+    """Splits a budget: no share exceeds its want, and what one leaves goes to the others."""
     shares = [0] * len(wants)
     order = sorted(range(len(wants)), key=lambda index: wants[index])
-    for place, index in enumerate(order):
-        # Rounded up for the first ones, so that a budget below one each is used at all.
-        shares[index] = min(wants[index], -(-budget // (len(wants) - place)))
+    for rank, index in enumerate(order):
+        # Rounded up for the first ones, so that a budget below one each is still used.
+        shares[index] = min(wants[index], -(-budget // (len(wants) - rank)))
         budget -= shares[index]
     return shares
 
 
 def _in_its_ledger(topics: SizeLookup, backlog: Backlog) -> Backlog:
-    """The backlog from where it really goes on: the ledger of its start may be read to its end."""
+    """The backlog, starting in the next ledger if that of its start is exhausted."""
     start = backlog.start
     if start.ledger_id == backlog.end.ledger_id or start.batch_index >= 0 or (start.entry_id < 0 <= start.ledger_id):
         return backlog
-    return Backlog(backlog.topic, _before_the_next(topics, backlog.topic, start), backlog.end)
+    return Backlog(backlog.topic, _at_next_ledger(topics, backlog.topic, start), backlog.end)
 
 
 def _stored(topics: SizeLookup, backlog: Backlog, end: MessageId) -> MessageId:
-    """An end after the last entry of a ledger would be acknowledged as entries that never were: the next one begins."""
-    return end if end.ledger_id == backlog.end.ledger_id else _before_the_next(topics, backlog.topic, end)
+    """Moves an end after a ledger's last entry to the next ledger: only stored entries may be acknowledged."""
+    return end if end.ledger_id == backlog.end.ledger_id else _at_next_ledger(topics, backlog.topic, end)
 
 
-def _before_the_next(topics: SizeLookup, topic: str, position: MessageId) -> MessageId:
-    """The same place, before the first entry of the ledger that comes next if its own has no more."""
+def _at_next_ledger(topics: SizeLookup, topic: str, position: MessageId) -> MessageId:
+    """The position, or the one before the next ledger's first entry if its own ledger has no more."""
     first = topics.first_after(topic, position)
     if first is None or first.ledger_id == position.ledger_id:
         return position

@@ -1,7 +1,7 @@
-"""Offsets: how far each partition was read, their order, and every spelling of them.
+"""Offsets: how far each partition was read, their order, and their notations.
 
-An offset is the last message that is included: `ledger:entry:partition`, with `:batch index` where it is inside of an
-entry. Without a batch index it is the whole entry. Knows nothing of brokers or options.
+An offset is the last message included: `ledger:entry:partition`, with `:batch index` inside an entry and without it
+for the whole entry. Knows nothing of brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import shortened
 
 STARTING: Final = "startingOffsets"
-"""The option whose offsets are the messages before the first one to read."""
+"""Its offsets are exclusive: reading starts after them."""
 
 _WHOLE: Final = 1 << 31
 
@@ -29,17 +29,17 @@ SortKey = tuple[int, int, int]
 
 
 def sort_key(offset: MessageId) -> SortKey:
-    """Offsets of one partition compare by this: a whole entry is after every message in it."""
+    """Sort key for offsets of one partition: a whole entry is after every message in it."""
     return offset.ledger_id, offset.entry_id, offset.batch_index if offset.batch_index >= 0 else _WHOLE
 
 
 def whole_entry(offset: MessageId) -> MessageId:
-    """The offset after the whole entry that the message is in."""
+    """The offset of the whole entry that contains the message."""
     return MessageId(offset.ledger_id, offset.entry_id, offset.partition)
 
 
 class Offsets(Mapping[str, MessageId]):
-    """Offsets by the full name of the partition; never changed."""
+    """Offsets by full partition name; immutable."""
 
     __slots__ = ("_by_topic",)
 
@@ -62,14 +62,14 @@ class Offsets(Mapping[str, MessageId]):
         return Offsets(self._by_topic | dict(by_topic))
 
     def to_json(self) -> dict[str, str]:
-        """What Spark keeps in a checkpoint."""
+        """The form in Spark's checkpoint."""
         return {topic: str(offset) for topic, offset in self._by_topic.items()}
 
     @staticmethod
     def of_json(what: str, value: object) -> Offsets:
-        """Reads what `to_json` made; `what` is where it is from."""
+        """Parses the form of `to_json`; `what` names it in errors."""
         if not isinstance(value, Mapping):
-            raise InvalidOption(f"{what} is {shortened(value)}: it has to be a map from topics to offsets")
+            raise InvalidOption(f"{what} is {shortened(value)}: it must be a map from topics to offsets")
         return Offsets({_topic(what, name): _offset(what, name, offset) for name, offset in value.items()})
 
 
@@ -82,7 +82,9 @@ def _topic(what: str, name: object) -> str:
 
 def _offset(what: str, topic: str, value: object) -> MessageId:
     if not isinstance(value, str):
-        raise InvalidOption(f"{what}: the offset of {topic} is {shortened(value)}, not a text ledger:entry:partition")
+        raise InvalidOption(
+            f"{what}: the offset of {topic} is {shortened(value)}: it must be a string ledger:entry:partition"
+        )
     try:
         return MessageId.parse(value)
     except InvalidArgument as error:
@@ -91,7 +93,7 @@ def _offset(what: str, topic: str, value: object) -> MessageId:
 
 @dataclass(frozen=True)
 class Instant:
-    """The place before the first message that was published at this time or later."""
+    """The position before the first message published at or after this time."""
 
     time_ms: int
 
@@ -102,24 +104,24 @@ Point = MessageId | Instant
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """Where a read begins or ends, as a user says it: for every topic the same, or by topic."""
+    """Where a read starts or ends, as an option specifies it: the same for every topic, or by topic."""
 
     option: str
     everywhere: Point | None = None
     by_topic: Mapping[str, Point] = field(default_factory=dict)
 
     def of(self, partition: str) -> Point:
-        """The point for a partition: its own, or that of the topic it belongs to."""
+        """The point for a partition: its own, or that of its topic."""
         if self.everywhere is not None:
             return self.everywhere
         base = TopicName.parse(partition).base.full
         point = self.by_topic.get(partition, self.by_topic.get(base))
         if point is None:
-            raise InvalidOption(f"option {self.option} names no offset for {partition}")
+            raise InvalidOption(f"option {self.option} has no offset for {partition}")
         return point
 
     def check_topics(self, partitions: Mapping[str, object]) -> None:
-        """Refuses names that are not read."""
+        """Rejects topics that are not read."""
         known = set(partitions) | {TopicName.parse(partition).base.full for partition in partitions}
         for topic in self.by_topic:
             if topic not in known:
@@ -132,13 +134,13 @@ _MS_MAX = 253402300799999  # the last millisecond of the year 9999
 
 
 def parse_offset_spec(option: str, text: str) -> OffsetSpec:
-    """Reads `startingOffsets` or `endingOffsets`; raises `InvalidOption`, which names the option and the topic."""
+    """Parses `startingOffsets` or `endingOffsets`; raises `InvalidOption`, which names the option and the topic."""
     text = text.strip()
     if text.startswith("{"):
         return OffsetSpec(option, by_topic=_points(option, text))
     point = _word_or_time(text)
     if point is None:
-        raise InvalidOption(f"option {option} is {shortened(text)}: it has to be {_ALLOWED}")
+        raise InvalidOption(f"option {option} is {shortened(text)}: it must be {_ALLOWED}")
     return OffsetSpec(option, everywhere=point)
 
 
@@ -148,7 +150,7 @@ def _points(option: str, text: str) -> dict[str, Point]:
     except (ValueError, RecursionError) as error:
         raise InvalidOption(f"option {option} is not JSON: {error}") from None
     if not pairs:
-        raise InvalidOption(f"option {option} names no topic: it has to be {_ALLOWED}")
+        raise InvalidOption(f"option {option} names no topic: it must be {_ALLOWED}")
     points: dict[str, Point] = {}
     for name, value in pairs:
         topic = _topic(f"option {option}", name)
@@ -159,15 +161,15 @@ def _points(option: str, text: str) -> dict[str, Point]:
 
 
 def _point(option: str, topic: str, value: object) -> Point:
-    """An offset in JSON: a word, a time, an id as text, or its serialized bytes as numbers."""
+    """An offset in JSON: earliest, latest, a time, an id as a string, or its serialized bytes as numbers."""
     what = f"option {option}"
     if isinstance(value, list):
-        return _as_scala_reads(option, _serialized(what, topic, value))
+        return _scala_offset(option, _serialized(what, topic, value))
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str):
         raise InvalidOption(
-            f"{what}: the offset of {topic} is {shortened(value)}: it has to be earliest, latest, a time, an id "
+            f"{what}: the offset of {topic} is {shortened(value)}: it must be earliest, latest, a time, an id "
             "ledger:entry:partition, or the bytes of a serialized id"
         )
     text = value.strip()
@@ -176,7 +178,7 @@ def _point(option: str, topic: str, value: object) -> Point:
             numbers = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InvalidOption(f"{what}: the offset of {topic} is not a list of bytes: {error}") from None
-        return _as_scala_reads(option, _serialized(what, topic, numbers))
+        return _scala_offset(option, _serialized(what, topic, numbers))
     point = _word_or_time(text)
     if point is not None:
         return point
@@ -184,7 +186,7 @@ def _point(option: str, topic: str, value: object) -> Point:
 
 
 def _serialized(what: str, topic: str, numbers: object) -> MessageId:
-    """The bytes of an id, which may be signed, as Java writes them."""
+    """An id from its bytes, signed or unsigned: Java writes signed ones."""
     try:
         data = bytes(number & 0xFF if -128 <= number < 256 else -1 for number in numbers)  # type: ignore[attr-defined]
         offset = MessageId.from_bytes(data)
@@ -195,8 +197,8 @@ def _serialized(what: str, topic: str, numbers: object) -> MessageId:
     return LATEST if offset.position == LATEST.position else offset
 
 
-def _as_scala_reads(option: str, message: MessageId) -> MessageId:
-    """Its spelling is of the Scala connector, for which a read begins with that message, not after it."""
+def _scala_offset(option: str, message: MessageId) -> MessageId:
+    """The Scala connector writes ids as bytes, and starts a read at that message, not after it."""
     if option != STARTING or message.entry_id < 0 or message == LATEST:
         return message
     if message.batch_index > 0:
@@ -216,5 +218,5 @@ def _word_or_time(text: str) -> Point | None:
     except ValueError:
         return None
     time = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    # Whole milliseconds, as brokers count; a fraction of one is never lost at the beginning.
+    # Rounded down to milliseconds, as brokers count, so that no message is missed at the start.
     return Instant(max(0, int(time.timestamp() * 1000)))

@@ -1,7 +1,6 @@
-"""The options of reading topics, and of the client that reading and writing have in common.
+"""Options of the source: the table, and the parsed options.
 
-`OPTIONS` is the one table: reading, refusing and the reference page come from it. Knows nothing of Spark or of topics
-that exist.
+The reference page is generated from `SOURCE_OPTIONS`. Knows nothing of Spark or of existing topics.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "topicsPattern",
         Use.READ,
         any_text(
-            "The topics to read: those of a namespace whose own name matches the expression as a whole. New ones are "
-            "found while a stream runs.",
+            "The topics to read: those in a namespace whose local name matches the whole regular expression. A "
+            "running stream picks up new topics.",
             "tenant/namespace/expression, or an expression for public/default",
         ),
     ),
@@ -47,25 +46,25 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         STARTING,
         Use.READ,
         any_text(
-            "Where a first run begins; an id means after that message. Partitions and topics that come to be later "
-            "begin at the earliest message. Default: `latest` for streams, `earliest` for batch reads.",
+            "Where the first run starts; a message id means after that message. Partitions and topics created later "
+            "are read from their earliest message. Default: `latest` for streams, `earliest` for batch reads.",
             _OFFSETS,
         ),
     ),
     Option(
         "endingOffsets",
         Use.BATCH,
-        any_text("Where a batch read ends; an id means with that message. Default: `latest`.", _OFFSETS),
+        any_text("Where a batch read ends; the message of a message id is included. Default: `latest`.", _OFFSETS),
     ),
-    Option("startingTime", Use.READ, Text(_TIMES, _TIMES_ALLOWED, "The same as a time in `startingOffsets`.")),
-    Option("endingTime", Use.BATCH, Text(_TIMES, _TIMES_ALLOWED, "The same as a time in `endingOffsets`.")),
+    Option("startingTime", Use.READ, Text(_TIMES, _TIMES_ALLOWED, "Same as a time in `startingOffsets`.")),
+    Option("endingTime", Use.BATCH, Text(_TIMES, _TIMES_ALLOWED, "Same as a time in `endingOffsets`.")),
     Option(
         "predefinedSubscription",
         Use.STREAM,
         any_text(
-            "A durable subscription that follows the stream: what a finished micro-batch has read is acknowledged, so "
-            "that the broker's backlog is true. It is created if it is missing; without `startingOffsets` a first run "
-            "begins where it is.",
+            "Durable subscription that follows the stream: messages of finished micro-batches are acknowledged, which "
+            "keeps the broker's backlog accurate. Created if missing. Without `startingOffsets`, the first run starts "
+            "at its position.",
             "the name of a subscription",
         ),
     ),
@@ -73,7 +72,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         "maxEntriesPerTrigger",
         Use.STREAM,
         Whole(
-            1, _NUMBER_MAX, "How many entries (single messages or batches) a micro-batch has at most, in all topics."
+            1, _NUMBER_MAX, "Maximum number of entries (single messages or batches) in a micro-batch, over all topics."
         ),
     ),
     Option(
@@ -82,39 +81,39 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         Whole(
             1,
             _NUMBER_MAX,
-            "About how many bytes a micro-batch has at most; sizes are estimated from entries at its start. At least "
-            "one entry of a partition is read.",
+            "Approximate maximum size of a micro-batch in bytes, estimated from its first entries. At least one entry "
+            "is read.",
         ),
     ),
     Option(
         "failOnDataLoss",
         Use.READ,
-        Flag("Whether messages that are gone before they were read, or a topic that is, end the query with an error."),
+        Flag("Fail the query when messages, or the whole topic, were deleted before they were read."),
         True,
     ),
     Option(
         "includeEntries",
         Use.READ,
-        Flag("Whether rows are whole stored entries as raw bytes, for copying, instead of messages."),
+        Flag("Return whole stored entries as raw bytes, for copying, instead of messages."),
         False,
     ),
     Option(
-        "columns", Use.READ, any_text("The columns to fill, instead of the default ones.", "names, separated by commas")
+        "columns", Use.READ, any_text("The columns to read, instead of the default ones.", "names, separated by commas")
     ),
     Option(
         "onUnreadable",
         Use.READ,
         Choice(
             OnUnreadable,
-            "What becomes of a message that is corrupt, encrypted or does not fit its schema: an error, or a row with "
-            "`__error`.",
+            "Handling of messages that are corrupt, encrypted or do not match their schema: `fail` the query, or "
+            "return a `row` with `__error`.",
         ),
         "fail",
     ),
     Option(
         "decode",
         Use.READ,
-        Choice(Decoding, "Whether values become typed columns by the schema of the topic, or stay bytes."),
+        Choice(Decoding, "`auto` decodes values to typed columns by the schema of the topic, `raw` returns bytes."),
         "auto",
     ),
     Option(
@@ -123,8 +122,8 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         Whole(
             100,
             _MS_MAX,
-            "How long a stream without news waits before it says so to Spark. News end the wait at once; in a query of "
-            "several sources the others wait with it.",
+            "How long an idle stream waits for new messages before it returns to Spark. A new message ends the wait at "
+            "once; in a query with several sources, the others wait too.",
         ),
         2000,
     ),
@@ -133,7 +132,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
 
 @dataclass(frozen=True)
 class TopicSelection:
-    """The topics to read: a list of names, or those of a namespace that match an expression."""
+    """The topics to read: a list of names, or a namespace and a regular expression."""
 
     names: tuple[str, ...] = ()
     namespace: str = ""
@@ -149,7 +148,7 @@ class TopicSelection:
         return TopicSelection(names=tuple(dict.fromkeys(_topic(option, name.strip()) for name in names)))
 
     def matches(self, topic: TopicName) -> bool:
-        """Whether a topic, or the topic that it is a partition of, is one of the expression."""
+        """Whether the topic, or the topic that it is a partition of, matches the expression."""
         return topic.is_persistent and re.fullmatch(self.expression, topic.base.local) is not None
 
     def __str__(self) -> str:
@@ -162,14 +161,16 @@ def _topic(option: str, name: str) -> str:
     except server_errors.InvalidName as error:
         raise InvalidOption(f"option {option}: {error}") from None
     if not topic.is_persistent:
-        raise InvalidOption(f"option {option}: {topic.full} is not persistent, and keeps nothing that could be read")
+        raise InvalidOption(f"option {option}: {topic.full} is not persistent: there are no stored messages to read")
     return topic.full
 
 
 def _pattern(text: str) -> TopicSelection:
     domain, separator, rest = text.partition("://")
     if separator and domain != PERSISTENT:
-        raise InvalidOption(f"option topicsPattern: {shortened(text)} is of domain {domain}, not {PERSISTENT}")
+        raise InvalidOption(
+            f"option topicsPattern: {shortened(text)} has domain {domain}, only {PERSISTENT} topics can be read"
+        )
     rest = rest if separator else text
     parts = rest.split("/", 2)
     if len(parts) == 1 and not separator:
@@ -183,7 +184,9 @@ def _pattern(text: str) -> TopicSelection:
     except server_errors.InvalidName as error:
         raise InvalidOption(f"option topicsPattern: {error}") from None
     except re.error as error:
-        raise InvalidOption(f"option topicsPattern: {shortened(parts[2])} is no regular expression: {error}") from None
+        raise InvalidOption(
+            f"option topicsPattern: {shortened(parts[2])} is not a regular expression: {error}"
+        ) from None
     return TopicSelection(namespace=namespace, expression=parts[2])
 
 
@@ -192,7 +195,7 @@ class SourceOptions:
     client: SparkClientOptions
     topics: TopicSelection
     starting: OffsetSpec | None
-    """None: what is usual for the kind of read."""
+    """None: the default of the kind of read."""
     ending: OffsetSpec | None
     subscription: str | None
     entries_max: int | None
@@ -210,9 +213,9 @@ class SourceOptions:
         given = GivenOptions(options, use, (*CLIENT_OPTIONS, *SOURCE_OPTIONS))
         columns = given.get("columns")
         if columns is not None and given.get("includeEntries"):
-            raise InvalidOption("option columns contradicts includeEntries, which has columns of its own")
+            raise InvalidOption("option columns cannot be combined with includeEntries, which has its own columns")
         if "decode" in given and given.get("decode") != "raw" and given.get("includeEntries"):
-            raise InvalidOption("option decode=auto contradicts includeEntries, whose rows are raw entries")
+            raise InvalidOption("option decode=auto cannot be combined with includeEntries, whose rows are raw entries")
         return SourceOptions(
             client=SparkClientOptions.of(given),
             topics=TopicSelection.of(given),
@@ -232,7 +235,7 @@ class SourceOptions:
 
 def _bound(given: GivenOptions, offsets: str, time: str) -> OffsetSpec | None:
     if offsets in given and time in given:
-        raise InvalidOption(f"option {offsets} contradicts {time}: one of the two is enough")
+        raise InvalidOption(f"option {offsets} cannot be combined with {time}")
     option = time if time in given else offsets
     text = given.get(option)
     return None if text is None else parse_offset_spec(option, text)
@@ -241,7 +244,7 @@ def _bound(given: GivenOptions, offsets: str, time: str) -> OffsetSpec | None:
 def _names(option: str, text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if not all(names):
-        raise InvalidOption(f"option {option} is {shortened(text)}: a name between commas is empty")
+        raise InvalidOption(f"option {option} is {shortened(text)}: it contains an empty name")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidOption(f"option {option} names {twice} twice")

@@ -1,7 +1,7 @@
-"""Plans what is read: where a query begins, how far a micro-batch goes, and which ranges that are.
+"""Planning of reads: where a query starts, how far each micro-batch goes, and its entry ranges.
 
-Plain Python over `Topics`. Owns finding topics again and again, the limits of a micro-batch, the end of a run with
-Trigger.AvailableNow, waiting for news, and what it means when messages are gone. Reads no messages.
+Plain Python over `Topics`. Owns topic discovery, the limits of a micro-batch, the end of a Trigger.AvailableNow run,
+waiting for new messages, and detection of data loss. Reads no messages.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from magnetar.spark.source.topics import Topics
 log = logging.getLogger(__name__)
 
 DISCOVERY_INTERVAL_S = 2.0
-"""How often a stream looks for new topics and partitions."""
+"""How often a stream discovers new topics and partitions."""
 
-_PAUSE_S = 0.2  # between finding that a topic is gone and looking for what there is
+_PAUSE_S = 0.2  # before the next discovery, when a topic was deleted
 
 
 class Planner:
-    """`_checked` are the partitions of which it is known that nothing is missing after the offset they have.
+    """`_checked` are partitions without data loss after their offset, `_latest` their newest known offsets.
 
-    `_latest` is the newest that is known of each. `_caught_up` are offsets that were the last ones at their time.
+    `_caught_up` are offsets that were the last ones when they were planned.
     """
 
     def __init__(self, topics: Topics, options: SourceOptions) -> None:
@@ -39,7 +39,7 @@ class Planner:
         self._options = options
         self._limits = Limits(options.entries_max, options.bytes_max)
         self._known: list[str] = []
-        self._absent: list[str] = []  # topics that were asked for by name
+        self._absent: list[str] = []  # topics selected by name that do not exist
         self._discover_at_s = float("-inf")
         self._checked: set[str] = set()
         self._new: dict[str, MessageId] = {}
@@ -49,17 +49,17 @@ class Planner:
         self._final: dict[str, MessageId] | None = None
         self._turn = 0
 
-    # -- which topics there are
+    # -- discovery
 
     def partitions(self) -> list[str]:
-        """All there are now; `NotFound` if one that was asked for by name is not there."""
+        """All existing partitions; raises `NotFound` if a topic selected by name does not exist."""
         self._discover()
         if self._absent:
             raise NotFound(f"topic {', '.join(self._absent)} does not exist")
         return self._known
 
     def partitions_to_describe(self) -> list[str]:
-        """As `partitions`; where losing data is no error, topics may be missing."""
+        """As `partitions`, but without failOnDataLoss topics may be missing."""
         if self._options.fail_on_data_loss:
             return self.partitions()
         self._discover()
@@ -93,14 +93,14 @@ class Planner:
             self._latest.pop(topic, None)
             self._topics.forget(topic)
 
-    # -- where a query begins and ends
+    # -- start and end of a query
 
-    def resolved(self, bound: OffsetSpec | None, usual: MessageId) -> Offsets:
-        """Offsets of all partitions for what a user said, or for what is usual."""
+    def resolved(self, spec: OffsetSpec | None, default: MessageId) -> Offsets:
+        """Offsets of all partitions as specified, or the default."""
         partitions = dict.fromkeys(self.partitions())
-        if bound is not None:
-            bound.check_topics(partitions)
-        points = {topic: usual if bound is None else bound.of(topic) for topic in partitions}
+        if spec is not None:
+            spec.check_topics(partitions)
+        points = {topic: default if spec is None else spec.of(topic) for topic in partitions}
         return Offsets({topic: self._resolve(topic, point) for topic, point in points.items()})
 
     def _resolve(self, topic: str, point: Point) -> MessageId:
@@ -110,12 +110,12 @@ class Planner:
             if point not in (EARLIEST, LATEST):
                 return point
             bounds = self._topics.bounds(topic)
-        except NotFound:  # a partition that nobody has used yet
+        except NotFound:  # a partition without any producer or consumer so far
             return EARLIEST
         return bounds.before_first if point == EARLIEST or bounds.is_empty else whole_entry(bounds.last)
 
     def batch_ranges(self) -> list[EntryRange]:
-        """One for each partition that has something in the range of the options."""
+        """One range per partition with entries between the start and the end that the options specify."""
         start = self.resolved(self._options.starting, EARLIEST)
         end = self.resolved(self._options.ending, LATEST)
         if self._options.ending is not None:
@@ -123,33 +123,33 @@ class Planner:
         return self.ranges(start, end)
 
     def _stored(self, topic: str, offset: MessageId) -> MessageId:
-        """An end, where there is so much."""
+        """The end, or the last entry if that comes first."""
         last = self._ends([topic]).get(topic, EARLIEST)
         if sort_key(offset) <= sort_key(last):
             return offset
-        log.warning("%s ends at %s, before %s: it is read to its end", topic, last, offset)
+        log.warning("%s ends at %s, before the requested end %s", topic, last, offset)
         return last
 
-    # -- a stream
+    # -- stream
 
     def prepare_available_now(self) -> None:
-        """Nothing is read that comes after this moment."""
+        """Ends the run at the messages that exist now."""
         self._discover()
         self._final = self._ends(self._known)
 
     def latest_known(self) -> Offsets:
-        """The newest messages of all partitions as far as they are known, for the lag."""
+        """The newest known offsets of all partitions, for Spark's lag metrics."""
         return Offsets(self._latest)
 
     def next_end(self, start: Offsets, *, limited: bool = True) -> Offsets:
-        """How far the next micro-batch goes. Waits for news; `start` itself when there are none in time."""
+        """The end of the next micro-batch. Waits for new messages; returns `start` if none arrive in time."""
         if self._final is not None:
             self._check_missing(start)
             return self._advanced(start, self._final, limited=limited)
-        return self._advanced(start, self._news(start), limited=limited)
+        return self._advanced(start, self._wait_for_ends(start), limited=limited)
 
-    def _news(self, start: Offsets) -> dict[str, MessageId]:
-        """Ends of the partitions with something after `start`, as soon as there is one."""
+    def _wait_for_ends(self, start: Offsets) -> dict[str, MessageId]:
+        """Ends of the partitions with messages after `start`, as soon as there is one."""
         now_s = self._topics.now_s()
         deadline_s = now_s + self._options.poll_timeout_s
         while True:
@@ -157,7 +157,7 @@ class Planner:
                 self._discover()
                 self._check_missing(start)
             ends = self._ends(self._wait(start, max(0.0, min(deadline_s, self._discover_at_s) - now_s)))
-            self._doubt(start, ends)
+            self._recheck_new_ledgers(start, ends)
             now_s = self._topics.now_s()
             if ends or now_s >= deadline_s:
                 return ends
@@ -167,25 +167,25 @@ class Planner:
         try:
             return self._topics.wait({topic: begin for topic, begin in begins.items() if begin is not None}, timeout_s)
         except NotFound:
-            self._forget([topic for topic in self._known if not self._is_there(topic)])
+            self._forget([topic for topic in self._known if not self._exists(topic)])
             self._discover_at_s = float("-inf")
             return self._topics.wait({}, min(timeout_s, _PAUSE_S))
 
-    def _is_there(self, topic: str) -> bool:
+    def _exists(self, topic: str) -> bool:
         try:
             self._topics.last(topic)
         except NotFound:
             return False
         return True
 
-    def _doubt(self, start: Offsets, ends: Mapping[str, MessageId]) -> None:
-        """What goes on in another ledger may be another topic by now."""
+    def _recheck_new_ledgers(self, start: Offsets, ends: Mapping[str, MessageId]) -> None:
+        """A partition that continues in another ledger may have been deleted and created again."""
         self._checked.difference_update(
             topic for topic, end in ends.items() if topic in start and end.ledger_id != start[topic].ledger_id
         )
 
     def _ends(self, topics: Iterable[str]) -> dict[str, MessageId]:
-        """The last offsets of those that are there and have one."""
+        """The last offsets of the topics that exist and have messages."""
         ends = {}
         for topic in topics:
             try:
@@ -216,7 +216,7 @@ class Planner:
     # -- ranges
 
     def ranges(self, start: Offsets, end: Offsets) -> list[EntryRange]:
-        """One for each partition that goes on between the two. A partition that is new begins at its first message."""
+        """One range per partition that advances between the two. A new partition starts at its first message."""
         ranges = []
         for topic, last in end.items():
             if start.get(topic) == last:
@@ -226,10 +226,10 @@ class Planner:
                 ranges.append(EntryRange(topic, begin, last))
         return ranges
 
-    # -- what is gone
+    # -- data loss
 
     def _begin(self, topic: str, start: Offsets) -> MessageId | None:
-        """Where reading a partition goes on; None if it is not there. Raises `DataLoss`, where that is wanted."""
+        """Where reading a partition continues; None if it does not exist. Raises `DataLoss` with failOnDataLoss."""
         offset = start.get(topic)
         if offset is None and topic in self._new:
             return self._new[topic]
@@ -254,7 +254,7 @@ class Planner:
         return bounds.before_first
 
     def _loss(self, topic: str, offset: MessageId, bounds: Bounds) -> str | None:
-        """What is missing between an offset and what is stored."""
+        """Describes the messages missing between an offset and the stored ones, if any."""
         first = bounds.before_first
         if offset.ledger_id < 0 or first.ledger_id < 0:
             return None
@@ -267,11 +267,11 @@ class Planner:
         if self._topics.keeps_its_ledger(topic):
             return topic_recreated(topic, offset, first)
         if self._caught_up.get(topic) == offset or self._options.subscription is not None:
-            return None  # the ledger was read to its end, and deleted afterwards
+            return None  # the ledger was read completely, then deleted
         return messages_deleted(topic, offset, first)
 
     def _check_missing(self, start: Offsets) -> None:
-        """Topics that were read, or asked for by name, and are not there any more."""
+        """Reports topics that were read, or selected by name, and no longer exist."""
         for topic in sorted(start.keys() - set(self._known)):
             self._lost_topic(topic, start[topic])
         for topic in self._absent:

@@ -1,4 +1,4 @@
-"""What a worker does for one range: reads its entries, and makes rows of them."""
+"""Read task of a worker: reads the entries of one range and returns them as record batches."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 def read_range(
     options: SourceOptions, columns: SourceColumns, values: ValueSchema | None, span: EntryRange
 ) -> Iterator[pa.RecordBatch]:
-    """Record batches of a range, as they come."""
+    """Record batches of a range, as its entries arrive."""
     client = inline_client(options.client)
 
     def earlier(before: MessageId) -> Iterator[list[Entry]]:
-        """Inside of the ledger: a message in chunks is not spread over two of them by much."""
+        """Searches this ledger only: the chunks of a message rarely span two."""
         first = MessageId(before.ledger_id, max(-1, before.entry_id - 1 - CHUNKS_BACK_MAX), before.partition)
         last = MessageId(before.ledger_id, before.entry_id - 1, before.partition)
         return _entries(client, options, EntryRange(span.topic, first, last))
@@ -41,7 +41,7 @@ def read_range(
 
 
 def _complete(client: InlineClient, options: SourceOptions, span: EntryRange) -> Iterator[list[Entry]]:
-    """The entries of a range. What was deleted since it was planned is noticed, and said."""
+    """The entries of a range; reports those deleted since it was planned."""
     data_loss = DataLossReporter(fail=options.fail_on_data_loss)
     is_first = True
     try:
@@ -57,7 +57,7 @@ def _complete(client: InlineClient, options: SourceOptions, span: EntryRange) ->
 
 
 def _is_gap(span: EntryRange, first: MessageId) -> bool:
-    """Ids have no gaps, unless a broker keeps entries for itself."""
+    """Whether entries are missing at the start; broker-internal ones leave gaps too."""
     expected = span.start.entry_id + (span.start.batch_index < 0)
     return span.start.ledger_id >= 0 and first.position != (span.start.ledger_id, expected)
 

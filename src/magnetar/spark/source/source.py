@@ -1,7 +1,7 @@
-"""`format("pulsar")`: what Spark calls. Thin: planning is in `planner`, rows in `rows`, writing in `writer`.
+"""`format("pulsar")`: the classes that Spark calls. Thin: see `planner`, `read_task` and `sink.writer`.
 
-Spark makes these objects in several processes and sends readers to workers, so that they hold options only; what is
-connected is made where it is used.
+Spark creates these objects in several processes and sends readers to workers, so they hold options only and connect
+where they are used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _TASKS_MIN = 8
 
 
 class PulsarSource(DataSource):
-    """Topics of Apache Pulsar's protocol as tables and streams."""
+    """Pulsar topics as tables and streams."""
 
     @classmethod
     def name(cls) -> str:
@@ -77,8 +77,8 @@ class PulsarSource(DataSource):
         return StructType(all_columns(fields))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        what = _ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema)
-        return PushdownBatchReader(what) if _is_pushdown_worker() else BatchReader(what)
+        spec = _ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema)
+        return PushdownBatchReader(spec) if _is_pushdown_worker() else BatchReader(spec)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(_ReadSpec(SourceOptions.of(self.options, Use.STREAM), schema))
@@ -95,15 +95,15 @@ class PulsarSource(DataSource):
 
 
 def _is_pushdown_worker() -> bool:
-    """Whether Spark made this process to push filters down.
+    """Whether Spark started this process to push filters down.
 
-    A reader that has `pushFilters` is refused by sessions in which that is switched off, as it is by default.
+    Sessions with pushdown off, which is the default, reject a reader that has `pushFilters`.
     """
     return _PUSHDOWN_WORKER in sys.modules or _program() == _PUSHDOWN_WORKER
 
 
 def _program() -> str:
-    """The module that Python was started with, `""` where it was none."""
+    """The module that Python was started with, or `""`."""
     return getattr(sys.modules["__main__"].__spec__, "name", "")
 
 
@@ -115,7 +115,7 @@ def _topics(options: SourceOptions) -> ClientTopics:
 
 
 def _value_schema(options: SourceOptions) -> ValueSchema | None:
-    """Asks the registry; whether the topics exist is found out with it."""
+    """Looks up the schema; raises `NotFound` if a topic does not exist."""
     with closing(_topics(options)) as topics:
         partitions = Planner(topics, options).partitions_to_describe()
         return common_schema(topics, partitions) if options.decode == "auto" else None
@@ -126,7 +126,7 @@ def _fields(values: ValueSchema | None) -> list[StructField]:
 
 
 class _ReadSpec:
-    """What a worker has to know: the options, the columns that are wanted, and how payloads become columns."""
+    """What a worker needs: options, columns and the schema of values."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options = options
@@ -144,93 +144,93 @@ def _check_chosen(schema: StructType, columns: list[StructField]) -> None:
     names = [field.name for field in columns]
     if schema.fieldNames() != names:
         raise InvalidOption(
-            f"option columns has {', '.join(names)}, and the schema that was given {', '.join(schema.fieldNames())}:"
-            " one of the two is enough"
+            f"option columns has {', '.join(names)}, but the given schema has {', '.join(schema.fieldNames())}:"
+            " use only one of them"
         )
 
 
 class BatchReader(DataSourceReader):
-    def __init__(self, reading: _ReadSpec) -> None:
-        self._reading = reading
+    def __init__(self, spec: _ReadSpec) -> None:
+        self._spec = spec
         self._range_filter = RangeFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
-        options = self._reading.options
+        options = self._spec.options
         with closing(_topics(options)) as topics:
             ranges = self._range_filter.ranges(topics, Planner(topics, options).batch_ranges())
         return split_ranges(ranges, max(_TASKS_MIN, 2 * (os.cpu_count() or 1)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntryRange):
-            return iter(())  # Spark's own, where there is no partition at all
-        return self._reading.rows(partition)
+            return iter(())  # Spark's placeholder if there are no partitions
+        return self._spec.rows(partition)
 
 
 class PushdownBatchReader(BatchReader):
     def pushFilters(self, filters: list[Filter]) -> Sequence[Filter]:
-        """All are handed back: ranges are narrowed to what can hold such rows, and Spark filters what is in them."""
+        """Narrows the ranges, and returns all filters: Spark still applies them to the rows."""
         self._range_filter = range_filter(filters)
         return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """In the driver's long-lived process, all but `read`; `read` in workers, to which `_running` does not go."""
+    """`read` runs in workers, everything else in the driver's long-lived process; `_connected` is not pickled."""
 
-    def __init__(self, reading: _ReadSpec) -> None:
-        self._reading = reading
-        self._running: _ConnectedStream | None = None
+    def __init__(self, spec: _ReadSpec) -> None:
+        self._spec = spec
+        self._connected: _ConnectedStream | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_running": None}
+        return self.__dict__ | {"_connected": None}
 
     @property
-    def _run(self) -> _ConnectedStream:
-        if self._running is None:
-            self._running = _ConnectedStream(self._reading.options)
-        return self._running
+    def _stream(self) -> _ConnectedStream:
+        if self._connected is None:
+            self._connected = _ConnectedStream(self._spec.options)
+        return self._connected
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._run.begin().to_json()
+        return self._stream.begin().to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Says whether there is a limit at all: Trigger.Once asks without one."""
-        options = self._reading.options
+        """Reports whether there is a limit; Trigger.Once overrides it."""
+        options = self._spec.options
         if options.entries_max is not None:
             return ReadMaxRows(options.entries_max)
         return ReadAllAvailable() if options.bytes_max is None else ReadMaxBytes(options.bytes_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Waits for news. Spark asks when the micro-batch before is done for good, which was up to `start`."""
+        """Waits for new messages. Spark calls it when the micro-batch up to `start` is committed."""
         offsets = _offsets(start)
-        self._run.acknowledge(offsets)
-        end = self._run.planner.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
-        self._run.hold(end.keys() - offsets.keys())
+        self._stream.acknowledge(offsets)
+        end = self._stream.planner.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
+        self._stream.hold(end.keys() - offsets.keys())
         return end.to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._run.planner.prepare_available_now()
+        self._stream.planner.prepare_available_now()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        return self._run.planner.latest_known().to_json() or None
+        return self._stream.planner.latest_known().to_json() or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._run.planner.ranges(_offsets(start), _offsets(end))
+        return self._stream.planner.ranges(_offsets(start), _offsets(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, EntryRange)
-        return self._reading.rows(partition)
+        return self._spec.rows(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._run.acknowledge(_offsets(end))
+        self._stream.acknowledge(_offsets(end))
 
     def stop(self) -> None:
-        if self._running is not None:
-            self._running.topics.close()
-            self._running = None
+        if self._connected is not None:
+            self._connected.topics.close()
+            self._connected = None
 
 
 class _ConnectedStream:
-    """A stream that is connected."""
+    """A stream with its client, planner and subscription."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -259,17 +259,17 @@ class _ConnectedStream:
 
 
 def _offsets(value: dict[str, Any]) -> Offsets:
-    return Offsets.of_json("the offset of the checkpoint", value)
+    return Offsets.of_json("the offset in the checkpoint", value)
 
 
 def _freeze_imports_in_worker() -> None:
-    """Takes what is imported by now out of the sight of the garbage collector, in processes that Spark started.
+    """Freezes imported objects in processes that Spark's daemon forked, as our `worker_daemon` does.
 
-    Their daemon lets it run after each task, and walking all modules each time took longer than the task. Not all of
-    these processes are of our own daemon, which does the same: those that plan and commit are always Spark's.
+    The daemon runs the garbage collector after each task, which took longer than the task. Processes that plan and
+    commit always use Spark's own daemon.
     """
     if _program() == "pyspark.daemon":
-        import magnetar.spark.sink.writer  # noqa: F401  or it would be imported after this
+        import magnetar.spark.sink.writer  # noqa: F401  before the freeze
 
         gc.collect()
         gc.freeze()

@@ -1,7 +1,6 @@
-"""`predefinedSubscription`: a durable subscription that follows a stream, so that the broker's backlog is true.
+"""Stream subscription (`predefinedSubscription`): a durable cursor that follows a stream, so that backlog is accurate.
 
-Owns where it is and what is acknowledged: only what is part of a finished micro-batch, and never a message of which
-that is not known. Reads nothing.
+Owns its position and acknowledgements: only entries of finished micro-batches are acknowledged. Reads nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class SubscriptionCursor(Protocol):
-    """The position of a subscription on one partition."""
+    """The cursor of a subscription on one partition."""
 
     def position(self) -> MessageId: ...
 
@@ -28,40 +27,40 @@ class SubscriptionCursor(Protocol):
 
 
 OpenCursor = Callable[[str, MessageId], SubscriptionCursor]
-"""Topic, and where the subscription begins if it is created: EARLIEST or LATEST."""
+"""Topic, and the initial position if the subscription is created: EARLIEST or LATEST."""
 
 
 class StreamSubscription:
-    """`_done` is what is acknowledged for sure."""
+    """`_acknowledged` are positions confirmed by the broker."""
 
     def __init__(self, open_cursor: OpenCursor) -> None:
         self._open_cursor = open_cursor
         self._cursors: dict[str, SubscriptionCursor] = {}
-        self._done: dict[str, MessageId] = {}
+        self._acknowledged: dict[str, MessageId] = {}
 
     def positions(self, partitions: Iterable[str]) -> Offsets:
-        """Where it is, for a stream that begins there; where it is new, that is after the last message."""
+        """Positions to start a stream at; a new subscription starts after the last message."""
         return Offsets({topic: self._cursor(topic, LATEST).position() for topic in partitions})
 
     def acknowledge(self, offsets: Offsets) -> None:
-        """Everything up to these offsets is done. Where the subscription is new, it begins with the first message."""
+        """Acknowledges everything up to these offsets. A new subscription is created at the first message."""
         for topic, offset in offsets.items():
             entry = _last_whole(offset)
-            done = self._done.get(topic)
+            done = self._acknowledged.get(topic)
             if done is not None and sort_key(entry) <= sort_key(done):
                 continue
             try:
                 cursor = self._cursor(topic, EARLIEST)
                 if entry.entry_id >= 0 or done is not None:
                     cursor.acknowledge_up_to(entry)
-                    self._done[topic] = entry
+                    self._acknowledged[topic] = entry
                 else:
-                    self._done[topic] = cursor.position()
-            except NotFound:  # which planning finds as well, and says what becomes of it
+                    self._acknowledged[topic] = cursor.position()
+            except NotFound:  # reported by the planner
                 self._forget(topic)
 
     def hold(self, partitions: Iterable[str]) -> None:
-        """Sees to it that partitions which are read from their first message on keep it until it is acknowledged."""
+        """Creates the subscription on new partitions, so that they keep their messages until acknowledged."""
         for topic in partitions:
             if topic not in self._cursors:
                 self.acknowledge(Offsets({topic: EARLIEST}))
@@ -73,12 +72,12 @@ class StreamSubscription:
         return cursor
 
     def _forget(self, topic: str) -> None:
-        log.warning("%s does not exist: nothing is acknowledged there", topic)
-        self._done.pop(topic, None)
+        log.warning("topic %s does not exist: its messages are not acknowledged", topic)
+        self._acknowledged.pop(topic, None)
         self._cursors.pop(topic).close()
 
 
 def _last_whole(offset: MessageId) -> MessageId:
-    """The last entry that is done with all its messages; entry -1 is before the first of a ledger."""
+    """The last entry that was read completely; entry -1 is before the first of a ledger."""
     entry_id = offset.entry_id - 1 if offset.batch_index >= 0 else offset.entry_id
     return MessageId(offset.ledger_id, entry_id, offset.partition)

@@ -1,6 +1,6 @@
-"""What planning needs to know of topics: the interface, and the one over a client.
+"""Topics as the planner sees them: the interface, and its implementation over a client.
 
-Owns the watches of a stream, and trying again when a broker is away for a while. Plans nothing.
+Owns the watches of a stream, and retries while a broker is unavailable. Plans nothing.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ SAMPLE_ENTRIES = 16
 
 
 class Topics(Protocol):
-    """Questions about topics. `NotFound` is raised for a topic that does not exist."""
+    """Topic lookups; they raise `NotFound` for a topic that does not exist."""
 
     def partitions(self, topic: str) -> list[str]:
-        """Full names of its partitions, or its own."""
+        """Full names of its partitions, or its own if it has none."""
 
     def listed(self, namespace: str) -> list[str]:
-        """Full names of the topics of a namespace; of partitioned ones, of the partitions."""
+        """Full names of the topics in a namespace, with partitions instead of partitioned topics."""
 
     def bounds(self, topic: str) -> Bounds: ...
 
     def last(self, topic: str) -> MessageId: ...
 
     def wait(self, after: Mapping[str, MessageId], timeout_s: float) -> list[str]:
-        """The topics that have something after these positions, as soon as there is one; [] after `timeout_s`."""
+        """The topics with messages after these positions, as soon as there is one; [] after `timeout_s`."""
 
     def position_at(self, topic: str, time_ms: int) -> MessageId: ...
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
 
     def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
-        """Sizes of a few entries there."""
+        """Sizes of the first few entries after a position."""
 
     def schema(self, topic: str) -> Schema | None:
-        """The newest one that the topic has."""
+        """The latest schema."""
 
     def keeps_its_ledger(self, topic: str) -> bool:
-        """Whether a topic has one ledger for life, so that another one means another topic."""
+        """Whether a topic has one ledger for life, so that another ledger means that it was recreated."""
 
     def forget(self, topic: str) -> None:
-        """It is not asked for any more."""
+        """Closes the watch of a topic."""
 
     def now_s(self) -> float:
-        """A clock for waiting."""
+        """Monotonic clock."""
 
     def close(self) -> None: ...
 
 
 class ClientTopics:
-    """`Topics` over a client, which it closes."""
+    """`Topics` over a client, which it owns and closes."""
 
     def __init__(self, client: Client, *, first_give_up_s: float, give_up_s: float) -> None:
         self._client = client
@@ -76,10 +76,10 @@ class ClientTopics:
     def _partitions(self, topic: str) -> list[str]:
         try:
             return self._client.get_partitions_for_topic(topic, create_if_auto_creation_enabled=False)
-        except NotSupported:  # an older broker would create the topic: what there is tells as much
+        except NotSupported:  # an older broker would create the topic: list the namespace instead
             name = TopicName.parse(topic)
-            there = {TopicName.parse(each) for each in self._client.topics(name.namespace_full)}
-            found = sorted((each for each in there if name in (each, each.base)), key=lambda each: each.partition)
+            listed = {TopicName.parse(each) for each in self._client.topics(name.namespace_full)}
+            found = sorted((each for each in listed if name in (each, each.base)), key=lambda each: each.partition)
             if not found:
                 raise NotFound(f"topic {topic} does not exist") from None
             return [each.full for each in found]
@@ -140,8 +140,8 @@ class ClientTopics:
             watch = self._watches[topic] = self._client.tail(topic)
         return watch
 
-    def _with_retry(self, ask: Callable[[], _T]) -> _T:
-        """At first, an address that is wrong is found out sooner than a broker that is away for a while."""
-        answer = with_retry_blocking(ask, self._give_up_s)
+    def _with_retry(self, request: Callable[[], _T]) -> _T:
+        """The first request gives up sooner: the address may be wrong."""
+        result = with_retry_blocking(request, self._give_up_s)
         self._give_up_s = self._later_give_up_s
-        return answer
+        return result

@@ -1,1 +1,1 @@
-"""Avro payloads as columns and back."""
+"""The codec between Avro payloads and columns."""

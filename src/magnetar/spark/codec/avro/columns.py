@@ -1,7 +1,7 @@
-"""Avro's binary form, read column by column: one field of all rows at a time, with numpy.
+"""Column-wise reader of Avro's binary form: one field of all rows at a time, with numpy.
 
-Owns where each row's next value begins, and which rows do not keep to the definition. It reads records, scalars and
-unions; arrays and maps, whose rows have loops of their own, it does not (`can_read`).
+Owns the offset of each row's next value, and the rows that violate the definition. Reads records, scalars and unions,
+but not arrays and maps, which need a loop per row (`can_read`).
 
     long, int     zigzag varint
     string, bytes length as a varint | bytes
@@ -20,10 +20,10 @@ from magnetar.spark.codec.avro.fields import Node, member_name, storage_type
 
 Numbers = np.ndarray[Any, Any]
 
-_PADDING = bytes(16)  # a value that is cut off is read beyond the end of its row before that is noticed
+_PADDING = bytes(16)  # a truncated value is read beyond the end of its row before that is detected
 _VARINT_BITS_MAX = 63
 _GATHER_SIZE_MAX = 64
-"""Bytes per value, on average, up to which bytes are picked by their index; longer ones are copied one by one."""
+"""Average bytes per value up to which bytes are gathered by index; longer values are copied one by one."""
 
 
 def can_read(node: Node) -> bool:
@@ -33,7 +33,7 @@ def can_read(node: Node) -> bool:
 
 
 class AvroColumns:
-    """The payloads of one version. `errors` are the rows that are not of the definition: their values are no values."""
+    """The payloads of one version. `errors` are by row; values of such rows are undefined."""
 
     def __init__(self, values: pa.Array) -> None:
         self.errors: dict[int, str] = {}
@@ -48,13 +48,13 @@ class AvroColumns:
         self._active = np.flatnonzero(np.asarray(values.is_valid())) if values.null_count else np.arange(self._rows)
 
     def read(self, node: Node, wanted: set[str]) -> list[pa.Array]:
-        """The columns of a record; null in place of those that are not wanted."""
+        """The columns of a record; None for those that are not wanted."""
         columns = [self._field(each.node, each.name, each.name in wanted) for each in node.fields]
         self._refuse_rest()
         return columns
 
     def read_one(self, node: Node) -> pa.Array:
-        """The column of a definition that is no record."""
+        """The column of a definition other than a record."""
         column = self._read(node, self._active, "value", True)
         self._refuse_rest()
         return column
@@ -66,9 +66,9 @@ class AvroColumns:
         left = self._end[self._active] - self._at[self._active]
         for row in self._active[left > 0].tolist():
             size = int(self._end[row] - self._at[row])
-            self.errors.setdefault(row, f"{size} bytes are left over after the last field: it has another schema")
+            self.errors.setdefault(row, f"{size} bytes follow the last field: it was written with another schema")
 
-    # -- any type; `rows` are those that have a value of it
+    # -- types; `rows` are those with a value of the type
 
     def _read(self, node: Node, rows: Numbers, where: str, is_wanted: bool) -> pa.Array:
         if node.kind == "union" or node.null_at >= 0:
@@ -101,7 +101,7 @@ class AvroColumns:
         count = len(node.members) + (node.null_at >= 0) if node.kind == "union" else 2
         outside = (branches < 0) | (branches >= count)
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the union has no type of that number")
+            self._refuse(rows[outside], f"{where}: the union has no type with that index")
             rows, branches = rows[~outside], branches[~outside]
         if node.kind != "union":
             return self._value(node, rows[branches != node.null_at], where, is_wanted)
@@ -113,7 +113,7 @@ class AvroColumns:
         names = [member_name(index) for index in range(len(columns))]
         return self._struct(columns, names, node, rows[branches != node.null_at]) if is_wanted else None
 
-    # -- bytes of the rows
+    # -- bytes
 
     def _varints(self, rows: Numbers, where: str) -> Numbers:
         at = self._at[rows]
@@ -129,7 +129,7 @@ class AvroColumns:
             more = more[(piece & 0x80) != 0]
             shift += 7
         if len(more):
-            self._refuse(rows[more], f"{where}: a number of more than 64 bits")
+            self._refuse(rows[more], f"{where}: the number has more than 64 bits")
             at[more] = self._end[rows[more]]
         self._move(rows, at, where)
         numbers: Numbers = (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
@@ -147,7 +147,7 @@ class AvroColumns:
         pieces: Numbers = self._data[at]
         self._move(rows, at + 1, where)
         if (pieces > 1).any():
-            self._refuse(rows[pieces > 1], f"{where}: a boolean that is neither 0 nor 1")
+            self._refuse(rows[pieces > 1], f"{where}: the boolean is neither 0 nor 1")
         return pieces.astype(np.bool_)
 
     def _move(self, rows: Numbers, at: Numbers, where: str) -> None:
@@ -185,14 +185,14 @@ class AvroColumns:
     def _as_int(self, numbers: Numbers, rows: Numbers, where: str) -> Numbers:
         outside = numbers != numbers.astype(np.int32)
         if outside.any():
-            self._refuse(rows[outside], f"{where}: a number of more than 32 bits")
+            self._refuse(rows[outside], f"{where}: the number has more than 32 bits")
             numbers[outside] = 0
         return numbers
 
     def _enum(self, node: Node, numbers: Numbers, rows: Numbers, where: str) -> pa.Array:
         outside = (numbers < 0) | (numbers >= len(node.symbols))
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none of that number")
+            self._refuse(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none with that index")
             rows, numbers = rows[~outside], numbers[~outside]
         indices = pa.array(self._spread(numbers, rows), pa.int32(), mask=self._null(rows))
         return pa.array(node.symbols, pa.string()).take(indices)

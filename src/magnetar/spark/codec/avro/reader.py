@@ -1,6 +1,6 @@
-"""Payloads in Avro's binary form, of one version of a schema, as columns of another one.
+"""Avro reader: payloads of one schema version as columns of another.
 
-Owns the choice between `avro_columns`, which reads all rows at once, and fastavro, which reads any definition row by
+Owns the choice between `avro.columns`, which reads all rows at once, and fastavro, which reads any definition row by
 row.
 """
 
@@ -16,15 +16,13 @@ import pyarrow as pa
 from magnetar.spark.codec.avro.columns import AvroColumns, can_read
 from magnetar.spark.codec.avro.fields import Node, member_name, storage_type
 from magnetar.spark.codec.avro.resolution import SchemaMismatch, resolve, resolve_fields
-
-Decoded = tuple[list[pa.Array], dict[int, str]]
-"""Columns, and errors by their rows; the values of those rows do not count."""
+from magnetar.spark.codec.decoded import Decoded
 
 
 class AvroReader:
-    """Reads what `writer` wrote as the fields of `reader`; of a reader that is no record, as one column.
+    """Reads payloads of `writer` as the fields of `reader`, or as one column if that is not a record.
 
-    Raises `SchemaMismatch` when no row could be read, whatever is in it.
+    Raises `SchemaMismatch` if the definitions are incompatible.
     """
 
     def __init__(self, writer: Node, reader: Node) -> None:
@@ -36,14 +34,14 @@ class AvroReader:
         try:
             self._resolved(*self._nothing())
         except (ValueError, TypeError, AttributeError, OverflowError) as error:
-            raise SchemaMismatch(f"a default is not of its type: {error}") from None
+            raise SchemaMismatch(f"a default does not match its type: {error}") from None
 
     def decode(self, values: pa.Array) -> Decoded:
         columns, errors = self._at_once_decoded(values) if self._at_once else self._decoded(values)
         try:
             return self._resolved(columns, len(values)), errors
         except (pa.ArrowInvalid, SchemaMismatch) as error:
-            return self._halves(values, error)
+            return self._bisect(values, error)
 
     def _at_once_decoded(self, values: pa.Array) -> Decoded:
         columns = AvroColumns(values)
@@ -69,7 +67,7 @@ class AvroReader:
             if value is not None:
                 try:
                     row = self._row(value)
-                except Exception as error:  # whatever fastavro stumbles on
+                except Exception as error:  # fastavro raises many types
                     errors[index] = _reason(error)
             rows.append(row)
         column = self._column(rows, errors)
@@ -80,7 +78,7 @@ class AvroReader:
         row = fastavro.schemaless_reader(payload, self._schema, None)
         left = len(value) - payload.tell()
         if left:
-            raise ValueError(f"{left} bytes are left over after the last field: it has another schema")
+            raise ValueError(f"{left} bytes follow the last field: it was written with another schema")
         return row
 
     def _column(self, rows: list[Any], errors: dict[int, str]) -> pa.Array:
@@ -96,8 +94,8 @@ class AvroReader:
                     rows[index] = None
             return pa.array(rows, kind)
 
-    def _halves(self, values: pa.Array, error: Exception) -> Decoded:
-        """Rows that cannot be resolved are looked for by halves."""
+    def _bisect(self, values: pa.Array, error: Exception) -> Decoded:
+        """Isolates the rows that cannot be resolved by bisection."""
         rows = len(values)
         if rows == 1:
             return self._resolved(*self._nothing(1)), {0: str(error)}
@@ -119,10 +117,10 @@ def _reason(error: Exception) -> str:
 
 
 def fastavro_schema(node: Node, path: str = "r") -> Any:
-    """The definition without logical types, with names of its own.
+    """The definition for fastavro: without logical types, and with generated names.
 
-    A member of a wider union becomes a record with one field, which has the same bytes: so it can be told apart from
-    the other members, and is the struct that the column holds.
+    A member of a wider union becomes a record with one field. It has the same bytes, identifies the member, and is the
+    struct in the column.
     """
     if node.kind == "union":
         members: list[Any] = []

@@ -1,11 +1,10 @@
-"""From what a writer's definition says to what the reader's says, column by column: Avro's schema resolution on Arrow.
+"""Avro schema resolution on Arrow columns, from the writer's definition to the reader's.
 
-Owns promotion, defaults, unions and logical types, in both directions of the last. It does not know bytes: columns come
-in as the writer's `storage_type` and leave as the reader's `arrow_type`, or the other way with `to_storage`.
+Owns promotion, defaults, unions, and logical types in both directions. Knows no bytes: columns come in the writer's
+`storage_type` and leave in the reader's `arrow_type`, or the reverse with `to_storage`.
 
-More is given than Avro asks for, because every column of a source may be null: a field that the writer did not have
-is null where it has no default, null is let through where the reader had none, and the symbol of an enum is given as
-it was written.
+More lenient than Avro, because every column of a source is nullable: a field that the writer lacks is null if it has no
+default, nulls are kept if the reader has none, and enum symbols are returned as written.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _PROMOTED = {
 
 
 class SchemaMismatch(Exception):
-    """A writer's type that the reader's cannot take; `where` is the field."""
+    """A writer's type that cannot be read as the reader's; the text names the field."""
 
 
 def resolve(column: pa.Array, writer: Node, reader: Node, where: str = "value") -> pa.Array:
@@ -57,21 +56,21 @@ def resolve(column: pa.Array, writer: Node, reader: Node, where: str = "value") 
         return _collection(column, writer, reader, where)
     if writer.kind != reader.kind:
         column = column.cast(storage_type(reader))
-    return _with_meaning(column, reader)
+    return _to_logical(column, reader)
 
 
 def resolve_fields(columns: list[pa.Array], rows: int, writer: Node, reader: Node, where: str = "") -> list[pa.Array]:
     """The reader's fields, from the columns of the writer's."""
-    places = {each.name: index for index, each in enumerate(writer.fields)}
+    indexes = {each.name: index for index, each in enumerate(writer.fields)}
     resolved = []
     for each in reader.fields:
-        name = next((name for name in (each.name, *each.aliases) if name in places), None)
+        name = next((name for name in (each.name, *each.aliases) if name in indexes), None)
         inside = f"{where}.{each.name}" if where else f"field {each.name}"
         if name is None:
             resolved.append(_defaults(each, rows))
         else:
-            place = places[name]
-            resolved.append(resolve(columns[place], writer.fields[place].node, each.node, inside))
+            index = indexes[name]
+            resolved.append(resolve(columns[index], writer.fields[index].node, each.node, inside))
     return resolved
 
 
@@ -145,7 +144,7 @@ def _merged(parts: list[pa.Array], reader: Node) -> pa.Array:
 def _into_union(column: pa.Array, writer: Node, reader: Node, where: str) -> pa.Array:
     chosen = _member(writer, reader)
     if chosen is None:
-        raise SchemaMismatch(f"{where}: {_called(writer)} is in none of the union's types")
+        raise SchemaMismatch(f"{where}: {_called(writer)} is not a type of the union")
     columns = [
         resolve(column, writer, member, where) if index == chosen else pa.nulls(len(column), arrow_type(member))
         for index, member in enumerate(reader.members)
@@ -154,7 +153,7 @@ def _into_union(column: pa.Array, writer: Node, reader: Node, where: str) -> pa.
 
 
 def _member(writer: Node, reader: Node) -> int | None:
-    """The member of the same type and name, else of the same type, else one that the writer's is promoted to."""
+    """The member of the same type and name, else of the same type, else one that the writer's can be promoted to."""
     rules: tuple[Callable[[Node], bool], ...] = (
         lambda each: each.kind == writer.kind and each.name == writer.name,
         lambda each: each.kind == writer.kind and _reads(each, writer),
@@ -173,7 +172,7 @@ _EXACT = Context(prec=2 * DECIMAL_DIGITS_MAX)
 _NANOS = {"time-millis": 1_000_000, "time-micros": 1_000}
 
 
-def _with_meaning(column: pa.Array, node: Node) -> pa.Array:
+def _to_logical(column: pa.Array, node: Node) -> pa.Array:
     kind, logical = arrow_type(node), node.logical
     if logical in _NANOS:
         return pc.multiply_checked(column.cast(pa.int64()), _NANOS[logical]).cast(kind)
@@ -189,14 +188,14 @@ def _with_meaning(column: pa.Array, node: Node) -> pa.Array:
 
 
 def _floor_thousandth(column: pa.Array) -> pa.Array:
-    """Towards the past, as Java does; Arrow's division is towards zero."""
+    """Rounds down, as Java does; Arrow rounds towards zero."""
     quotient = pc.divide(column, 1000)
     is_above = pc.less(column, pc.multiply(quotient, 1000))
     return pc.subtract(quotient, is_above.cast(pa.int64()))
 
 
 def _decimals(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow keeps a decimal as 16 bytes, the lowest first; Avro as few bytes as it needs, the highest first."""
+    """Arrow stores decimals in 16 bytes, little-endian; Avro in as few as needed, big-endian."""
     parts, limit = [], 10**kind.precision
     for each in column.to_pylist():
         number = int.from_bytes(each, "big", signed=True) if each else 0
@@ -212,9 +211,9 @@ def _bitmap(column: pa.Array) -> pa.Buffer:
 
 
 def to_storage(column: pa.Array, node: Node, *, for_json: bool = False) -> pa.Array:
-    """The way back: a column of the Arrow type as Avro writes it. Raises `pa.ArrowInvalid` for what would be lost.
+    """The reverse: a column of `arrow_type` in `storage_type`. Raises `pa.ArrowInvalid` for values that do not fit.
 
-    For JSON, which writes them as they are, decimals and UUIDs stay.
+    For JSON, decimals and UUIDs are kept as they are.
     """
     if node.kind in ("record", "union"):
         named = (
@@ -231,7 +230,7 @@ def to_storage(column: pa.Array, node: Node, *, for_json: bool = False) -> pa.Ar
         return _stored_collection(column, node, for_json)
     if for_json and node.logical in ("decimal", "uuid"):
         return column
-    return _without_meaning(column, node)
+    return _from_logical(column, node)
 
 
 def _stored_collection(column: pa.Array, node: Node, for_json: bool) -> pa.Array:
@@ -246,7 +245,7 @@ def _stored_collection(column: pa.Array, node: Node, for_json: bool) -> pa.Array
     return pa.Array.from_buffers(kind, len(column), [validity, offsets], column.null_count, column.offset, [child])
 
 
-def _without_meaning(column: pa.Array, node: Node) -> pa.Array:
+def _from_logical(column: pa.Array, node: Node) -> pa.Array:
     kind, logical = storage_type(node), node.logical
     if logical in _NANOS:
         return _divided(column.cast(pa.int64()), _NANOS[logical], logical).cast(kind)
@@ -264,7 +263,7 @@ def _without_meaning(column: pa.Array, node: Node) -> pa.Array:
 def _divided(column: pa.Array, by: int, logical: str) -> pa.Array:
     quotient = pc.divide(column, by)
     if not pc.all(pc.equal(pc.multiply(quotient, by), column), min_count=0).as_py():
-        raise pa.ArrowInvalid(f"a value is finer than {logical} can hold")
+        raise pa.ArrowInvalid(f"a value is too precise for {logical}")
     return quotient
 
 

@@ -1,7 +1,7 @@
-"""Columns as payloads in Avro's binary form, without a step per value: the way back of `avro_columns`.
+"""Avro writer: columns as payloads in Avro's binary form, the reverse of `avro.columns`.
 
-Every field becomes pieces, one per row: a union's index, a length, the bytes themselves. How long each is says where it
-goes, and each field is copied to its places in all rows at once. Columns are of the definition's `storage_type`.
+Every field becomes pieces, one per row: a union's index, a length, the bytes. Their sizes give their offsets, and each
+field is copied to all rows at once. Columns have the definition's `storage_type`.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from magnetar.spark.codec.avro.fields import Node
 
 Numbers = np.ndarray[Any, Any]
 Piece = tuple[Numbers, Numbers]
-"""The size of each row's part, and the parts one after the other."""
+"""The size of each row's part, and the concatenated parts."""
 
 _VARINT_SIZE_MAX = 10
 _PAYLOADS_SIZE_MAX = (1 << 31) - 1
 
 
 class NullRefused(Exception):
-    """A null where the definition has none; `row` is the first one."""
+    """A null where the definition allows none; `row` is the first one."""
 
     def __init__(self, where: str, row: int, kind: str) -> None:
-        super().__init__(f"{where} is null, and the topic's schema has {kind} without null")
+        super().__init__(f"{where} is null, but the topic's schema has {kind} without null")
         self.row = row
 
 
-def encode(columns: Sequence[pa.Array], node: Node, rows: int) -> pa.Array:
+def encode_records(columns: Sequence[pa.Array], node: Node, rows: int) -> pa.Array:
     """The payloads of a record's columns. Raises `NullRefused`, and `ValueError` for a value that does not fit."""
     pieces: list[Piece] = []
     every = np.ones(rows, np.bool_)
@@ -42,7 +42,7 @@ def encode(columns: Sequence[pa.Array], node: Node, rows: int) -> pa.Array:
     ends = np.cumsum(sizes.T.reshape(-1))
     starts = (ends - sizes.T.reshape(-1)).reshape(rows, len(pieces))
     if ends[-1] > _PAYLOADS_SIZE_MAX:
-        raise ValueError(f"{rows} payloads of {ends[-1]} bytes exceed the limit of {_PAYLOADS_SIZE_MAX} for a batch")
+        raise ValueError(f"{rows} payloads of {ends[-1]} bytes exceed the limit of {_PAYLOADS_SIZE_MAX} per batch")
     out = np.empty(int(ends[-1]), np.uint8)
     for index, (size, parts) in enumerate(pieces):
         before = np.cumsum(size) - size
@@ -53,7 +53,7 @@ def encode(columns: Sequence[pa.Array], node: Node, rows: int) -> pa.Array:
 
 
 def _add(pieces: list[Piece], column: pa.Array, node: Node, rows: Numbers, where: str) -> None:
-    """`rows` are those that have this value at all: the others are inside of a null, or of another member."""
+    """`rows` are those with this value: the others are inside a null or another union member."""
     is_valid = np.asarray(column.is_valid()) if column.null_count else np.ones(len(column), np.bool_)
     if node.kind == "null":
         return
@@ -77,7 +77,7 @@ def _add_union(pieces: list[Piece], column: pa.Array, node: Node, rows: Numbers,
     given = [present & np.asarray(part.is_valid()) for part in parts]
     if not (sum(each.astype(np.int8) for each in given) == present).all():
         row = int(np.flatnonzero(sum(each.astype(np.int8) for each in given) != present)[0])
-        raise NullRefused(f"{where} (one of its members has to be set, and only one; it)", row, "a union")
+        raise NullRefused(f"{where} (exactly one of its members must be set; it)", row, "a union")
     slots = [slot for slot in range(len(parts) + (node.null_at >= 0)) if slot != node.null_at]
     chosen = np.full(len(column), max(node.null_at, 0), np.int64)
     for slot, each in zip(slots, given, strict=True):
@@ -132,17 +132,17 @@ def _binaries(column: pa.Array, node: Node, rows: Numbers, where: str) -> list[P
         return [_varints(sizes, rows), (sizes, parts)]
     if (sizes[rows] != node.size).any():
         wrong = int(sizes[rows & (sizes != node.size)][0])
-        raise ValueError(f"{where}: a value of {wrong} bytes, and the topic's schema has {node.size}")
+        raise ValueError(f"{where}: a value has {wrong} bytes, but the topic's schema has {node.size}")
     return [(sizes, parts)]
 
 
 def _symbols(column: pa.Array, node: Node, rows: Numbers, where: str) -> Numbers:
     numbers = np.zeros(len(column), np.int64)
-    places = {symbol: index for index, symbol in enumerate(node.symbols)}
+    indexes = {symbol: index for index, symbol in enumerate(node.symbols)}
     encoded = column.dictionary_encode()
-    of_value = np.array([places.get(each, -1) for each in encoded.dictionary.to_pylist()] or [0], np.int64)
+    of_value = np.array([indexes.get(each, -1) for each in encoded.dictionary.to_pylist()] or [0], np.int64)
     numbers[:] = of_value[np.asarray(encoded.indices.fill_null(0))]
     if (numbers[rows] < 0).any():
         wrong = column[int(np.flatnonzero(rows & (numbers < 0))[0])].as_py()
-        raise ValueError(f"{where}: {wrong!r} is none of the symbols {', '.join(node.symbols)[:200]}")
+        raise ValueError(f"{where}: {wrong!r} is not one of the symbols {', '.join(node.symbols)[:200]}")
     return numbers
