@@ -108,7 +108,7 @@ def test_dl12_what_is_acknowledged_is_forgotten() -> None:
     client = started()
     client.letter()
     client.ack(0)
-    assert not client.world.subscription().cursor.knows_any or client.world.subscription().cursor.known(0) is None
+    assert not client.world.subscription().cursor.has_states or client.world.subscription().cursor.state_of(0) is None
     client.letter()  # nobody holds it: it is what it is
     assert stored(client.world) == 2
 
@@ -127,7 +127,7 @@ def test_dl12_the_crash_between_publish_and_note_loses_neither() -> None:
         world.storage.write(group.batch)
         world.storage.sync()
         after = world.restart()
-        position = after.subscription().cursor.known(0)
+        position = after.subscription().cursor.state_of(0)
         assert (position is not None and bool(position.published)) == (stored(after) == 1)
 
 
