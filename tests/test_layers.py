@@ -58,6 +58,7 @@ RESERVED: dict[str, set[str]] = {
     "uvicorn": {"server", "testing"},
     "starlette": {"server", "admin", "console"},
     "rocksdict": {"storage"},
+    "sortedcontainers": {"storage"},
     "typer": {"cli"},
     "rich": {"cli"},
     "pyspark": {"spark", "pipelines"},

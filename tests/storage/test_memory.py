@@ -1,13 +1,11 @@
-"""What only the in-memory storage has: crashes that lose unsynced writes, failures on demand, and cheap insertion."""
+"""The additions of the in-memory storage: crashes that lose unsynced writes, and failures on demand."""
 
 from __future__ import annotations
-
-import random
 
 import pytest
 
 from magnetar.storage.api import Space, StorageError
-from magnetar.storage.memory import CHUNK_KEYS_MAX, MemoryStorage, SortedKeys
+from magnetar.storage.memory import MemoryStorage
 
 EVERYTHING = (b"", b"\xff" * 9)
 
@@ -89,21 +87,3 @@ def test_a_failed_sync_makes_nothing_durable() -> None:
     storage.close()
     assert rows(storage.crash()) == []
     assert rows(storage.crash(keep_unsynced_writes=1)) == [(b"a", b"1")]
-
-
-def test_sorted_keys_stay_in_order_across_many_chunks() -> None:
-    keys = [number.to_bytes(4, "big") for number in range(CHUNK_KEYS_MAX * 5)]
-    shuffled = random.Random(7).sample(keys, len(keys))
-    ordered = SortedKeys()
-    for key in shuffled:
-        ordered.add(key)
-    assert list(ordered.ascending(b"", b"\xff")) == keys
-    assert list(ordered.descending(b"", b"\xff")) == keys[::-1]
-    low, high = len(keys) // 3, 2 * len(keys) // 3
-    assert list(ordered.ascending(keys[low], keys[high])) == keys[low:high]
-    assert list(ordered.descending(keys[low], keys[high])) == keys[low:high][::-1]
-    for key in shuffled:
-        if key >= keys[low]:
-            ordered.remove(key)
-    assert list(ordered.ascending(b"", b"\xff")) == keys[:low]
-    assert list(ordered.descending(b"", b"\xff")) == keys[:low][::-1]

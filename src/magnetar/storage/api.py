@@ -1,7 +1,7 @@
 """The interface of durable storage: ordered bytes in two spaces, atomic batches, and an explicit sync.
 
-Owns the words that `rocks` and `memory` implement alike, and their errors. Knows nothing of topics, cursors or any
-other meaning of a key, and has no policy: when to write, sync, trim or compact is the caller's decision.
+Owns the protocols that `rocks` and `memory` implement, and their errors. Knows neither topics nor cursors nor any other
+meaning of a key, and has no policy: the caller decides when to write, sync, trim or compact.
 
 Threads: one thread at a time writes and syncs; others may build batches, get and scan at the same time. `close` comes
 after all of them have stopped.
@@ -13,14 +13,14 @@ import enum
 from typing import Protocol
 
 FORMAT_VERSION = 3
-"""The layout of a data folder that this code reads and writes; a folder with another number is refused."""
+"""The layout of a data folder that this code reads and writes; a folder with another version is refused."""
 
 
 class StorageError(Exception):
-    """The storage cannot do what was asked: folder unusable, disk full, fsync failed, data corrupted.
+    """A failed operation: folder unusable, disk full, fsync failed, data corrupted.
 
-    After a failed write or sync nobody knows what the disk holds, so the storage stays failed: every later write and
-    sync raises again, until the folder is opened anew.
+    After a failed write or sync the content of the disk is unknown, so the storage stays failed: every later write and
+    sync raises again, until the folder is reopened.
     """
 
 
@@ -54,7 +54,7 @@ class Batch(Protocol):
         """Delete every key in [start, end); an empty or reversed range deletes nothing."""
 
     def size_bytes(self) -> int:
-        """About the number of bytes that writing this batch copies."""
+        """The approximate number of bytes that writing this batch copies."""
         ...
 
     def __len__(self) -> int:
@@ -96,7 +96,7 @@ class Storage(Protocol):
         ...
 
     def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
-        """Give the space of deleted keys in [start, end) back to the disk. Slow, releases the GIL: call in a thread."""
+        """Free the disk space of deleted keys in [start, end). Slow, releases the GIL: call in a thread."""
 
     def close(self) -> None:
         """Sync and release everything; a second call does nothing. Any other use afterwards raises StorageError."""

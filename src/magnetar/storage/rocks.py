@@ -1,11 +1,11 @@
 """RocksDB storage: one data folder, opened by one process.
 
-Owns the folder (its marker, its format version), the options of RocksDB and the translation of its errors. Knows
-nothing of the meaning of keys.
+Owns the folder (its marker, its format version), the options of RocksDB and the translation of its errors. Does not
+know the meaning of keys.
 
 Two facts of rocksdict shape this module. `write` holds the GIL, so nothing in it may wait for the disk: batches are
 written without sync, and `sync` flushes the log with the GIL released. An iterator that meets a corrupt block just
-ends, so a scan that came to its end asks for the status.
+ends, so a scan that reaches its end checks the status.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from rocksdict import (
 from magnetar.storage.api import FORMAT_VERSION, Batch, Space, StorageBusy, StorageError
 
 MARKER_NAME = "MAGNETAR"
-"""The file that says a folder is ours, and its format. Read before RocksDB touches anything."""
+"""The file that marks a folder as ours, with its format. Read before RocksDB touches anything."""
 
 _MARKER_PREFIX = "magnetar data folder, format "
 _NAMES_IGNORED = frozenset({"lost+found", MARKER_NAME + ".new"})
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
 
 STOPPED_POLL_S = 0.001
-"""How often to look whether RocksDB takes writes again, after the disk could not follow."""
+"""Interval of the checks whether RocksDB accepts writes again, after the disk fell behind."""
 
 RANGE_DELETES_MAX = 4096
-"""More range deletions than this are flushed out of the memtable: 4,096 cost a read 0.6 ms, 70,000 cost it 19 ms."""
+"""Range deletions beyond which the memtable is flushed: 4,096 cost a read 0.6 ms, 70,000 cost it 19 ms."""
 
 _MB = 1024 * 1024
 
@@ -119,7 +119,7 @@ class RocksStorage:
             raise self._failure(error) from error
 
     def _flush_range_deletes(self, batch: RocksBatch) -> None:
-        """The first read after a range deletion sorts all those in the memtable anew: do not let them pile up."""
+        """The first read after a range deletion sorts all those in the memtable again: they must not pile up."""
         for space, count in enumerate(batch.range_deletes):
             self._range_deletes[space] += count
             if self._range_deletes[space] > RANGE_DELETES_MAX:
@@ -127,7 +127,7 @@ class RocksStorage:
                 self._spaces[space].flush(False)
 
     def _wait_for_room(self, batch: RocksBatch) -> None:
-        """Wait here, without the GIL, for what RocksDB would otherwise make the write wait for with the GIL held."""
+        """Wait without the GIL where RocksDB would make the write wait with the GIL held."""
         number = self._db.property_int_value
         try:
             while number("rocksdb.is-write-stopped") and not number("rocksdb.background-errors"):
@@ -146,7 +146,7 @@ class RocksStorage:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> StorageError:
-        """The error to raise, remembered: what the disk holds after it is unknown, so nothing may follow."""
+        """The error to raise, also by every later write: the content of the disk is unknown."""
         failure = _translated(error, self.path)
         if not isinstance(error, DbClosedError):
             self._failed = failure
@@ -203,7 +203,7 @@ class RocksStorage:
 def _closing_problem(family: Rdict) -> Exception | None:
     try:
         family.close()
-    except Exception as problem:  # kept for later: the other family has to be closed all the same
+    except Exception as problem:  # kept for later: the other family has to be closed too
         return problem
     return None
 
@@ -219,7 +219,7 @@ def _take(
     rows_left = -1 if limit is None else limit
     size_left = sys.maxsize if size_max is None else size_max
     for key, value in items:
-        if key < start:  # only backwards; the lower bound of rocksdict sets the upper bound, so it is of no use
+        if key < start:  # only backwards: rocksdict's lower bound sets the upper bound, so it cannot be used
             return False
         rows.append((key, value))
         rows_left -= 1
@@ -230,7 +230,7 @@ def _take(
 
 
 def _check_end(iterator: RdictIter, start: bytes, rows: list[tuple[bytes, bytes]], reverse: bool) -> None:
-    """Raise if the rows ended early because of an error: `RdictItems` swallows it, `RdictIter` tells."""
+    """Raise if the rows ended early because of an error: `RdictItems` swallows it, `RdictIter` reports it."""
     if not reverse:
         iterator.seek(rows[-1][0] + b"\0" if rows else start)
     elif rows:
@@ -310,9 +310,9 @@ def _database_options() -> Options:
     options.set_bytes_per_sync(_MB)  # a flushed file reaches the disk steadily, not in one burst that delays fsyncs
     options.set_max_open_files(512)  # opening reads few files, however many there are
     options.set_skip_stats_update_on_db_open(True)  # opening must not read every file
-    options.set_keep_log_file_num(3)  # RocksDB's own diary, one per start
+    options.set_keep_log_file_num(3)  # RocksDB's own log, one per start
     options.set_max_log_file_size(4 * _MB)
-    options.set_stats_dump_period_sec(0)  # nobody reads them there
+    options.set_stats_dump_period_sec(0)  # not read there
     options.set_stats_persist_period_sec(0)
     options.set_write_buffer_size(48 * _MB)  # larger files cost less compaction with many topics, smaller less memory
     options.set_max_write_buffer_number(3)  # two may wait for a slow disk before writers do: 144 MB at most
