@@ -175,7 +175,7 @@ class MemoryStorage:
         return len(self._unsynced)
 
     def fail_next(self, error: Exception, *, on: Literal["write", "sync"] = "sync") -> None:
-        """Makes the next write or sync raise this error, without effect; the storage stays failed, as a real one does."""
+        """Makes the next write or sync raise this error, without effect; the storage stays failed."""
         self._fail_next[on] = error
 
     def _check_usable(self) -> None:
