@@ -10,6 +10,7 @@ import httpx
 
 from magnetar.admin.http.app import create_app
 from magnetar.broker.broker import Broker
+from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.topic.producer import Producer
@@ -62,7 +63,7 @@ class Admin:
     def __init__(self, storage: MemoryStorage | None = None, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.storage = storage or MemoryStorage()
-        self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS))
+        self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS), ManualHost())
         self.commits = 0
         self.commit()
         self.app = create_app(

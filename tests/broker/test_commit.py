@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
+from magnetar.broker.host import ManualHost
 from magnetar.storage.api import Batch, Space
 from magnetar.storage.memory import MemoryStorage
 
@@ -17,7 +18,7 @@ class Counter:
 
 def test_completions_run_in_order_and_only_when_told() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     said: list[str] = []
     commits.after(lambda: said.append("first"))
     commits.after(lambda: said.append("second"))
@@ -31,7 +32,7 @@ def test_completions_run_in_order_and_only_when_told() -> None:
 
 
 def test_a_large_group_is_cut_between_transactions() -> None:
-    commits = Commits(MemoryStorage())
+    commits = Commits(MemoryStorage(), ManualHost())
     first = commits.open()
     first.grow(GROUP_SIZE_MAX + 1)
     assert commits.open() is not first
@@ -43,7 +44,7 @@ def test_a_large_group_is_cut_between_transactions() -> None:
 
 def test_state_is_stored_as_it_was_when_its_group_was_closed() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     counter = Counter()
     counter.value = 1
     commits.touch(counter)
@@ -58,7 +59,7 @@ def test_state_is_stored_as_it_was_when_its_group_was_closed() -> None:
 
 
 def test_plain_state_alone_asks_for_no_sync() -> None:
-    commits = Commits(MemoryStorage())
+    commits = Commits(MemoryStorage(), ManualHost())
     commits.touch(Counter())
     group = commits.take()
     assert group is not None
@@ -67,7 +68,7 @@ def test_plain_state_alone_asks_for_no_sync() -> None:
 
 def test_forgotten_state_is_not_written() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     counter = Counter()
     commits.touch(counter)
     commits.forget(counter)
@@ -78,9 +79,13 @@ def test_forgotten_state_is_not_written() -> None:
 
 
 def test_work_is_announced_once_per_open_group() -> None:
-    commits = Commits(MemoryStorage())
     woken: list[int] = []
-    commits.on_work = lambda: woken.append(1)
+
+    class Waking(ManualHost):
+        def commit_soon(self) -> None:
+            woken.append(1)
+
+    commits = Commits(MemoryStorage(), Waking())
     commits.batch()
     commits.batch()
     assert len(woken) == 1

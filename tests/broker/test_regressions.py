@@ -7,6 +7,7 @@ import pytest
 
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
+from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS, FEW
 from magnetar.broker.topic.topic import SubscribeRequest
@@ -39,7 +40,7 @@ class Nothing:
 def test_commits_are_not_idle_while_a_group_is_being_written_or_waits_for_a_sync(is_durable: bool) -> None:
     """Replies said in that moment were lost by a crash."""
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     if is_durable:
         commits.batch()
     commits.touch(Nothing())

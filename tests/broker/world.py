@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from magnetar.broker.broker import Broker
+from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.subscription import Subscription
@@ -69,7 +70,7 @@ class World:
         self.storage = storage or MemoryStorage()
         self.clock = ManualClock(START_MS)
         self.settings = Settings(**settings)  # type: ignore[arg-type]
-        self.broker = Broker(self.settings, self.storage, self.clock)
+        self.broker = Broker(self.settings, self.storage, self.clock, ManualHost())
         self.client = Client()
         self._ids = iter(range(1, 1_000_000))
         self.settle()

@@ -41,9 +41,9 @@ class Started:
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> Started:
     started = Started()
-    lifecycle = ModuleType("magnetar.server.server")
-    lifecycle.run_standalone = started.run_standalone  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "magnetar.server.server", lifecycle)
+    module = ModuleType("magnetar.server.standalone")
+    module.run_standalone = started.run_standalone  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "magnetar.server.standalone", module)
     return started
 
 

@@ -63,5 +63,5 @@ def test_a_full_disk_ends_the_process_with_a_clear_message(tmp_path: Path) -> No
             for _ in range(100):
                 producer.send(b"x" * 100_000)
         assert process.wait(20) == 1
-        assert "storage failed, nothing more is acknowledged" in process.stderr.read()
+        assert "storage failed, the broker stops" in process.stderr.read()
         client.shutdown()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from magnetar.broker import keys
 from magnetar.broker.broker import Broker
+from magnetar.broker.host import ManualHost
 from magnetar.broker.topic import run
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
@@ -28,7 +29,7 @@ _OF_A_SUBSCRIPTION = (keys.CURSOR, keys.POSITION)
 
 
 def open_all(settings: Settings, storage: MemoryStorage, now_ms: int) -> Broker:
-    broker = Broker(settings, storage, ManualClock(now_ms))
+    broker = Broker(settings, storage, ManualClock(now_ms), ManualHost())
     for full in list(broker.catalog.topics):
         broker.topic(TopicName.parse(full))
     return broker

@@ -19,6 +19,7 @@ from magnetar.broker import commit
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
+from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription import cursor, subscription
 from magnetar.broker.topic import delayed
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -171,7 +172,7 @@ class World:
         self.storage = storage
         self.base = recovery.inspect(self.settings, storage.crash(), self.clock.now_ms(), self.truth.boundary)
         self.truth.boundary = Boundary(self.base, self.base)
-        self.broker = Broker(self.settings, storage, self.clock)
+        self.broker = Broker(self.settings, storage, self.clock, ManualHost())
         self.steps = CommitSteps(self.broker.commits, storage, self.truth, self.rng, self._snapshot)
         self.steps.after_step()
 

@@ -1,7 +1,7 @@
-"""The broker as a whole: its topics, its clock, what is not durable yet, and what has to happen later.
+"""The broker: topics, catalog, schemas, replication, group commit and timers, put together.
 
-Synchronous and alone: no socket, no thread, no clock of its own. Whoever runs it calls `pump` when `on_work` says so,
-`tick` when the next timer is due, and writes the groups of `commits`.
+Synchronous: no socket, no thread, no clock. Its `Host` calls `pump` and `tick` when the broker requests it, and writes
+the groups of `commits`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import TopicRecord
-from magnetar.broker.commit import Commits, raise_it
+from magnetar.broker.commit import Commits
+from magnetar.broker.host import Host
 from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
@@ -41,22 +42,21 @@ class Pumpable(Protocol):
 
 
 class Broker:
-    def __init__(self, settings: Settings, storage: Storage, clock: Clock) -> None:
+    def __init__(self, settings: Settings, storage: Storage, clock: Clock, host: Host) -> None:
+        self._host = host
         self._started_with = settings
         self.storage = storage
         self.dynamic_settings = _read_dynamic_settings(storage)
         self.settings = settings.with_texts(self.dynamic_settings)
         self.clock = clock
-        self.commits = Commits(storage)
+        self.commits = Commits(storage, host)
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
         self.policies = Policies.of(self.settings)
-        self.timers = Timers()
+        self.timers = Timers(host)
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
         self.topics: dict[str, Topic] = {}
-        self.on_pump: Callable[[], None] = lambda: None
-        self.on_fault: Callable[[Exception], None] = raise_it
         self._pumpable: dict[Pumpable, None] = {}
         self._names = count()
         self._trimmed: dict[int, None] = {}
@@ -205,7 +205,7 @@ class Broker:
 
     def pump_later(self, pumpable: Pumpable) -> None:
         if not self._pumpable:
-            self.on_pump()
+            self._host.pump_soon()
         self._pumpable[pumpable] = None
 
     def pump(self) -> None:
@@ -215,7 +215,7 @@ class Broker:
             try:
                 one.pump()
             except Exception as error:
-                self.on_fault(error)
+                self._host.fault(error)
 
     @property
     def has_work(self) -> bool:

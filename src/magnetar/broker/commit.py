@@ -1,11 +1,11 @@
-"""What has been decided and is not durable yet: groups of changes, and what may be said once each is on disk.
+"""Group commit: changes that are not durable yet, and the completions that run once they are.
 
-The core changes its memory at once and adds the same change to the open group. Somebody outside (the server's
-committer thread, or a simulation) takes the oldest group, writes and syncs it, and then calls `Group.complete()`.
-Receipts, replies and dispatch live in the completions, so nothing is acknowledged or delivered before it is durable.
+The core changes its memory at once and adds the same change to the open group. The host (the server's committer
+thread, or a simulation) takes the oldest group, writes and syncs it, and then calls `Group.complete()`. Receipts,
+replies and dispatch are completions, so nothing is acknowledged or delivered before it is durable.
 
-A group is closed when it is taken or when it has grown past `GROUP_SIZE_MAX`; what is put into the batch of one
-`Commits.batch()` call before the next call is one transaction and never split.
+A group is closed when it is taken or has grown past `GROUP_SIZE_MAX`. Changes between two calls of `Commits.batch()`
+are one transaction and never split.
 """
 
 from __future__ import annotations
@@ -14,15 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from magnetar.broker.host import Host
 from magnetar.storage.api import Batch, Storage
 
 # RocksDB copies a batch while holding the interpreter's lock: larger groups would freeze the loop.
 GROUP_SIZE_MAX = 1 << 20
-
-
-def raise_it(error: Exception) -> None:
-    """A fault is a bug: tests and simulations stop at it. A server logs it, and it concerns nobody but its cause."""
-    raise error
 
 
 class Storable(Protocol):
@@ -32,7 +28,7 @@ class Storable(Protocol):
 
 
 class Group:
-    """One atomic write. `durable` is false while it holds only what may be lost and redone, such as plain acks."""
+    """One atomic write. `durable` is false while it only holds changes that may be lost, such as plain acks."""
 
     __slots__ = ("_commits", "batch", "changed", "completions", "durable", "size")
 
@@ -49,26 +45,25 @@ class Group:
         self._commits.waiting_bytes += size
 
     def complete(self) -> None:
-        """Everything in this group is durable, or written at least if it does not ask for more."""
+        """The group is durable or, if it does not have to be, written."""
         self._commits.waiting_bytes -= self.size
         self._commits.completed(self)
         for completion in self.completions:
             try:
                 completion()
             except Exception as error:
-                self._commits.on_fault(error)
+                self._commits.host.fault(error)
 
 
 class Commits:
-    """The queue of groups: at most one open, the others closed and waiting. `on_work` wakes whoever writes them."""
+    """The queue of groups: at most one open, the others closed and waiting to be written."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, host: Host) -> None:
+        self.host = host
         self._storage = storage
         self._closed: deque[Group] = deque()
         self._open: Group | None = None
         self._youngest: Group | None = None  # None once it is durable, and with it all before it
-        self.on_work: Callable[[], None] = lambda: None
-        self.on_fault: Callable[[Exception], None] = raise_it
         self.waiting_bytes = 0  # published and not durable yet
 
     def open(self) -> Group:
@@ -76,14 +71,14 @@ class Commits:
         group = self._open
         if group is None:
             group = self._open = self._youngest = Group(self, self._storage.batch())
-            self.on_work()
+            self.host.commit_soon()
         elif group.size > GROUP_SIZE_MAX:
             self._close(group)
             group = self._open = self._youngest = Group(self, self._storage.batch())
         return group
 
     def batch(self) -> Batch:
-        """A batch for a change that must be durable before it is answered."""
+        """A batch for a change that must be durable before the reply to it."""
         group = self.open()
         group.durable = True
         return group.batch
@@ -99,7 +94,7 @@ class Commits:
         self.open().changed[storable] = None
 
     def forget(self, storable: Storable) -> None:
-        """`storable` is deleted by a change of its own: nothing of it may be written any more."""
+        """`storable` was deleted: no group may write it any more."""
         for group in (*self._closed, self._open):
             if group is not None:
                 group.changed.pop(storable, None)
@@ -114,7 +109,7 @@ class Commits:
         return self._closed.popleft()
 
     def _close(self, group: Group) -> None:
-        # Stored at closing time, not later: what a later transaction decides must not slip into an earlier group.
+        # Stored when the group is closed, not later: a later transaction must not slip into an earlier group.
         for storable in group.changed:
             storable.store(group.batch)
         group.changed = {}

@@ -1,4 +1,4 @@
-"""What has to happen later. Time comes from outside, as an argument; nothing here waits."""
+"""Timers: actions at a time. The time is an argument; nothing here waits."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+from magnetar.broker.host import Host
+
 Action = Callable[[], None]
 
 
 class Timers:
     """Actions ordered by time. The same action at the same time is kept once."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._heap: list[tuple[int, int, Action]] = []
         self._known: set[tuple[int, Action]] = set()
         self._order = count()
-        self.on_earlier: Callable[[], None] = lambda: None
 
     @property
     def next_ms(self) -> int | None:
@@ -28,7 +30,7 @@ class Timers:
         self._known.add((time_ms, action))
         heapq.heappush(self._heap, (time_ms, next(self._order), action))
         if self._heap[0][0] == time_ms:
-            self.on_earlier()
+            self._host.wake_at(time_ms)
 
     def run_due(self, now_ms: int) -> None:
         due: list[Action] = []

@@ -1,7 +1,7 @@
-"""The one thread that writes: takes what has been decided, makes it durable, hands the completions back to the loop.
+"""The committer: the only thread that writes. It writes and syncs groups, and hands completions back to the loop.
 
-One batch of work is in flight at a time; everything decided meanwhile is the next one, so a busy broker commits in
-large groups and an idle one at once. Storage releases the interpreter's lock while it syncs, so the loop goes on.
+One batch of groups is in flight at a time, and changes made meanwhile are the next one: a busy broker commits in large
+groups, an idle one immediately. Storage releases the interpreter's lock while it syncs, so the loop goes on.
 """
 
 from __future__ import annotations
@@ -18,33 +18,38 @@ _GROUPS_PER_SYNC = 8  # bounds how long the first group of a turn waits for its 
 
 
 class Committer:
-    """`on_failure` is called once, in the loop, when a write or a sync failed: nothing is acknowledged after that."""
+    """Writes from `start` to `close`, whenever it is woken.
+
+    `on_failure` is called once, in the loop, when a write or a sync failed: nothing is acknowledged after that.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         storage: Storage,
-        commits: Commits,
         *,
         on_commit: Callable[[], None],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._loop = loop
         self._storage = storage
-        self._commits = commits
+        self._commits: Commits
         self._on_commit = on_commit
         self._on_failure = on_failure
         self._work: SimpleQueue[list[Group] | None] = SimpleQueue()
         self._busy = False
+        self._is_closed = False
         self._failure: Exception | None = None
         self._waiters: list[asyncio.Future[None]] = []
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
-        self._thread.start()
-        commits.on_work = self._wake
 
-    def _wake(self) -> None:
-        # Not at once: whatever else this turn of the loop brings belongs to the same group.
-        if not self._busy and self._failure is None:
+    def start(self, commits: Commits) -> None:
+        self._commits = commits
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is a group to write. It is taken in the next turn of the loop, with all that this turn adds to it."""
+        if not self._busy and self._failure is None and not self._is_closed:
             self._busy = True
             self._loop.call_soon(self._next)
 
@@ -73,7 +78,7 @@ class Committer:
             self._loop.call_soon_threadsafe(self._done, groups)
 
     def _done(self, groups: list[Group]) -> None:
-        self._next()  # first, so that the disk works while the loop says what is durable
+        self._next()  # first, so that the disk works while the loop sends receipts
         for group in groups:
             group.complete()
         self._on_commit()
@@ -106,8 +111,8 @@ class Committer:
         if self._busy and self._failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
-            await asyncio.wait([waiter])  # a failure on the way is reported by `on_failure`, not here
-        self._commits.on_work = lambda: None
+            await asyncio.wait([waiter])  # a failure meanwhile is reported by `on_failure`, not here
+        self._is_closed = True
         self._work.put(None)
         await asyncio.to_thread(self._thread.join)
 

@@ -1,4 +1,7 @@
-"""Starting and stopping: storage, broker, committer, both ports, signals. `Server` is one broker in one event loop."""
+"""A broker in an event loop: storage, committer, both ports and timers.
+
+`Server` is the broker's host. Knows nothing of processes and signals; see `standalone`.
+"""
 
 from __future__ import annotations
 
@@ -6,41 +9,34 @@ import asyncio
 import contextlib
 import importlib
 import logging
-import signal
 import socket
-import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
 from magnetar.broker.broker import Broker
-from magnetar.clock import Clock, SystemClock
+from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
 from magnetar.server.committer import Committer
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.tcp import Connection
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Space, Storage, StorageError
-from magnetar.version import __version__
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
-    from magnetar.server.pipelines_process import PipelinesProcess
 
 log = logging.getLogger(__name__)
 
 _MB = 1 << 20
-# A thread that comes back from the disk waits this long at most for a busy loop to let it go on.
-_SWITCH_INTERVAL_S = 0.0002
+_TIMER_MAX_S = 60.0  # clocks may be moved by hand: timers are checked at least this often
 
 
 class StartError(MagnetarError):
-    """A port or the data folder cannot be had."""
+    """A port or the data folder is not available."""
 
 
 class Server:
-    """Runs a broker: `start`, then `wait` until somebody calls `stop` or storage fails."""
+    """Runs a broker: `start`, then `wait` until `stop` is called or storage fails."""
 
     def __init__(self, settings: Settings, storage: Storage, clock: Clock, *, bind: str, port: int, http_port: int):
         self.settings = settings
@@ -49,13 +45,18 @@ class Server:
         self.port = port
         self.http_port = http_port
         self.loop = asyncio.get_running_loop()
-        self.broker = Broker(settings, storage, clock)
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.committer = Committer(
+            self.loop, storage, on_commit=self._resume_readers, on_failure=self._on_storage_failure
+        )
+        self.broker = Broker(settings, storage, clock, self)
+        self.committer.start(self.broker.commits)
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
         self.failure: Exception | None = None
         self._stopped = asyncio.Event()
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
-        self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._listener: asyncio.Server | None = None
         self._http: HttpServer | None = None
@@ -65,34 +66,21 @@ class Server:
             self.broker.replication.remote_topic_checked,
             pause_last_s=settings.replicationRetryMaxSeconds,
         )
-        self.committer = Committer(
-            self.loop,
-            storage,
-            self.broker.commits,
-            on_commit=self._resume_readers,
-            on_failure=self._on_storage_failure,
-        )
-        self.broker.on_pump = self._pump_soon
-        self.broker.on_fault = self.broker.commits.on_fault = self._on_fault
-        self.broker.timers.on_earlier = self._schedule_timer
-        if not self.broker.commits.idle:
-            self.broker.commits.on_work()
 
     # -- start and stop
 
     async def start(self) -> None:
-        """Opens the binary port; a client that connects from here on is served."""
+        """Opens both ports; binary clients are served before HTTP is ready."""
         listener = _listen(self.bind, self.port, "brokerServicePort")
         self.port = listener.getsockname()[1]
         self._http_listener = _listen(self.bind, self.http_port, "webServicePort")
         self.http_port = self._http_listener.getsockname()[1]
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
-        self._schedule_timer()
         self._tasks = [
             self.loop.create_task(self._keep_alive()),
             self.loop.create_task(self._compact()),
         ]
-        # The web framework takes longer to import than all the rest: in a thread, while binary clients are served.
+        # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
         self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
@@ -106,7 +94,7 @@ class Server:
         self._stopped.set()
 
     async def close(self) -> None:
-        """Sends clients away, makes everything durable and lets go of the data folder."""
+        """Disconnects clients, makes everything durable and releases the data folder."""
         if self._listener is not None:
             self._listener.close()
         for task in self._tasks:
@@ -119,7 +107,7 @@ class Server:
             self._http_listener.close()
         for connection in list(self.connections):
             connection.close()
-        await asyncio.sleep(0)  # closing connections release what their consumers held
+        await asyncio.sleep(0)  # closed connections release the messages of their consumers
         if self._timer is not None:
             self._timer.cancel()
         await self.committer.close()
@@ -127,49 +115,52 @@ class Server:
             self.storage.close()
 
     def _on_storage_failure(self, error: Exception) -> None:
-        """Nothing can be made durable any more, so nothing may be acknowledged any more."""
+        """Nothing can be made durable any more, so nothing may be acknowledged."""
         self.failure = error
         self.stop()
-
-    def _on_fault(self, error: Exception) -> None:
-        """A bug met by one client's message must not stop the others."""
-        log.error("unexpected error in the broker, please report it", exc_info=error)
-
-    def _pump_soon(self) -> None:
-        self.loop.call_soon(self.broker.pump)
 
     def _resume_readers(self) -> None:
         for connection in list(self.paused):
             connection.resume_if_possible()
 
-    # -- what the rest of the server asks
+    # -- Host
+
+    def commit_soon(self) -> None:
+        self.committer.wake()
+
+    def pump_soon(self) -> None:
+        self.loop.call_soon(self.broker.pump)
+
+    def wake_at(self, time_ms: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = max(0, time_ms - self._clock.now_ms()) / 1000
+        self._timer = self.loop.call_later(min(delay_s, _TIMER_MAX_S), self.tick)
+
+    def fault(self, error: Exception) -> None:
+        log.error("unexpected error in the broker, please report it", exc_info=error)
+
+    # -- for connections and HTTP
 
     @property
     def is_full(self) -> bool:
-        """More was published than may wait for the disk: nobody is read from until it is written."""
+        """More published data waits for the disk than allowed: no connection is read until it is written."""
         return self.broker.commits.waiting_bytes > self._buffer_max
 
     def service_url(self, host: str) -> str:
-        """The binary address under which a client that reached `host` finds this broker."""
-        return f"pulsar://{_url_host(self.settings.advertisedAddress or host)}:{self.port}"
+        """The binary address of this broker for a client that reached `host`."""
+        return f"pulsar://{url_host(self.settings.advertisedAddress or host)}:{self.port}"
 
     def http_url(self, host: str) -> str:
-        return f"http://{_url_host(self.settings.advertisedAddress or host)}:{self.http_port}"
+        return f"http://{url_host(self.settings.advertisedAddress or host)}:{self.http_port}"
 
     # -- time
 
-    def _schedule_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        next_ms = self.broker.timers.next_ms
-        if next_ms is not None:
-            delay_s = max(0, next_ms - self.broker.now_ms()) / 1000
-            self._timer = self.loop.call_later(min(delay_s, 60.0), self.tick)
-
     def tick(self) -> None:
         self.broker.tick()
-        self._schedule_timer()
+        next_ms = self.broker.timers.next_ms
+        if next_ms is not None:
+            self.wake_at(next_ms)
 
     async def _keep_alive(self) -> None:
         interval_s = self.settings.keepAliveIntervalSeconds
@@ -179,7 +170,7 @@ class Server:
                 connection.keep_alive()
 
     async def _compact(self) -> None:
-        """Gives the room of trimmed entries back, in a thread."""
+        """Frees the disk space of trimmed entries, in a thread."""
         while True:
             await asyncio.sleep(self.settings.retentionCheckIntervalInSeconds)
             for ledger_id in self.broker.take_trimmed():
@@ -189,7 +180,7 @@ class Server:
 
 def _listen(bind: str, port: int, setting: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    # The protocol is named because asyncio turns Nagle's algorithm off only where it reads TCP here.
+    # Named explicitly: asyncio disables Nagle's algorithm only for sockets with this protocol number.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -202,78 +193,5 @@ def _listen(bind: str, port: int, setting: str) -> socket.socket:
     return listener
 
 
-def _url_host(host: str) -> str:
+def url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def run_standalone(
-    settings: Settings, data: Path | None, *, bind: str, port: int, http_port: int, out: Callable[[str], None]
-) -> int:
-    """Runs a broker in this process until it is told to stop; returns the exit code."""
-    import uvloop
-
-    from magnetar.storage.rocks import RocksStorage
-
-    folder = data or Path("data/standalone")
-    try:
-        storage = RocksStorage(folder)
-    except StorageError as error:
-        raise StartError(str(error)) from error
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings, storage, folder, bind, port, http_port, out))
-
-
-async def _run(
-    settings: Settings, storage: Storage, folder: Path, bind: str, port: int, http_port: int, out: Callable[[str], None]
-) -> int:
-    server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, server.stop)
-    pipelines: PipelinesProcess | None = None
-    try:
-        await server.start()
-        out(_block(server, folder))
-        out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
-        pipelines = _pipelines(server)
-        pipelines.run()
-        await server.wait()
-    finally:
-        if pipelines is not None:
-            pipelines.end()
-        await server.close()
-        if pipelines is not None:
-            await pipelines.close()
-    if server.failure is not None:
-        print(f"magnetar: storage failed, nothing more is acknowledged: {server.failure}", file=sys.stderr)
-        return 1
-    out("stopped")
-    return 0
-
-
-def _pipelines(server: Server) -> PipelinesProcess:
-    """It reaches the broker where it listens; the executors of a cluster, where the broker says that it is."""
-    from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
-
-    settings = server.settings
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
-    url, service_url = f"http://{_url_host(host)}:{server.http_port}", f"pulsar://{_url_host(host)}:{server.port}"
-    if not settings.pipelinesMaster.startswith("local"):
-        url, service_url = server.http_url(host), server.service_url(host)
-    words = command(url, service_url, settings.pipelinesMaster, settings.replicationRetryMaxSeconds)
-    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled)
-
-
-def _block(server: Server, folder: Path) -> str:
-    url = server.service_url(server.bind)
-    return "\n".join(
-        (
-            f"Magnetar {__version__}, cluster {server.settings.clusterName}",
-            f"  binary   {url}",
-            f"  http     {server.http_url(server.bind)}",
-            f"  data     {folder.resolve()}",
-            "  try it   pip install pulsar-client, then in Python:",
-            f"             client = pulsar.Client('{url}')",
-            "             client.create_producer('hello').send(b'world')",
-        )
-    )

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
+from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.storage.memory import MemoryStorage
@@ -75,7 +76,7 @@ def same(cursor: Cursor, model: Model) -> None:
 @settings(max_examples=300, deadline=None)
 def test_any_sequence_means_what_sets_would(steps: list[tuple[str, int, int]]) -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 7, -1)
     model = Model()
     for name, *arguments in steps:
@@ -84,7 +85,7 @@ def test_any_sequence_means_what_sets_would(steps: list[tuple[str, int, int]]) -
         elif name == "restart":
             commit(storage, commits)
             storage = storage.crash()
-            commits = Commits(storage)
+            commits = Commits(storage, ManualHost())
             cursor = Cursor.load(storage, commits, 7)
         elif name == "ack":
             cursor.ack(arguments[0])
@@ -100,19 +101,19 @@ def test_any_sequence_means_what_sets_would(steps: list[tuple[str, int, int]]) -
             model.count(arguments[0])
         same(cursor, model)
     commit(storage, commits)
-    same(Cursor.load(storage.crash(), Commits(storage), 7), model)
+    same(Cursor.load(storage.crash(), Commits(storage, ManualHost()), 7), model)
 
 
 def test_a_hundred_thousand_holes_survive_a_restart_and_close_again() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1)
     for entry in range(1, 200_001, 2):
         cursor.ack(entry)
     assert cursor.mark_delete == -1
     commit(storage, commits)
     storage = storage.crash()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor.load(storage, commits, 1)
     assert cursor.holes(200_000) == 100_001
     for entry in range(200_000, -1, -2):
@@ -120,14 +121,14 @@ def test_a_hundred_thousand_holes_survive_a_restart_and_close_again() -> None:
     assert cursor.mark_delete == 200_000
     assert not cursor.acked
     commit(storage, commits)
-    again = Cursor.load(storage.crash(), Commits(storage), 1)
+    again = Cursor.load(storage.crash(), Commits(storage, ManualHost()), 1)
     assert again.mark_delete == 200_000
     assert not again.acked
 
 
 def test_one_ack_writes_one_key_whatever_the_holes() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1)
     for entry in range(1, 20_001, 2):
         cursor.ack(entry)
@@ -140,7 +141,7 @@ def test_one_ack_writes_one_key_whatever_the_holes() -> None:
 
 def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1)
     cursor.ack(5)
     cursor.ack_part(7, 0b01, 2)
@@ -148,18 +149,18 @@ def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
     commit(storage, commits)
     cursor.reset(2)
     commit(storage, commits)
-    again = Cursor.load(storage.crash(), Commits(storage), 1)
+    again = Cursor.load(storage.crash(), Commits(storage, ManualHost()), 1)
     assert (again.mark_delete, list(again.acked), again.has_states) == (2, [], False)
 
 
 def test_a_change_is_not_lost_when_it_closes_a_full_group() -> None:
     """Touching the cursor may store it with the group before: the change has to be made by then."""
     storage = MemoryStorage()
-    commits = Commits(storage)
+    commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1, storage)
     cursor.ack(5)
     commits.open().grow(GROUP_SIZE_MAX + 1)
     cursor.count_redelivery(3)
     commit(storage, commits)
-    found = Cursor.load(storage.crash(), Commits(storage), 1).state_of(3)
+    found = Cursor.load(storage.crash(), Commits(storage, ManualHost()), 1).state_of(3)
     assert found is not None and found.count == 1

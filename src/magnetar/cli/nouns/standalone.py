@@ -95,7 +95,7 @@ def start(options: StandaloneOptions) -> int:
             f"listening on {settings.bindAddress} without authentication: whoever reaches it can read, write and delete"
         )
 
-    from magnetar.server.server import run_standalone
+    from magnetar.server.standalone import run_standalone
 
     return run_standalone(
         settings,

@@ -1,0 +1,98 @@
+"""The standalone broker: one process with a server on RocksDB, signals, and the pipelines process as its child.
+
+Owns the start and the end of the process and the lines that it prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from magnetar.clock import SystemClock
+from magnetar.server.server import Server, StartError, url_host
+from magnetar.settings.settings import Settings
+from magnetar.storage.api import Storage, StorageError
+from magnetar.version import __version__
+
+if TYPE_CHECKING:
+    from magnetar.server.pipelines_process import PipelinesProcess
+
+# A thread that returns from the disk waits at most this long for a busy loop to yield the interpreter.
+_SWITCH_INTERVAL_S = 0.0002
+
+
+def run_standalone(
+    settings: Settings, data: Path | None, *, bind: str, port: int, http_port: int, out: Callable[[str], None]
+) -> int:
+    """Runs a broker in this process until a signal stops it; returns the exit code."""
+    import uvloop
+
+    from magnetar.storage.rocks import RocksStorage
+
+    folder = data or Path("data/standalone")
+    try:
+        storage = RocksStorage(folder)
+    except StorageError as error:
+        raise StartError(str(error)) from error
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings, storage, folder, bind, port, http_port, out))
+
+
+async def _run(
+    settings: Settings, storage: Storage, folder: Path, bind: str, port: int, http_port: int, out: Callable[[str], None]
+) -> int:
+    server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        server.loop.add_signal_handler(number, server.stop)
+    pipelines: PipelinesProcess | None = None
+    try:
+        await server.start()
+        out(_block(server, folder))
+        out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
+        pipelines = _pipelines(server)
+        pipelines.run()
+        await server.wait()
+    finally:
+        if pipelines is not None:
+            pipelines.end()
+        await server.close()
+        if pipelines is not None:
+            await pipelines.close()
+    if server.failure is not None:
+        print(f"magnetar: storage failed, the broker stops: {server.failure}", file=sys.stderr)
+        return 1
+    out("stopped")
+    return 0
+
+
+def _pipelines(server: Server) -> PipelinesProcess:
+    """The child connects to the address the broker listens on; executors of a cluster, to the advertised one."""
+    from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
+
+    settings = server.settings
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
+    url, service_url = f"http://{url_host(host)}:{server.http_port}", f"pulsar://{url_host(host)}:{server.port}"
+    if not settings.pipelinesMaster.startswith("local"):
+        url, service_url = server.http_url(host), server.service_url(host)
+    words = command(url, service_url, settings.pipelinesMaster, settings.replicationRetryMaxSeconds)
+    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled)
+
+
+def _block(server: Server, folder: Path) -> str:
+    url = server.service_url(server.bind)
+    return "\n".join(
+        (
+            f"Magnetar {__version__}, cluster {server.settings.clusterName}",
+            f"  binary   {url}",
+            f"  http     {server.http_url(server.bind)}",
+            f"  data     {folder.resolve()}",
+            "  try it   pip install pulsar-client, then in Python:",
+            f"             client = pulsar.Client('{url}')",
+            "             client.create_producer('hello').send(b'world')",
+        )
+    )
