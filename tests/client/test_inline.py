@@ -9,7 +9,8 @@ import pytest
 
 from magnetar.client import EARLIEST, LATEST, AsyncClient, Client
 from magnetar.client.errors import Closed, ConnectionLost, NotFound
-from magnetar.client.inline import InlineClient, InlineLoop, gather
+from magnetar.client.gather import gather
+from magnetar.client.inline import InlineClient, InlineLoop
 from magnetar.testing import TestBroker
 from tests.client.connection.test_reconnect import drop_connections
 

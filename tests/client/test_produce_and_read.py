@@ -438,7 +438,7 @@ def test_partitions_begin_where_each_is_told(running: TestBroker, client: Client
         client.reader(topic, MessageId(1, 2))
     with pytest.raises(InvalidArgument, match=r"no position for .*-partition-1"):
         client.reader(topic, {f"{full}-partition-0": EARLIEST})
-    with pytest.raises(InvalidArgument, match="names persistent://public/default/other, which is not"):
+    with pytest.raises(InvalidArgument, match="for persistent://public/default/other, which is not"):
         client.reader(topic, {**start, "other": EARLIEST})
 
 

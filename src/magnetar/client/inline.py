@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Coroutine, Iterable
+from collections.abc import Coroutine
 from typing import Any, Self, TypeVar, Unpack
 
 from magnetar.client.async_client import AsyncClient
@@ -79,20 +79,6 @@ class InlineClient:
 
     def __exit__(self, *reason: object) -> None:
         self.close()
-
-
-async def gather(awaited: Iterable[Awaitable[_T]]) -> list[_T]:
-    """The results of all, which run at the same time and to their end; then the first error is raised, if there is one.
-
-    For who may not know of asyncio.
-    """
-    results = await asyncio.gather(*awaited, return_exceptions=True)
-    answers: list[_T] = []
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-        answers.append(result)
-    return answers
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

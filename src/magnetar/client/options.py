@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict, TypeVar
 
-from magnetar.client.errors import InvalidArgument
+from magnetar import errors as server_errors
+from magnetar.client.errors import InvalidArgument, InvalidName
+from magnetar.names import TopicName
 from magnetar.security.credentials import Security
 from magnetar.wire import schema_pb2 as pb
 
@@ -68,3 +70,11 @@ def choose(name: str, value: str, choices: Mapping[str, _T]) -> _T:
 def check_positive(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise InvalidArgument(f"{name} has to be a number above 0, not {value!r}")
+
+
+def parse_topic(topic: str) -> TopicName:
+    """Raises the client's `InvalidName`."""
+    try:
+        return TopicName.parse(topic)
+    except server_errors.InvalidName as error:
+        raise InvalidName(str(error)) from None

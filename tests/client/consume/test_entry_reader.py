@@ -245,7 +245,7 @@ def test_what_is_on_its_way_is_bounded(running: TestBroker, client: Client, inli
     held_max = received = 0
     while entries := inline.run(reader.next()):
         received += len(entries)
-        sent = running.run(lambda: [s.read_id for s in _topic(running, topic).subscriptions.values()])
+        sent = running.run(lambda: [s.places.read_id for s in _topic(running, topic).subscriptions.values()])
         held_max = max([held_max, *(count - received for count in sent)])
     assert received == 300
     assert held_max <= 2 * 200_000 // 10_000 + 32

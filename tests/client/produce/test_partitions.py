@@ -261,10 +261,10 @@ def test_a_server_that_says_nothing_is_a_timeout_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("transport", ["pulsar", "http"])
-def test_nobody_there(transport: str) -> None:
+def test_a_port_where_nothing_listens(transport: str) -> None:
     with fake_broker() as fake:
         address = fake.address
-    with Client(f"{transport}://{address}") as client, pytest.raises(ConnectionLost, match=f"connect to {address}"):
+    with Client(f"{transport}://{address}") as client, pytest.raises(ConnectionLost, match=f"connect to (http://)?{address}"):
         client.get_partitions_for_topic("t")
 
 
@@ -306,8 +306,8 @@ def fake_http(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "error", "text"),
     [
-        (200, b"<html>", ServerFailure, "not what the REST interface promises"),
-        (200, b'{"partitions":"many"}', ServerFailure, "not what the REST interface promises"),
+        (200, b"<html>", ServerFailure, "does not have the form of the REST API"),
+        (200, b'{"partitions":"many"}', ServerFailure, "does not have the form of the REST API"),
         (200, b'{"partitions":-1}', ServerFailure, "-1 is not a number of partitions"),
         (404, b'{"reason":"Topic not found"}', NotFound, "default/t: Topic not found"),
         (404, b"not json", NotFound, "not json"),

@@ -36,24 +36,16 @@ class Producer:
         self._handover_is_due = False
 
     def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
-        """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
-
-        None is "no value", which is not the same as an empty one. The id of a message that the broker's deduplication
-        dropped is -1:-1.
-        """
         # The caller waits: nothing else will come to fill the batch.
         return self._post(value, options, seals=True).result()
 
     def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
-        """As `send`, but returns at once, except while `pending_max` messages are on their way: it waits for room."""
         return self._post(value, options, seals=False)
 
     def flush(self) -> None:
-        """Waits until everything sent so far is stored; raises the first error of `send_async` since the last flush."""
         self._thread.run(self._flush())
 
     def close(self) -> None:
-        """Sends what is pending and leaves; an error of what was pending is raised."""
         if self._thread.is_running:
             self._thread.run(self.finish())
 

@@ -32,17 +32,11 @@ class Reader:
         self._taken: deque[Message] = deque()
 
     def read(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes.
-
-        `EndOfTopic` when the topic was terminated and is read to its end. `UnreadableMessage` for a message that is
-        corrupt or encrypted: the next call goes on after it.
-        """
         if not self._taken:
             self._taken.extend(self._thread.run(self._reader.read_many(_READ_AHEAD, timeout_s)))
         return self._taken.popleft()
 
     def has_next(self) -> bool:
-        """Whether the topic has a message now that was not read yet."""
         return bool(self._taken) or self._thread.run(self._reader.has_next())
 
     def __iter__(self) -> Iterator[Message]:
@@ -74,15 +68,12 @@ class TopicTail:
         self._thread = thread
 
     def bounds(self) -> Bounds:
-        """What the topic stores at this moment. `NotFound` if it does not exist."""
         return self._thread.run(self.inner.bounds())
 
     def last(self) -> MessageId:
-        """The last message stored, as `bounds` says it, with less effort."""
         return self._thread.run(self.inner.last())
 
     def wait(self, after: MessageId, timeout_s: float | None) -> bool:
-        """Returns True as soon as something after `after` is stored, False after `timeout_s` (None: never)."""
         return self._thread.run(self.inner.wait(after, timeout_s))
 
     def close(self) -> None:
@@ -111,23 +102,18 @@ class Consumer:
         self._consumer = consumer
 
     def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes."""
         return self._thread.run(self._consumer.receive(timeout_s))
 
     def acknowledge(self, message: Message) -> None:
-        """Returns when the broker has it on disk."""
         self._thread.run(self._consumer.acknowledge(message))
 
     def acknowledge_cumulative(self, message: Message) -> None:
-        """This message and all before it, of its partition. Not for shared subscriptions."""
         self._thread.run(self._consumer.acknowledge_cumulative(message))
 
     def negative_acknowledge(self, message: Message) -> None:
-        """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""
         self._thread.run(self._consumer.negative_acknowledge(message))
 
     def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
         self._thread.run(self._consumer.unsubscribe())
 
     def close(self) -> None:
@@ -151,11 +137,9 @@ class Cursor:
         self._cursor = cursor
 
     def position(self) -> MessageId:
-        """The last entry that is acknowledged with everything before it."""
         return self._thread.run(self._cursor.position())
 
     def acknowledge_up_to(self, position: MessageId) -> None:
-        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
         self._thread.run(self._cursor.acknowledge_up_to(position))
 
     def close(self) -> None:

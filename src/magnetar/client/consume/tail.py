@@ -15,6 +15,7 @@ from magnetar.client.connection.retry import Retry
 from magnetar.client.consume.positions import bounds
 from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, Closed, InvalidArgument
+from magnetar.client.gather import gather
 from magnetar.client.message import LATEST, MessageId, Position
 from magnetar.wire.metadata import messages_in
 
@@ -221,9 +222,7 @@ async def _arm_all(watched: Iterable[tuple[AsyncTopicTail, MessageId]]) -> None:
         watch, after = idle[0]
         await watch.arm(after)
     elif idle:
-        for result in await asyncio.gather(*(w.arm(after) for w, after in idle), return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
+        await gather(w.arm(after) for w, after in idle)
 
 
 def _place(after: MessageId) -> tuple[int, int, int]:

@@ -6,10 +6,11 @@ Owns that they share one limit on what is on its way. Which there are, and what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from magnetar.client.async_client import AsyncClient
+from magnetar.client.gather import gather
 from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.wire import schema_pb2 as pb
@@ -52,7 +53,7 @@ class EntryProducers:
 
     async def open(self, senders: Iterable[ProducerKey], schema: pb.Schema | None = None) -> None:
         """Opens those that are not open yet, all at once."""
-        await _all([self._open(sender, schema) for sender in dict.fromkeys(senders) if sender not in self._producers])
+        await gather([self._open(sender, schema) for sender in dict.fromkeys(senders) if sender not in self._producers])
 
     async def _open(self, sender: ProducerKey, schema: pb.Schema | None) -> None:
         self._producers[sender] = await self._client.entry_producer(
@@ -67,15 +68,9 @@ class EntryProducers:
 
     async def flush(self) -> None:
         """Waits until everything is stored; raises the first error that says why not."""
-        await _all([producer.flush() for producer in self._producers.values()])
+        await gather([producer.flush() for producer in self._producers.values()])
 
     async def close(self) -> None:
         """Leaves all of them. That one cannot be told any more is no error: its connection is gone."""
         producers, self._producers = list(self._producers.values()), {}
         await asyncio.gather(*(producer.close() for producer in producers), return_exceptions=True)
-
-
-async def _all(coroutines: list[Awaitable[None]]) -> None:
-    for result in await asyncio.gather(*coroutines, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

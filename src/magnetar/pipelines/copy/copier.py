@@ -14,7 +14,7 @@ from magnetar.client import EARLIEST, AsyncCursor, AsyncEntryReader, Entry, Mess
 from magnetar.client.connection.retry import within
 from magnetar.client.consume.entry import Run
 from magnetar.client.errors import ClientError
-from magnetar.client.inline import gather
+from magnetar.client.gather import gather
 from magnetar.client.message import Position
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName

@@ -19,7 +19,8 @@ import time
 from collections.abc import Iterable, Sequence
 
 from magnetar.client.errors import ClientError
-from magnetar.client.inline import InlineLoop, gather
+from magnetar.client.gather import gather
+from magnetar.client.inline import InlineLoop
 from magnetar.names import TopicName
 from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
 from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory, Round, Topic
