@@ -264,7 +264,10 @@ def test_a_server_that_says_nothing_is_a_timeout_that_names_it() -> None:
 def test_a_port_where_nothing_listens(transport: str) -> None:
     with fake_broker() as fake:
         address = fake.address
-    with Client(f"{transport}://{address}") as client, pytest.raises(ConnectionLost, match=f"connect to (http://)?{address}"):
+    with (
+        Client(f"{transport}://{address}") as client,
+        pytest.raises(ConnectionLost, match=f"connect to (http://)?{address}"),
+    ):
         client.get_partitions_for_topic("t")
 
 
