@@ -195,3 +195,39 @@ def test_what_breaks_a_rule_is_found(component: str, source: str) -> None:
 )
 def test_what_keeps_the_rules_passes(component: str, source: str) -> None:
     assert violations(component, source) == []
+
+
+# -- the engine of pipelines: the modules directly in its folder, which know no verb
+
+PIPELINES = SOURCE / "pipelines"
+NAMES_THE_VERBS = PIPELINES / "verbs.py"
+STARTS_THE_PROCESS = PIPELINES / "__main__.py"
+ENGINE = sorted(set(PIPELINES.glob("*.py")) - {NAMES_THE_VERBS, STARTS_THE_PROCESS})
+FOLDERS_OF_VERBS = sorted(path.name for path in PIPELINES.iterdir() if (path / "__init__.py").exists())
+
+
+def verbs_known_to(source: str) -> list[str]:
+    verbs = (f"magnetar.pipelines.{name}" for name in [*FOLDERS_OF_VERBS, NAMES_THE_VERBS.stem])
+    words = (*verbs, "magnetar.replication.model", "magnetar.replication.route")
+    imported = [name for _, name in imported_names(ast.parse(source))]
+    return [name for name in imported if any(name == word or name.startswith(f"{word}.") for word in words)]
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=lambda path: path.name)
+def test_the_engine_of_pipelines_knows_no_verb(path: Path) -> None:
+    assert verbs_known_to(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from magnetar.pipelines.replicate.driver import Pipeline",
+        "from magnetar.pipelines import copy",
+        "def f():\n    import magnetar.pipelines.verify.verify",
+        "from magnetar.pipelines.verbs import VERBS",
+        "from magnetar.replication.model import Declaration",
+    ],
+)
+def test_a_verb_in_the_engine_is_found(source: str) -> None:
+    assert len(verbs_known_to(source)) == 1
+    assert "replicate" in FOLDERS_OF_VERBS

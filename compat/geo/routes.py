@@ -7,8 +7,9 @@ import contextlib
 from clusters import Cluster, Ours
 from pyspark.sql import SparkSession
 
-from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
+from magnetar.pipelines.declared_sources import Broker
 from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.pipelines.replicate.sources import DeclaringSource, ListedSource, ReplicationSource, Selection
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress
 
@@ -24,7 +25,7 @@ class Routes:
     def declared_by(self, cluster: Ours) -> Pipeline:
         """Replicates the declarations of a broker of ours from now on."""
         if cluster.name not in self._declared:
-            source = DeclaringSource(cluster.http_url, service_url=cluster.service_url)
+            source = DeclaringSource(Broker(cluster.http_url, cluster.service_url))
             self._declared[cluster.name] = self._started(source)
         return self._declared[cluster.name]
 
@@ -34,7 +35,7 @@ class Routes:
         selection = Selection(words=words, remotes={target.name: address})
         return self._started(ListedSource(ClusterEndpoint(source.name, source.service_url, source.http_url), selection))
 
-    def _started(self, source: Source) -> Pipeline:
+    def _started(self, source: ReplicationSource) -> Pipeline:
         pipeline = Pipeline(self._spark, source, lanes=2, retry_max_s=RETRY_MAX_S)
         self._stack.callback(pipeline.stop)
         pipeline.start()

@@ -1,4 +1,4 @@
-"""The life of the process that replicates, without Spark."""
+"""The life of the pipelines process, without Spark."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
 from magnetar.client import Security
 from magnetar.pipelines import process
+from magnetar.pipelines.declared_sources import SourceFailed
+from magnetar.pipelines.jobs import SparkFailed
 
 
 class DeadSession:
@@ -20,6 +22,26 @@ class DeadSession:
     def stop(self) -> None:
         self.was_stopped = True
         raise Py4JNetworkError("Answer from Java side is empty")
+
+
+class FailingVerb:
+    """Finds out that Spark is gone."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def open(self) -> None:
+        self.calls.append("open")
+
+    def start(self, spark: object) -> None:
+        self.calls.append("start")
+
+    def check(self) -> None:
+        self.calls.append("check")
+        raise SparkFailed("the Spark session is gone")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
 
 
 def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,7 +58,20 @@ def test_a_jvm_that_was_killed_ends_the_process_and_leaves_no_traceback(monkeypa
     monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(process, "_end_soon", lambda: None)
     monkeypatch.setattr(process, "_session", lambda master: session)
-    monkeypatch.setattr(process, "_replicate", lambda *arguments: 1)
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
-    assert process.run(object, master=None) == 1  # type: ignore[arg-type]
+    verb = FailingVerb()
+    assert process.run([verb], master=None) == 1
     assert session.was_stopped
+    assert verb.calls == ["open", "start", "check", "stop"]
+
+
+def test_a_source_that_cannot_be_used_ends_the_process_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
+    monkeypatch.setattr(process, "_session", lambda master: pytest.fail("Spark was started"))
+    monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+
+    class Unusable(FailingVerb):
+        def open(self) -> None:
+            raise SourceFailed("no such broker")
+
+    assert process.run([Unusable()], master=None) == 1

@@ -1,4 +1,4 @@
-"""States on the board: since when, what is logged, what is told."""
+"""States on the board: since when, what is logged, what is taken."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ import logging
 import pytest
 
 from magnetar.clock import ManualClock
-from magnetar.pipelines.copy.assignment import Outcome
+from magnetar.pipelines.replicate.reports import log_level
 from magnetar.pipelines.status_board import LINES_MAX, StatusBoard
 from magnetar.replication.model import State
 
 KEY = ("persistent://public/default/t", "b")
-
-
-class Bells:
-    def __init__(self) -> None:
-        self.count = 0
-
-    def ring(self) -> None:
-        self.count += 1
 
 
 @pytest.fixture
@@ -28,50 +20,47 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def bells() -> Bells:
-    return Bells()
+def board(clock: ManualClock) -> StatusBoard[State]:
+    return StatusBoard(clock, log_level)
 
 
-@pytest.fixture
-def board(clock: ManualClock, bells: Bells) -> StatusBoard:
-    return StatusBoard("p1", clock, bells.ring)
-
-
-def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: StatusBoard, clock: ManualClock) -> None:
+def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: StatusBoard[State], clock: ManualClock) -> None:
     board.set(KEY, State.CATCHING_UP)
     clock.advance_ms(10)
     board.set(KEY, State.UNREACHABLE, "nobody there", error="nobody there")
     clock.advance_ms(10)
     board.set(KEY, State.RUNNING)
-    (row,) = board.take().rows
+    (row,) = board.take().rows.values()
     assert (row.state, row.reason, row.since_ms) == (State.RUNNING, "", 1020)
     assert (row.error, row.error_ms) == ("nobody there", 1010), "it is over, but it was"
 
 
-def test_another_reason_is_no_other_state(board: StatusBoard, clock: ManualClock) -> None:
+def test_another_reason_keeps_the_time_of_the_state(board: StatusBoard[State], clock: ManualClock) -> None:
     board.set(KEY, State.RUNNING, "one")
     clock.advance_ms(10)
     board.set(KEY, State.RUNNING, "two")
-    (row,) = board.take().rows
+    (row,) = board.take().rows.values()
     assert (row.reason, row.since_ms) == ("two", 1000)
 
 
-def test_only_what_changed_is_told_and_only_once(board: StatusBoard, bells: Bells) -> None:
+def test_a_change_is_taken_once(board: StatusBoard[State]) -> None:
     other = ("persistent://public/default/other", "b")
     board.set(KEY, State.RUNNING)
     board.set(other, State.RUNNING)
     everything = board.take()
     assert everything.is_all and len(everything.rows) == 2
+    assert board.changed.is_set()
+    board.changed.clear()
     board.set(KEY, State.RUNNING)
-    assert bells.count == 2, "nothing changed"
-    assert board.take().rows == []
+    assert not board.changed.is_set()
+    assert board.take().rows == {}
     board.set(other, State.PAUSED)
-    told = board.take()
-    assert not told.is_all
-    assert [row.topic for row in told.rows] == [other[0]]
+    taken = board.take()
+    assert not taken.is_all
+    assert list(taken.rows) == [other]
 
 
-def test_what_did_not_arrive_is_told_again_with_all_else(board: StatusBoard) -> None:
+def test_after_a_lost_snapshot_all_rows_are_taken(board: StatusBoard[State]) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.put_back()
@@ -79,26 +68,27 @@ def test_what_did_not_arrive_is_told_again_with_all_else(board: StatusBoard) -> 
     assert again.is_all and len(again.rows) == 1
 
 
-def test_a_row_that_is_removed_is_left_out_of_the_next_report_of_all(board: StatusBoard) -> None:
+def test_a_removed_row_is_missing_from_the_next_snapshot_of_all(board: StatusBoard[State]) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.remove(KEY)
-    told = board.take()
-    assert told.is_all and told.rows == []
+    taken = board.take()
+    assert taken.is_all and taken.rows == {}
 
 
-def test_what_is_copied_is_counted(board: StatusBoard) -> None:
+def test_counts_add_up(board: StatusBoard[State]) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
-    board.count(KEY, Outcome(*KEY, entries=2, messages=20, bytes=200))
-    board.count(KEY, Outcome(*KEY, entries=1, messages=1, bytes=10))
-    board.count(KEY, Outcome(*KEY))
-    (row,) = board.take().rows
-    assert (row.entries_out, row.messages_out, row.bytes_out) == (3, 21, 210)
-    assert board.take().rows == []
+    board.changed.clear()
+    board.count(KEY, entries=2, messages=20)
+    board.count(KEY, entries=1, messages=1)
+    assert not board.changed.is_set(), "counts go with the next heartbeat"
+    (row,) = board.take().rows.values()
+    assert row.counts == {"entries": 3, "messages": 21}
+    assert board.take().rows == {}
 
 
-def test_gr4_changes_are_logged_and_nothing_else(board: StatusBoard, caplog: pytest.LogCaptureFixture) -> None:
+def test_gr4_changes_are_logged_and_nothing_else(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "magnetar.pipelines.status_board")
     for _ in range(3):
         board.set(KEY, State.MISMATCH, "2 here, 1 there")
@@ -112,7 +102,7 @@ def test_gr4_changes_are_logged_and_nothing_else(board: StatusBoard, caplog: pyt
     ], "that a topic catches up for a while is no news"
 
 
-def test_topics_that_fail_together_share_log_lines(board: StatusBoard, caplog: pytest.LogCaptureFixture) -> None:
+def test_topics_that_fail_together_share_log_lines(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
     for number in range(100):
         board.set((f"persistent://public/default/t{number}", "b"), State.UNREACHABLE, "away")
     board.take()

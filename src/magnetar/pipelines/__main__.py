@@ -1,8 +1,9 @@
-"""`python -m magnetar.pipelines`: the process that a broker starts for what it declares."""
+"""`python -m magnetar.pipelines`: the process that a broker starts for the records it declares."""
 
 import sys
 
 from magnetar.pipelines.process import main
+from magnetar.pipelines.verbs import VERBS
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(VERBS))

@@ -1,7 +1,7 @@
-"""Spark jobs, side by side: lanes, each a thread that runs one small job at a time, for each core of the session one.
+"""Job lanes: threads that each run one small job at a time, one lane for each core of the session.
 
-A job has one task. Owns the threads, what a failed job means, and that Python workers stay warm. Which topics a job
-copies is decided in `replicate`, how in `copying`.
+Owns the threads, the consequences of a failed job, and that Python workers stay warm. The verb decides which jobs there
+are and what a job does.
 """
 
 from __future__ import annotations
@@ -11,107 +11,50 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-untyped]
-from pyspark import InheritableThread, SparkContext
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+from pyspark import InheritableThread
 
-from magnetar.pipelines.copy.assignment import Assignment, Outcome
-from magnetar.pipelines.replicate import task
-from magnetar.pipelines.replicate.row import Job
+from magnetar.pipelines.jobs import Jobs, failure_text
 
 log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
+J = TypeVar("J")
+R = TypeVar("R")
 
 WARM_S = 40.0
 """Spark ends workers after a minute without a task."""
 
 WARM_UP_JOBS = 60
-"""The first jobs of a JVM take 0.1 s each, for it compiles what it has run often; later ones take 0.03 s."""
+"""The first jobs of a JVM take 0.1 s each, until its compiler has seen enough of them; later ones take 0.03 s."""
 
-_POOL_PROPERTY = "spark.scheduler.pool"
 _STOP_S = 2.0
-_ERROR_SIZE_MAX = 500
-
-Prepare = Callable[[Job], tuple[list[Assignment], list[Outcome]]]
-"""What is left to be copied of a job, and outcomes of what cannot be."""
-
-OnDone = Callable[[Job, list[Outcome], bool], None]
-OnFailed = Callable[[Job, str], None]
 
 
-class Jobs:
-    """Jobs with one task each, on one session."""
-
-    ran = 0
-    """By all of this process, which has one JVM."""
-
-    def __init__(self, spark: SparkSession) -> None:
-        self._context: SparkContext = spark.sparkContext
-        self._one = self._context.parallelize([0], 1)
-
-    def copy(self, assignments: list[Assignment], slice_s: float, linger_s: float) -> list[Outcome]:
-        return self.run(partial(task.copy, assignments, slice_s, linger_s))
-
-    def stay_warm(self) -> None:
-        self.run(task.stay_warm)
-
-    def run(self, function: Callable[..., list[_T]]) -> list[_T]:
-        """What the function, which is pickled by reference, returns in a worker for no rows."""
-        Jobs.ran += 1
-        return self._context.runJob(self._one, function, [0])
-
-    def begin(self, group: str, pool: str) -> None:
-        """For the thread that calls it: its jobs may be cancelled together, and share the cores fairly with others."""
-        self._context.setJobGroup(group, group, interruptOnCancel=True)
-        self._context.setLocalProperty(_POOL_PROPERTY, pool)
-
-    def cancel(self, group: str) -> None:
-        if not self.is_dead:
-            self._context.cancelJobGroup(group)
-
-    @property
-    def cores(self) -> int:
-        """How many tasks run at the same time; machines may join a cluster at any time."""
-        try:
-            return max(1, self._context.defaultParallelism)
-        except (Py4JError, OSError):  # who runs the next job tells that the JVM is gone
-            return 1
-
-    @property
-    def is_dead(self) -> bool:
-        try:
-            return self._context._jsc is None or bool(self._context._jsc.sc().isStopped())
-        except (Py4JError, OSError):
-            return True
-
-
-class JobLanes:
-    """`free` goes down when a job is given, and up before its outcome is told."""
+class JobLanes(Generic[J, R]):
+    """`work` runs a job in a lane's thread. `free` goes down with `run`, and up before the outcome is reported."""
 
     def __init__(
         self,
         jobs: Jobs,
         count: int,
+        work: Callable[[J], R],
         *,
-        on_done: OnDone,
-        on_failed: OnFailed,
+        on_done: Callable[[J, R], None],
+        on_failed: Callable[[J, str], None],
         on_dead: Callable[[str], None],
-        prepare: Prepare | None = None,
-        name: str = "copy",
+        name: str,
         warm_s: float = WARM_S,
     ) -> None:
         self._jobs = jobs
+        self._work = work
         self._on_done = on_done
         self._on_failed = on_failed
         self._on_dead = on_dead
-        self._prepare = prepare
         self._name = name
         self._warm_s = warm_s
-        self._queue: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[J | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._free = 0
         self._ran_at_s = time.monotonic()
@@ -125,7 +68,7 @@ class JobLanes:
         return self._free
 
     def grow_to(self, count: int) -> None:
-        """Lanes that there are stay: with fewer cores than lanes, jobs wait for each other."""
+        """Existing lanes stay: with fewer cores than lanes, jobs wait for each other."""
         with self._lock:
             for number in range(len(self._threads), 0 if self._is_stopped else count):
                 thread = InheritableThread(target=self._lane, args=(f"{self._name}-{number}",), daemon=True)
@@ -133,13 +76,13 @@ class JobLanes:
                 self._free += 1
                 thread.start()
 
-    def run(self, job: Job) -> None:
+    def run(self, job: J) -> None:
         with self._lock:
             self._free -= 1
         self._queue.put(job)
 
     def stop(self) -> None:
-        """Jobs that run come to their end, unless that takes too long."""
+        """Running jobs end by themselves, or are cancelled after a while."""
         with self._lock:
             self._is_stopped = True
         for _ in self._threads:
@@ -167,27 +110,24 @@ class JobLanes:
                 return
             self._do(job)
 
-    def _do(self, job: Job) -> None:
-        outcomes: list[Outcome] = []
-        error = ""
-        started_s = time.monotonic()
+    def _do(self, job: J) -> None:
         try:
-            assignments, outcomes = (job.assignments, []) if self._prepare is None else self._prepare(job)
-            started_s = time.monotonic()
-            if assignments:
-                outcomes += self._jobs.copy(assignments, job.slice_s, job.linger_s)
-        except Exception as failure:  # of whatever kind: the job is done again, and its error is said
+            result = self._work(job)
+        except Exception as failure:  # of any kind: the verb runs the job again, and reports the error
             error = failure_text(failure)
             log.debug("a job failed", exc_info=True)
             if not self._is_stopped and (isinstance(failure, Py4JNetworkError) or self._jobs.is_dead):
                 self._on_dead(error)
+            self._release()
+            self._on_failed(job, error)
+        else:
+            self._release()
+            self._on_done(job, result)
+
+    def _release(self) -> None:
         self._ran_at_s = time.monotonic()
         with self._lock:
             self._free += 1
-        if error:
-            self._on_failed(job, error)
-        else:
-            self._on_done(job, outcomes, self._ran_at_s - started_s >= job.slice_s)
 
     def _stay_warm(self) -> None:
         with self._lock:
@@ -198,7 +138,7 @@ class JobLanes:
             self._warm()
 
     def _warm_up(self) -> None:
-        """Until there is something to copy, and in one lane at a time: another one is free."""
+        """Until there is a job, and in one lane at a time: the others stay free."""
         if not self._warming_up.acquire(blocking=False):
             return
         try:
@@ -212,13 +152,6 @@ class JobLanes:
     def _warm(self) -> None:
         try:
             self._jobs.stay_warm()
-        except Exception as failure:  # whatever is wrong, the next job says it
+        except Exception as failure:  # any other error is reported by the next job
             if not self._is_stopped and self._jobs.is_dead:
                 self._on_dead(failure_text(failure))
-
-
-def failure_text(failure: Exception) -> str:
-    """The last line of a traceback says what happened; Java's say it in the first."""
-    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    told = next((line for line in lines if "Exception" in line or "Error" in line), lines[0] if lines else "")
-    return f"a job of Spark failed: {told or repr(failure)}"[:_ERROR_SIZE_MAX]

@@ -1,8 +1,7 @@
-"""The process that replicates: starts a Spark session, runs a pipeline on it, and ends when it is told to.
+"""The pipelines process: starts a Spark session, runs verbs on it, and ends with a signal or with its stdin.
 
-It is told by SIGTERM, SIGINT, or the end of its stdin, which a broker that starts it holds: a broker that was killed
-takes its pipelines along. Owns the life of the process and what it prints. It keeps nothing, so it may be killed at any
-time and started anywhere.
+A broker that starts the process holds its stdin: a broker that is killed takes its pipelines along. Owns the life of
+the process and its output. It keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
@@ -24,8 +23,8 @@ from pyspark.sql import SparkSession
 import magnetar.spark
 from magnetar.client import Security
 from magnetar.errors import MagnetarError
-from magnetar.pipelines.declared_sources import DeclaringSource, Source
-from magnetar.pipelines.replicate.driver import Pipeline, PipelineFailed
+from magnetar.pipelines.declared_sources import Broker
+from magnetar.pipelines.jobs import SparkFailed
 from magnetar.security.credentials import token_settings
 
 log = logging.getLogger("magnetar.pipelines")
@@ -36,32 +35,52 @@ TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
 
 _FORMAT = "%(asctime)s %(levelname)s pipelines: %(message)s"
 _LAST_LINES = 30
-_END_S = 15.0  # then the process ends, whatever Spark still does
+_END_S = 15.0  # then the process exits, even if Spark does not stop
 
 SETTINGS: dict[str, Any] = {
-    "spark.scheduler.mode": "FAIR",  # a job that filters for long does not hold up the small ones
+    "spark.scheduler.mode": "FAIR",  # a long query does not block small jobs
     "spark.log.level": "ERROR",
 }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m magnetar.pipelines", description="Replicates topics.")
-    parser.add_argument("--url", required=True, help="the HTTP address of the source broker")
-    parser.add_argument("--service-url", help="its binary address; asked for if missing")
-    parser.add_argument("--master", help="the Spark master")
-    parser.add_argument("--retry-max", type=float, default=10.0, help="the longest back-off, in seconds")
-    parser.add_argument("--until-stdin-ends", action="store_true", help="end with whoever holds the other end of stdin")
+class Verb(Protocol):
+    """One verb at work on one source."""
+
+    def open(self) -> None:
+        """Before Spark starts, so that a wrong address is reported at once. Raises `MagnetarError`."""
+        ...
+
+    def start(self, spark: SparkSession) -> None: ...
+
+    def check(self) -> None:
+        """Raises `SparkFailed` when it cannot go on."""
+        ...
+
+    def stop(self) -> None: ...
+
+
+DeclaredVerb = Callable[[Broker, float], Verb]
+"""Creates a verb for the records that a broker declares, with the longest back-off in seconds."""
+
+
+def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m magnetar.pipelines", description="Run the pipelines of a broker.")
+    parser.add_argument("--url", required=True, help="HTTP address of the broker")
+    parser.add_argument("--service-url", help="its binary address; default: by lookup")
+    parser.add_argument("--master", help="Spark master")
+    parser.add_argument("--retry-max", type=float, default=10.0, help="longest back-off, in seconds")
+    parser.add_argument("--until-stdin-ends", action="store_true", help="end when stdin is closed")
     given = parser.parse_args(arguments)
+    broker = Broker(given.url, given.service_url, _security(given.url))
     return run(
-        lambda: DeclaringSource(given.url, service_url=given.service_url, security=_security(given.url)),
+        [create(broker, given.retry_max) for create in verbs],
         master=given.master,
-        retry_max_s=given.retry_max,
         until_stdin_ends=given.until_stdin_ends,
     )
 
 
 def _security(url: str) -> Security | None:
-    """Of the environment, which no list of processes shows. It may be meant for other clusters, which are encrypted."""
+    """From the environment, which no list of processes shows. Certificates are ignored for a plain address."""
     token, trust = os.environ.get(TOKEN_VARIABLE), os.environ.get(TRUST_VARIABLE)
     if not url.startswith("https:"):
         trust = None
@@ -71,75 +90,71 @@ def _security(url: str) -> Security | None:
     return Security(trust_certs_file=trust or None, **settings)
 
 
-def run(
-    open_source: Callable[[], Source],
-    *,
-    master: str | None,
-    retry_max_s: float = 10.0,
-    until_stdin_ends: bool = False,
-) -> int:
-    """Returns the exit code when the process was told to end, or cannot go on."""
+def run(verbs: Sequence[Verb], *, master: str | None, until_stdin_ends: bool = False) -> int:
+    """Runs until a signal, or the end of stdin; returns the exit code."""
     _log_to_stderr()
-    is_told = threading.Event()
+    is_over = threading.Event()
 
     def end(*_: object) -> None:
-        is_told.set()
+        is_over.set()
         _end_soon()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     if until_stdin_ends:
-        threading.Thread(target=_watch_stdin, args=(is_told,), name="stdin", daemon=True).start()
+        threading.Thread(target=_watch_stdin, args=(is_over,), name="stdin", daemon=True).start()
     try:
-        source = open_source()
+        for verb in verbs:
+            verb.open()
         spark = _session(master)
     except MagnetarError as error:
         log.error("%s", error)
         return 1
     try:
-        return 0 if is_told.is_set() else _replicate(spark, source, is_told, retry_max_s)
+        return 0 if is_over.is_set() else _run_on(spark, verbs, is_over)
     finally:
         _end_soon()
-        with suppress(Py4JError, OSError):  # the JVM may be what ended
+        with suppress(Py4JError, OSError):  # the JVM may be gone
             spark.stop()
 
 
-def _replicate(spark: SparkSession, source: Source, is_told: threading.Event, retry_max_s: float) -> int:
-    pipeline = Pipeline(spark, source, retry_max_s=retry_max_s)
-    pipeline.start()
-    log.info("replicating from %s on %s", source.endpoint.admin_url, spark.sparkContext.master)
+def _run_on(spark: SparkSession, verbs: Sequence[Verb], is_over: threading.Event) -> int:
     try:
-        while not is_told.wait(0.5):  # signals are handled between waits
-            pipeline.wait(0)
-    except PipelineFailed as error:
+        for verb in verbs:
+            verb.start(spark)
+        while not is_over.wait(0.5):  # signals are handled between waits
+            for verb in verbs:
+                verb.check()
+    except SparkFailed as error:
         log.error("%s", error)
         return 1
     finally:
         _end_soon()
-        pipeline.stop()
+        for verb in verbs:
+            verb.stop()
     log.info("stopped")
     return 0
 
 
-def _watch_stdin(is_told: threading.Event) -> None:
+def _watch_stdin(is_over: threading.Event) -> None:
     while os.read(0, 1024):
         pass
-    is_told.set()
+    is_over.set()
     _end_soon()
 
 
 def _end_soon() -> None:
-    """Nothing is lost by it: what is copied is acknowledged, and all else is copied again."""
+    """Loses nothing: verbs acknowledge what is done, and the next process does the rest."""
     timer = threading.Timer(_END_S, os._exit, (1,))
     timer.daemon = True
     timer.start()
 
 
 def _log_to_stderr() -> None:
-    """To where stderr is now, for Spark is given another one."""
+    """To the current stderr: Spark gets another one."""
     logging.basicConfig(stream=os.fdopen(os.dup(2), "w", buffering=1), format=_FORMAT, level=logging.WARNING)
     logging.getLogger("magnetar").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # whoever called it gets the error, and says it in one line
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the caller logs the error, in one line
 
 
 def _session(master: str | None) -> SparkSession:
@@ -151,12 +166,12 @@ def _session(master: str | None) -> SparkSession:
         except Exception as error:
             for line in lines:
                 log.error("spark: %s", line)
-            raise PipelineFailed(f"Spark did not start: {error}") from error
+            raise SparkFailed(f"Spark did not start: {error}") from error
 
 
 @contextmanager
 def _captured_stderr() -> Iterator[deque[str]]:
-    """What the JVM that starts inside of the block prints, for as long as it lives: of use only if something fails."""
+    """The last lines that the JVM prints, which starts inside the block: they are needed only after a failure."""
     lines: deque[str] = deque(maxlen=_LAST_LINES)
     read_end, write_end = os.pipe()
     before = os.dup(2)

@@ -1,7 +1,7 @@
-"""How it stands with every topic and remote cluster: states with their reasons, told when they change.
+"""The status board of a verb: the state of every row with its reason, and which rows have changed.
 
-Owns what a report says, what is logged of it, and which rows the source has not been told of yet. It knows neither
-Spark nor how anything is copied, and sends nothing itself.
+Owns the times of changes, the log lines, and which rows the source has not received yet. The verb names the states. It
+sends nothing itself: see `heartbeats`.
 """
 
 from __future__ import annotations
@@ -10,111 +10,124 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable
-
-import msgspec
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Generic, TypeVar
 
 from magnetar.clock import Clock
-from magnetar.pipelines.copy.assignment import Outcome
-from magnetar.replication.model import Report, Reports, State
 
 log = logging.getLogger(__name__)
 
-Key = tuple[str, str]
-"""A topic without partitions, or one partition, and a remote cluster."""
+Key = tuple[str, ...]
+"""The names of a row, for example a topic and a remote cluster. Rows with the same last name often fail together."""
+
+StateT = TypeVar("StateT", bound=StrEnum)
 
 LINES_MAX = 20
-"""Lines of the log for topics that come into the same state at the same time."""
-
-_QUIET = (State.RUNNING, State.CATCHING_UP, State.PAUSED)
+"""Log lines for rows that enter the same state at the same time."""
 
 
-class StatusBoard:
-    """Written by one thread; `take` and `put_back` are for another, which sends the reports."""
+@dataclass
+class StatusRow(Generic[StateT]):
+    state: StateT
+    reason: str = ""
+    error: str = ""  # the last one, which may be over
+    since_ms: int = 0  # when it entered this state
+    error_ms: int = 0
+    counts: Counter[str] = field(default_factory=Counter)  # since the process started
 
-    def __init__(self, pipeline: str, clock: Clock, on_change: Callable[[], None]) -> None:
-        self._pipeline = pipeline
+
+@dataclass(frozen=True)
+class Snapshot(Generic[StateT]):
+    """The rows that changed since the last one, or all of them: then a row that is missing is gone."""
+
+    is_all: bool
+    rows: dict[Key, StatusRow[StateT]]
+
+
+class StatusBoard(Generic[StateT]):
+    """Written by one thread; `take` and `put_back` are for another one, which waits for `changed`.
+
+    `level` is the log level of a change: the state before, None for a new row, and the state after.
+    """
+
+    def __init__(self, clock: Clock, level: Callable[[StateT | None, StateT], int]) -> None:
+        self.changed = threading.Event()
         self._clock = clock
-        self._on_change = on_change
-        self._rows: dict[Key, Report] = {}
-        self._changed: set[Key] = set()
+        self._level = level
+        self._rows: dict[Key, StatusRow[StateT]] = {}
+        self._unsent: set[Key] = set()
         self._is_all = True
-        self._lines: Counter[tuple[str, State]] = Counter()  # since the last report
+        self._lines: Counter[tuple[str, StateT]] = Counter()  # since the last snapshot
         self._lock = threading.Lock()
 
-    def state_of(self, key: Key) -> State | None:
+    def state_of(self, key: Key) -> StateT | None:
         row = self._rows.get(key)
         return None if row is None else row.state
 
-    def set(self, key: Key, state: State, reason: str = "", error: str = "") -> None:
-        """What `error` says may be over already; without one, the last is kept."""
+    def set(self, key: Key, state: StateT, reason: str = "", error: str = "") -> None:
+        """`error` may be over already; without one, the last is kept."""
         now_ms = self._clock.now_ms()
         with self._lock:
-            before = self._rows.get(key)
-            row = before or Report(key[0], key[1], state, since_ms=now_ms)
-            self._rows[key] = row
-            is_new_state = before is None or row.state is not state
-            is_new = is_new_state or row.reason != reason or (error != "" and row.error != error)
-            if not is_new:
+            row = self._rows.get(key)
+            before = None if row is None else row.state
+            if row is None:
+                row = self._rows[key] = StatusRow(state, since_ms=now_ms)
+            elif row.state is state and row.reason == reason and error in ("", row.error):
                 return
-            before_state = None if before is None else row.state
             row.state, row.reason = state, reason
-            if is_new_state:
+            if before is not state:
                 row.since_ms = now_ms
             if error:
                 row.error, row.error_ms = error, now_ms
-            self._changed.add(key)
-        if is_new_state:
-            self._say(key, before_state, state, reason or error)
-        self._on_change()
+            self._unsent.add(key)
+        if before is not state:
+            self._log_change(key, before, state, reason or error)
+        self.changed.set()
 
-    def count(self, key: Key, outcome: Outcome) -> None:
-        """Goes with the next report; nobody is woken for it."""
+    def count(self, key: Key, **counts: int) -> None:
+        """Adds to the counts of a row. They go with the next heartbeat, which is not sent earlier for them."""
         with self._lock:
             row = self._rows.get(key)
-            if row is not None and outcome.entries:
-                row.entries_out += outcome.entries
-                row.messages_out += outcome.messages
-                row.bytes_out += outcome.bytes
-                self._changed.add(key)
+            if row is not None:
+                row.counts.update(counts)
+                self._unsent.add(key)
 
     def remove(self, key: Key) -> None:
         with self._lock:
             if self._rows.pop(key, None) is None:
                 return
-            self._changed.discard(key)
-            self._is_all = True  # a row that is left out says so
-        log.info("%s -> %s: no longer replicated", *key)
-        self._on_change()
+            self._unsent.discard(key)
+            self._is_all = True  # a snapshot of all rows without it
+        log.info("%s: no longer declared", _title(key))
+        self.changed.set()
 
-    def take(self, *, is_all: bool = False) -> Reports:
-        """What has not been told yet, or all of it."""
+    def take(self, *, is_all: bool = False) -> Snapshot[StateT]:
+        """The rows that were not taken yet, or all of them."""
         with self._lock:
             is_all = is_all or self._is_all
-            keys = self._rows.keys() if is_all else self._changed
-            rows = [msgspec.structs.replace(self._rows[key]) for key in keys]
-            self._changed = set()
+            keys = self._rows.keys() if is_all else self._unsent
+            rows = {key: replace(self._rows[key], counts=Counter(self._rows[key].counts)) for key in keys}
+            self._unsent = set()
             self._is_all = False
             lines, self._lines = self._lines, Counter()
-        for (remote, state), count in lines.items():
+        for (group, state), count in lines.items():
             if count > LINES_MAX:
-                log.log(_level(None, state), "%d more -> %s: %s", count - LINES_MAX, remote, state.value)
-        return Reports(self._pipeline, is_all, rows)
+                log.log(self._level(None, state), "%d more -> %s: %s", count - LINES_MAX, group, state.value)
+        return Snapshot(is_all, rows)
 
     def put_back(self) -> None:
-        """What was taken did not arrive, and whoever did not get it may have forgotten what it knew."""
+        """The last snapshot did not arrive, and the source may have lost what it knew."""
         with self._lock:
             self._is_all = True
 
-    def _say(self, key: Key, before: State | None, state: State, reason: str) -> None:
-        """One line for each change; of a cluster that takes all its topics along, some are enough."""
-        self._lines[key[1], state] += 1
-        if self._lines[key[1], state] <= LINES_MAX:
-            log.log(_level(before, state), "%s -> %s: %s%s", *key, state.value, f": {reason}" if reason else "")
+    def _log_change(self, key: Key, before: StateT | None, state: StateT, reason: str) -> None:
+        """One line for each change; of rows that fail together, some lines are enough."""
+        self._lines[key[-1], state] += 1
+        if self._lines[key[-1], state] <= LINES_MAX:
+            level = self._level(before, state)
+            log.log(level, "%s: %s%s", _title(key), state.value, f": {reason}" if reason else "")
 
 
-def _level(before: State | None, state: State) -> int:
-    """That a topic begins, or catches up for a while, is no news."""
-    if state not in _QUIET:
-        return logging.WARNING
-    is_routine = state is State.CATCHING_UP if before is None else before.is_copying and state.is_copying
-    return logging.DEBUG if is_routine else logging.INFO
+def _title(key: Key) -> str:
+    return " -> ".join(key)

@@ -8,25 +8,29 @@ import pytest
 
 from magnetar.cli.main import main
 from magnetar.pipelines import process
-from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Source
+from magnetar.pipelines.replicate.sources import DeclaringSource, ListedSource, ReplicationSource
+from magnetar.pipelines.replicate.verb import Replicate
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, RoutePolicy
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Source, dict[str, Any]]]:
+def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, dict[str, Any]]]:
     """What would have run."""
-    runs: list[tuple[Source, dict[str, Any]]] = []
+    runs: list[tuple[ReplicationSource, dict[str, Any]]] = []
 
-    def run(open_source: Any, **options: Any) -> int:
-        runs.append((open_source(), options))
+    def run(verbs: list[Replicate], **options: Any) -> int:
+        (verb,) = verbs
+        verb.open()
+        assert verb._source is not None
+        runs.append((verb._source, {**options, "retry_max_s": verb._retry_max_s}))
         return 0
 
     monkeypatch.setattr(process, "run", run)
     return runs
 
 
-def test_gr1_the_declaration_of_a_broker(started: list[tuple[Source, dict[str, Any]]]) -> None:
+def test_gr1_the_declaration_of_a_broker(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
     words = ["--url", "http://broker:8080/", "--service-url", "pulsar://broker:6650", "--master", "local[3]"]
     assert main(["pipelines", *words, "--token", "secret"]) == 0
     ((source, options),) = started
@@ -37,7 +41,7 @@ def test_gr1_the_declaration_of_a_broker(started: list[tuple[Source, dict[str, A
     source.stop()
 
 
-def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, Any]]]) -> None:
+def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
     words = (
         "pipelines --from pulsar://a:6650 --admin-from http://a:8080 --cluster a --to b=pulsar://b:6650,http://b:8080"
         " --to c=pulsar+ssl://c:6651 --topics acme/shop --topics orders --mask email=null --rename"
@@ -92,7 +96,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[Source, dict[str, An
     ],
 )
 def test_what_is_written_wrongly(
-    words: str, reason: str, started: list[tuple[Source, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
+    words: str, reason: str, started: list[tuple[ReplicationSource, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipelines", *words.split()]) != 0
     assert reason in capsys.readouterr().err

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.pipelines.declared_sources import ListedSource, Selection
 from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.pipelines.replicate.sources import ListedSource, Selection
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress
 from tests.pipelines.conftest import NAMESPACE, RETRY_MAX_S, Cluster, World, full, until

@@ -14,7 +14,8 @@ from magnetar.client.message import MessageId
 from magnetar.clock import ManualClock
 from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
-from magnetar.pipelines.replicate.row import Job, RowState
+from magnetar.pipelines.replicate.reports import log_level
+from magnetar.pipelines.replicate.row import CopyJob, RowState
 from magnetar.pipelines.replicate.scheduler import SLICE_FIRST_S, SLICE_S, SLICE_SHORT_S, Scheduler
 from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint
@@ -56,9 +57,9 @@ class FakeWatcher:
 class FakeLanes:
     def __init__(self, count: int) -> None:
         self.free = count
-        self.running: list[Job] = []
+        self.running: list[CopyJob] = []
 
-    def run(self, job: Job) -> None:
+    def run(self, job: CopyJob) -> None:
         assert self.free > 0
         self.free -= 1
         self.running.append(job)
@@ -71,7 +72,7 @@ class Driver:
         self.remotes = FakeRemotes()
         self.watcher = FakeWatcher()
         self.lanes = FakeLanes(lanes)
-        self.board = StatusBoard("p", ManualClock(0), lambda: None)
+        self.board = StatusBoard(ManualClock(0), log_level)
         self.replication = Scheduler(
             self.remotes, self.watcher, self.lanes, self.board, prefix="pulsar.repl.", retry_max_s=RETRY_MAX_S
         )
@@ -90,7 +91,7 @@ class Driver:
         for topic in topics:
             self.decide(topic, remote=remote)
 
-    def done(self, *outcomes: Outcome, is_full: bool = False) -> Job:
+    def done(self, *outcomes: Outcome, is_full: bool = False) -> CopyJob:
         job = self.lanes.running.pop(0)
         self.lanes.free += 1
         told = list(outcomes) or [reached(a.topic, 0, a.remote.name) for a in job.assignments]
@@ -103,7 +104,7 @@ class Driver:
 
     def tell(self, topic: str, error: NotFound | None = None) -> None:
         self.watcher.watched.pop(full(topic), None)
-        self.replication.on_news({full(topic): error}, self.now_s)
+        self.replication.on_unread({full(topic): error}, self.now_s)
 
     def state(self, topic: str, remote: str = "b") -> State | None:
         return self.board.state_of((full(topic), remote))
@@ -166,7 +167,7 @@ def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
     driver.start("t")
     for said in ("deduplication is not known", ""):
         driver.done(reached(full("t"), 1, reason=said), is_full=True)
-        (row,) = driver.board.take().rows
+        (row,) = driver.board.take().rows.values()
         assert (row.state, row.reason) == (State.RUNNING, said)
 
 
@@ -288,7 +289,7 @@ def test_a_job_that_failed_is_done_again(driver: Driver) -> None:
     assert driver.copied_now() == []
     driver.pass_time(0.5)
     assert driver.copied_now() == [["t"]]
-    (row,) = driver.board.take().rows
+    (row,) = driver.board.take().rows.values()
     assert row.error == "a worker was killed"
 
 

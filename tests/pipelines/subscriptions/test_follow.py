@@ -14,8 +14,8 @@ from magnetar import testing
 from magnetar.client import EARLIEST, LATEST, Client, Consumer, Message, Security
 from magnetar.client.errors import Timeout
 from magnetar.pipelines.copy.assignment import Assignment
-from magnetar.pipelines.subscriptions import follow as subscriptions
-from magnetar.pipelines.subscriptions.follow import close, follow
+from magnetar.pipelines.subscriptions import follow
+from magnetar.pipelines.subscriptions.follow import close, follow_all
 from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.testing import TestBroker
@@ -58,12 +58,12 @@ class Mesh:
         for source, remote in itertools.permutations(self.brokers, 2):
             self.copy(source, remote)
 
-    def follow(self, source: str, remote: str) -> FollowResult:
+    def follow_all(self, source: str, remote: str) -> FollowResult:
         """Pickled on its way, as by Spark."""
         known = self.memories.get((source, remote), {})
         endpoints = (endpoint(source, self.brokers[source]), endpoint(remote, self.brokers[remote]))
         work = FollowTask(*endpoints, self.topic, self.topic, ("s",), known)
-        [result] = pickle.loads(pickle.dumps(follow(pickle.loads(pickle.dumps([work])))))
+        [result] = pickle.loads(pickle.dumps(follow_all(pickle.loads(pickle.dumps([work])))))
         assert not result.error
         self.memories[source, remote] = result.memories
         return result
@@ -423,7 +423,7 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
     a, b = (endpoint(name, two.brokers[name]) for name in "ab")
     gone = ClusterEndpoint("gone", "pulsar://127.0.0.1:1", "http://127.0.0.1:1")
     nowhere = ClusterEndpoint("nowhere", "pulsar://127.0.0.1:1")
-    results = follow(
+    results = follow_all(
         [
             FollowTask(a, gone, two.topic, two.topic, ("s",)),
             FollowTask(a, b, two.topic, two.topic, ("s",)),
@@ -445,8 +445,8 @@ def test_gr9_a_cluster_that_is_reached_otherwise_leaves_no_connection_behind(two
     close()
     for token in ("first", "second"):
         known = msgspec.structs.replace(remote, security=Security(token=token))
-        assert follow([FollowTask(source, known, two.topic, two.topic, ("s",), {})])[0].error == ""
-        assert set(subscriptions._connections()._clusters) == {source, known}
+        assert follow_all([FollowTask(source, known, two.topic, two.topic, ("s",), {})])[0].error == ""
+        assert set(follow._connections()._clusters) == {source, known}
 
 
 def test_gr9_partitions_are_followed_one_by_one(running: tuple[dict[str, TestBroker], dict[str, Client]]) -> None:

@@ -24,10 +24,10 @@ class Jobs:
 
 def test_gr9_a_round_that_fails_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
     lost, other = RuntimeError("worker Error: lost"), RuntimeError("another Error")
-    positions = SubscriptionRounds(Jobs(lost, lost, other), "positions")  # type: ignore[arg-type]
+    rounds = SubscriptionRounds(Jobs(lost, lost, other), "rounds")  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
-            assert positions._round([]) is False
+            assert rounds._round([]) is False
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
-    assert "do not follow" in said[0] and "worker Error: lost" in said[0] and "another Error" in said[1]
+    assert "failed and is repeated" in said[0] and "worker Error: lost" in said[0] and "another Error" in said[1]

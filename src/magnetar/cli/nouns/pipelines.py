@@ -129,16 +129,17 @@ def pipelines(
     check_policy(policy)
     try:
         from magnetar.pipelines import process
-        from magnetar.pipelines.declared_sources import DeclaringSource, ListedSource, Selection, Source
+        from magnetar.pipelines.declared_sources import Broker
+        from magnetar.pipelines.replicate.sources import ListedSource, Selection
+        from magnetar.pipelines.replicate.verb import Replicate
+        from magnetar.pipelines.verbs import VERBS
         from magnetar.replication.cluster import ClusterEndpoint
     except ImportError as error:
         raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
 
-    def declaring() -> Source:
-        return DeclaringSource(checked_url(url or DEFAULT_URL), service_url=service_url, security=security)
-
     if from_ is None:
-        return process.run(declaring, master=master, retry_max_s=retry_max)
+        broker = Broker(checked_url(url or DEFAULT_URL), service_url, security)
+        return process.run([create(broker, retry_max) for create in VERBS], master=master)
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
     remotes = dict(_remote(word, remote_token, remote_trust_certs) for word in to)
@@ -150,7 +151,7 @@ def pipelines(
         words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
     )
     endpoint = ClusterEndpoint(cluster, from_, admin_from, security)
-    return process.run(lambda: ListedSource(endpoint, selection), master=master, retry_max_s=retry_max)
+    return process.run([Replicate(lambda: ListedSource(endpoint, selection), retry_max)], master=master)
 
 
 def _remote(word: str, token: str | None, trust_certs: str | None) -> tuple[str, ClusterAddress]:

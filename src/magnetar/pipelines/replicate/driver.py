@@ -1,18 +1,15 @@
-"""A pipeline that runs: the threads that wait for something, and one that decides.
+"""The driver of replication: the threads that wait for something, and the one that decides.
 
-Owns the threads and the queue between them: declarations, decisions about remote topics, news and finished jobs all
-arrive there, and `replicate` is told one after another. Also sends the reports, and runs the rounds that let
-subscriptions follow.
+Declarations, decisions about remote topics, topics with unread entries and finished jobs are events, which `scheduler`
+handles one after another. Owns the threads; also sends the reports, and runs the rounds of replicated subscriptions.
 """
 
 from __future__ import annotations
 
-import logging
-import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -20,69 +17,58 @@ from pyspark.sql import SparkSession
 from magnetar.client import Client
 from magnetar.client.errors import ClientError, Closed
 from magnetar.clock import SystemClock
-from magnetar.errors import MagnetarError
+from magnetar.pipelines.copy import task
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
-from magnetar.pipelines.declared_sources import Source
-from magnetar.pipelines.lanes import JobLanes, Jobs
+from magnetar.pipelines.events import EventThread
+from magnetar.pipelines.heartbeats import Heartbeats
+from magnetar.pipelines.jobs import Jobs, SparkFailed
+from magnetar.pipelines.lanes import JobLanes
 from magnetar.pipelines.replicate.remote_topics import Remotes, Route
-from magnetar.pipelines.replicate.row import Job
+from magnetar.pipelines.replicate.reports import log_level, reports_of
+from magnetar.pipelines.replicate.row import Copied, CopyJob
 from magnetar.pipelines.replicate.scheduler import Scheduler
-from magnetar.pipelines.status_board import StatusBoard
+from magnetar.pipelines.replicate.sources import ReplicationSource
+from magnetar.pipelines.status_board import Snapshot, StatusBoard
 from magnetar.pipelines.subscriptions.rounds import SubscriptionRounds
-from magnetar.replication.model import Declaration
+from magnetar.replication.model import Declaration, State
 from magnetar.replication.partitions import Decision
 
 if TYPE_CHECKING:
     from magnetar.pipelines.transform.where import Filter
 
-log = logging.getLogger(__name__)
-
-HEARTBEAT_S = 2.0
-_COALESCE_S = 0.05
-_ALL_EVERY = 15  # reports: a broker that was started again in between has forgotten the rest
 _RECONNECT_S = 60.0
-
-Event = Callable[[float], None]
-
-
-class PipelineFailed(MagnetarError):
-    """Nothing can be copied any more: the session of Spark is gone."""
 
 
 class Pipeline:
     """Copies the routes that one source declares, from `start` until `stop`."""
 
     def __init__(
-        self, spark: SparkSession, source: Source, *, lanes: int | None = None, retry_max_s: float = 10.0
+        self, spark: SparkSession, source: ReplicationSource, *, lanes: int | None = None, retry_max_s: float = 10.0
     ) -> None:
         self._source = source
         self._spark = spark
-        self._filters: Filter | None = None
+        self._filter: Filter | None = None
         self._filter_lock = threading.Lock()
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        self._is_stopped = threading.Event()
-        self._is_over = threading.Event()
-        self._reports_due = threading.Event()
+        self._is_stopped = False
         self._failure = ""
         self._name = secrets.token_hex(4)
-        self.board = StatusBoard(self._name, SystemClock(), self._reports_due.set)
-        self._client = Client(
-            source.endpoint.service_url, security=source.endpoint.security, reconnect_timeout_s=_RECONNECT_S
-        )
+        endpoint = source.endpoint
+        self._client = Client(endpoint.service_url, security=endpoint.security, reconnect_timeout_s=_RECONNECT_S)
         self._watcher = self._client.topic_watcher()
         self._remotes = Remotes(self._on_decision, retry_max_s=retry_max_s)
-        self._jobs = jobs = Jobs(spark)
+        self._jobs = Jobs(spark)
         self._is_growing = lanes is None
         self._lanes = JobLanes(
-            jobs,
-            lanes or jobs.cores,
+            self._jobs,
+            lanes or self._jobs.cores,
+            self._copy,
             on_done=self._on_done,
             on_failed=self._on_failed,
             on_dead=self._on_dead,
-            prepare=self._filter,
             name=f"copy-{self._name}",
         )
-        self._replication = Scheduler(
+        self.board = StatusBoard[State](SystemClock(), log_level)
+        self._scheduler = Scheduler(
             self._remotes,
             self._watcher,
             self._lanes,
@@ -90,124 +76,98 @@ class Pipeline:
             prefix=source.subscription_prefix,
             retry_max_s=retry_max_s,
         )
-        self._rounds = SubscriptionRounds(jobs, f"positions-{self._name}")
-        self._threads = [
-            threading.Thread(target=self._decide, name="replicate", daemon=True),
-            threading.Thread(target=self._listen, name="news", daemon=True),
-            threading.Thread(target=self._report, name="reports", daemon=True),
-        ]
+        self._events = EventThread("replicate", self._scheduler.tick)
+        self._heartbeats = Heartbeats(self.board, self._report, before=self._grow)
+        self._rounds = SubscriptionRounds(self._jobs, f"subscriptions-{self._name}")
+        self._watching = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     # -- life
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._events.start()
+        self._watching.start()
+        self._heartbeats.start()
         self._rounds.start()
         self._source.follow(self._on_declared)
 
     def stop(self) -> None:
-        """What is copied now comes to its end; whatever was not acknowledged is copied by the next pipeline."""
-        if self._is_stopped.is_set():
+        """Entries that are not acknowledged by then are copied by the next pipeline."""
+        if self._is_stopped:
             return
-        self._is_stopped.set()
-        self._is_over.set()
-        self._events.put(None)
-        self._reports_due.set()
+        self._is_stopped = True
+        self._events.stop()
+        self._heartbeats.stop()
         self._rounds.stop()
         self._lanes.stop()
         self._remotes.stop()
-        self._client.close()  # which ends the wait for news
-        for thread in self._threads:
-            thread.join()
+        self._client.close()  # which ends the wait of the watcher
+        self._events.join()
+        self._watching.join()
+        self._heartbeats.join()
         self._source.stop()
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """False after `timeout_s`."""
-        is_over = self._is_over.wait(timeout_s)
+    def check(self) -> None:
+        """Raises `SparkFailed` when nothing can be copied any more."""
         if self._failure:
-            raise PipelineFailed(self._failure)
-        return is_over
+            raise SparkFailed(self._failure)
 
-    # -- from other threads
+    # -- in a lane
 
-    def _filter(self, job: Job) -> tuple[list[Assignment], list[Outcome]]:
-        """In a lane. Ways with a condition need it to be asked first; most have none, and load nothing for it."""
+    def _copy(self, job: CopyJob) -> Copied:
+        assignments, outcomes = self._filtered(job)
+        started_s = time.monotonic()
+        if assignments:
+            outcomes += self._jobs.run(partial(task.copy, assignments, job.slice_s, job.linger_s))
+        return Copied(outcomes, is_full=time.monotonic() - started_s >= job.slice_s)
+
+    def _filtered(self, job: CopyJob) -> tuple[list[Assignment], list[Outcome]]:
+        """Route policies with a condition need a query first; most have none, and load nothing for it."""
         if not any(assignment.policy.where for assignment in job.assignments):
             return job.assignments, []
         from magnetar.pipelines.transform.where import Filter
 
         with self._filter_lock:
-            if self._filters is None:
-                self._filters = Filter(self._spark, self._client)
-        return self._filters.prepare(job.assignments, job.starts)
+            if self._filter is None:
+                self._filter = Filter(self._spark, self._client)
+        return self._filter.prepare(job.assignments, job.starts)
+
+    # -- from other threads
 
     def _on_declared(self, declaration: Declaration) -> None:
         source = self._source.endpoint
-        self._events.put(lambda now_s: self._replication.on_declared(declaration, source, now_s))
+        self._events.put(lambda now_s: self._scheduler.on_declared(declaration, source, now_s))
         self._rounds.declare(declaration, source)
 
     def _on_decision(self, route: Route, decision: Decision) -> None:
-        self._events.put(lambda now_s: self._replication.on_decision(route, decision, now_s))
+        self._events.put(lambda now_s: self._scheduler.on_decision(route, decision, now_s))
 
-    def _on_done(self, job: Job, outcomes: list[Outcome], is_full: bool) -> None:
-        self._events.put(lambda now_s: self._replication.on_done(job, outcomes, is_full, now_s))
+    def _on_done(self, job: CopyJob, copied: Copied) -> None:
+        self._events.put(lambda now_s: self._scheduler.on_done(job, copied.outcomes, copied.is_full, now_s))
 
-    def _on_failed(self, job: Job, error: str) -> None:
-        self._events.put(lambda now_s: self._replication.on_failed(job, error, now_s))
+    def _on_failed(self, job: CopyJob, error: str) -> None:
+        self._events.put(lambda now_s: self._scheduler.on_failed(job, error, now_s))
 
     def _on_dead(self, error: str) -> None:
         if not self._failure:
-            self._failure = f"the session of Spark is gone: {error}"
-            self._is_over.set()
+            self._failure = f"the Spark session is gone: {error}"
 
     # -- threads
 
-    def _decide(self) -> None:
-        next_s: float | None = None
-        while True:
-            event: Event | None = None
-            is_event = True
+    def _watch(self) -> None:
+        while not self._is_stopped:
             try:
-                event = self._events.get(timeout=None if next_s is None else max(0.0, next_s - time.monotonic()))
-            except queue.Empty:
-                is_event = False
-            if self._is_stopped.is_set() or (is_event and event is None):
-                return
-            try:
-                if event is not None:
-                    event(time.monotonic())
-                next_s = self._replication.tick(time.monotonic())
-            except Exception:
-                if self._is_stopped.is_set():
-                    return  # what it would have used is closed
-                log.exception("an event could not be handled, please report it")
-
-    def _listen(self) -> None:
-        while not self._is_stopped.is_set():
-            try:
-                told = self._watcher.next(None)
+                found = self._watcher.next(None)
             except Closed:
                 return
-            self._put_news(told)
+            self._on_unread(found)
 
-    def _put_news(self, told: dict[str, ClientError | None]) -> None:
-        self._events.put(lambda now_s: self._replication.on_news(told, now_s))
+    def _on_unread(self, topics: dict[str, ClientError | None]) -> None:
+        self._events.put(lambda now_s: self._scheduler.on_unread(topics, now_s))
 
     def _grow(self) -> None:
-        """A cluster may have had no machine for us yet when the session began."""
+        """A Spark cluster may have had no machine for us yet when the session began."""
         if self._is_growing:
             self._lanes.grow_to(self._jobs.cores)
 
-    def _report(self) -> None:
-        number = 0
-        while not self._is_stopped.is_set():
-            if self._reports_due.wait(HEARTBEAT_S):
-                self._is_stopped.wait(_COALESCE_S)
-            self._reports_due.clear()
-            self._grow()
-            reports = self.board.take(is_all=number % _ALL_EVERY == 0)
-            if self._source.report(reports):
-                number += 1
-            else:
-                self.board.put_back()
-                self._is_stopped.wait(HEARTBEAT_S / 2)
+    def _report(self, snapshot: Snapshot[State]) -> bool:
+        return self._source.report(reports_of(self._name, snapshot))

@@ -1,8 +1,7 @@
-"""Which topic is copied when: every topic and remote cluster is in one place (`row`), and events move it to
-another.
+"""The scheduler of replication: every row is in one state (see `row`), and events move it to another.
 
-Owns these moves and nothing else: no thread, no Spark, no socket. The time is an argument. Who asks remote clusters,
-waits for news and runs jobs is behind three small interfaces.
+Owns these moves and nothing else: no thread, no Spark, no socket. The time is an argument. Remote topics, the topic
+watcher and the job lanes are behind three small interfaces.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
-from magnetar.pipelines.replicate.row import Job, Row, RowState
-from magnetar.pipelines.status_board import Key, StatusBoard
+from magnetar.pipelines.replicate.reports import count as count_outcome
+from magnetar.pipelines.replicate.row import CopyJob, Row, RowKey, RowState
+from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
 from magnetar.replication.model import Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision
@@ -35,32 +35,32 @@ from magnetar.replication.topic_template import clashes, remote_topic
 log = logging.getLogger(__name__)
 
 GROUP_MAX = 128
-"""Topics that one job copies at most."""
+"""The most rows that one job copies."""
 
 SLICE_S = 10.0
-"""How long a job copies topics that are never silent and keep up. Between two jobs their messages wait a little."""
+"""The time slice of a job whose topics are never silent and keep up. Between two jobs their messages wait a little."""
 
 SLICE_FIRST_S = 3.0
-"""The same if it is not known that they keep up: a job tells how they stand when it ends."""
+"""The same while it is unknown whether they keep up: a job reports its progress when it ends."""
 
 SLICE_SHORT_S = 0.3
 SLICE_SHORT_PER_TOPIC_S = 0.02
-"""The same when no lane is left for a topic that has news meanwhile; opening many topics has to pay as well."""
+"""The same for the last free lane, so that other topics need not wait long; many topics take longer to open."""
 
 LINGER_S = 0.15
-"""How long a job waits for more before it ends early."""
+"""The time without new entries after which a job ends early."""
 
 _PAUSE_FIRST_S = 0.2
-_BEHIND_MAX = 3  # slices in a row that did not reach the end, before a topic is said to be catching up
-_EMPTY_JOBS_MAX = 3  # jobs in a row that found nothing although there were news
+_BEHIND_MAX = 3  # jobs in a row that did not reach the end, before a row is reported as catching up
+_EMPTY_JOBS_MAX = 3  # jobs in a row that found no entries although the watcher reported some
 
 
 _Kind = tuple[str, bool]
-"""What is copied together: to one remote cluster, with a filter before or without."""
+"""Rows that are copied together: to one remote cluster, with or without a filter before."""
 
 
-class Remotes(Protocol):
-    """Decides about shapes, and says so by `Scheduler.on_decision`."""
+class RemoteChecks(Protocol):
+    """Checks remote topics; decisions come back by `Scheduler.on_decision`."""
 
     def declare(
         self, declaration: Declaration, endpoints: dict[str, ClusterEndpoint], errors: dict[str, str]
@@ -70,7 +70,7 @@ class Remotes(Protocol):
 
 
 class Watcher(Protocol):
-    """Tells once when a topic has something after a position, by `Scheduler.on_news`."""
+    """Reports once when a topic has entries after a position, by `Scheduler.on_unread`."""
 
     def watch(self, topic: str, after: MessageId) -> None: ...
 
@@ -78,23 +78,23 @@ class Watcher(Protocol):
 
 
 class Lanes(Protocol):
-    """Runs jobs, `free` more at this moment, and says how they went by `Scheduler.on_done`."""
+    """Runs jobs, `free` more at this moment; results come back by `Scheduler.on_done` or `on_failed`."""
 
     @property
     def free(self) -> int: ...
 
-    def run(self, job: Job) -> None: ...
+    def run(self, job: CopyJob) -> None: ...
 
 
 @dataclass
 class _Routed:
-    """A topic as a whole and a remote cluster, with its rows."""
+    """A route and its rows."""
 
     declared: DeclaredRoute
-    rows: dict[Key, Row]
+    rows: dict[RowKey, Row]
     decision: Decision | None = None
-    known: tuple[DeclaredRoute, ClusterEndpoint, ClusterEndpoint] | None = None  # what the rows were made of
-    clash: str = ""  # with what its copies would be mixed
+    known: tuple[DeclaredRoute, ClusterEndpoint, ClusterEndpoint] | None = None  # the rows were created from these
+    clash: str = ""  # another topic has the same name in the remote cluster
 
 
 class Scheduler:
@@ -102,10 +102,10 @@ class Scheduler:
 
     def __init__(
         self,
-        remotes: Remotes,
+        remotes: RemoteChecks,
         watcher: Watcher,
         lanes: Lanes,
-        board: StatusBoard,
+        board: StatusBoard[State],
         *,
         prefix: str,
         retry_max_s: float = 10.0,
@@ -117,15 +117,15 @@ class Scheduler:
         self._prefix = prefix
         self._retry_max_s = retry_max_s
         self._routed: dict[Route, _Routed] = {}
-        self._rows: dict[Key, Row] = {}
-        self._ready: dict[_Kind, OrderedDict[Key, Row]] = {}  # in the order of waiting
+        self._rows: dict[RowKey, Row] = {}
+        self._ready: dict[_Kind, OrderedDict[RowKey, Row]] = {}  # in the order of waiting
         self._turn: list[_Kind] = []  # the one that is next first
         self._idle: dict[str, dict[str, Row]] = {}  # by topic and remote
         self._backing_off: list[tuple[float, int, Row]] = []
         self._numbers = count()
         self._now_s = 0.0
 
-    # -- what is declared
+    # -- declarations
 
     def on_declared(self, declaration: Declaration, source: ClusterEndpoint, now_s: float) -> None:
         self._now_s = now_s
@@ -142,7 +142,7 @@ class Scheduler:
             routed = self._routed.setdefault(route, _Routed(declared, {}))
             clash = clashing.get(route, "")
             if routed.known == known and routed.clash == clash:
-                continue  # the same as before, as most are
+                continue  # unchanged, as most are
             routed.clash = clash
             if _shape_of(routed.declared) != _shape_of(declared):
                 routed.decision = None
@@ -153,7 +153,7 @@ class Scheduler:
         self._dispatch()
 
     def _clashing(self, by_route: Mapping[Route, DeclaredRoute]) -> dict[Route, str]:
-        """Topics whose copies would be mixed with those of another one, which was there before."""
+        """Topics whose copies would be mixed with those of another one; a route that exists already wins."""
         found: dict[Route, str] = {}
         for remote in {route[1] for route, declared in by_route.items() if declared.policy.rename}:
             routes = [route for route in by_route if route[1] == remote]
@@ -189,7 +189,7 @@ class Scheduler:
                 row = Row(key, (declared.topic, declared.remote), index, assignment, self._new_backoff())
                 routed.rows[key] = self._rows[key] = row
             elif row.assignment != assignment and row.state is RowState.BACKING_OFF:
-                row.state = RowState.HELD  # what failed may not fail any more
+                row.state = RowState.HELD  # the cause of the failure may be gone
                 row.backoff.reset()
             row.assignment = assignment
 
@@ -199,11 +199,11 @@ class Scheduler:
     def _remove(self, row: Row) -> None:
         self._leave(row)
         self._rows.pop(row.key, None)
-        if row.state is not RowState.COPYING:  # then it is gone when the job is done
+        if row.state is not RowState.COPYING:  # then it is removed when the job is done
             row.state = RowState.HELD
             self._board.remove(row.key)
 
-    # -- what is decided about shapes
+    # -- decisions about remote topics
 
     def on_decision(self, route: Route, decision: Decision, now_s: float) -> None:
         self._now_s = now_s
@@ -214,7 +214,7 @@ class Scheduler:
             self._dispatch()
 
     def _apply(self, routed: _Routed) -> None:
-        """Holds and releases rows as the declaration and the decision say."""
+        """Holds and releases rows by the declaration and the decision."""
         decision = routed.decision
         for row in routed.rows.values():
             if row.assignment.policy.paused:
@@ -231,12 +231,12 @@ class Scheduler:
 
     def _hold(self, row: Row, state: State | None, reason: str = "") -> None:
         if row.state is RowState.COPYING:
-            return  # it is held when the job is done
+            return  # held when the job is done
         self._leave(row)
         row.state = RowState.HELD
         if state is not None:
-            is_trouble = state not in (State.PAUSED, State.WAITING)
-            self._board.set(row.key, state, reason, error=reason if is_trouble else "")
+            is_error = state not in (State.PAUSED, State.WAITING)
+            self._board.set(row.key, state, reason, error=reason if is_error else "")
 
     def _release(self, row: Row) -> None:
         if row.state is RowState.HELD:
@@ -244,22 +244,22 @@ class Scheduler:
                 self._board.set(row.key, State.CATCHING_UP, row.reason)
             self._make_ready(row)
 
-    # -- news
+    # -- topics with unread entries, and back-off
 
-    def on_news(self, told: Mapping[str, ClientError | None], now_s: float) -> None:
+    def on_unread(self, topics: Mapping[str, ClientError | None], now_s: float) -> None:
         self._now_s = now_s
-        for topic, error in told.items():
+        for topic, error in topics.items():
             for row in self._idle.pop(topic, {}).values():
                 if error is None:
                     self._make_ready(row)
                 else:
-                    # A topic that is gone will be gone from the declaration too; a broker that is away comes back.
-                    log.debug("no news of %s: %s", topic, error)
+                    # A deleted topic will leave the declaration too; a broker that is away comes back.
+                    log.debug("%s cannot be watched: %s", topic, error)
                     self._back_off(row)
         self._dispatch()
 
     def tick(self, now_s: float) -> float | None:
-        """Wakes those whose back-off is over; returns the time of the next, if there is one."""
+        """Wakes rows whose back-off is over; returns the time of the next, if there is one."""
         self._now_s = now_s
         while self._backing_off and self._backing_off[0][0] <= now_s:
             row = heapq.heappop(self._backing_off)[2]
@@ -275,8 +275,8 @@ class Scheduler:
 
     # -- jobs
 
-    def on_done(self, job: Job, outcomes: Sequence[Outcome], is_full: bool, now_s: float) -> None:
-        """`is_full`: the job took all of its time, so its topics were not silent."""
+    def on_done(self, job: CopyJob, outcomes: Sequence[Outcome], is_full: bool, now_s: float) -> None:
+        """`is_full`: see `Copied`."""
         self._now_s = now_s
         by_key = {(outcome.topic, outcome.remote): outcome for outcome in outcomes}
         for row in self._still_wanted(job):
@@ -288,8 +288,8 @@ class Scheduler:
             self._apply_again(row)
         self._dispatch()
 
-    def on_failed(self, job: Job, error: str, now_s: float) -> None:
-        """The job itself: a worker was killed, or we made a mistake. It is simply done again."""
+    def on_failed(self, job: CopyJob, error: str, now_s: float) -> None:
+        """The job itself failed: a worker was killed, or there is a bug. Its rows are copied again."""
         self._now_s = now_s
         for row in self._still_wanted(job):
             state = self._board.state_of(row.key)
@@ -299,14 +299,14 @@ class Scheduler:
             self._apply_again(row)
         self._dispatch()
 
-    def _still_wanted(self, job: Job) -> Iterable[Row]:
+    def _still_wanted(self, job: CopyJob) -> Iterable[Row]:
         for row in job.rows:
             if row.key not in self._rows:
                 self._board.remove(row.key)
         return [row for row in job.rows if self._rows.get(row.key) is row]
 
     def _take(self, row: Row, outcome: Outcome, is_full: bool) -> None:
-        self._board.count(row.key, outcome)
+        count_outcome(self._board, row.key, outcome)
         if outcome.acked is not None:
             row.after = outcome.acked
         if not outcome.state.is_copying:
@@ -333,14 +333,14 @@ class Scheduler:
             self._make_idle(row)
 
     def _apply_again(self, row: Row) -> None:
-        """What was decided while it was copied counts now."""
+        """Applies decisions that came while it was copied."""
         routed = self._routed[row.route]
         decision = routed.decision
         is_wanted = decision is not None and decision.copies(row.partition)
         if row.assignment.policy.paused or routed.clash or not is_wanted:
             self._apply(routed)
 
-    # -- places
+    # -- states
 
     def _leave(self, row: Row) -> None:
         if row.state is RowState.READY:
@@ -373,12 +373,12 @@ class Scheduler:
         heapq.heappush(self._backing_off, (self._now_s + row.backoff.next_s(), next(self._numbers), row))
 
     def _dispatch(self) -> None:
-        """Gives free lanes fair groups: of one kind each, so that none waits for what another does."""
+        """Gives each free lane a fair group of one kind, so that no remote cluster delays another."""
         while self._lanes.free > 0 and (rows := self._next_group()):
             for row in rows:
                 row.state = RowState.COPYING
             is_last = self._lanes.free == 1
-            job = Job(
+            job = CopyJob(
                 assignments=[row.assignment for row in rows],
                 starts={row.key: row.after for row in rows},
                 slice_s=_short_slice_s(len(rows)) if is_last else self._slice_s(rows),

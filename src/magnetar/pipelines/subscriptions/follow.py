@@ -1,6 +1,6 @@
 """Replicated subscriptions: the position of a subscription follows to the topic's copy in another cluster.
 
-    results = follow(works, slice_s=1.0)
+    results = follow_all(works, slice_s=1.0)
 
 About once a second, inside of a task. A `FollowTask` names a topic or partition, its copy in the remote cluster and the
 subscriptions to follow; `memories` comes from the last `FollowResult` of the same topic and remote, or is empty: that
@@ -26,7 +26,7 @@ from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
 from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory, Round, Topic
 from magnetar.replication.cluster import ClusterEndpoint
 
-__all__ = ["FollowResult", "FollowTask", "Memory", "close", "follow"]
+__all__ = ["FollowResult", "FollowTask", "Memory", "close", "follow_all"]
 
 _AT_ONCE = 16
 """Topics that are followed at the same time."""
@@ -34,7 +34,7 @@ _AT_ONCE = 16
 _Looks = dict[tuple[ClusterEndpoint, str], Cursors]
 
 
-def follow(works: Sequence[FollowTask], slice_s: float = 1.0) -> list[FollowResult]:
+def follow_all(works: Sequence[FollowTask], slice_s: float = 1.0) -> list[FollowResult]:
     """One round; what is not done after `slice_s` is left to the next one."""
     return _connections().follow(works, time.monotonic() + slice_s)
 

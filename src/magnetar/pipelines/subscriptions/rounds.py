@@ -1,6 +1,6 @@
-"""Rounds of replicated subscriptions: about once a second a job for the topics that have some, and only for those.
+"""Rounds of replicated subscriptions: about once a second, a job for the topics that have some.
 
-Owns when a round is due and what one round leaves for the next. How a position follows is in `following`.
+Owns the pace of rounds, and the memory that one round leaves for the next. The positions follow in `following`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import partial
 from pyspark import InheritableThread
 
 from magnetar.names import TopicName
-from magnetar.pipelines.lanes import Jobs, failure_text
-from magnetar.pipelines.replicate import task
+from magnetar.pipelines.jobs import Jobs, failure_text
+from magnetar.pipelines.subscriptions import task
 from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
 from magnetar.replication.model import Declaration, DeclaredRoute
@@ -35,7 +35,7 @@ class SubscriptionRounds:
         self._name = name
         self._works: list[FollowTask] = []
         self._memories: dict[_Key, dict[str, Memory]] = {}
-        self._troubles: dict[_Key, str] = {}
+        self._logged: dict[_Key, str] = {}
         self._failure = ""  # of the last round
         self._quiet = 0
         self._changed = threading.Condition()
@@ -73,7 +73,7 @@ class SubscriptionRounds:
                 self._thread.join()
 
     def _rounds(self) -> None:
-        self._jobs.begin(self._name, "positions")
+        self._jobs.begin(self._name, "subscriptions")
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._works) or self._is_stopped)
@@ -97,32 +97,31 @@ class SubscriptionRounds:
                     self._changed.wait(pause_s)
 
     def _round(self, works: list[FollowTask]) -> bool:
-        """Whether the next is worth while at once."""
+        """Whether the next round is due at once."""
         try:
             results = self._jobs.run(partial(task.follow, works, ROUND_S))
-        except Exception as failure:  # of whatever kind: the round is done again
-            self._say_failure(failure_text(failure))
+        except Exception as failure:  # of any kind: the next round tries again
+            self._log_failure(failure_text(failure))
             return False
-        self._say_failure("")
+        self._log_failure("")
         with self._changed:
             self._quiet = self._quiet + 1 if all(result.is_quiet for result in results) else 0
             for result in results:
                 self._memories[result.topic, result.remote] = result.memories
-                self._say(result)
+                self._log_changes(result)
         return any(result.is_behind for result in results)
 
-    def _say_failure(self, told: str) -> None:
-        if told and told != self._failure and not self._is_stopped:
-            log.warning("replicated subscriptions do not follow, and are tried again: %s", told)
-        self._failure = told
+    def _log_failure(self, failure: str) -> None:
+        if failure and failure != self._failure and not self._is_stopped:
+            log.warning("a round of replicated subscriptions failed and is repeated: %s", failure)
+        self._failure = failure
 
-    def _say(self, result: FollowResult) -> None:
-        """Troubles only, and only when they change."""
+    def _log_changes(self, result: FollowResult) -> None:
         key = (result.topic, result.remote)
-        told = result.error or "; ".join(f"{name}: {note}" for name, note in sorted(result.notes.items()))
-        if told != self._troubles.get(key, ""):
-            log.info("%s -> %s: subscriptions %s", *key, f"do not follow: {told}" if told else "follow")
-        self._troubles[key] = told
+        text = result.error or "; ".join(f"{name}: {note}" for name, note in sorted(result.notes.items()))
+        if text != self._logged.get(key, ""):
+            log.info("%s -> %s: subscriptions %s", *key, f"do not follow: {text}" if text else "follow")
+        self._logged[key] = text
 
 
 def _works_of(declared: DeclaredRoute, source: ClusterEndpoint, remote: ClusterEndpoint) -> Iterator[FollowTask]:

@@ -1,0 +1,46 @@
+"""The verb `replicate`, as the process runs it: copies the routes of one source to their remote clusters."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from magnetar.pipelines.declared_sources import Broker
+from magnetar.pipelines.replicate.driver import Pipeline
+from magnetar.pipelines.replicate.sources import DeclaringSource, ReplicationSource
+
+log = logging.getLogger(__name__)
+
+
+class Replicate:
+    def __init__(self, open_source: Callable[[], ReplicationSource], retry_max_s: float) -> None:
+        self._open_source = open_source
+        self._retry_max_s = retry_max_s
+        self._source: ReplicationSource | None = None
+        self._pipeline: Pipeline | None = None
+
+    @classmethod
+    def declared_by(cls, broker: Broker, retry_max_s: float) -> Replicate:
+        return cls(lambda: DeclaringSource(broker), retry_max_s)
+
+    def open(self) -> None:
+        self._source = self._open_source()
+
+    def start(self, spark: SparkSession) -> None:
+        assert self._source is not None, "start comes after open"
+        self._pipeline = Pipeline(spark, self._source, retry_max_s=self._retry_max_s)
+        self._pipeline.start()
+        endpoint = self._source.endpoint
+        log.info("replicating from %s on %s", endpoint.admin_url or endpoint.service_url, spark.sparkContext.master)
+
+    def check(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.check()
+
+    def stop(self) -> None:
+        if self._pipeline is not None:
+            self._pipeline.stop()
+        elif self._source is not None:
+            self._source.stop()
