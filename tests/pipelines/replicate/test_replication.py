@@ -135,7 +135,7 @@ def test_gr5_a_remote_that_cannot_be_reached_and_comes_back(world: World, tmp_pa
     until(lambda: a.states("far", b) == ["unreachable"], "unreachable")
     (row,) = a.status("far", b)
     assert "127.0.0.1:9" in row["reason"]
-    assert row["lastError"]
+    until(lambda: bool(a.status("far", b)[0]["lastError"]), "the report of the driver, after the broker's own check")
     a.know(b)
     assert b.values("far", 1) == [b"1"]
     until(lambda: a.states("far", b) == ["running"], "running")
