@@ -1,4 +1,4 @@
-"""What happens to topics and subscriptions from outside: made, deleted, terminated, trimmed, expired."""
+"""Administrative steps on topics and subscriptions: create, delete, terminate, trim, expire."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Administrator:
         try:
             return act(name)
         except MagnetarError as error:
-            return f"admin is refused: {error}"
+            return f"admin request rejected: {error}"
 
     def _keep_limits(self, name: TopicName) -> str | None:
         topic = self._world.broker.topics.get(name.full)
@@ -52,7 +52,7 @@ class Administrator:
         kind = self._rng.random()
         if kind < 0.5:
             topic = broker.topic(name, create=True)
-            return f"admin opens {name.local}, ledger {topic.ledger_id}"
+            return f"admin creates {name.local}, ledger {topic.ledger_id}"
         topic = broker.topic(name)
         if kind < 0.85:
             ledger = topic.ledger_id
@@ -64,20 +64,20 @@ class Administrator:
         return f"admin terminates {name.local} at {topic.log.last}"
 
     def change_rules(self) -> str | None:
-        """What a subscription does with messages that fail."""
-        letters, rng = self._world.letters, self._rng
+        """Changes a subscription's handling of failed messages."""
+        setup, rng = self._world.dead_letter_setup, self._rng
         topic = one_of(rng, (t for t in self._world.broker.topics.values() if isinstance(t, PersistentTopic)))
         cursors = [] if topic is None else [s for s in topic.cursors if s.durable and not s.is_internal]
         subscription = one_of(rng, cursors)
-        if letters is None or topic is None or subscription is None:
+        if setup is None or topic is None or subscription is None:
             return None
         model = self._world.oracle.model_of(topic, subscription)
         if rng.random() < 0.5:
-            policy = letters.policy(rng) if rng.random() < 0.8 else None
+            policy = setup.policy(rng) if rng.random() < 0.8 else None
             subscription.set_dead_letter_policy(policy, "admin")
             model.rules = model.rules._replace(policy=policy, source="admin")
         else:
-            backoff_ms = letters.backoff_ms(rng)
+            backoff_ms = setup.backoff_ms(rng)
             topic.save_subscription(subscription, msgspec.structs.replace(subscription.record, backoff_ms=backoff_ms))
             model.rules = model.rules._replace(backoff_ms=tuple(backoff_ms))
         return f"admin sets {model.rules} of {topic.name.local}/{subscription.name}"

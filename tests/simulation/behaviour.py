@@ -1,4 +1,4 @@
-"""What clients do of their own will: open, send, acknowledge, give back, seek, leave. It only goes on its way."""
+"""Random steps of clients: open, send, acknowledge, nack, seek, close. Commands are only queued for the broker."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def one_of(rng: Random, choices: Iterable[T]) -> T | None:
 
 
 class Behaviour:
-    """Each method is a step: it says what was done, or None if nobody could do it."""
+    """Each method is a step: it returns a description, or None if no client could take it."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = world.rng
-        self._has_large_batches = world.letters is None or world.seed % 8 == 0  # each may become 70 letters
+        self._has_large_batches = (
+            world.dead_letter_setup is None or world.seed % 8 == 0
+        )  # each may become 70 dead letters
         self._delay_share = (0, 0.1, 0.4)[world.seed % 3]
 
     # -- opening
@@ -66,7 +68,7 @@ class Behaviour:
             return None
         rng, world = self._rng, self._world
         topic, name = rng.choice(world.topics), rng.choice(world.subscriptions)
-        # Mostly the type that others of the subscription have, or hardly any would get in.
+        # Mostly the subscription's current type, or most consumers would be rejected.
         type = (world.seed + world.subscriptions.index(name)) % 4 if rng.random() < 0.8 else rng.randint(0, 3)
         options: dict[str, object] = {
             "from_earliest": rng.random() < 0.7,
@@ -79,8 +81,8 @@ class Behaviour:
         if rng.random() < 0.1:
             name = f"reader-{rng.randint(0, 2)}"
             options |= {"durable": False, "start": rng.choice((None, _EARLIEST, (3, 2)))}
-        elif world.letters is not None and rng.random() < 0.5:
-            options["properties"] = world.letters.properties(rng)
+        elif world.dead_letter_setup is not None and rng.random() < 0.5:
+            options["properties"] = world.dead_letter_setup.properties(rng)
         consumer = client.add_consumer(topic, name, type, **options)
         return f"{client.name} opens consumer {consumer.id} of {topic}/{name}, type {type}, {options}"
 
@@ -129,7 +131,7 @@ class Behaviour:
         client, consumer = chosen
         permits = self._rng.choice((1, 3, 20))
         client.flow(consumer, permits)
-        return f"{client.name} permits {permits} more to {consumer.name}"
+        return f"{client.name} grants {permits} more permits to {consumer.name}"
 
     def acknowledge(self) -> str | None:
         chosen = self._ready_consumer(holding=True)
@@ -140,7 +142,7 @@ class Behaviour:
         if consumer.done and self._rng.random() < 0.1:
             item = self._rng.choice(list(consumer.done))
             client.ack(consumer, [item], wants_reply=wants_reply)
-            return f"{client.name} acknowledges {item} late or once more"
+            return f"{client.name} acknowledges {item} late or again"
         if consumer.type in (0, 2) and self._rng.random() < 0.2:
             return self._acknowledge_cumulatively(client, consumer, wants_reply)
         count = self._rng.randint(1, min(6, len(consumer.received)))
@@ -161,13 +163,13 @@ class Behaviour:
         return f"{client.name} acknowledges up to {item} of {consumer.name}"
 
     def _part_of(self, item: Received) -> Received:
-        """The entry with all of its messages acknowledged, or some of a batch."""
+        """The entry with all its messages acknowledged, or some of a batch."""
         open_bits = 0
         if item.messages > 1 and self._rng.random() < 0.4:
             open_bits = item.open_bits & self._rng.getrandbits(item.messages)
         return Received(item.ledger, item.entry, item.messages, open_bits)
 
-    def give_back(self) -> str | None:
+    def nack(self) -> str | None:
         chosen = self._ready_consumer(holding=True)
         if chosen is None:
             return None
@@ -175,24 +177,24 @@ class Behaviour:
         if self._rng.random() < 0.3:
             client.redeliver(consumer, None)
             items = list(consumer.received.values())
-            done = f"{client.name} wants everything of {consumer.name} again"
+            done = f"{client.name} requests redelivery of everything of {consumer.name}"
         else:
             count = self._rng.randint(1, min(4, len(consumer.received)))
             items = self._rng.sample(list(consumer.received.values()), count)
             indexes = {item.entry: self._indexes_of(item) for item in items if self._rng.random() < 0.4}
             client.redeliver(consumer, items, indexes)
-            done = f"{client.name} gives back {items}, of batches {indexes}"
+            done = f"{client.name} nacks {items}, of batches {indexes}"
         for item in items:
             del consumer.received[item.ledger, item.entry]
             consumer.done.append(Received(item.ledger, item.entry, item.messages, 0))
         return done
 
     def _indexes_of(self, item: Received) -> list[int]:
-        """Some messages of a batch; now and then one that it does not have, or that is acknowledged."""
+        """Some messages of a batch; occasionally one that does not exist or is acknowledged."""
         return self._rng.sample(range(item.messages + 1), self._rng.randint(1, min(3, item.messages)))
 
     def leave(self) -> str | None:
-        """Closes, unsubscribes, seeks or asks."""
+        """Closes, unsubscribes, seeks or queries."""
         chosen = self._ready_consumer()
         if chosen is None:
             return None
@@ -210,18 +212,18 @@ class Behaviour:
             return self._seek(client, consumer)
         what = self._rng.choice(("last", "stats", "partitions", "lookup"))
         client.ask(consumer, what)
-        return f"{client.name} asks for {what}"
+        return f"{client.name} requests {what}"
 
     def _seek(self, client: SimClient, consumer: SimConsumer) -> str:
-        truth, topic = self._world.truth, self._world.broker.topics.get(consumer.topic)
-        positions = [p for p in truth.entries if isinstance(topic, PersistentTopic) and p[0] == topic.ledger_id]
+        durable, topic = self._world.durable, self._world.broker.topics.get(consumer.topic)
+        positions = [p for p in durable.entries if isinstance(topic, PersistentTopic) and p[0] == topic.ledger_id]
         kind = self._rng.random()
         if kind < 0.3:
             client.seek(consumer, self._rng.choice((_EARLIEST, _LATEST)), 0)
             return f"{client.name} seeks an end with {consumer.name}"
         if kind < 0.8 and positions:
             position = self._rng.choice(positions)
-            messages = truth.entries[position].messages
+            messages = durable.entries[position].messages
             open_bits = self._rng.getrandbits(messages) if messages > 1 and self._rng.random() < 0.3 else 0
             client.seek(consumer, position, 0, open_bits)
             return f"{client.name} seeks {position} with {consumer.name}"

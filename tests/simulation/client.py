@@ -1,7 +1,7 @@
-"""A simulated client: one connection at a time, producers that send again, consumers that acknowledge.
+"""A simulated client: one connection at a time, producers that resend, consumers that acknowledge.
 
-It speaks the real protocol. What it says waits in `to_broker` and what it hears in `to_client` until the world lets it
-pass, so both directions can be slow, and a lost connection loses what was on its way.
+It speaks the real protocol. Commands wait in `to_broker` and responses in `to_client` until the world delivers them, so
+both directions can be slow, and a lost connection loses queued commands.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class SimClient:
         self._now_ms = now_ms
         self._ids = count(1)
         self._requests: dict[int, Callable[[Command], None]] = {}
-        self._heard = {
+        self._handled = {
             Command.PRODUCER_SUCCESS: self._on_reply,
             Command.SEND_RECEIPT: self._on_receipt,
             Command.SEND_ERROR: self._on_send_error,
@@ -129,12 +129,12 @@ class SimClient:
         if self.connection is not None:
             self.connection.to_broker.append((command, blob))
 
-    def hear(self, command: Command, blob: bytes | None) -> None:
+    def deliver(self, command: Command, blob: bytes | None) -> None:
         if command.type == Command.MESSAGE:
             assert blob is not None
             self._on_message(command.message, blob)
             return
-        handler = self._heard.get(command.type)
+        handler = self._handled.get(command.type)
         if handler is not None:
             handler(command)
 
@@ -218,7 +218,7 @@ class SimClient:
             self.write(*frame)
 
     def _payload(self, metadata: pb.MessageMetadata) -> bytes:
-        """Of a message or of a batch; some batches are encrypted or broken, and cannot be taken apart."""
+        """Payload of a message or of a batch; some batches are encrypted or corrupt, and cannot be split."""
         rng = self._rng
         name = f"{metadata.producer_name}/{metadata.sequence_id}"
         payload = name.encode() + bytes(rng.choice((0, 0, 10, 300)))
@@ -253,7 +253,7 @@ class SimClient:
             producer.state = "closed"
 
     def close_producer(self, producer: SimProducer) -> None:
-        """Closes it on the broker's side only: whatever is pending is sent again when it is opened again."""
+        """Closes the producer on the broker only: pending messages are resent when it is opened again."""
         close = pb.CommandCloseProducer(producer_id=producer.id, request_id=self._request(lambda reply: None))
         self.write(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
         producer.state = "closed"
@@ -322,7 +322,7 @@ class SimClient:
             consumer.permits_used = 0
 
     def ack(self, consumer: SimConsumer, items: list[Received], *, wants_reply: bool, cumulative: bool = False) -> None:
-        """Acknowledges what is not open any more in each of `items`."""
+        """Acknowledges the closed messages in each of `items`."""
         ack = pb.CommandAck(
             consumer_id=consumer.id,
             ack_type=pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual,
@@ -339,7 +339,7 @@ class SimClient:
     def redeliver(
         self, consumer: SimConsumer, items: list[Received] | None, indexes: dict[int, list[int]] | None = None
     ) -> None:
-        """Gives back `items`, of which `indexes` names single messages, or with None everything."""
+        """Nacks `items`, of which `indexes` selects single messages; None requests redelivery of everything."""
         redeliver = pb.CommandRedeliverUnacknowledgedMessages(consumer_id=consumer.id)
         for item in items or ():
             for index in (indexes or {}).get(item.entry, [-1]):

@@ -1,6 +1,6 @@
-"""The committer taken apart: take, write, sync and complete are separate steps that anything may come between.
+"""The committer in steps: take, write, sync and complete, with other steps possible in between.
 
-It obeys the same order as the server's committer: one flight at a time, a sync only where a group asks for one.
+Follows the server's committer: one flight at a time, a sync only if a group requires it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from magnetar.broker.commit import Commits, Group
 from magnetar.storage.api import StorageError
 from magnetar.storage.memory import MemoryBatch, MemoryStorage
 
+from .durable import Durable
 from .snapshot import Boundary, Snapshot
-from .truth import Truth
 
 
 class CommitSteps:
-    """`decided` numbers the group that holds everything decided so far, `synced` the last one that is durable."""
+    """`decided` is the number of the group with all decisions so far, `synced` that of the last durable one."""
 
     def __init__(
-        self, commits: Commits, storage: MemoryStorage, truth: Truth, rng: Random, snapshot: Callable[[], Snapshot]
+        self, commits: Commits, storage: MemoryStorage, durable: Durable, rng: Random, snapshot: Callable[[], Snapshot]
     ) -> None:
         self._commits = commits
         self._storage = storage
-        self._truth = truth
+        self._durable = durable
         self._rng = rng
         self._snapshot = snapshot
         self._before: Snapshot = snapshot()
@@ -54,7 +54,7 @@ class CommitSteps:
         return not self._flight and self._commits._open is None and not self._commits._closed
 
     def after_step(self) -> None:
-        """Groups that were closed during the step hold the state before it, after it, or something between."""
+        """Groups closed during the step hold the state before it, after it, or in between."""
         if None in self._boundaries.values():
             after = self._snapshot()
             for group, boundary in self._boundaries.items():
@@ -84,7 +84,7 @@ class CommitSteps:
             group = self._commits.take()
             if group is None:
                 break
-            if self._boundaries[group] is None:  # closed just now, between two steps
+            if self._boundaries[group] is None:  # closed between two steps
                 now = self._snapshot()
                 self._boundaries[group] = Boundary(now, now)
             self._flight.append(group)
@@ -99,13 +99,13 @@ class CommitSteps:
         del self._unwritten[0]
         boundary = self._boundaries.pop(group)
         assert boundary is not None
-        self._truth.unsynced.append((group.batch.operations, boundary))
+        self._durable.unsynced.append((group.batch.operations, boundary))
         self._written += 1
         return f"write a group of {len(group.batch)}"
 
     def _sync(self) -> str:
         self._storage.sync()
-        self._truth.synced()
+        self._durable.synced()
         self.synced = self._written
         self._is_synced = True
         return "sync"

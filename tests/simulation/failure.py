@@ -1,10 +1,10 @@
-"""The one error that the simulation raises when the broker broke a promise."""
+"""The error of the simulation, raised when the broker breaks a promise."""
 
 from __future__ import annotations
 
 
 class BrokenPromise(AssertionError):
-    """What the broker did, and what it had promised."""
+    """The observed behaviour, and the promised one."""
 
 
 def expect(holds: object, broken: str) -> None:

@@ -1,6 +1,6 @@
-"""One subscription as it should be: what is acknowledged, what failed how often, and what is in flight.
+"""The expected state of one subscription: acknowledged, failed and in-flight entries.
 
-Knows the rules by which a message fails, rests and is suspected. Who fails, and what comes of it, is told from outside.
+Knows the rules of failing, backing off and suspecting. The caller decides which entries fail, and handles the outcome.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from math import inf
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.suspects import FEW, SUSPICIONS_UNTIL_ALONE, SUSPICIONS_UNTIL_FEW
 
-from .snapshot import Failed, Place
+from .snapshot import Failed, SubscriptionState
 
 
 class Model:
-    """One subscription as it should be."""
+    """The expected state of one subscription."""
 
-    def __init__(self, place: Place) -> None:
-        self.id = place.id
-        self.mark = place.mark
-        self.acked = set(place.acked)
-        self.partial = dict(place.partial)
-        self.failures = dict(place.failures)
-        self.rules = place.rules
-        self.given_back: Consumer | None = None  # it wants everything again, and is not heard yet
-        self.watched: set[int] = set()  # suspects in flight that limit what is given beside them
+    def __init__(self, state: SubscriptionState) -> None:
+        self.id = state.id
+        self.mark = state.mark
+        self.acked = set(state.acked)
+        self.partial = dict(state.partial)
+        self.failures = dict(state.failures)
+        self.rules = state.rules
+        self.redelivery_for: Consumer | None = None  # has requested redelivery of everything, not handled yet
+        self.watched: set[int] = set()  # suspects in flight that limit their consumer
         self.suspected_since_ms: float = inf
         self.free_until_ms = 0
         self.in_flight: dict[int, Consumer] = {}
-        self.delivered: set[int] = set()  # since the last look
-        self.end_was_said = False
+        self.delivered: set[int] = set()  # since the last check
+        self.end_announced = False
 
     def is_acked(self, entry: int) -> bool:
         return entry <= self.mark or entry in self.acked
@@ -59,7 +59,7 @@ class Model:
 
     def reset(self, mark: int) -> None:
         self.mark = mark
-        self.end_was_said = False
+        self.end_announced = False
         self.acked.clear()
         self.partial.clear()
         self.failures.clear()
@@ -70,25 +70,25 @@ class Model:
             self.acked.remove(self.mark)
 
     def first_open(self) -> int:
-        """The first position that is neither acknowledged nor in flight."""
+        """The first entry that is neither acknowledged nor in flight."""
         entry = self.mark + 1
         while entry in self.acked or entry in self.in_flight:
             entry += 1
         return entry
 
-    def place(self) -> Place:
-        return Place(self.id, self.mark, frozenset(self.acked), self.partial, self.failures, self.rules)
+    def state(self) -> SubscriptionState:
+        return SubscriptionState(self.id, self.mark, frozenset(self.acked), self.partial, self.failures, self.rules)
 
     def open_bits(self, entry: int, messages: int) -> int:
         return self.partial.get(entry, (1 << messages) - 1)
 
     def count(self, entry: int, messages: int) -> int:
-        """What a frame says: the count of the open message that failed most often."""
+        """The redelivery count in a frame: the highest of the open messages."""
         failed = self.failures.get(entry, Failed())
         return max(failed.count_of(index) for index in indexes_of(self.open_bits(entry, messages)))
 
     def fail(self, entry: int, messages: int, now_ms: int, named: int | None = None) -> None:
-        """It failed as a whole, or those of its open messages whose bits are set in `named`."""
+        """Fails the whole entry, or its open messages whose bits are set in `named`."""
         failed = self.failures.get(entry, Failed())
         if named is None:
             count, indexes = failed.count + 1, {index: count + 1 for index, count in failed.indexes.items()}
@@ -106,14 +106,14 @@ class Model:
         failed = self.failures.get(entry, Failed())
         self.failures[entry] = failed._replace(suspicions=failed.suspicions + 1)
 
-    def rest(self, entry: int, messages: int, now_ms: int) -> None:
+    def back_off(self, entry: int, messages: int, now_ms: int) -> None:
         steps, count = self.rules.backoff_ms, self.count(entry, messages)
         delay_ms = steps[min(count, len(steps)) - 1] if steps and count else 0
         if delay_ms:
             self.failures[entry] = self.failures.get(entry, Failed())._replace(due_ms=now_ms + delay_ms)
 
-    def company(self, entry: int) -> float:
-        """How many entries a consumer may hold when this is one of them: suspects have few or none beside them."""
+    def consumer_limit(self, entry: int) -> float:
+        """Number of entries that a consumer may hold together with this one; few or one for a suspect."""
         suspicions = self.failures.get(entry, Failed()).suspicions
         if suspicions >= SUSPICIONS_UNTIL_ALONE:
             return 1

@@ -1,4 +1,4 @@
-"""What a broker finds after a crash: looked at by a second broker that changes nothing."""
+"""The state after a crash, inspected by a second broker that changes nothing."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from magnetar.settings.settings import Settings
 from magnetar.storage.api import Space
 from magnetar.storage.memory import MemoryStorage
 
+from .durable import Durable
 from .failure import expect
 from .snapshot import Boundary, Snapshot, snapshot_of
-from .truth import Truth
 
 _OF_A_TOPIC = (
     keys.SUBSCRIPTION,
@@ -36,7 +36,7 @@ def open_all(settings: Settings, storage: MemoryStorage, now_ms: int) -> Broker:
 
 
 def inspect(settings: Settings, storage: MemoryStorage, now_ms: int, boundary: Boundary) -> Snapshot:
-    """The state that a new broker comes up with, which has to be the one of the last group that survived."""
+    """The state of a restarted broker, which must equal that of the last surviving group."""
     broker = open_all(settings, storage, now_ms)
     broker.invariants()
     found = snapshot_of(broker, {})
@@ -47,9 +47,9 @@ def inspect(settings: Settings, storage: MemoryStorage, now_ms: int, boundary: B
 
 
 def _check_leftovers(storage: MemoryStorage, found: Snapshot) -> None:
-    """Nothing is left on disk of topics and subscriptions that do not exist."""
+    """No keys of deleted topics and subscriptions are left on disk."""
     ledgers = {state.ledger for state in found.values()}
-    cursors = {place.id for state in found.values() for place in state.places.values()}
+    cursors = {subscription.id for state in found.values() for subscription in state.subscriptions.values()}
     for key, _ in storage.scan(Space.STATE, b"\x00", b"\xff"):
         if key[:1] in _OF_A_TOPIC:
             expect(keys.ID.unpack_from(key, 1)[0] in ledgers, f"a key of a deleted topic is left: {key!r}")
@@ -58,9 +58,9 @@ def _check_leftovers(storage: MemoryStorage, found: Snapshot) -> None:
 
 
 def check_entries(
-    storage: MemoryStorage, truth: Truth, found: Snapshot, receipts: dict[tuple[int, int], bytes], deleted: set[int]
+    storage: MemoryStorage, durable: Durable, found: Snapshot, receipts: dict[tuple[int, int], bytes], deleted: set[int]
 ) -> None:
-    """Every entry that was durable is there, and every one that a producer got a receipt for."""
+    """Every durable entry exists, and every one with a receipt."""
     rows = storage.scan(Space.ENTRIES, b"\x00" * 16, b"\xff" * 17)
     first_of = {state.ledger: state.first for state in found.values()}
     stored = {
@@ -68,9 +68,9 @@ def check_entries(
         for key, value in rows
         for ledger, last in (keys.PAIR.unpack(key),)
         for entry_id, _, _, blob in run.decode(last, value)
-        if entry_id >= first_of.get(ledger, 0)  # those before go with their run
+        if entry_id >= first_of.get(ledger, 0)  # earlier entries are deleted with their run
     }
-    expected = {position: entry.blob for position, entry in truth.entries.items()}
+    expected = {position: entry.blob for position, entry in durable.entries.items()}
     expect(stored == expected, f"entries {sorted(stored.items() ^ expected.items())} differ after the crash")
     for (ledger, entry), blob in receipts.items():
         if ledger not in first_of:
@@ -79,11 +79,11 @@ def check_entries(
             expect(stored.get((ledger, entry)) == blob, f"acknowledged entry {ledger}:{entry} is lost")
 
 
-def check_sequences(topic: PersistentTopic, truth: Truth) -> None:
-    """What deduplication remembers is what is stored."""
+def check_sequences(topic: PersistentTopic, durable: Durable) -> None:
+    """Deduplication remembers exactly the stored sequence ids."""
     if topic.deduplication is None:
         return
-    for (ledger, name), highest in truth.highest.items():
+    for (ledger, name), highest in durable.highest.items():
         if ledger == topic.ledger_id:
             found = topic.last_sequence_id(name)
-            expect(found == highest, f"deduplication remembers {found} of {name}, stored is {highest}")
+            expect(found == highest, f"deduplication remembers {found} of {name}, the stored one is {highest}")

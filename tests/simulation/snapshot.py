@@ -1,4 +1,4 @@
-"""What a broker knows of its topics that has to survive a crash, as plain values that can be compared."""
+"""The state of topics that must survive a crash, as comparable values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NONE: dict[int, int] = {}
 
 
 class Failed(NamedTuple):
-    """What is known of a position that failed, or is suspected to kill consumers. `indexes` counts single messages."""
+    """State of an entry that failed or is a suspect. `indexes` counts single messages."""
 
     count: int = 0
     indexes: dict[int, int] = _NONE
@@ -28,15 +28,15 @@ class Failed(NamedTuple):
 
 
 class Rules(NamedTuple):
-    """What a subscription does with messages that fail."""
+    """A subscription's handling of failed messages."""
 
     policy: DeadLetterPolicy | None
     source: str
     backoff_ms: tuple[int, ...]
 
 
-class Place(NamedTuple):
-    """How far a subscription has come."""
+class SubscriptionState(NamedTuple):
+    """The state of a subscription."""
 
     id: int
     mark: int
@@ -51,20 +51,20 @@ class TopicState(NamedTuple):
     is_terminated: bool
     epoch: int
     first: int
-    places: dict[str, Place]
+    subscriptions: dict[str, SubscriptionState]
     sequences: dict[str, int]
 
 
 Snapshot = dict[str, TopicState]
 
 
-def place_of(subscription: Subscription) -> Place:
+def subscription_state_of(subscription: Subscription) -> SubscriptionState:
     cursor = subscription.cursor
     partial: dict[int, int] = {}
     failures: dict[int, Failed] = {}
     known = dict(cursor._states)
     for entry in (cursor._stored - cursor.acked).to_array():
-        if entry not in known and (position := cursor.state_of(entry)) is not None:  # memory has forgotten it
+        if entry not in known and (position := cursor.state_of(entry)) is not None:  # evicted from memory
             known[entry] = position
     for entry, position in known.items():
         if position.open_bytes:
@@ -72,14 +72,16 @@ def place_of(subscription: Subscription) -> Place:
         if position.last_ms or position.suspicions or position.due_ms:
             failures[entry] = Failed(
                 position.count,
-                position.index_counts,  # never changed, only replaced
+                position.index_counts,  # never mutated, only replaced
                 position.first_ms,
                 position.last_ms,
                 position.due_ms,
                 position.suspicions,
             )
     acked = frozenset(cursor.acked.to_array())
-    return Place(subscription.record.id, cursor.mark_delete, acked, partial, failures, rules_of(subscription))
+    return SubscriptionState(
+        subscription.record.id, cursor.mark_delete, acked, partial, failures, rules_of(subscription)
+    )
 
 
 def rules_of(subscription: Subscription) -> Rules:
@@ -94,13 +96,13 @@ def state_of(topic: PersistentTopic) -> TopicState:
         topic.is_terminated,
         topic.epoch,
         topic.log.first,
-        {s.name: place_of(s) for s in topic.cursors if s.durable},
+        {s.name: subscription_state_of(s) for s in topic.cursors if s.durable},
         dict(deduplication._sequences) if deduplication is not None else {},
     )
 
 
 def snapshot_of(broker: Broker, base: Snapshot) -> Snapshot:
-    """The state of every topic; what is not open yet is as it was in `base`."""
+    """The state of every topic; topics that are not open have their state in `base`."""
     states: Snapshot = {}
     for full in broker.catalog.topics:
         topic = broker.topics.get(full)
@@ -109,7 +111,7 @@ def snapshot_of(broker: Broker, base: Snapshot) -> Snapshot:
 
 
 class Boundary(NamedTuple):
-    """What the disk holds after a group. A group that was cut in the middle of a step lies between two states."""
+    """The state on disk after a group. A group closed in the middle of a step lies between two states."""
 
     before: Snapshot
     after: Snapshot
@@ -130,7 +132,7 @@ def dict_unique(options: Iterable[TopicState | None]) -> list[TopicState | None]
 
 
 def _is_between(found: TopicState | None, before: TopicState | None, after: TopicState | None) -> bool:
-    """Whether every part of `found` is as before, as after, or a part of the acks of the step that cut the group."""
+    """Whether every part of `found` is as before, as after, or includes some acks of the step that closed the group."""
     if found is None or before is None or after is None or before is after:
         return False
     plain = all(
@@ -141,20 +143,24 @@ def _is_between(found: TopicState | None, before: TopicState | None, after: Topi
         for name, sequence_id in found.sequences.items()
     )
     return plain and all(
-        _place_is_between(found.places.get(name), before.places.get(name), after.places.get(name))
-        for name in {**before.places, **after.places, **found.places}
+        _subscription_is_between(
+            found.subscriptions.get(name), before.subscriptions.get(name), after.subscriptions.get(name)
+        )
+        for name in {**before.subscriptions, **after.subscriptions, **found.subscriptions}
     )
 
 
-def _place_is_between(found: Place | None, before: Place | None, after: Place | None) -> bool:
+def _subscription_is_between(
+    found: SubscriptionState | None, before: SubscriptionState | None, after: SubscriptionState | None
+) -> bool:
     if found in (before, after):
         return True
     if found is None or before is None or after is None:
         return False
     last = max(found.mark, before.mark, after.mark)
-    acked_before, acked, acked_after = (_acked(place, last) for place in (before, found, after))
+    acked_before, acked, acked_after = (_acked(state, last) for state in (before, found, after))
     return acked_before <= acked <= acked_after
 
 
-def _acked(place: Place, last: int) -> set[int]:
-    return {entry for entry in range(last + 1) if entry <= place.mark} | set(place.acked)
+def _acked(state: SubscriptionState, last: int) -> set[int]:
+    return {entry for entry in range(last + 1) if entry <= state.mark} | set(state.acked)

@@ -1,4 +1,4 @@
-"""The simulation must be able to fail: with a bug planted into the broker, some seed finds it, and says how."""
+"""Proof that the simulation can fail: for each bug planted into the broker, some seed finds it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def forgets_to_store_acks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "_position_changed", lambda cursor, entry: None)
 
 
-def forgets_to_store_the_mark(patch: pytest.MonkeyPatch) -> None:
+def forgets_to_store_the_mark_delete_position(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "_touch", lambda cursor: None)
 
 
@@ -81,7 +81,7 @@ def counts_on_disconnect(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscription, "remove_consumer", remove_and_count)
 
 
-def loses_what_nobody_could_take(patch: pytest.MonkeyPatch) -> None:
+def loses_entries_without_a_receiver(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deliveries, "put_back", lambda deliveries, entries: None)
 
 
@@ -96,7 +96,7 @@ def never_sees_duplicates(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Deduplication, "is_duplicate", lambda *args: False)
 
 
-def sleeps_through_the_hour_of_the_delayed(patch: pytest.MonkeyPatch) -> None:
+def never_wakes_delayed_entries(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Subscription, "wake", lambda subscription, entry_id: None)
 
 
@@ -104,7 +104,7 @@ def delivers_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DelayedIndex, "holds", lambda index, deliver_at_ms, entry_id: False)
 
 
-def ignores_who_holds_a_key(patch: pytest.MonkeyPatch) -> None:
+def ignores_the_owner_of_a_key(patch: pytest.MonkeyPatch) -> None:
     def receiver(dispatcher: StickyKey, key_hash: int) -> Consumer | None:
         owner = dispatcher._owners.owner(key_hash) if dispatcher._owners is not None else None
         if owner is None or not owner.can_receive or dispatcher._deliveries.is_blocked:
@@ -122,7 +122,7 @@ def ignores_a_full_transport(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Consumer, "can_receive", property(lambda consumer: consumer.permits > 0 and not consumer.is_blocked))
 
 
-def trims_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
+def trims_unacknowledged_entries(patch: pytest.MonkeyPatch) -> None:
     def trim(topic: PersistentTopic, now_ms: int) -> bool:
         keep_from = min(topic.log.first + 1, topic.log.confirmed + 1)
         topic.log.trim(topic.broker.commits.open().batch, keep_from)
@@ -132,7 +132,7 @@ def trims_what_is_not_acknowledged(patch: pytest.MonkeyPatch) -> None:
 
 
 def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> None:
-    """Each cursor is stored when its group is written instead of when it is closed."""
+    """Stores each cursor when its group is written instead of when it is closed."""
 
     def close(commits: Commits, group: Any) -> None:
         commits._closed.append(group)
@@ -140,7 +140,7 @@ def stores_a_later_state_with_an_earlier_group(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(Commits, "_close", close)
 
 
-def writes_a_letter_in_a_group_of_its_own(patch: pytest.MonkeyPatch) -> None:
+def writes_a_dead_letter_in_a_separate_group(patch: pytest.MonkeyPatch) -> None:
     append_dead_letters = PersistentTopic.append_dead_letters
 
     def append_later(topic: PersistentTopic, group: Group, blobs: Sequence[bytes]) -> None:
@@ -153,8 +153,8 @@ def writes_a_letter_in_a_group_of_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PersistentTopic, "append_dead_letters", append_later)
 
 
-def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch) -> None:
-    """The letter is in the group that is open, the acknowledgement in the next one."""
+def writes_a_dead_letter_before_the_acknowledgement(patch: pytest.MonkeyPatch) -> None:
+    """The dead letter is in the open group, the acknowledgement in the next one."""
     take_out = Places.take_out
 
     def take_out_later(places: Places, entry_id: int, left_open: int) -> None:
@@ -165,11 +165,11 @@ def writes_a_letter_before_the_message_is_acknowledged(patch: pytest.MonkeyPatch
     patch.setattr(Places, "take_out", take_out_later)
 
 
-def acknowledges_without_a_letter(patch: pytest.MonkeyPatch) -> None:
+def acknowledges_without_a_dead_letter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PersistentTopic, "append_dead_letters", lambda topic, group, blobs: None)
 
 
-def writes_a_letter_twice(patch: pytest.MonkeyPatch) -> None:
+def writes_a_dead_letter_twice(patch: pytest.MonkeyPatch) -> None:
     append_dead_letters = PersistentTopic.append_dead_letters
     twice = lambda topic, group, blobs: append_dead_letters(topic, group, [*blobs, *blobs])  # noqa: E731
     patch.setattr(PersistentTopic, "append_dead_letters", twice)
@@ -181,11 +181,11 @@ def loses_counts_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(entry_state, "encode", without)
 
 
-def kills_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
+def dead_letters_the_neighbours_in_a_batch(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(dead_letter, "_exhausted", lambda is_open, state, limit: dead_letter._indexes(is_open))
 
 
-def dies_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
+def dead_letters_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
     def is_exhausted(state: EntryState, policy: DeadLetterPolicy) -> bool:
         return state.highest_count >= policy.max_redeliver_count
 
@@ -194,7 +194,7 @@ def dies_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def ignores_the_back_off_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """The due time of an entry that is read is not checked; entries backing off in memory still wait."""
+    """Skips the due time of entries that are read; entries backing off in memory still wait."""
     patch.setattr(Redelivery, "due_ms", lambda redelivery, entry_id: 0)
 
 
@@ -202,7 +202,7 @@ def never_wakes_entries_that_back_off(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Redelivery, "wake", lambda redelivery: None)
 
 
-def counts_suspects(patch: pytest.MonkeyPatch) -> None:
+def counts_suspicions_as_failures(patch: pytest.MonkeyPatch) -> None:
     def blame(subscription: Subscription, consumer: Consumer) -> list[int]:
         for entry_id in consumer.pending:
             subscription.redelivery.count(entry_id)
@@ -219,7 +219,7 @@ def never_blames_an_entry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Suspects, "vanished", vanished)
 
 
-def gives_suspects_company(patch: pytest.MonkeyPatch) -> None:
+def does_not_isolate_suspects(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Suspects, "company_of", lambda suspects, entry_id: 0)
 
 
@@ -230,11 +230,11 @@ def forgets_a_policy_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PersistentTopic, "save_subscription", save)
 
 
-def forgets_what_memory_has_no_room_for(patch: pytest.MonkeyPatch) -> None:
+def forgets_entry_states_evicted_from_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Cursor, "state_of", lambda cursor, entry: cursor._states.get(entry))
 
 
-def begins_to_replicate_when_the_topic_is_durable(patch: pytest.MonkeyPatch) -> None:
+def starts_replication_after_the_topic_is_durable(patch: pytest.MonkeyPatch) -> None:
     begin = PersistentTopic.begin_replication
 
     def begin_later(topic: PersistentTopic, name: str, *, from_earliest: bool) -> None:
@@ -243,7 +243,7 @@ def begins_to_replicate_when_the_topic_is_durable(patch: pytest.MonkeyPatch) -> 
     patch.setattr(PersistentTopic, "begin_replication", begin_later)
 
 
-def trims_what_is_not_replicated(patch: pytest.MonkeyPatch) -> None:
+def trims_unreplicated_entries(patch: pytest.MonkeyPatch) -> None:
     trim = PersistentTopic.trim
 
     def trim_without(topic: PersistentTopic, now_ms: int) -> bool:
@@ -262,35 +262,35 @@ BUGS: list[Callable[[pytest.MonkeyPatch], None]] = [
     shows_entries_before_they_are_durable,
     replies_at_once,
     forgets_to_store_acks,
-    forgets_to_store_the_mark,
+    forgets_to_store_the_mark_delete_position,
     acknowledges_one_too_many,
     counts_on_disconnect,
-    loses_what_nobody_could_take,
+    loses_entries_without_a_receiver,
     forgets_sequences,
     never_sees_duplicates,
-    sleeps_through_the_hour_of_the_delayed,
+    never_wakes_delayed_entries,
     delivers_early,
-    ignores_who_holds_a_key,
+    ignores_the_owner_of_a_key,
     ignores_permits,
     ignores_a_full_transport,
-    trims_what_is_not_acknowledged,
+    trims_unacknowledged_entries,
     stores_a_later_state_with_an_earlier_group,
-    writes_a_letter_in_a_group_of_its_own,
-    writes_a_letter_before_the_message_is_acknowledged,
-    acknowledges_without_a_letter,
-    writes_a_letter_twice,
+    writes_a_dead_letter_in_a_separate_group,
+    writes_a_dead_letter_before_the_acknowledgement,
+    acknowledges_without_a_dead_letter,
+    writes_a_dead_letter_twice,
     loses_counts_at_a_restart,
-    kills_the_neighbours_in_a_batch,
-    dies_one_failure_too_early,
+    dead_letters_the_neighbours_in_a_batch,
+    dead_letters_one_failure_too_early,
     ignores_the_back_off_after_a_restart,
     never_wakes_entries_that_back_off,
-    counts_suspects,
+    counts_suspicions_as_failures,
     never_blames_an_entry,
-    gives_suspects_company,
+    does_not_isolate_suspects,
     forgets_a_policy_at_a_restart,
-    forgets_what_memory_has_no_room_for,
-    begins_to_replicate_when_the_topic_is_durable,
-    trims_what_is_not_replicated,
+    forgets_entry_states_evicted_from_memory,
+    starts_replication_after_the_topic_is_durable,
+    trims_unreplicated_entries,
 ]
 
 

@@ -1,7 +1,7 @@
-"""The world: one broker over a disk that can crash, clients, an administrator, vandals and time, all driven by a seed.
+"""The simulated world: a broker on a disk that can crash, clients, an administrator, malformed input and time.
 
-`World(seed).run()` takes random steps, then lets everything come to rest and checks that nothing was lost. Every check
-of a single step is in `oracle`, every check of a crash in `recovery`.
+`World(seed).run()` takes random steps, then drains the broker and checks that nothing was lost. Checks of a single step
+are in `oracle`, checks of a crash in `recovery`.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ from .administrator import Administrator
 from .behaviour import Behaviour, one_of
 from .client import Command, Connection, SimClient
 from .commit_steps import CommitSteps
-from .ending import Ending
+from .dead_letters import DeadLettersOnDisk
+from .drain import Drain
+from .durable import Durable
 from .failure import BrokenPromise, expect
-from .graveyard import Graveyard
+from .malformed import malformed_input
 from .oracle import Oracle
-from .scenery import (
+from .scenario import (
     PARTITIONED,
     PARTITIONS,
     REMOTE,
-    Letters,
+    DeadLetterSetup,
+    dead_letter_setup_for,
     is_replicated,
-    letters_for,
     settings_for,
     subscription_names,
     topic_names,
     weights_for,
 )
 from .snapshot import Boundary, Snapshot, snapshot_of
-from .truth import Truth
-from .vandal import garbage
 
 _NAMESPACE = "public/default"
 _START_MS = 1_700_000_000_000
 _STEPS_SHOWN = 30
-# Steps that only put something on its way: the broker knows nothing of them yet.
-_OF_CLIENTS_ALONE = {"hear", "produce", "acknowledge", "give_back", "flow", "leave", "close_producer"}
+# Steps that only queue commands, unknown to the broker.
+_CLIENT_STEPS = {"deliver", "produce", "acknowledge", "nack", "flow", "leave", "close_producer"}
 
 
 class World:
@@ -70,18 +70,18 @@ class World:
         self.settings = settings_for(self.rng)
         self.topics = topic_names(self.rng)
         self.subscriptions = subscription_names(self.rng)
-        self.letters = letters_for(self.rng, self.topics, self.subscriptions)
-        if self.letters is not None:
-            self.topics += self.letters.topics
+        self.dead_letter_setup = dead_letter_setup_for(self.rng, self.topics, self.subscriptions)
+        if self.dead_letter_setup is not None:
+            self.topics += self.dead_letter_setup.topics
         self.clock = ManualClock(_START_MS)
         self.latest_ms = _START_MS
-        self.graveyard = Graveyard()
-        self.truth = Truth(self.graveyard, deduplicates=self.settings.brokerDeduplicationEnabled)
+        self.dead_letters = DeadLettersOnDisk()
+        self.durable = Durable(self.dead_letters, deduplicates=self.settings.brokerDeduplicationEnabled)
         self.oracle = Oracle(self)
         self.deleted: set[int] = set()
         self.history: deque[str] = deque(maxlen=_STEPS_SHOWN)
         self.clients = [self.new_client(f"c{number}") for number in range(self.rng.randint(1, 4))]
-        self.vandal: Connection | None = None
+        self.malformed: Connection | None = None
         self.connections: list[Connection] = []
         self.is_maintained = False
         self.crashes = 0
@@ -93,11 +93,11 @@ class World:
             self._replicate()
         if self.topics[0].startswith(f"{PARTITIONED}-"):
             self.broker.catalog.create_partitioned(TopicName.parse(PARTITIONED), PARTITIONS, {})
-        if self.letters is not None and self.letters.grave_partitions:
-            grave = TopicName.parse(self.letters.GRAVE)
-            self.broker.catalog.create_partitioned(grave, self.letters.grave_partitions, {})
-        if self.letters is not None:
-            self._set_namespace(self.letters)
+        if self.dead_letter_setup is not None and self.dead_letter_setup.target_partitions:
+            target = TopicName.parse(self.dead_letter_setup.TARGET)
+            self.broker.catalog.create_partitioned(target, self.dead_letter_setup.target_partitions, {})
+        if self.dead_letter_setup is not None:
+            self._set_namespace(self.dead_letter_setup)
         self.commit_all()
         behaviour = Behaviour(self)
         self._actors = (self, behaviour, Administrator(self))
@@ -112,21 +112,21 @@ class World:
         overrides = Overrides(replication_clusters=[self.settings.clusterName, REMOTE])
         catalog.save_namespace(_NAMESPACE, NamespaceRecord(overrides=overrides))
 
-    def _set_namespace(self, letters: Letters) -> None:
+    def _set_namespace(self, setup: DeadLetterSetup) -> None:
         catalog = self.broker.catalog
         record = catalog.namespaces[_NAMESPACE]
         overrides = msgspec.structs.replace(
             record.overrides,
-            dead_letters=letters.default,
-            dead_letter_expired=letters.of_the_given_up,
-            dead_letter_evicted=letters.of_the_given_up,
+            dead_letters=setup.default,
+            dead_letter_expired=setup.includes_expired,
+            dead_letter_evicted=setup.includes_expired,
         )
         catalog.save_namespace(_NAMESPACE, msgspec.structs.replace(record, overrides=overrides))
 
     def new_client(self, name: str) -> SimClient:
         return SimClient(name, self.rng, self.clock.now_ms)
 
-    # -- the whole story
+    # -- the run
 
     def run(self) -> None:
         with _small_limits(self.rng):
@@ -135,7 +135,7 @@ class World:
                 length = self.rng.randint(50, 700)
                 while self._steps_taken < length:
                     self.step(self.rng.choices(actions, weights)[0])
-                Ending(self).come()
+                Drain(self).run()
             except BrokenPromise as broken:
                 raise BrokenPromise(self._report(str(broken))) from broken
             except Exception as error:
@@ -146,17 +146,17 @@ class World:
         done = action()
         if done is not None:
             self._steps_taken += 1
-            self._doing = f"what followed {self._doing}"
+            self._doing = f"after {self._doing}"
             self.history.append(f"{self._steps_taken} {done}")
-            if action.__name__ not in _OF_CLIENTS_ALONE:
+            if action.__name__ not in _CLIENT_STEPS:
                 self.settle()
 
     def settle(self) -> None:
-        """What was said goes on its way, and everything is as it should be."""
+        """Sends the broker's output, and checks the state."""
         for connection in self.connections:
             self._flush(connection)
         self.broker.invariants()
-        self.oracle.look(maintained=self.is_maintained)
+        self.oracle.check(maintained=self.is_maintained)
         self.is_maintained = False
         self.steps.after_step()
 
@@ -166,79 +166,79 @@ class World:
             f"seed {self.seed}: {reason}\n  the last steps:\n{lines}\n  replay: python -m tests.simulation {self.seed}"
         )
 
-    # -- lives of the broker
+    # -- starts and crashes of the broker
 
     def _start(self, storage: MemoryStorage) -> None:
         self.storage = storage
-        self.base = recovery.inspect(self.settings, storage.crash(), self.clock.now_ms(), self.truth.boundary)
-        self.truth.boundary = Boundary(self.base, self.base)
+        self.base = recovery.inspect(self.settings, storage.crash(), self.clock.now_ms(), self.durable.boundary)
+        self.durable.boundary = Boundary(self.base, self.base)
         self.broker = Broker(self.settings, storage, self.clock, ManualHost())
-        self.steps = CommitSteps(self.broker.commits, storage, self.truth, self.rng, self._snapshot)
+        self.steps = CommitSteps(self.broker.commits, storage, self.durable, self.rng, self._snapshot)
         self.steps.after_step()
 
     def _snapshot(self) -> Snapshot:
         return snapshot_of(self.broker, self.base)
 
     def crash(self) -> str:
-        """The process or the machine stops: of what was not synced, any number of first writes may be there."""
+        """A crash of the process or machine: any number of the first unsynced writes may survive."""
         self.crashes += 1
         unsynced = self.storage.unsynced_writes
-        expect(unsynced == len(self.truth.unsynced), "the simulation lost count of the writes")
+        expect(unsynced == len(self.durable.unsynced), "the simulation lost count of the writes")
         kept = self.rng.randint(0, unsynced)
-        self._look_at_other_outcomes(kept)
+        self._check_other_outcomes(kept)
         survivor = self.storage.crash(keep_unsynced_writes=kept)
-        self._look_at_lost_letters()
-        self.truth.synced(kept)
-        self._end_life()
+        self._check_lost_writes()
+        self.durable.synced(kept)
+        self._stopped()
         self._start(survivor)
-        recovery.check_entries(survivor, self.truth, self.base, self.oracle.receipts, self.deleted)
+        recovery.check_entries(survivor, self.durable, self.base, self.oracle.receipts, self.deleted)
         for topic in recovery.open_all(self.settings, survivor.crash(), self.clock.now_ms()).topics.values():
             assert isinstance(topic, PersistentTopic)
-            recovery.check_sequences(topic, self.truth)
+            recovery.check_sequences(topic, self.durable)
             if topic.ledger_id in self.oracle.ended:
                 expect(topic.is_terminated, f"{topic.name.full} is open again after its end was announced")
         return f"crash, {kept} of {unsynced} unsynced writes are kept"
 
-    def _look_at_other_outcomes(self, kept: int) -> None:
-        boundaries = [self.truth.boundary, *(boundary for _, boundary in self.truth.unsynced)]
+    def _check_other_outcomes(self, kept: int) -> None:
+        boundaries = [self.durable.boundary, *(boundary for _, boundary in self.durable.unsynced)]
         for number, boundary in enumerate(boundaries):
             if number != kept:
                 survivor = self.storage.crash(keep_unsynced_writes=number)
                 recovery.inspect(self.settings, survivor, self.clock.now_ms(), boundary)
 
-    def _look_at_lost_letters(self) -> None:
-        """Also of what the crash takes away, no write holds an acknowledgement without its letter."""
-        if self.truth.unsynced and self.graveyard.expected:
-            graveyard = deepcopy(self.graveyard)
-            for operations, _ in self.truth.unsynced:
-                graveyard.wrote(operations)
+    def _check_lost_writes(self) -> None:
+        """Even among the lost writes, none has an acknowledgement without its dead letter."""
+        if self.durable.unsynced and self.dead_letters.expected:
+            dead_letters = deepcopy(self.dead_letters)
+            for operations, _ in self.durable.unsynced:
+                dead_letters.wrote(operations)
 
-    def _end_life(self) -> None:
+    def _stopped(self) -> None:
         for connection in self.connections:
             connection.is_open = False
         self.connections.clear()
-        self.vandal = None
+        self.malformed = None
         for client in self.clients:
             client.disconnected()
-        self.oracle.forget_life()
+        self.oracle.broker_stopped()
 
     @property
     def has_failed(self) -> bool:
-        """The storage does not write any more, or will not the next time."""
+        """Whether the storage has failed, or will fail on the next write."""
         return self.steps.failure is not None or bool(self.storage._fail_next)
 
     def _restart(self) -> str | None:
-        """A clean stop: everything is written, the storage is closed."""
+        """A clean shutdown: everything is written, the storage is closed."""
         if self.has_failed:
             return None
         for connection in list(self.connections):
             self.lose(connection)
         self.commit_all()
         self.storage.close()
-        self.truth.synced()
-        expect(not self.graveyard.expected, f"a clean stop without the letters of {self.graveyard.expected}")
+        self.durable.synced()
+        expect(not self.dead_letters.expected, f"missing dead letters: {self.dead_letters.expected}")
         survivor = self.storage.crash()
-        self._end_life()
+        self._stopped()
         self._start(survivor)
         return "clean restart"
 
@@ -281,7 +281,7 @@ class World:
         output = connection.session.take_output()
         if output:
             for command, blob in connection.decoder.receive_data(b"".join(output)):
-                self.oracle.said(connection, command, blob)
+                self.oracle.sent(connection, command, blob)
                 connection.to_client.append((command, blob))
             expect(connection.decoder.error is None, f"the broker sent {connection.decoder.error}")
 
@@ -289,14 +289,14 @@ class World:
         connection.is_open = False
         if connection in self.connections:
             self.connections.remove(connection)
-        leaving = self.oracle.fate.leaving(connection)
+        leaving = self.oracle.failure_model.leaving(connection)
         connection.session.connection_lost()
-        self.oracle.fate.vanished(leaving)
+        self.oracle.failure_model.vanished(leaving)
         for client in self.clients:
             if client.connection is connection:
                 client.disconnected()
-        if self.vandal is connection:
-            self.vandal = None
+        if self.malformed is connection:
+            self.malformed = None
 
     def arrive(self) -> str | None:
         client = one_of(self.rng, (c for c in self.clients if c.connection and c.connection.to_broker))
@@ -314,50 +314,50 @@ class World:
         return f"{client.name}: {'; '.join(arrived)}"
 
     def receive(self, connection: Connection) -> str:
-        """One command, or several SENDs in a row, as one read or in two pieces."""
+        """Delivers one command, or several consecutive SENDs, in one read or two."""
         frames = [connection.to_broker.popleft()]
         if frames[0][0].type == Command.SEND:
             wanted = self.rng.randint(1, 5)
             while len(frames) < wanted and connection.to_broker and connection.to_broker[0][0].type == Command.SEND:
                 frames.append(connection.to_broker.popleft())
         data = b""
-        speaker = None
+        sender = None
         for command, blob in frames:
             if blob is not None:
                 self.oracle.sending(connection, command, blob)
                 data += encode_frame_with_blob(command, blob)
             else:
-                speaker = self.oracle.before(connection, command)
+                sender = self.oracle.before(connection, command)
                 data += encode_frame(command)
         cut = self.rng.randint(0, len(data)) if self.rng.random() < 0.2 else 0
         if cut:
             connection.session.receive(data[:cut])
         connection.session.receive(data[cut:])
         if frames[0][1] is None:
-            self.oracle.arrived(connection, frames[0][0], speaker)
+            self.oracle.arrived(connection, frames[0][0], sender)
         return ", ".join(_describe(command) for command, _ in frames)
 
-    def hear(self) -> str | None:
+    def deliver(self) -> str | None:
         client = one_of(self.rng, (c for c in self.clients if c.connection and c.connection.to_client))
         if client is None or client.connection is None:
             return None
-        heard = []
+        received = []
         for _ in range(self.rng.randint(1, 20)):
             if not client.connection.to_client:
                 break
             frame = client.connection.to_client.popleft()
-            client.hear(*frame)
-            heard.append(_describe(frame[0]))
-        return f"{client.name} hears {', '.join(heard)}"
+            client.deliver(*frame)
+            received.append(_describe(frame[0]))
+        return f"{client.name} receives {', '.join(received)}"
 
-    def connect_somebody(self) -> str | None:
+    def connect_a_client(self) -> str | None:
         client = one_of(self.rng, (c for c in self.clients if not c.is_connected))
         if client is None:
             return None
         self.connect(client)
         return f"{client.name} connects"
 
-    def lose_somebody(self) -> str | None:
+    def lose_a_connection(self) -> str | None:
         client = one_of(self.rng, (c for c in self.clients if c.is_connected))
         if client is None or client.connection is None:
             return None
@@ -373,7 +373,7 @@ class World:
         connection.session.set_writable(not connection.session.writable)
         return f"{connection.session.address} is {'writable' if connection.session.writable else 'full'}"
 
-    # -- the broker's own work
+    # -- work of the broker
 
     def commit(self) -> str | None:
         done = [self.steps.step()]
@@ -389,9 +389,9 @@ class World:
         return "pump"
 
     def pump_broker(self) -> None:
-        waiting = self.oracle.fate.before_pump()
+        waiting = self.oracle.failure_model.before_pump()
         self.broker.pump()
-        self.oracle.fate.after_pump(waiting)
+        self.oracle.failure_model.after_pump(waiting)
 
     def let_time_pass(self) -> str:
         kind = self.rng.random()
@@ -413,20 +413,20 @@ class World:
             self.is_maintained = True
             self.broker.tick()
 
-    # -- vandals
+    # -- malformed input
 
-    def vandalize(self) -> str:
-        if self.vandal is None or not self.vandal.is_open:
-            self.vandal = self._new_connection("vandal")
-        what, data = garbage(self.rng, self.topics, self.vandal.session.state is State.START)
-        self.vandal.session.receive(data)
-        self._flush(self.vandal)
-        if self.vandal.session.state is State.CLOSED or self.rng.random() < 0.2:
-            self.lose(self.vandal)
-        return f"a vandal sends {what}"
+    def send_malformed(self) -> str:
+        if self.malformed is None or not self.malformed.is_open:
+            self.malformed = self._new_connection("faulty")
+        what, data = malformed_input(self.rng, self.topics, self.malformed.session.state is State.START)
+        self.malformed.session.receive(data)
+        self._flush(self.malformed)
+        if self.malformed.session.state is State.CLOSED or self.rng.random() < 0.2:
+            self.lose(self.malformed)
+        return f"malformed input: {what}"
 
     def _weighted_actions(self) -> tuple[list[Callable[[], str | None]], list[float]]:
-        weights = weights_for(self.rng, deadly=self.letters is not None)
+        weights = weights_for(self.rng, with_failures=self.dead_letter_setup is not None)
         actions = [next(getattr(actor, name) for actor in self._actors if hasattr(actor, name)) for name in weights]
         return actions, list(weights.values())
 
@@ -449,7 +449,7 @@ def _describe(command: Command) -> str:
 
 @contextmanager
 def _small_limits(rng: Random) -> Iterator[None]:
-    """Limits so small that a short story reaches them."""
+    """Limits small enough for a short run."""
     limits = (
         (commit, "GROUP_SIZE_MAX", (1 << 20, 1 << 20, 400)),
         (cursor, "_RANGE_DELETE_MIN", (64, 2)),

@@ -1,8 +1,8 @@
-"""Dead letters, seen from the disk: with every atomic write, each message that died is in exactly one place.
+"""Dead letters on disk: after every atomic write, each dead message is in exactly one place.
 
-The oracle says who dies, and what its letter must be. Here the very operations that were written are read: the letters
-among them, and what they make of the cursors. After every group a letter is there exactly if its origin is closed, and
-each death has one letter. No broker is asked.
+The oracle predicts dead messages and their dead letters. This module reads the written operations: dead letters, and
+changes of cursors. After every group a dead letter exists exactly if its origin is closed, and each dead message has
+one. Does not query the broker.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ACKED = b"a"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as its producer made it: what its letter must keep."""
+    """A message as published: the fields that its dead letter must keep."""
 
     properties: dict[str, str]
     key: str
@@ -40,8 +40,8 @@ class Message:
 
 
 @dataclass(slots=True)
-class Death:
-    """One message that died, or a whole entry that cannot be taken apart (`index` is -1 then, and `bits` all of it)."""
+class DeadMessage:
+    """A dead message, or a whole entry that cannot be split (`index` is -1 then, and `bits` covers all of it)."""
 
     cursor: int
     entry: int
@@ -53,15 +53,15 @@ class Death:
     subscription: str
     reasons: tuple[str, ...]
     count: int
-    worst: int  # the highest count of those of its entry that died with it
+    worst: int  # the highest count of the messages of its entry that were dead-lettered with it
     first_ms: int
     last_ms: int
     message: Message
-    is_void: bool = False  # the subscription was sought or deleted since: where the message is now is another story
+    is_void: bool = False  # the subscription was sought or deleted since: the message's state is undefined
 
 
 def messages_in(blob: bytes) -> list[Message] | None:
-    """The messages of a batch; None if the entry is no batch, or one that stays whole."""
+    """The messages of a batch; None for an entry that is no batch, or cannot be split."""
     try:
         metadata, payload = split_blob(blob)
         if not metadata.HasField("num_messages_in_batch") or metadata.encryption_keys:
@@ -81,14 +81,14 @@ def whole_message(blob: bytes) -> Message:
     return Message(_dict(metadata.properties), metadata.partition_key, metadata.event_time, payload)
 
 
-def is_letter(metadata: pb.MessageMetadata) -> bool:
-    """Whether the broker wrote it: no simulated client gives its messages a reason of death."""
+def is_dead_letter(metadata: pb.MessageMetadata) -> bool:
+    """Whether the broker wrote it: no simulated client sets a dead letter reason."""
     return metadata.producer_name.endswith("-DLQ") and any(pair.key == REASON for pair in metadata.properties)
 
 
 @dataclass(slots=True)
 class _OnDisk:
-    """A cursor as it is on disk."""
+    """A cursor as stored on disk."""
 
     mark: int
     states: dict[int, bytes] = field(default_factory=dict)
@@ -101,57 +101,55 @@ class _OnDisk:
         return open_bits is not None and not open_bits & bits
 
 
-class Graveyard:
+class DeadLettersOnDisk:
     def __init__(self) -> None:
         self._cursors: dict[int, _OnDisk] = {}
         self._sought_in: dict[int, int] = {}
-        self.expected: list[Death] = []  # their letters are not on disk yet
-        self.letters = 0
+        self.expected: list[DeadMessage] = []  # their dead letters are not on disk yet
+        self.written = 0
 
-    def bury(self, death: Death, synced: int) -> None:
-        """It has to die now; `synced` is the last group that is on disk."""
-        death.is_void = synced < self._sought_in.get(death.cursor, 0)
-        self.expected.append(death)
+    def add(self, dead: DeadMessage, synced: int) -> None:
+        """Expects a dead letter from now on; `synced` is the last group on disk."""
+        dead.is_void = synced < self._sought_in.get(dead.cursor, 0)
+        self.expected.append(dead)
 
     def sought(self, cursor: int, group: int) -> None:
-        """What was acknowledged there may be open again, and the other way round, when this group is on disk."""
+        """A seek: acknowledged messages may be open again, and vice versa, once this group is on disk."""
         self._sought_in[cursor] = group
         self._void(cursor)
 
     def _void(self, cursor: int) -> None:
-        for death in self.expected:
-            if death.cursor == cursor:
-                death.is_void = True
+        for dead in self.expected:
+            if dead.cursor == cursor:
+                dead.is_void = True
 
     def forget(self) -> None:
-        """A crash: what was not on disk has not happened."""
+        """A crash: unwritten changes are undone."""
         self.expected.clear()
         self._sought_in.clear()
 
     def wrote(self, operations: Sequence[Operation]) -> None:
-        """One group, all of it or nothing."""
-        buried = []
+        """Applies one group, written completely or not at all."""
+        written = []
         for kind, space, key, value in operations:
             if space is Space.STATE:
                 self._state(kind, key, value)
             elif kind == _PUT:
                 ledger, last = keys.PAIR.unpack(key)
                 for entry in run.decode(last, value):
-                    death = self._letter(ledger, entry[0], entry[3])
-                    if death is not None:
-                        buried.append(death)
-        for death in buried:
-            is_open = death.cursor in self._cursors and not self._is_closed(death)
-            expect(death.is_void or not is_open, f"{death.origin} is dead, and open in {death.subscription} on disk")
-        for death in self.expected:
-            is_lost = not death.is_void and self._is_closed(death)
-            expect(
-                not is_lost, f"{death.origin} is closed in {death.subscription} on disk, and its letter is not there"
-            )
+                    dead = self._match(ledger, entry[0], entry[3])
+                    if dead is not None:
+                        written.append(dead)
+        for dead in written:
+            is_open = dead.cursor in self._cursors and not self._is_closed(dead)
+            expect(dead.is_void or not is_open, f"{dead.origin} is dead, but open in {dead.subscription} on disk")
+        for dead in self.expected:
+            is_lost = not dead.is_void and self._is_closed(dead)
+            expect(not is_lost, f"{dead.origin} is closed in {dead.subscription} on disk, but has no dead letter")
 
-    def _is_closed(self, death: Death) -> bool:
-        cursor = self._cursors.get(death.cursor)
-        return cursor is not None and cursor.is_closed(death.entry, death.bits)
+    def _is_closed(self, dead: DeadMessage) -> bool:
+        cursor = self._cursors.get(dead.cursor)
+        return cursor is not None and cursor.is_closed(dead.entry, dead.bits)
 
     def _state(self, kind: int, key: bytes, value: bytes) -> None:
         if kind == _DELETE_RANGE:
@@ -173,53 +171,53 @@ class Graveyard:
             elif id in self._cursors:
                 self._cursors[id].states.pop(entry, None)
 
-    def _letter(self, ledger: int, entry: int, blob: bytes) -> Death | None:
-        """The death that an entry is the letter of; None if it is something else."""
+    def _match(self, ledger: int, entry: int, blob: bytes) -> DeadMessage | None:
+        """The dead message of an entry that is its dead letter; None for any other entry."""
         try:
             metadata, payload = split_blob(blob)
         except MetadataError:
             return None
-        if not is_letter(metadata):
+        if not is_dead_letter(metadata):
             return None
         properties = _dict(metadata.properties)
         what = f"dead letter {ledger}:{entry} of {properties[ORIGIN]} in {properties[SUBSCRIPTION]}"
         found = next((d for d in self.expected if d.ledger == ledger and _is_of(d, properties)), None)
-        expect(found is not None, f"{what}: nobody died, or it is there twice")
+        expect(found is not None, f"{what}: unexpected or duplicate")
         assert found is not None
         self.expected.remove(found)
-        self.letters += 1
-        _check_letter(what, found, metadata, properties, payload)
+        self.written += 1
+        _check_dead_letter(what, found, metadata, properties, payload)
         return found
 
 
-def _is_of(death: Death, properties: dict[str, str]) -> bool:
+def _is_of(dead: DeadMessage, properties: dict[str, str]) -> bool:
     where = (properties[ORIGIN], properties[TOPIC], properties[SUBSCRIPTION])
-    return where == (death.origin, death.topic, death.subscription)
+    return where == (dead.origin, dead.topic, dead.subscription)
 
 
-def _check_letter(
-    what: str, death: Death, metadata: pb.MessageMetadata, properties: dict[str, str], payload: bytes
+def _check_dead_letter(
+    what: str, dead: DeadMessage, metadata: pb.MessageMetadata, properties: dict[str, str], payload: bytes
 ) -> None:
-    message = death.message
-    expect(payload == message.payload, f"{what}: it has another payload than its message")
+    message = dead.message
+    expect(payload == message.payload, f"{what}: the payload differs from its message")
     kept = (metadata.partition_key, metadata.event_time)
-    expect(kept == (message.key, message.event_time), f"{what}: {kept}, should be {message}")
-    expect(properties[REASON] in death.reasons, f"{what}: reason {properties[REASON]}, should be {death.reasons}")
+    expect(kept == (message.key, message.event_time), f"{what}: {kept}, expected {message}")
+    expect(properties[REASON] in dead.reasons, f"{what}: reason {properties[REASON]}, expected {dead.reasons}")
     if properties[REASON] in ("MaxRedeliveries", "ConsumerCrash"):
-        described = f" {death.worst} times"
-        expect(described in properties[DESCRIPTION], f"{what}: {properties[DESCRIPTION]}, should be{described}")
+        described = f" {dead.worst} times"
+        expect(described in properties[DESCRIPTION], f"{what}: {properties[DESCRIPTION]}, expected{described}")
     history = json.loads(message.properties.get(HISTORY, "[]"))
     history.append(
         {
-            "topic": death.topic,
-            "subscription": death.subscription,
+            "topic": dead.topic,
+            "subscription": dead.subscription,
             "reason": properties[REASON],
-            "count": death.count,
-            "first": death.first_ms,
-            "last": death.last_ms,
+            "count": dead.count,
+            "first": dead.first_ms,
+            "last": dead.last_ms,
         }
     )
-    expect(json.loads(properties[HISTORY]) == history[-20:], f"{what}: {properties[HISTORY]}, should be {history}")
+    expect(json.loads(properties[HISTORY]) == history[-20:], f"{what}: {properties[HISTORY]}, expected {history}")
     added = {key: properties[key] for key in (ORIGIN, TOPIC, SUBSCRIPTION, REASON, DESCRIPTION, HISTORY)}
     expect(properties == message.properties | added, f"{what}: properties {properties}, of {message.properties}")
 

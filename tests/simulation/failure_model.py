@@ -1,7 +1,7 @@
-"""What becomes of messages that fail, as it should be: counted, given time, suspected, and dead when it is enough.
+"""The expected handling of failed messages: counted, backed off, suspected, and finally dead-lettered.
 
-It follows what consumers give back and who vanishes, and tells the graveyard of every message that has to die. Whether
-the broker did the same is found by the comparison of the models, and by the graveyard.
+Follows nacks and lost consumers, and registers every message that must become a dead letter with `dead_letters`.
+Deviations of the broker are found by comparing the models, and by `dead_letters`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 
+from .dead_letters import DeadMessage, messages_in, whole_message
 from .failure import expect
-from .graveyard import Death, messages_in, whole_message
 from .model import Model, indexes_of
-from .snapshot import Failed, place_of
+from .snapshot import Failed, subscription_state_of
 
 if TYPE_CHECKING:
     from .client import Connection
     from .world import World
 
 Holder = tuple[PersistentTopic, Subscription, Consumer, list[int]]  # a consumer, and the entries it holds
-Leaver = tuple[PersistentTopic, Subscription, Consumer, list[int], bool]  # the same; and whether that is to blame
+LostConsumer = tuple[
+    PersistentTopic, Subscription, Consumer, list[int], bool
+]  # the same; and whether the entry is blamed
 Reasons = tuple[str, ...]
-_FAILED, _CRASHED, _GIVEN_UP = ("MaxRedeliveries",), ("ConsumerCrash",), ("Expired", "BacklogEvicted")
+_FAILED, _CRASHED, _EXPIRED = ("MaxRedeliveries",), ("ConsumerCrash",), ("Expired", "BacklogEvicted")
 ORDERED = (SubscriptionType.Exclusive, SubscriptionType.Failover)
 
 
-class Fate:
+class FailureModel:
     def __init__(self, world: World) -> None:
         self._world = world
 
     def _models(self) -> dict[Subscription, Model]:
         return self._world.oracle.models
 
-    def give_back(
+    def nack(
         self,
         redeliver: pb.CommandRedeliverUnacknowledgedMessages,
         topic: PersistentTopic,
@@ -58,70 +60,74 @@ class Fate:
             returned = [entry for entry in returned if entry in named]
         elif subscription.type in ORDERED:
             if self._policy(subscription, model) is not None:
-                model.given_back = model.given_back or consumer  # judged later, when acks on their way have come
+                model.redelivery_for = model.redelivery_for or consumer  # settled later, after the acks already sent
                 return
-            returned = returned[:1]  # those behind the first only waited
+            returned = returned[:1]  # entries behind the first were only waiting
         for entry in returned:
             indexes = named.get(entry, [-1])
             bits = None if -1 in indexes else sum(1 << index for index in set(indexes))
             model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms(), bits)
         for entry in returned:
-            self._judge(topic, subscription, model, entry, _FAILED)
+            self._settle(topic, subscription, model, entry, _FAILED)
 
     def before_pump(self) -> list[Holder]:
-        """Who wants everything again and is not heard yet, with what it holds."""
+        """Consumers with an unhandled request to redeliver everything, and the entries they hold."""
         return [
-            (topic, subscription, model.given_back, sorted(model.given_back.pending))
+            (topic, subscription, model.redelivery_for, sorted(model.redelivery_for.pending))
             for topic in self._world.broker.topics.values()
             if isinstance(topic, PersistentTopic)
             for subscription in topic.cursors
-            if (model := self._models().get(subscription)) is not None and model.given_back is not None
+            if (model := self._models().get(subscription)) is not None and model.redelivery_for is not None
         ]
 
     def after_pump(self, waiting: list[Holder]) -> None:
-        """Those that were heard now: the first entry that is not acknowledged failed, those behind it only waited."""
+        """Handled requests: the first unacknowledged entry failed, entries behind it were only waiting."""
         for topic, subscription, consumer, held in waiting:
             model = self._models()[subscription]
             if subscription._given_back is not None:
                 continue
-            model.given_back = None
+            model.redelivery_for = None
             if consumer in subscription.consumers:
                 model.in_flight.clear()
                 for entry in held[:1]:
                     model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms())
-                    self._judge(topic, subscription, model, entry, _FAILED)
+                    self._settle(topic, subscription, model, entry, _FAILED)
 
-    def leaving(self, connection: Connection) -> list[Leaver]:
-        """The consumers of a connection that is about to be lost, and what they hold."""
-        leavers: list[Leaver] = []
+    def leaving(self, connection: Connection) -> list[LostConsumer]:
+        """The consumers of a connection that is about to be lost, and the entries they hold."""
+        lost: list[LostConsumer] = []
         for handle in connection.session.consumers.values():
             consumer, topic, subscription = handle.consumer, handle.topic, handle.consumer.subscription
             if not isinstance(subscription, Subscription) or not isinstance(topic, PersistentTopic):
                 continue
             if consumer in subscription.consumers:
                 is_blamed = consumer.entries_max == len(consumer.pending) == 1
-                leavers.append((topic, subscription, consumer, sorted(consumer.pending), is_blamed))
-        return leavers
+                lost.append((topic, subscription, consumer, sorted(consumer.pending), is_blamed))
+        return lost
 
-    def vanished(self, leavers: list[Leaver]) -> None:
-        """What a consumer held when its connection broke is suspected; what it held alone is to blame."""
+    def vanished(self, lost: list[LostConsumer]) -> None:
+        """Entries held by a lost consumer are suspects; an entry held alone is blamed."""
         gone: set[Subscription] = set()
-        for topic, subscription, consumer, held, is_blamed in leavers:
+        for topic, subscription, consumer, held, is_blamed in lost:
             model = self._models().get(subscription)
             if model is None or not held or not self._has_suspects(subscription, model):
                 gone.add(subscription)
                 continue
-            # Where order counts, the first to go may have passed what others held to somebody who stays.
-            if subscription in gone and consumer.type in ORDERED and place_of(subscription) == model.place():
+            # In ordered types, the first lost consumer may have passed its entries to one that stays.
+            if (
+                subscription in gone
+                and consumer.type in ORDERED
+                and subscription_state_of(subscription) == model.state()
+            ):
                 continue
             gone.add(subscription)
-            may_blame = len(held) == 1 and model.company(held[0]) == 1
-            expect(may_blame or not is_blamed, f"one of {held} is to blame for {consumer.name}, and nobody knows which")
+            may_blame = len(held) == 1 and model.consumer_limit(held[0]) == 1
+            expect(may_blame or not is_blamed, f"one of {held} is blamed for {consumer.name} without proof")
             must_blame = may_blame and held[0] in model.watched
-            expect(is_blamed or not must_blame, f"{held} is not to blame for {consumer.name}, which had nothing else")
+            expect(is_blamed or not must_blame, f"{held} is not blamed for {consumer.name}, which held nothing else")
             if is_blamed:
                 model.fail(held[0], self._messages_in(topic, subscription, held[0]), self._world.clock.now_ms())
-                self._judge(topic, subscription, model, held[0], _CRASHED)
+                self._settle(topic, subscription, model, held[0], _CRASHED)
             else:
                 for entry in held:
                     model.suspect(entry)
@@ -133,33 +139,35 @@ class Fate:
         return subscription.type not in ORDERED or self._policy(subscription, model) is not None
 
     def _policy(self, subscription: Subscription, model: Model) -> DeadLetterPolicy | None:
-        letters = self._world.letters
-        if not subscription.durable or letters is None:
+        setup = self._world.dead_letter_setup
+        if not subscription.durable or setup is None:
             return None
-        return model.rules.policy or letters.default
+        return model.rules.policy or setup.default
 
-    def give_up(self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int) -> None:
-        """Its time is over, or there is no room for it: all of it that is open is dead, however often it failed."""
+    def expire(self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int) -> None:
+        """An expired or evicted entry: all its open messages become dead letters, whatever their count."""
         if model.is_acked(entry):
             return
         failed, now_ms = model.failures.get(entry, Failed()), self._world.clock.now_ms()
         failed = failed._replace(first_ms=failed.first_ms or now_ms, last_ms=failed.last_ms or now_ms)
         policy = self._policy(subscription, model) or DeadLetterPolicy(1)
-        ledger = self._grave(topic, subscription, policy, entry)
-        expect(ledger is not None, f"{subscription.name} gave up {entry}, and its letter can go nowhere")
+        ledger = self._target_ledger(topic, subscription, policy, entry)
+        expect(ledger is not None, f"{subscription.name} expired {entry} without a target for its dead letter")
         assert ledger is not None
         dead = indexes_of(model.open_bits(entry, self._messages_in(topic, subscription, entry)))
-        self._die(topic, subscription, model, entry, dead, failed, ledger, _GIVEN_UP)
+        self._dead_letter(topic, subscription, model, entry, dead, failed, ledger, _EXPIRED)
 
     def _messages_in(self, topic: PersistentTopic, subscription: Subscription, entry: int) -> int:
-        stored = self._world.truth.entries.get((topic.ledger_id, entry))
-        is_trimmed = entry < topic.log.first and not subscription.durable  # under a reader, which holds nothing up
+        stored = self._world.durable.entries.get((topic.ledger_id, entry))
+        is_trimmed = (
+            entry < topic.log.first and not subscription.durable
+        )  # trimmed under a reader, which does not prevent trimming
         return 1 if stored is None or is_trimmed else stored.messages
 
-    def _judge(
+    def _settle(
         self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int, reasons: Reasons
     ) -> None:
-        """Says of an entry that failed which of its messages are dead now."""
+        """Dead-letters the exhausted messages of a failed entry."""
         if entry not in model.failures:
             return
         policy = self._policy(subscription, model)
@@ -167,13 +175,13 @@ class Fate:
         open_bits = model.open_bits(entry, messages)
         limit = policy.max_redeliver_count if policy is not None else 0
         dead = [index for index in indexes_of(open_bits) if policy is not None and failed.count_of(index) > limit]
-        ledger = self._grave(topic, subscription, policy, entry) if policy is not None and dead else None
+        ledger = self._target_ledger(topic, subscription, policy, entry) if policy is not None and dead else None
         if ledger is None:
-            model.rest(entry, messages, self._world.clock.now_ms())
+            model.back_off(entry, messages, self._world.clock.now_ms())
             return
-        self._die(topic, subscription, model, entry, dead, failed, ledger, reasons)
+        self._dead_letter(topic, subscription, model, entry, dead, failed, ledger, reasons)
 
-    def _die(
+    def _dead_letter(
         self,
         topic: PersistentTopic,
         subscription: Subscription,
@@ -187,11 +195,11 @@ class Fate:
         messages = self._messages_in(topic, subscription, entry)
         open_bits = model.open_bits(entry, messages)
         worst = max(failed.count_of(index) for index in dead)
-        blob = self._world.truth.entries[topic.ledger_id, entry].blob
+        blob = self._world.durable.entries[topic.ledger_id, entry].blob
         parts = messages_in(blob)
         for index in [-1] if parts is None else dead:
             bits = open_bits if parts is None else 1 << index
-            death = Death(
+            dead_message = DeadMessage(
                 model.id,
                 entry,
                 bits,
@@ -207,62 +215,63 @@ class Fate:
                 failed.last_ms,
                 whole_message(blob) if parts is None else parts[index],
             )
-            self._world.graveyard.bury(death, self._world.steps.synced)
+            self._world.dead_letters.add(dead_message, self._world.steps.synced)
             open_bits &= ~bits
         model.ack_part(entry, open_bits, messages)
 
-    def _grave(
+    def _target_ledger(
         self, topic: PersistentTopic, subscription: Subscription, policy: DeadLetterPolicy, entry: int
     ) -> int | None:
-        """The ledger that a letter goes to; None where it cannot go anywhere, and the message stays."""
+        """The ledger of the dead letter topic; None without a usable one, and the message stays."""
         catalog = self._world.broker.catalog
         name = TopicName.parse(policy.topic or f"{topic.name.base.full}-{subscription.name}-DLQ")
         if name.base.full == topic.name.base.full:
             return None
         if not policy.topic and topic.name.base.local.endswith("-DLQ"):
-            return None  # no dead letter topic of its own for one that was auto-created
+            return None  # no dead letter topic for an auto-created dead letter topic
         partitioned = catalog.partitioned.get(name.full)
         if partitioned is not None:
             name = name.with_partition(entry % partitioned.partitions)
         record = catalog.topics.get(name.full)
-        expect(record is not None, f"{name.full} was not made for the dead letters of {subscription.name}")
+        expect(record is not None, f"{name.full} was not created for the dead letters of {subscription.name}")
         return None if record is None or record.terminated else record.id
 
-    def check_company(
+    def check_isolation(
         self, subscription: Subscription, model: Model, consumer: Consumer, entry: int, what: str
     ) -> None:
-        """A suspect has little company, or none; but nobody is held back for ever."""
+        """A suspect is delivered with few entries or alone, but nothing is held back indefinitely."""
         held = [e for e, holder in model.in_flight.items() if holder is consumer and e != entry]
-        company = model.company(entry)
+        consumer_limit = model.consumer_limit(entry)
         if self._world.clock.now_ms() >= subscription.suspects.free_until_ms:
             suspects = [e for e in held if e in model.watched]
-            limit = min([company, *(model.company(e) for e in suspects)])
+            limit = min([consumer_limit, *(model.consumer_limit(e) for e in suspects)])
             expect(
                 len(held) < limit,
-                f"{what}: {held} beside it, with the suspects {suspects}, at most {limit} are allowed",
+                f"{what}: delivered with {held}, suspects {suspects}, at most {limit} are allowed",
             )
-            if company < inf:
+            if consumer_limit < inf:
                 model.watched.add(entry)
 
     def _check_patience(self, subscription: Subscription, model: Model) -> None:
         now_ms, free_until_ms = self._world.clock.now_ms(), subscription.suspects.free_until_ms
-        if now_ms < model.suspected_since_ms and any(model.company(entry) < inf for entry in model.failures):
+        if now_ms < model.suspected_since_ms and any(model.consumer_limit(entry) < inf for entry in model.failures):
             model.suspected_since_ms = now_ms
         if free_until_ms != model.free_until_ms:
             waited_ms = now_ms - model.suspected_since_ms
             expect(
                 waited_ms >= ALONE_PATIENCE_MS,
-                f"{subscription.name} has no patience with suspects after {waited_ms} ms",
+                f"{subscription.name} stopped isolating suspects after {waited_ms} ms",
             )
             model.free_until_ms = free_until_ms
             model.watched.clear()
         model.watched &= model.in_flight.keys()
 
-    def look(self, subscription: Subscription, model: Model, what: str) -> None:
-        """After every step."""
+    def check(self, subscription: Subscription, model: Model, what: str) -> None:
+        """Checks the model after every step."""
         self._check_patience(subscription, model)
-        if model.given_back is not None and subscription._given_back is None:
+        if model.redelivery_for is not None and subscription._given_back is None:
             expect(
-                not model.given_back.pending, f"{what}: {model.given_back.name} is not heard, it gave everything back"
+                not model.redelivery_for.pending,
+                f"{what}: {model.redelivery_for.name} requested redelivery of everything and was ignored",
             )
-            model.given_back = None
+            model.redelivery_for = None

@@ -1,4 +1,4 @@
-"""The end of every story: no more faults, everything comes to rest, and nothing is missing."""
+"""The end of every run: no more faults, the broker becomes idle, and nothing is missing."""
 
 from __future__ import annotations
 
@@ -19,67 +19,67 @@ _FAILURES = 8
 _ROUNDS_MAX = 10
 
 
-class Ending:
+class Drain:
     def __init__(self, world: World) -> None:
         self._world = world
         self._rng = world.rng
 
-    def come(self) -> None:
-        """Every message that was sent arrives, and every one that is stored is delivered."""
+    def run(self) -> None:
+        """Delivers every sent message to the broker, and every stored one to its subscriptions."""
         world = self._world
-        world.history.append("the end: everything comes to rest")
+        world.history.append("the end: drain")
         if world.has_failed:
             world.step(world.crash)
         for connection in list(world.connections):
             world.lose(connection)
-        self._rest()
+        self._quiesce()
         self._send_the_rest()
         self._fail_some()
         self._consume_the_rest()
-        self._rest()
+        self._quiesce()
         self._check()
         world.step(world.crash)
 
-    def _rest(self) -> None:
-        """Everything that can happen without time passing happens."""
+    def _quiesce(self) -> None:
+        """Runs until nothing more can happen at the current time."""
         for _ in range(_TURNS_MAX):
-            if not self._stir():
+            if not self._advance():
                 return
-        expect(False, "the broker never comes to rest")
+        expect(False, "the broker never becomes idle")
 
-    def _stir(self) -> bool:
+    def _advance(self) -> bool:
         world = self._world
-        stirred = False
+        advanced = False
         for client in world.clients:
-            stirred |= self._talk(client)
+            advanced |= self._exchange(client)
         if world.broker.has_work:
             world.pump_broker()
             world.settle()
-            stirred = True
+            advanced = True
         if not world.steps.is_done:
             world.commit_all()
-            stirred = True
-        return stirred
+            advanced = True
+        return advanced
 
-    def _talk(self, client: SimClient) -> bool:
+    def _exchange(self, client: SimClient) -> bool:
         connection = client.connection
         if connection is None:
             return False
         if not connection.is_open:
             self._world.lose(connection)
             return True
-        stirred = bool(connection.to_broker or connection.to_client)
+        advanced = bool(connection.to_broker or connection.to_client)
         while connection.to_broker and connection.is_open:
             self._world.receive(connection)
             self._world.settle()
         while connection.to_client:
-            client.hear(*connection.to_client.popleft())
-        return stirred
+            client.deliver(*connection.to_client.popleft())
+        return advanced
 
     # -- producers
 
     def _send_the_rest(self) -> None:
-        """One producer at a time, so that none is in the way of another; consumers make room for them."""
+        """One producer at a time, so that none blocks another; consumers make room in the backlog quota."""
         for client in self._world.clients:
             client.consumers.clear()
             producers = client.producers
@@ -92,19 +92,19 @@ class Ending:
         producer.access_mode = 0
         for _ in range(5):
             connection = self._world.connect(client)
-            self._rest()
+            self._quiesce()
             pending = connection.session.pending_publishes
-            expect(pending == 0, f"{pending} publishes count as not durable while the disk is idle")
+            expect(pending == 0, f"{pending} publishes are not durable although the disk is idle")
             self._world.lose(connection)
             if not producer.pending or producer.state == "dead":
                 return
-            self._consume_the_rest()  # a quota holds the producer
-        expect(False, f"{producer.name} cannot send {list(producer.pending)}, it is {producer.state}")
+            self._consume_the_rest()  # a backlog quota blocks the producer
+        expect(False, f"{producer.name} cannot send {list(producer.pending)}, its state is {producer.state}")
 
     # -- consumers
 
     def _fail_some(self) -> None:
-        """Of subscriptions with a policy, some give back what they get until all of it is dead."""
+        """On some subscriptions with a policy, nacks all messages until they are dead letters."""
         world = self._world
         for full in list(world.broker.catalog.topics):
             topic = world.broker.topic(TopicName.parse(full))
@@ -122,19 +122,19 @@ class Ending:
         world.history.append(f"everything of {topic.name.local}/{name} fails, type {type}")
         client.add_consumer(topic.name.full, name, type, window=self._rng.choice((3, 100)))
         for _ in range(_FAILURES):
-            self._rest()
+            self._quiesce()
             for consumer in client.consumers.values():
                 client.redeliver(consumer, list(consumer.received.values()) or None)
                 consumer.received.clear()
             if self._rng.random() < 0.3:
                 self._wait_for_something(topic)
-        expect(connection.is_open, "a consumer that fails was thrown out")
+        expect(connection.is_open, "a failing consumer was disconnected")
         world.lose(connection)
         world.clients.remove(client)
         world.settle()
 
     def _consume_the_rest(self) -> None:
-        """Time passes, so that what expires meanwhile may come to a topic that was empty before."""
+        """Repeats, because time passes and expired messages may arrive in a topic that was empty before."""
         broker = self._world.broker
         for is_again in range(_ROUNDS_MAX):
             for full in list(broker.catalog.topics):
@@ -143,7 +143,7 @@ class Ending:
                 for subscription in topic.cursors:
                     if subscription.durable and (subscription.backlog or not is_again):
                         self._drain(topic, subscription.name)
-            self._rest()
+            self._quiesce()
             if not self._has_backlog():
                 return
 
@@ -160,23 +160,23 @@ class Ending:
         world.history.append(f"drain {topic.name.local}/{name} with consumers of type {type}")
         for _ in range(1 if type == 0 else self._rng.randint(1, 3)):
             client.add_consumer(topic.name.full, name, type, window=self._rng.choice((3, 100)))
-        self._rest()
+        self._quiesce()
         self._change_hands(client, topic, name, type)
         waits = 0
         while topic.subscriptions[name].backlog and waits < _WAITS_MAX:  # type: ignore[attr-defined]
-            self._rest()
+            self._quiesce()
             if not _acknowledge_everything(client):
                 self._wait_for_something(topic)
                 waits += 1
         left = topic.subscriptions[name].backlog  # type: ignore[attr-defined]
-        expect(not left, f"{topic.name.local}/{name} never delivered {left} entries")  # to those who were there
-        expect(connection.is_open, "a well-behaved consumer was thrown out")
+        expect(not left, f"{topic.name.local}/{name} never delivered {left} entries")  # to the connected consumers
+        expect(connection.is_open, "a well-behaved consumer was disconnected")
         world.lose(connection)
         world.clients.remove(client)
         world.settle()
 
     def _change_hands(self, client: SimClient, topic: PersistentTopic, name: str, type: int) -> None:
-        """A consumer leaves with what it holds, or another one comes while others hold something."""
+        """Closes a consumer that holds messages, or adds one while others hold some."""
         if len(client.consumers) > 1 and self._rng.random() < 0.5:
             number, consumer = self._rng.choice(list(client.consumers.items()))
             client.close_consumer(consumer)
@@ -193,11 +193,11 @@ class Ending:
 
     def _check(self) -> None:
         world = self._world
-        expect(not world.graveyard.expected, f"letters are missing: {world.graveyard.expected}")
+        expect(not world.dead_letters.expected, f"missing dead letters: {world.dead_letters.expected}")
         for topic in world.broker.topics.values():
             if not isinstance(topic, PersistentTopic):
                 continue
-            last = world.truth.last_of.get(topic.ledger_id, -1)
+            last = world.durable.last_of.get(topic.ledger_id, -1)
             expect(topic.log.confirmed == last, f"{topic.name.full} shows {topic.log.confirmed} of {last} entries")
             for subscription in topic.cursors:
                 if subscription.durable:

@@ -1,4 +1,4 @@
-"""Bytes that no client should send. The offender is answered or thrown out; everybody else must notice nothing."""
+"""Malformed input: the broker rejects it or disconnects its sender, without effect on other clients."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ Command = pb.BaseCommand
 _PRODUCER_ID = 7
 
 
-def garbage(rng: Random, topics: Sequence[str], is_new: bool) -> tuple[str, bytes]:
-    """What it is, and the bytes."""
+def malformed_input(rng: Random, topics: Sequence[str], is_new: bool) -> tuple[str, bytes]:
+    """A description, and the bytes."""
     if is_new and rng.random() < 0.8:
-        connect = pb.CommandConnect(client_version="vandal", protocol_version=21)
+        connect = pb.CommandConnect(client_version="faulty", protocol_version=21)
         return "a CONNECT", encode_frame(Command(type=Command.CONNECT, connect=connect))
     kind = rng.randint(0, 7)
     if kind == 0:
         return "noise", rng.randbytes(rng.randint(1, 40))
     if kind == 1:
-        return "an ACK of an unknown consumer", encode_frame(_ack(rng.randint(0, 3)))
+        return "an ACK for an unknown consumer", encode_frame(_ack(rng.randint(0, 3)))
     if kind == 2:
         flow = pb.CommandFlow(consumer_id=rng.randint(0, 3), messagePermits=rng.choice((0, 1, (1 << 32) - 1)))
-        return "a FLOW of an unknown consumer", encode_frame(Command(type=Command.FLOW, flow=flow))
+        return "a FLOW for an unknown consumer", encode_frame(Command(type=Command.FLOW, flow=flow))
     if kind == 3:
         seek = pb.CommandSeek(consumer_id=9, request_id=1)
-        return "a SEEK of an unknown consumer", encode_frame(Command(type=Command.SEEK, seek=seek))
+        return "a SEEK for an unknown consumer", encode_frame(Command(type=Command.SEEK, seek=seek))
     producer = pb.CommandProducer(topic=rng.choice(topics), producer_id=_PRODUCER_ID, request_id=1)
     opening = encode_frame(Command(type=Command.PRODUCER, producer=producer))
     send = pb.CommandSend(producer_id=_PRODUCER_ID, sequence_id=rng.randint(0, 9), num_messages=1)
@@ -45,7 +45,7 @@ def _ack(consumer_id: int) -> Command:
 
 
 def _bad_blob(rng: Random) -> bytes:
-    """A checksum that is wrong, metadata that is none, sizes that lie: some of it with a checksum that holds."""
+    """A wrong checksum, invalid metadata or wrong sizes, some with a valid checksum."""
     kind = rng.randint(0, 3)
     good = build_blob(pb.MessageMetadata(producer_name="", sequence_id=1, publish_time=1), b"payload")
     if kind == 0:

@@ -1,4 +1,4 @@
-"""What differs from seed to seed before anything happens: settings, topics, and how likely each kind of step is."""
+"""The setup of a seed: settings, topics, and the probability of each kind of step."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ REMOTE = "remote"
 
 
 def is_replicated(seed: int) -> bool:
-    """Whether all topics are replicated to another cluster, which is never there. Seeds are otherwise as they were."""
+    """Whether all topics are replicated to another cluster, which never connects."""
     return Random(f"replicated {seed}").random() < 0.2
 
 
@@ -67,31 +67,31 @@ def subscription_names(rng: Random) -> list[str]:
     return [f"s{number}" for number in range(rng.choice((1, 1, 2, 3)))]
 
 
-class Letters:
-    """Of seeds with dead letters: which policies there are, and which topics they go to."""
+class DeadLetterSetup:
+    """Dead letter policies and target topics of a seed."""
 
-    GRAVE = "persistent://public/default/grave"
+    TARGET = "persistent://public/default/dead0"
 
     def __init__(self, rng: Random, topics: list[str], subscriptions: list[str]) -> None:
         self._limits = rng.choice(((1,), (1, 2), (1, 3)))
-        self._targets = rng.choice((("",), ("",), ("", self.GRAVE), (self.GRAVE,)))
-        self.of_the_given_up = rng.random() < 0.4  # whether what expires or is evicted becomes a letter
-        # Not both: such a subscription may be made and lose entries in one step, where nobody sees it begin.
-        self._initial = rng.choice(("", "mourners")) if not self.of_the_given_up else ""
+        self._targets = rng.choice((("",), ("",), ("", self.TARGET), (self.TARGET,)))
+        self.includes_expired = rng.random() < 0.4  # whether expired and evicted messages become dead letters
+        # Not both: such a subscription could be created and lose entries in one step, before it has a model.
+        self._initial = rng.choice(("", "analysis")) if not self.includes_expired else ""
         self.default = self.policy(rng) if rng.random() < 0.15 else None  # of the namespace
-        self.grave_partitions = PARTITIONS if rng.random() < 0.2 else 0
-        self.topics: list[str] = []  # those that clients use like any other
+        self.target_partitions = PARTITIONS if rng.random() < 0.2 else 0
+        self.topics: list[str] = []  # used by clients like any other topic
         if rng.random() < 0.5:
             base = TopicName.parse(topics[0]).base.full
             self.topics.append(f"{base}-{subscriptions[0]}-DLQ")
         if rng.random() < 0.5:
-            self.topics += [f"{self.GRAVE}-partition-{n}" for n in range(self.grave_partitions)] or [self.GRAVE]
+            self.topics += [f"{self.TARGET}-partition-{n}" for n in range(self.target_partitions)] or [self.TARGET]
 
     def policy(self, rng: Random) -> DeadLetterPolicy:
         return DeadLetterPolicy(rng.choice(self._limits), rng.choice(self._targets), self._initial)
 
     def properties(self, rng: Random) -> dict[str, str]:
-        """The same as a consumer declares it."""
+        """The same policy as a consumer declares it."""
         policy = self.policy(rng)
         declared = {"maxRedeliverCount": str(policy.max_redeliver_count)}
         if policy.topic:
@@ -105,40 +105,40 @@ class Letters:
         return rng.choice(([], [1], [500, 5000], [60_000], [1, 0, 1000]))
 
 
-def letters_for(rng: Random, topics: list[str], subscriptions: list[str]) -> Letters | None:
-    return Letters(rng, topics, subscriptions) if rng.random() < 0.85 else None
+def dead_letter_setup_for(rng: Random, topics: list[str], subscriptions: list[str]) -> DeadLetterSetup | None:
+    return DeadLetterSetup(rng, topics, subscriptions) if rng.random() < 0.85 else None
 
 
-# How often each kind of step is taken, before the seed makes some of them rare and others frequent.
+# Weights of the steps, before the seed makes some rare and others frequent.
 _WEIGHTS = {
     "arrive": 40,
-    "hear": 25,
+    "deliver": 25,
     "commit": 30,
     "pump": 20,
     "produce": 15,
     "acknowledge": 15,
-    "give_back": 4,
+    "nack": 4,
     "flow": 2,
     "leave": 1.5,
     "open_something": 5,
     "close_producer": 0.3,
-    "connect_somebody": 30,
-    "lose_somebody": 0.5,
+    "connect_a_client": 30,
+    "lose_a_connection": 0.5,
     "change_writable": 1,
     "let_time_pass": 3,
     "administrate": 0.7,
     "change_rules": 1,
     "crash_or_fail": 0.5,
-    "vandalize": 0.3,
+    "send_malformed": 0.3,
 }
 
 
-# What is more frequent where messages are to die.
-_DEADLY = {"give_back": 5, "acknowledge": 0.6, "lose_somebody": 4, "crash_or_fail": 2}
+# Factors for seeds with dead letters.
+_WITH_FAILURES = {"nack": 5, "acknowledge": 0.6, "lose_a_connection": 4, "crash_or_fail": 2}
 
 
-def weights_for(rng: Random, *, deadly: bool) -> dict[str, float]:
+def weights_for(rng: Random, *, with_failures: bool) -> dict[str, float]:
     return {
-        name: weight * rng.choice((0.3, 1, 1, 1, 3)) * (_DEADLY.get(name, 1) if deadly else 1)
+        name: weight * rng.choice((0.3, 1, 1, 1, 3)) * (_WITH_FAILURES.get(name, 1) if with_failures else 1)
         for name, weight in _WEIGHTS.items()
     }

@@ -1,7 +1,7 @@
-"""What is durable, learned from the very operations that were written and synced; no broker is asked.
+"""Durable state, read from the written and synced operations; does not query the broker.
 
-Also checks what can be seen here alone: the order of a producer's messages, and that none is stored more often than it
-was sent, or with deduplication more than once.
+Checks the order of a producer's messages, and that none is stored more often than sent, or with deduplication more than
+once.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from magnetar.storage.api import Space
 from magnetar.storage.memory import _DELETE_RANGE, _PUT, Operation
 from magnetar.wire.metadata import MetadataError, metadata_of, sticky_key
 
+from .dead_letters import DeadLettersOnDisk, is_dead_letter
 from .failure import expect
-from .graveyard import Graveyard, is_letter
 from .snapshot import Boundary
 
 Write = tuple[Sequence[Operation], Boundary]
@@ -30,17 +30,17 @@ class Stored:
     size_before: int
     deliver_at_ms: int
     blob: bytes
-    producer: str  # empty for what vandals sent, and for dead letters
+    producer: str  # empty for malformed input and for dead letters
     sequence_id: int
     highest_id: int
     key: bytes
     publish_ms: int
 
 
-class Truth:
-    def __init__(self, graveyard: Graveyard, *, deduplicates: bool) -> None:
+class Durable:
+    def __init__(self, dead_letters: DeadLettersOnDisk, *, deduplicates: bool) -> None:
         self._deduplicates = deduplicates
-        self._graveyard = graveyard
+        self._dead_letters = dead_letters
         self.entries: dict[tuple[int, int], Stored] = {}
         self.last_of: dict[int, int] = {}
         self.by_key: dict[tuple[int, bytes], list[int]] = {}
@@ -51,9 +51,9 @@ class Truth:
         self.unsynced: list[Write] = []
 
     def synced(self, writes: int | None = None) -> None:
-        """The first `writes` of what was written are durable now; the others are lost if a number is given."""
+        """The first `writes` unsynced writes are durable now, or all; with a number, the others are lost."""
         for operations, boundary in self.unsynced[:writes]:
-            self._graveyard.wrote(operations)
+            self._dead_letters.wrote(operations)
             for operation in operations:
                 self._apply(operation)
             self.boundary = boundary
@@ -93,9 +93,9 @@ class Truth:
         expect(copies <= sent, f"{what} is stored {copies} times and was sent {sent} times")
         highest = self.highest.get((ledger, name))
         if highest is not None:
-            expect(sequence_id <= highest + 1, f"{what} comes after {highest}: those between are missing")
+            expect(sequence_id <= highest + 1, f"{what} follows {highest}: the messages in between are missing")
             if self._deduplicates:
-                expect(sequence_id == highest + 1, f"{what} is a duplicate: {highest} is stored already")
+                expect(sequence_id == highest + 1, f"{what} is a duplicate: {highest} is already stored")
         self.highest[ledger, name] = max(stored.highest_id, -1 if highest is None else highest)
 
 
@@ -110,7 +110,7 @@ def _stored_of(messages: int, received_ms: int, size_before: int, deliver_at_ms:
         size_before,
         deliver_at_ms,
         blob,
-        "" if is_letter(metadata) else metadata.producer_name,
+        "" if is_dead_letter(metadata) else metadata.producer_name,
         metadata.sequence_id,
         max(metadata.highest_sequence_id, metadata.sequence_id),
         sticky_key(metadata),
