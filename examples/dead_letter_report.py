@@ -25,7 +25,7 @@ REPORT = """
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="the broker")
+    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="service URL of the broker")
     arguments.add_argument("--master", help="Spark master (default: this machine)")
     arguments.add_argument("--namespace", default="public/default")
     arguments.add_argument("--since", default="earliest", help="ignore dead letters before this time (ISO 8601)")

@@ -12,7 +12,7 @@ import magnetar.spark
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="the broker")
+    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="service URL of the broker")
     arguments.add_argument("--master", help="Spark master (default: this machine)")
     arguments.add_argument("--topic", default="first-query", help="topic to which the rows are appended")
     given = arguments.parse_args()

@@ -17,10 +17,10 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("source", help="source topic")
     arguments.add_argument("target", help="target topic")
-    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="the broker")
+    arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="service URL of the broker")
     arguments.add_argument("--master", help="Spark master (default: this machine)")
     arguments.add_argument("--checkpoint", required=True, help="checkpoint folder: the progress of the copy")
-    arguments.add_argument("--where", default="true", help="which messages (default: all)")
+    arguments.add_argument("--where", default="true", help="SQL condition on the messages (default: all)")
     arguments.add_argument("--once", action="store_true", help="exit after copying the existing messages")
     given = arguments.parse_args()
 

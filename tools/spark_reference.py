@@ -1,7 +1,6 @@
-"""Draws the tables of docs/spark.md from the code's own: `python -m tools.spark_reference docs/spark.md`.
+"""Generates the tables of docs/spark.md from those in the code: `python -m tools.spark_reference docs/spark.md`.
 
-Owns their layout, and where they go: between `<!-- table: name -->` and `<!-- end -->`. The rest of the page is written
-by hand and stays as it is.
+Owns their layout. Each is placed between `<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from magnetar.spark.sink.columns import WRITTEN
 from magnetar.spark.sink.options import SINK_OPTIONS
 from magnetar.spark.source.options import SOURCE_OPTIONS
 
-_PLACE = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_MARKER = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
 def _options(options: Iterable[Option]) -> Iterator[str]:
@@ -37,8 +36,8 @@ def _columns(columns: Iterable[Column]) -> Iterator[str]:
 
 
 def _written() -> Iterator[str]:
-    yield from ("| column | type | what it does |", "|---|---|---|")
-    yield f"| `{RAW_VALUE.name}` | binary or string | the payload; null is a message without one |"
+    yield from ("| column | type | meaning |", "|---|---|---|")
+    yield f"| `{RAW_VALUE.name}` | binary or string | the payload; null writes a message without a payload |"
     for name, (types, meaning) in WRITTEN.items():
         yield f"| `{name}` | {' or '.join(types)} | {_cell(meaning)} |"
 
@@ -54,9 +53,9 @@ def _cell(text: str) -> str:
 
 
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
-    "options of connecting": lambda: _options(CLIENT_OPTIONS),
-    "options of reading": lambda: _options(SOURCE_OPTIONS),
-    "options of writing": lambda: _options(SINK_OPTIONS),
+    "client options": lambda: _options(CLIENT_OPTIONS),
+    "source options": lambda: _options(SOURCE_OPTIONS),
+    "sink options": lambda: _options(SINK_OPTIONS),
     "columns": lambda: _columns((RAW_VALUE, *METADATA)),
     "columns on request": lambda: _columns(ON_REQUEST),
     "columns of entries": lambda: _columns(ENTRIES),
@@ -67,11 +66,11 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
 
 
 def render(page: str) -> str:
-    """The page with every table drawn anew."""
-    places = [name for name, _ in _PLACE.findall(page)]
-    if sorted(places) != sorted(TABLES):
-        raise ValueError(f"the page has places for {', '.join(sorted(places))}; there are {', '.join(sorted(TABLES))}")
-    return _PLACE.sub(lambda found: found[1] + found[2] + "\n".join((*TABLES[found[1]](), "")), page)
+    """The page with all tables generated."""
+    names = [name for name, _ in _MARKER.findall(page)]
+    if sorted(names) != sorted(TABLES):
+        raise ValueError(f"the page has tables {', '.join(sorted(names))}; it must have {', '.join(sorted(TABLES))}")
+    return _MARKER.sub(lambda found: found[1] + found[2] + "\n".join((*TABLES[found[1]](), "")), page)
 
 
 def main(path: Path) -> None:

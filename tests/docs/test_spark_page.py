@@ -1,4 +1,4 @@
-"""The code of docs/spark.md, and the README's for Spark, runs as it stands; the page's tables are those of the code."""
+"""Code blocks of docs/spark.md, and of the README for Spark, run as they are; tables match the code."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def values(messages: Sequence[Message]) -> list[bytes | None]:
 
 
 class Page:
-    """Runs blocks with the names that the page says they have, in a folder of their own."""
+    """Runs blocks with the names that the page defines, in a temporary folder."""
 
     def __init__(self, spark: SparkSession, running: TestBroker, folder: Path) -> None:
         self._spark = spark
@@ -96,12 +96,12 @@ def page(spark: SparkSession, running: TestBroker, tmp_path: Path) -> Iterator[P
 
 
 def test_the_tables_are_up_to_date() -> None:
-    assert reference.render(PAGE) == PAGE, "make docs draws them anew"
+    assert reference.render(PAGE) == PAGE, "run make docs"
 
 
-def test_a_table_that_is_missing_is_told() -> None:
-    with pytest.raises(ValueError, match="options of writing"):
-        reference.render(PAGE.replace("<!-- table: options of writing -->", ""))
+def test_a_missing_table_is_reported() -> None:
+    with pytest.raises(ValueError, match="sink options"):
+        reference.render(PAGE.replace("<!-- table: sink options -->", ""))
 
 
 @pytest.mark.parametrize("option", [*CLIENT_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS], ids=lambda option: option.name)
