@@ -85,7 +85,7 @@ def test_every_reason_is_explained() -> None:
 def test_the_tests_that_it_names_exist() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "compat").rglob("*_test.go"), *(ROOT / "compat").rglob("*.java")]
     code = "\n".join(file.read_text(encoding="utf-8") for file in files if file != Path(__file__))
-    table = PAGE[PAGE.index("## Where it is proven") :]
+    table = PAGE[PAGE.index("## Tests") :]
     named = re.findall(r"`(test_\w+|Test\w+|dl\d+\w+)…?`", table)
     assert len(named) > 20
     assert [name for name in named if name not in code] == []
