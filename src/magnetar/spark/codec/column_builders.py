@@ -141,7 +141,7 @@ def _event_times(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Ar
 
 
 def _deliver_at(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _of_entries(
+    return _per_entry(
         parts,
         [part.metadata.deliver_at_time * 1000 if part.metadata.HasField("deliver_at_time") else None for part in parts],
         type_,
@@ -181,7 +181,7 @@ def _partitions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Arr
     return None if index < 0 else _repeated(parts, [index] * len(parts), np.int32, type_)
 
 
-def _of_entries(parts: list[EntryView], values: list[Any], type_: pa.DataType) -> pa.Array | None:
+def _per_entry(parts: list[EntryView], values: list[Any], type_: pa.DataType) -> pa.Array | None:
     """A value that all messages of an entry share."""
     if all(value is None for value in values):
         return None
@@ -192,15 +192,15 @@ def _of_entries(parts: list[EntryView], values: list[Any], type_: pa.DataType) -
 
 
 def _producer_names(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _of_entries(parts, [part.metadata.producer_name for part in parts], type_)
+    return _per_entry(parts, [part.metadata.producer_name for part in parts], type_)
 
 
 def _schema_versions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _of_entries(parts, [version_of(part) for part in parts], type_)
+    return _per_entry(parts, [version_of(part) for part in parts], type_)
 
 
 def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _of_entries(parts, [part.metadata.replicated_from or None for part in parts], type_)
+    return _per_entry(parts, [part.metadata.replicated_from or None for part in parts], type_)
 
 
 COLUMN_BUILDERS: dict[str, Callable[[list[EntryView], int, pa.DataType], pa.Array | None]] = {

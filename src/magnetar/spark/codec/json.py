@@ -100,19 +100,19 @@ class _Column:
 
     def array(self, cells: Sequence[Any], errors: dict[int, str]) -> pa.Array:
         try:
-            made = cells if self._ready else [_made(each, self.node) for each in cells]
-            return pa.array(made, self._type)
+            converted = cells if self._ready else [_converted(each, self.node) for each in cells]
+            return pa.array(converted, self._type)
         except (ValueError, TypeError, OverflowError, ArithmeticError):
-            return pa.array([self._one(each, row, errors) for row, each in enumerate(cells)], self._type)
+            return pa.array([self._converted_or_none(each, row, errors) for row, each in enumerate(cells)], self._type)
 
-    def _one(self, cell: Any, row: int, errors: dict[int, str]) -> Any:
+    def _converted_or_none(self, cell: Any, row: int, errors: dict[int, str]) -> Any:
         try:
-            made = _made(cell, self.node)
-            pa.array([made], self._type)
+            converted = _converted(cell, self.node)
+            pa.array([converted], self._type)
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
             errors.setdefault(row, f"field {self.name}: {error}")
             return None
-        return made
+        return converted
 
 
 def _json_type(node: Node) -> Any:
@@ -139,16 +139,16 @@ def _is_ready(node: Node) -> bool:
     return all(_is_ready(each.node) for each in node.fields) and (node.items is None or _is_ready(node.items))
 
 
-def _made(value: Any, node: Node) -> Any:
+def _converted(value: Any, node: Node) -> Any:
     """Converts a JSON value for the Arrow type of the column."""
     if value is None:
         return None
     if node.kind == "record":
-        return {each.name: _made(value.get(each.name), each.node) for each in node.fields}
+        return {each.name: _converted(value.get(each.name), each.node) for each in node.fields}
     if node.kind == "array":
-        return [_made(each, node.inner) for each in value]
+        return [_converted(each, node.inner) for each in value]
     if node.kind == "map":
-        return {key: _made(each, node.inner) for key, each in value.items()}
+        return {key: _converted(each, node.inner) for key, each in value.items()}
     if node.kind == "union":
         return _of_union(value, node)
     if node.logical == "date":
@@ -163,7 +163,7 @@ def _made(value: Any, node: Node) -> Any:
 def _of_union(value: Any, node: Node) -> dict[str, Any]:
     for index, member in enumerate(node.members):
         try:
-            return {member_name(index): _made(msgspec.convert(value, _json_type(member)), member)}
+            return {member_name(index): _converted(msgspec.convert(value, _json_type(member)), member)}
         except (msgspec.ValidationError, ValueError):
             continue
     raise ValueError(f"{type(value).__name__} is not a type of the union")

@@ -157,8 +157,8 @@ class _PrimitiveReader:
 class _RejectingReader:
     """Reader of an incompatible version: every row has the same error."""
 
-    def __init__(self, shape: PayloadType, reason: str) -> None:
-        self._types = [to_arrow_type(each.dataType, timezone="UTC") for each in shape.fields]
+    def __init__(self, payload_type: PayloadType, reason: str) -> None:
+        self._types = [to_arrow_type(each.dataType, timezone="UTC") for each in payload_type.fields]
         self._reason = reason
 
     def decode(self, values: pa.Array) -> Decoded:
@@ -217,7 +217,7 @@ class ValueDecoder:
             decoded, errors = self._decode(values, version, VALUE, payload_type_of, chosen)
             columns = dict(zip(chosen, decoded, strict=True))
         if errors:
-            columns = {name: _without(column, errors) for name, column in columns.items()}
+            columns = {name: _with_nulls(column, errors) for name, column in columns.items()}
         return columns, errors
 
     def _key_value(
@@ -236,10 +236,10 @@ class ValueDecoder:
         return columns, errors
 
     @staticmethod
-    def _one_column(decoded: list[pa.Array], payloads: pa.Array, shape: PayloadType) -> pa.Array:
-        if not shape.is_record:
+    def _one_column(decoded: list[pa.Array], payloads: pa.Array, payload_type: PayloadType) -> pa.Array:
+        if not payload_type.is_record:
             return decoded[0]
-        kind = shape.arrow_type
+        kind = payload_type.arrow_type
         return pa.StructArray.from_arrays(decoded, fields=list(kind), mask=payloads.is_null())
 
     def _decode(
@@ -247,22 +247,22 @@ class ValueDecoder:
         values: pa.Array,
         version: bytes | None,
         part: str,
-        shape: Callable[[Schema], PayloadType],
+        type_of: Callable[[Schema], PayloadType],
         names: Sequence[str] | None = None,
     ) -> Decoded:
         key = (version or None, part, None if names is None else tuple(names))
         reader = self._readers.get(key)
         if reader is None:
-            reader = self._made(version or None, shape, names)
+            reader = self._create_reader(version or None, type_of, names)
             _keep(self._readers, key, reader)
         else:
             self._readers.move_to_end(key)
         return reader.decode(values)
 
-    def _made(
-        self, version: bytes | None, shape: Callable[[Schema], PayloadType], names: Sequence[str] | None
+    def _create_reader(
+        self, version: bytes | None, type_of: Callable[[Schema], PayloadType], names: Sequence[str] | None
     ) -> _Reader:
-        target = shape(self.schema)
+        target = type_of(self.schema)
         reader = target if names is None else target.only(names)
         schema = self.schema if version is None or version == self.schema.version else self._schema(version)
         if schema is None:
@@ -270,7 +270,7 @@ class ValueDecoder:
         if (schema.type == "KEY_VALUE") != (self.schema.type == "KEY_VALUE"):
             return _RejectingReader(reader, f"{_named(version)} has type {schema.type}, not {self.schema.type}")
         try:
-            return _reader(shape(schema), reader)
+            return _reader(type_of(schema), reader)
         except SchemaMismatch as error:
             return _RejectingReader(reader, f"{_named(version)} is incompatible with the latest: {error}")
         except UnsupportedSchema as error:
@@ -294,7 +294,7 @@ def _named(version: bytes | None) -> str:
     return f"schema version {int.from_bytes(version, 'big') if len(version) == 8 else version.hex()}"
 
 
-def _without(column: pa.Array, rows: dict[int, str]) -> pa.Array:
+def _with_nulls(column: pa.Array, rows: dict[int, str]) -> pa.Array:
     """The column with null in these rows."""
     null = np.zeros(len(column), np.bool_)
     null[list(rows)] = True

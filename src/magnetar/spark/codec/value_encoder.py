@@ -132,8 +132,8 @@ def _widens(given: pa.DataType, wanted: pa.DataType) -> bool:
 class _Writer(ABC):
     """Writer of one payload type: `encode` takes the fields of a record or one column, `encode_one` a single column."""
 
-    def __init__(self, shape: PayloadType) -> None:
-        self._payload_type = shape
+    def __init__(self, payload_type: PayloadType) -> None:
+        self._payload_type = payload_type
 
     @abstractmethod
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array: ...
@@ -157,12 +157,14 @@ class _PrimitiveWriter(_Writer):
 
 
 class _NodeWriter(_Writer):
-    def __init__(self, shape: PayloadType) -> None:
-        super().__init__(shape)
-        assert shape.node is not None
-        self._node = shape.node
+    def __init__(self, payload_type: PayloadType) -> None:
+        super().__init__(payload_type)
+        assert payload_type.node is not None
+        self._node = payload_type.node
         self._fields = (
-            [(each.name, each.node) for each in shape.node.fields] if shape.is_record else [(VALUE, shape.node)]
+            [(each.name, each.node) for each in payload_type.node.fields]
+            if payload_type.is_record
+            else [(VALUE, payload_type.node)]
         )
 
     def _stored(self, columns: list[pa.Array], *, for_json: bool) -> list[pa.Array]:
@@ -179,8 +181,8 @@ class _NodeWriter(_Writer):
 
 
 class _JsonWriter(_NodeWriter):
-    def __init__(self, shape: PayloadType) -> None:
-        super().__init__(shape)
+    def __init__(self, payload_type: PayloadType) -> None:
+        super().__init__(payload_type)
         members = [(f"f{index}", Any, None) for index in range(len(self._fields))]
         rename = {f"f{index}": name for index, (name, _) in enumerate(self._fields)}
         # Nulls are omitted, as in Java.
@@ -230,9 +232,9 @@ def _json_value(value: Any, node: Node) -> Any:
 
 
 class _AvroWriter(_NodeWriter):
-    def __init__(self, shape: PayloadType) -> None:
-        super().__init__(shape)
-        self._at_once = shape.is_record and self._node.null_at < 0 and can_read(self._node)
+    def __init__(self, payload_type: PayloadType) -> None:
+        super().__init__(payload_type)
+        self._at_once = payload_type.is_record and self._node.null_at < 0 and can_read(self._node)
         self._schema: Any = None if self._at_once else fastavro.parse_schema(fastavro_schema(self._node))
 
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
@@ -279,9 +281,9 @@ def _avro_value(value: Any, node: Node, path: str) -> Any:
     return value
 
 
-def _writer(shape: PayloadType) -> _Writer:
-    if shape.type == "raw":
-        return _RawWriter(shape)
-    if shape.node is None:
-        return _PrimitiveWriter(shape)
-    return _JsonWriter(shape) if shape.type == "JSON" else _AvroWriter(shape)
+def _writer(payload_type: PayloadType) -> _Writer:
+    if payload_type.type == "raw":
+        return _RawWriter(payload_type)
+    if payload_type.node is None:
+        return _PrimitiveWriter(payload_type)
+    return _JsonWriter(payload_type) if payload_type.type == "JSON" else _AvroWriter(payload_type)

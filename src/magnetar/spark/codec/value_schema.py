@@ -27,7 +27,7 @@ _DECODERS_MAX = 256
 _decoders: dict[object, ValueDecoder] = {}
 
 
-class SchemaRegistry(Protocol):
+class SchemaLookup(Protocol):
     def schema(self, topic: str) -> Schema | None: ...
 
 
@@ -70,11 +70,11 @@ class RegistryVersions:
         )
 
 
-def common_schema(registry: SchemaRegistry, partitions: Iterable[str]) -> ValueSchema | None:
+def common_schema(schemas: SchemaLookup, partitions: Iterable[str]) -> ValueSchema | None:
     """The schema of the first topic, if all have the same columns; None if payloads stay bytes."""
     first: tuple[str, Schema | None, list[StructField]] | None = None
     for topic in sorted({TopicName.parse(partition).base.full for partition in partitions}):
-        schema = registry.schema(topic)
+        schema = schemas.schema(topic)
         fields = [RAW_VALUE.field] if schema is None else fields_of(schema)
         if first is None:
             first = (topic, schema, fields)

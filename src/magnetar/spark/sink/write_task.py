@@ -109,7 +109,7 @@ class WriteTask:
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> WriteResult:
         try:
-            for batch in self._in_order(batches) if self._options.sort_by_position else _merged(batches):
+            for batch in self._sorted(batches) if self._options.sort_by_position else _merged(batches):
                 self._write_batch(batch)
             self._client.run(self._finish())
         except ClientError:
@@ -122,13 +122,13 @@ class WriteTask:
 
     # -- rows
 
-    def _in_order(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _sorted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All rows of the task, sorted by source topic and position."""
         collected = [batch for batch in batches if batch.num_rows]
         if not collected or not self._has_positions:
             return iter(collected)
         names = [name for name in (MESSAGE_ID, SOURCE_TOPIC, TOPIC) if name in self._columns]
-        order = self._origins(_one([batch.select(names) for batch in collected])).order()
+        order = self._origins(_combined([batch.select(names) for batch in collected])).order()
         return _merged(pa.Table.from_batches(collected).take(pa.array(order)).to_batches())
 
     def _origins(self, batch: pa.RecordBatch) -> RowOrigins:
@@ -286,13 +286,13 @@ def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collected.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= _PIECE_ROWS or size >= _PIECE_BYTES:
-            yield _one(collected)
+            yield _combined(collected)
             collected, rows, size = [], 0, 0
     if collected:
-        yield _one(collected)
+        yield _combined(collected)
 
 
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()

@@ -48,10 +48,10 @@ class RangeFilter:
 
     def __and__(self, other: RangeFilter) -> RangeFilter:
         return RangeFilter(
-            topics=_both(self.topics, other.topics),
-            ids=_both(self.ids, other.ids),
-            start_time_ms=_one(max, self.start_time_ms, other.start_time_ms),
-            end_time_ms=_one(min, self.end_time_ms, other.end_time_ms),
+            topics=_intersection(self.topics, other.topics),
+            ids=_intersection(self.ids, other.ids),
+            start_time_ms=_stricter(max, self.start_time_ms, other.start_time_ms),
+            end_time_ms=_stricter(min, self.end_time_ms, other.end_time_ms),
         )
 
     def ranges(self, times: TimeLookup, ranges: Iterable[EntryRange]) -> list[EntryRange]:
@@ -60,12 +60,12 @@ class RangeFilter:
         if self.start_time_ms is not None and self.end_time_ms is not None and self.start_time_ms > self.end_time_ms:
             return []
         if self.ids is not None:
-            found = [part for each in found if (part := _of_ids(each, self.ids)) is not None]
+            found = [part for each in found if (part := _narrowed_to_ids(each, self.ids)) is not None]
         found = [
             replace(
                 each,
-                start_time_ms=_one(max, each.start_time_ms, self.start_time_ms),
-                end_time_ms=_one(min, each.end_time_ms, self.end_time_ms),
+                start_time_ms=_stricter(max, each.start_time_ms, self.start_time_ms),
+                end_time_ms=_stricter(min, each.end_time_ms, self.end_time_ms),
             )
             for each in found
         ]
@@ -116,22 +116,22 @@ def _of_id(each: Filter) -> RangeFilter:
 def _of_time(each: Filter) -> RangeFilter:
     values = _values(each)
     if values is not None:
-        times = [_us(value) for value in values]
+        times = [_epoch_us(value) for value in values]
         if not times or None in times:
             return RangeFilter()
         known = [time for time in times if time is not None]
-        return RangeFilter(start_time_ms=_up(min(known)), end_time_ms=_down(max(known)))
-    time = _us(getattr(each, "value", None))
+        return RangeFilter(start_time_ms=_ceil_ms(min(known)), end_time_ms=_floor_ms(max(known)))
+    time = _epoch_us(getattr(each, "value", None))
     if time is None:
         return RangeFilter()
     if isinstance(each, GreaterThanOrEqual):
-        return RangeFilter(start_time_ms=_up(time))
+        return RangeFilter(start_time_ms=_ceil_ms(time))
     if isinstance(each, GreaterThan):
-        return RangeFilter(start_time_ms=_down(time) + 1)
+        return RangeFilter(start_time_ms=_floor_ms(time) + 1)
     if isinstance(each, LessThanOrEqual):
-        return RangeFilter(end_time_ms=_down(time))
+        return RangeFilter(end_time_ms=_floor_ms(time))
     if isinstance(each, LessThan):
-        return RangeFilter(end_time_ms=_up(time) - 1)
+        return RangeFilter(end_time_ms=_ceil_ms(time) - 1)
     return RangeFilter()
 
 
@@ -151,22 +151,22 @@ def _values(each: Filter) -> tuple[Any, ...] | None:
     return None
 
 
-def _us(value: object) -> int | None:
+def _epoch_us(value: object) -> int | None:
     """Microseconds since the epoch; None for a time without a zone."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - _EPOCH) // timedelta(microseconds=1)
 
 
-def _up(time_us: int) -> int:
+def _ceil_ms(time_us: int) -> int:
     return -(-time_us // 1000)
 
 
-def _down(time_us: int) -> int:
+def _floor_ms(time_us: int) -> int:
     return time_us // 1000
 
 
-def _of_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
+def _narrowed_to_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
     """From the first to the last entry of the ids, of any partition: an id may lack it."""
     positions = sorted(
         each.position
@@ -185,13 +185,13 @@ def _of_ids(span: EntryRange, ids: frozenset[MessageId]) -> EntryRange | None:
     )
 
 
-def _both(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
+def _intersection(one: frozenset[Any] | None, other: frozenset[Any] | None) -> frozenset[Any] | None:
     if one is None or other is None:
         return other if one is None else one
     return one & other
 
 
-def _one(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+def _stricter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
     if one is None or other is None:
         return other if one is None else one
     return choose(one, other)

@@ -163,9 +163,9 @@ class Planner:
                 return ends
 
     def _wait(self, start: Offsets, timeout_s: float) -> list[str]:
-        begins = {topic: self._begin(topic, start) for topic in self._known}
+        starts = {topic: self._continue_at(topic, start) for topic in self._known}
         try:
-            return self._topics.wait({topic: begin for topic, begin in begins.items() if begin is not None}, timeout_s)
+            return self._topics.wait({topic: after for topic, after in starts.items() if after is not None}, timeout_s)
         except NotFound:
             self._forget([topic for topic in self._known if not self._exists(topic)])
             self._discover_at_s = float("-inf")
@@ -198,11 +198,11 @@ class Planner:
         return ends
 
     def _advanced(self, start: Offsets, ends: Mapping[str, MessageId], *, limited: bool) -> Offsets:
-        begins = {topic: self._begin(topic, start) for topic in ends}
+        starts = {topic: self._continue_at(topic, start) for topic in ends}
         backlogs = [
-            Backlog(topic, begin, ends[topic])
-            for topic, begin in begins.items()
-            if begin is not None and sort_key(ends[topic]) > sort_key(begin)
+            Backlog(topic, after, ends[topic])
+            for topic, after in starts.items()
+            if after is not None and sort_key(ends[topic]) > sort_key(after)
         ]
         if not backlogs:
             return start
@@ -221,14 +221,14 @@ class Planner:
         for topic, last in end.items():
             if start.get(topic) == last:
                 continue
-            begin = self._begin(topic, start)
-            if begin is not None and sort_key(last) > sort_key(begin):
-                ranges.append(EntryRange(topic, begin, last))
+            after = self._continue_at(topic, start)
+            if after is not None and sort_key(last) > sort_key(after):
+                ranges.append(EntryRange(topic, after, last))
         return ranges
 
     # -- data loss
 
-    def _begin(self, topic: str, start: Offsets) -> MessageId | None:
+    def _continue_at(self, topic: str, start: Offsets) -> MessageId | None:
         """Where reading a partition continues; None if it does not exist. Raises `DataLoss` with failOnDataLoss."""
         offset = start.get(topic)
         if offset is None and topic in self._new:
@@ -239,7 +239,7 @@ class Planner:
             bounds = self._topics.bounds(topic)
         except NotFound:
             if offset is not None:
-                self._lost_topic(topic, offset)
+                self._report_lost_topic(topic, offset)
             return None
         if not bounds.is_empty:
             self._latest[topic] = whole_entry(bounds.last)
@@ -273,10 +273,10 @@ class Planner:
     def _check_missing(self, start: Offsets) -> None:
         """Reports topics that were read, or selected by name, and no longer exist."""
         for topic in sorted(start.keys() - set(self._known)):
-            self._lost_topic(topic, start[topic])
+            self._report_lost_topic(topic, start[topic])
         for topic in self._absent:
             self._data_loss.report(f"topic {topic} does not exist")
 
-    def _lost_topic(self, topic: str, offset: MessageId) -> None:
+    def _report_lost_topic(self, topic: str, offset: MessageId) -> None:
         if offset.entry_id >= 0:
             self._data_loss.report(topic_deleted(topic, offset))

@@ -1,6 +1,6 @@
 """Topics as the planner sees them: the interface, and its implementation over a client.
 
-Owns the watches of a stream, and retries while a broker is unavailable. Plans nothing.
+Owns the tails of a stream, and retries while a broker is unavailable. Plans nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Topics(Protocol):
         """Whether a topic has one ledger for life, so that another ledger means that it was recreated."""
 
     def forget(self, topic: str) -> None:
-        """Closes the watch of a topic."""
+        """Closes the tail of a topic."""
 
     def now_s(self) -> float:
         """Monotonic clock."""
@@ -66,7 +66,7 @@ class ClientTopics:
 
     def __init__(self, client: Client, *, first_give_up_s: float, give_up_s: float) -> None:
         self._client = client
-        self._watches: dict[str, TopicTail] = {}
+        self._tails: dict[str, TopicTail] = {}
         self._give_up_s = first_give_up_s
         self._later_give_up_s = give_up_s
 
@@ -88,18 +88,18 @@ class ClientTopics:
         return self._with_retry(lambda: self._client.topics(namespace))
 
     def bounds(self, topic: str) -> Bounds:
-        return self._with_retry(lambda: self._watch(topic).bounds())
+        return self._with_retry(lambda: self._tail(topic).bounds())
 
     def last(self, topic: str) -> MessageId:
-        return self._with_retry(lambda: self._watch(topic).last())
+        return self._with_retry(lambda: self._tail(topic).last())
 
     def wait(self, after: Mapping[str, MessageId], timeout_s: float) -> list[str]:
         if not after:
             time.sleep(timeout_s)
             return []
-        pairs = [(self._watch(topic), position) for topic, position in after.items()]
-        news = self._with_retry(lambda: self._client.wait_any(pairs, timeout_s))
-        return [watch.topic for watch in news]
+        pairs = [(self._tail(topic), position) for topic, position in after.items()]
+        ready = self._with_retry(lambda: self._client.wait_any(pairs, timeout_s))
+        return [tail.topic for tail in ready]
 
     def position_at(self, topic: str, time_ms: int) -> MessageId:
         return self._with_retry(lambda: self._client.position_at(topic, time_ms))
@@ -124,9 +124,9 @@ class ClientTopics:
         return self._client.cursor(topic, subscription, initial_position=initial_position)
 
     def forget(self, topic: str) -> None:
-        watch = self._watches.pop(topic, None)
-        if watch is not None:
-            watch.close()
+        tail = self._tails.pop(topic, None)
+        if tail is not None:
+            tail.close()
 
     def now_s(self) -> float:
         return time.monotonic()
@@ -134,11 +134,11 @@ class ClientTopics:
     def close(self) -> None:
         self._client.close()
 
-    def _watch(self, topic: str) -> TopicTail:
-        watch = self._watches.get(topic)
-        if watch is None:
-            watch = self._watches[topic] = self._client.tail(topic)
-        return watch
+    def _tail(self, topic: str) -> TopicTail:
+        tail = self._tails.get(topic)
+        if tail is None:
+            tail = self._tails[topic] = self._client.tail(topic)
+        return tail
 
     def _with_retry(self, request: Callable[[], _T]) -> _T:
         """The first request gives up sooner: the address may be wrong."""
