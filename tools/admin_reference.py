@@ -9,52 +9,53 @@ from magnetar.admin.http.unsupported import UNSUPPORTED
 from magnetar.admin.policy import routes as policy_routes
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES
 from magnetar.admin.policy.table import POLICIES
-from magnetar.admin.resource.namespaces import NOT_OBEYED
+from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
 from magnetar.admin.stats import replication_metrics
 from magnetar.admin.stats.metrics import FAMILIES
 
 _INTRODUCTION = """\
 # The HTTP interface
 
-The broker answers Apache Pulsar's admin REST interface, version 2, on its HTTP port; drawn from the route table of
-`admin/routes.py` by `make docs`. `{domain}` is `persistent` or `non-persistent`.
+The broker serves version 2 of Apache Pulsar's admin REST interface on its HTTP port. `make docs` generates this page
+from the route table in `admin/http/routes.py`. `{domain}` is `persistent` or `non-persistent`.
 
-- A change is answered with 204 when it is durable, a few with an empty 200, as Apache Pulsar does.
-- Every refusal has a status of 4xx and the body `{"reason": "..."}`, which names what was wrong. 400: the body, a
-  parameter or the path cannot be read. 404: it does not exist. 409: it exists already, or what is there does not allow
-  it. 412: the value or the name is not allowed. A refused request changes nothing.
-- What Apache Pulsar has and this broker has not is answered with 501 and the reason; those paths are
-  [listed below](#not-supported). A field of a body that would not be obeyed is refused in the same way.
-- Apache Pulsar has nothing like `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`,
-  `redeliveryBackoff`, `circuitBreaker`, `pause` and `resume`: these are ours, and so are the metrics `magnetar_*`.
+- `GET /` shows what this is and where to go: HTML to browsers, JSON to programs.
+- A change returns 204 once it is durable; a few return an empty 200, as in Apache Pulsar.
+- An error has a 4xx status and the body `{"reason": "..."}`. 400: the body, a parameter or the path cannot be parsed.
+  404: not found. 409: it already exists, or the existing state does not allow the change. 412: the value or the name
+  is not allowed. A rejected request changes nothing.
+- Features of Apache Pulsar that this broker does not have return 501 with the reason; their paths are
+  [listed below](#not-supported). A field of a body that would have no effect is rejected in the same way.
+- `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`, `redeliveryBackoff`, `circuitBreaker`,
+  `pause`, `resume`, `/admin/v2/replication` and the metrics `magnetar_*` are our own; Apache Pulsar does not have them.
 - A body has at most 1 MiB.
 """
 
 _METRICS = """
-Numbers of topics have the labels `cluster`, `namespace` and `topic`; those of subscriptions `subscription` too, of
-consumers also `consumer_name` and `consumer_id`, of producers `producer_name` and `producer_id`. Topics, consumers and
-producers are shown as `exposeTopicLevelMetricsInPrometheus`, `exposeConsumerLevelMetricsInPrometheus` and
-`exposeProducerLevelMetricsInPrometheus` say. Where topics are left out, some metrics stand for each namespace, as the
-sum. `magnetar_subscription_dead_lettered_total` has the label `reason` too, for those reasons that there were. A topic
-that nobody has used since the start is counted in `pulsar_topics_count`, and has no numbers of its own.
+Metrics of topics have the labels `cluster`, `namespace` and `topic`; those of subscriptions also `subscription`, those
+of consumers `consumer_name` and `consumer_id`, those of producers `producer_name` and `producer_id`. The settings
+`exposeTopicLevelMetricsInPrometheus`, `exposeConsumerLevelMetricsInPrometheus` and
+`exposeProducerLevelMetricsInPrometheus` turn the three levels on. Without topics, some metrics are summed per
+namespace. `magnetar_subscription_dead_lettered_total` also has the label `reason`. A topic not used since the start is
+counted in `pulsar_topics_count`, but has no metrics.
 
-Numbers of replication have the label `remote_cluster`, and `magnetar_replication_state`, which is 1, the label `state`:
-where topics are left out, it is how many are in that state. What other clusters send is in
-`pulsar_replication_rate_in`, and not in `pulsar_rate_in`.
+Metrics of replication have the label `remote_cluster`. `magnetar_replication_state` is 1, with the label `state`;
+without topics, it is the number of topics in that state. Messages from other clusters are counted in
+`pulsar_replication_rate_in`, not in `pulsar_rate_in`.
 """
 
 _POLICIES = """
 ## Policies
 
-What is set for a topic comes before what is set for its namespace, and that before the settings of the broker. Open
-topics obey a change at once. Paths start with `/admin/v2/namespaces/{tenant}/{namespace}/` for a namespace and with
-`/admin/v2/persistent/{tenant}/{namespace}/{topic}/` for a topic; a partitioned topic has its policies as a whole. GET
-shows what is set there, with `?applied=true` what is in force; POST sets it, PUT where that is said; DELETE leaves it
-to the level above. `DELETE .../{topic}/policies` does so for all policies of a topic.
+A topic policy overrides that of its namespace, which overrides the broker's settings. A change takes effect
+immediately. Paths start with `/admin/v2/namespaces/{tenant}/{namespace}/` for a namespace and with
+`/admin/v2/persistent/{tenant}/{namespace}/{topic}/` for a topic; all partitions of a topic share its policies. GET
+shows the value set there, with `?applied=true` the value in force; POST, or PUT where noted, sets it; DELETE removes
+it. `DELETE .../{topic}/policies` removes all policies of a topic.
 
 Backlog quotas are set and removed one kind at a time: `.../backlogQuota?backlogQuotaType=` `destination_storage` or
-`message_age`. The tick time of delayed delivery is kept and shown; messages are delivered on time whatever it is.
-Permissions are kept and shown as by an Apache Pulsar without authorization: nobody is refused because of them.
+`message_age`. The tick time of delayed delivery is stored and shown, but has no effect: messages are delivered on time.
+Permissions are stored and shown, but not enforced, as in an Apache Pulsar without authorization.
 """
 
 _SUBSCRIPTION_POLICIES = """
@@ -62,7 +63,7 @@ Policies of durable subscriptions are below `/admin/v2/persistent/{tenant}/{name
 {subscription}/`: GET shows one, POST sets it, DELETE removes it. On a partitioned topic they apply to all partitions.
 """
 
-# The first row that fits the beginning of a path gives it its heading.
+# The first matching prefix gives a path its heading.
 _HEADINGS = (
     ("/admin/v2/brokers", "Broker"),
     ("/status.html", "Broker"),
@@ -119,7 +120,7 @@ def _policies() -> Iterator[str]:
         "",
         _POLICIES.strip(),
         "",
-        "| policy | of a namespace | of a topic | in the object of a namespace |",
+        "| policy | namespace | topic | field of the namespace object |",
         "|---|---|---|---|",
     )
     for policy in POLICIES:
@@ -129,12 +130,12 @@ def _policies() -> Iterator[str]:
         if policy.topic_parameter:
             parts[1] += f" (`?{policy.topic_parameter}=`)"
         yield f"| {policy.title} | {' | '.join(parts)} |"
-    yield from ("", _SUBSCRIPTION_POLICIES.strip(), "", "| policy | of a subscription |", "|---|---|")
+    yield from ("", _SUBSCRIPTION_POLICIES.strip(), "", "| policy | subscription |", "|---|---|")
     yield from (f"| {policy.title} | `{policy.path}` |" for policy in SUBSCRIPTION_POLICIES)
-    fields = ", ".join(f"`{field}`" for field in NOT_OBEYED)
+    fields = ", ".join(f"`{field}`" for field in WITHOUT_EFFECT)
     yield from (
         "",
-        f"A namespace can be made only with these fields of the object left as they are when unset: {fields}.",
+        f"These fields of the namespace object have no effect and must be left unset: {fields}.",
     )
 
 
@@ -143,7 +144,7 @@ def _metrics() -> Iterator[str]:
         "",
         _METRICS.strip(),
         "",
-        "| metric | of each | summed per namespace | sum over the broker |",
+        "| metric | levels | summed per namespace | sum over the broker |",
         "|---|---|---|---|",
         "| `pulsar_topics_count` | namespace | | `pulsar_broker_topics_count` |",
         "| `pulsar_version_info` | broker | | |",
@@ -161,9 +162,9 @@ def _unsupported() -> Iterator[str]:
         "",
         "## Not supported",
         "",
-        "These belong to Apache Pulsar's interface and are answered with 501, with everything below them.",
+        "These paths of Apache Pulsar's interface, and all paths below them, return 501.",
         "",
-        "| what | why not | paths |",
+        "| feature | reason | paths |",
         "|---|---|---|",
     )
     for gap in UNSUPPORTED:

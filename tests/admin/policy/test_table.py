@@ -510,7 +510,7 @@ def test_replication_clusters_have_to_be_known_and_allowed(admin: Admin) -> None
             "Cluster [east] is not in the list of allowed clusters list for tenant [public]"
         )
     admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone", "east"]})
-    assert "leave out standalone" in admin.reason(412, "POST", paths[0], json=["east"])
+    assert "do not include standalone" in admin.reason(412, "POST", paths[0], json=["east"])
     assert admin.reason(412, "POST", paths[1], json=["east"]) == (
         "Can not remove local cluster from the local topic-level replication clusters policy"
     )

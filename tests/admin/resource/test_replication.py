@@ -1,4 +1,4 @@
-"""The REST of geo-replication: what is declared, reports, status, ways; and what Pulsar's own paths make of it."""
+"""The REST interface of geo-replication: declaration, reports, status and routes; and Pulsar's own paths."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_gr2_the_declaration_says_what_the_settings_say() -> None:
 @pytest.mark.parametrize("setting", ["createTopicToRemoteClusterForReplication", "partitionMismatch"])
 def test_gr2_whether_topics_are_made_there_is_said_at_start_only(admin: Admin, setting: str) -> None:
     path = f"/admin/v2/brokers/configuration/{setting}/false"
-    assert "read at start only" in admin.reason(412, "POST", path)
+    assert "only read at start" in admin.reason(412, "POST", path)
 
 
 def test_who_waits_for_another_version_is_told_at_once(replicated: Admin) -> None:
@@ -192,10 +192,10 @@ def test_a_report_that_is_none_is_refused(replicated: Admin, body: bytes) -> Non
     assert "no pipelines process" in statuses(replicated)["t"].reason
 
 
-# -- ways
+# -- routes
 
 
-def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
+def test_gr8_a_route_policy_is_set_shown_and_removed(replicated: Admin) -> None:
     of_namespace, of_topic = f"{ROUTES}/east/public/default", f"{ROUTES}/east/public/default/t"
     for path in (of_namespace, of_topic):
         assert replicated("GET", path).status_code == 204
@@ -223,7 +223,7 @@ def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
 @pytest.mark.parametrize(
     ("status", "path", "why"),
     [
-        (412, "standalone/public/default", "is this one"),
+        (412, "standalone/public/default", "is the local cluster"),
         (404, "mars/public/default", "cluster mars"),
         (404, "east/public/none", "Namespace"),
         (404, "east/none/default", "Namespace"),
@@ -232,7 +232,7 @@ def test_gr8_a_way_is_set_shown_and_removed(replicated: Admin) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_a_way_leads_from_something_to_somewhere(
+def test_a_route_needs_an_existing_source_and_remote(
     replicated: Admin, method: str, status: int, path: str, why: str
 ) -> None:
     assert why in replicated.reason(status, method, f"{ROUTES}/{path}", json={})
@@ -252,12 +252,12 @@ def test_a_way_leads_from_something_to_somewhere(
         b'{"pause": true}',
     ],
 )
-def test_a_way_that_cannot_be_is_refused(replicated: Admin, body: bytes) -> None:
+def test_an_invalid_route_policy_is_rejected(replicated: Admin, body: bytes) -> None:
     replicated.reason(400, "PUT", f"{ROUTES}/east/public/default", content=body)
     assert replicated.get(ROUTES) == []
 
 
-def test_sp6_ways_that_make_one_topic_of_two_are_refused(replicated: Admin) -> None:
+def test_sp6_routes_that_merge_two_topics_are_rejected(replicated: Admin) -> None:
     admin = replicated
     for place in ("t", "many"):
         admin.done("PUT", f"{ROUTES}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
@@ -329,6 +329,6 @@ def test_gr9_a_subscription_that_follows_is_declared(replicated: Admin) -> None:
     assert not any(row.subscriptions for row in declaration(replicated).topics)
 
 
-def test_a_way_is_what_it_is() -> None:
-    """Whoever reads a way that a newer or older broker wrote finds what is not set."""
+def test_a_default_route_policy_is_an_empty_object() -> None:
+    """So a broker of another version reads missing fields as defaults."""
     assert msgspec.json.encode(RoutePolicy()) == b"{}"

@@ -1,4 +1,4 @@
-"""`magnetar replication`: status, on and off, pausing and ways, against a real broker that is told how things stand."""
+"""`magnetar replication`: status, enable, disable, pause and routes, against a real broker with scripted reports."""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ def _own_policies(geo: CommandLine) -> list[str]:
     return ["/".join(filter(None, (one["namespace"], one["topic"]))) for one in geo.json("replication", "routes")]
 
 
-# -- ways
+# -- routes
 
 
-def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
+def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
     assert _policy(geo, topic) == {}
     assert geo("replication", "get-route", topic, "--to", "b").err == (
         f"messages of persistent://{topic} go to b as they are\n"
@@ -202,14 +202,14 @@ def test_set_get_list_and_remove_a_way(geo: CommandLine, topic: str) -> None:
         (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
         (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
         (("set-route", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
-        (("set-route", NAMESPACE, "--to", "a"), 1, "cluster a is this one"),
+        (("set-route", NAMESPACE, "--to", "a"), 1, "cluster a is the local cluster"),
         (("pause", NAMESPACE, "--to", "nowhere"), 1, "cluster nowhere does not exist"),
         (("pause", "geo/missing", "--to", "b"), 1, "`magnetar namespaces create geo/missing`"),
         (("pause", f"{NAMESPACE}/missing", "--to", "b"), 1, "missing not found"),
         (("pause", NAMESPACE), 2, "--to"),
     ],
 )
-def test_what_is_wrong_with_a_way_is_said(geo: CommandLine, words: tuple[str, ...], code: int, complaint: str) -> None:
+def test_route_errors(geo: CommandLine, words: tuple[str, ...], code: int, complaint: str) -> None:
     assert complaint in geo.fails("replication", *words, code=code)
     assert _own_policies(geo) == []
 

@@ -1,7 +1,7 @@
-"""The web application: one request in, one handler of the route table, one answer out.
+"""The web application: reads a request, calls its handler from the route table, and writes the response.
 
-Owns reading requests, writing answers and turning errors into a status and a reason. What the paths mean is in the
-route table and its handlers. They are synchronous, as the broker is; waiting for the disk happens here alone.
+Owns the mapping of errors to a status and a reason. It does not know what a path means. Handlers are synchronous, as
+the broker is; only the application waits for the disk.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ NewAlarm: TypeAlias = Callable[[], Alarm]
 
 
 class Refusal(msgspec.Struct):
-    """The one shape of every error."""
+    """The body of every error."""
 
     reason: str
 
 
 class AdminApp:
-    """An ASGI application; `service_url(host)` is the binary address for a client that reached `host`."""
+    """An ASGI application. `service_url(host)` is the binary address for a client that connected to `host`."""
 
     def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> None:
         self._broker = broker
@@ -53,15 +53,15 @@ class AdminApp:
         assert scope["type"] == "http", scope["type"]
         request = Request(scope, receive)
         try:
-            response = await self._answer(request)
+            response = await self._respond(request)
         except ClientDisconnect:
-            response = _refused(400, "the client went away before its request was complete")
+            response = _refused(400, "the client disconnected before its request was complete")
         except Exception as error:
             log.exception("%s %s failed", request.method, request.url.path)
-            response = _refused(500, f"unexpected {type(error).__name__}: see the log of the broker")
+            response = _refused(500, f"unexpected {type(error).__name__}: see the broker's log")
         await response(scope, receive, send)
 
-    async def _answer(self, request: Request) -> Response:
+    async def _respond(self, request: Request) -> Response:
         path = _path_of(request)
         segments = path.split("/")
         method = "GET" if request.method == "HEAD" else request.method
@@ -79,7 +79,7 @@ class AdminApp:
         except MagnetarError as error:
             response = _refused(error.http_status, str(error))
         if leaf.route.changes:
-            # Refusals wait too: "exists already" must stay true after a crash.
+            # Errors wait too: "already exists" must stay true after a crash.
             await self._committed()
         return response
 
@@ -99,7 +99,7 @@ class AdminApp:
 
 
 def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> AdminApp:
-    """`committed()` waits for the disk, `alarm()` is something else to wait for."""
+    """`committed()` waits for the disk, `alarm()` creates an alarm to wait for."""
     return AdminApp(broker, service_url, committed, alarm)
 
 
@@ -109,22 +109,22 @@ def _tree() -> Tree:
 
 
 def _path_of(request: Request) -> str:
-    """The path as it was sent: a %2F belongs to a name and must not split it."""
+    """The path as sent: a %2F is part of a name and must not split it."""
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     path = raw.partition(b"?")[0].decode("latin-1")
     return path.rstrip("/") if path.startswith("/admin/") else path
 
 
 def _decoded(part: str) -> str:
-    # As in a form, a blank is a plus: that is how Pulsar's Java tools write names.
+    # A plus is a space, as in a form: Pulsar's Java tools encode names so.
     try:
         return unquote_to_bytes(part.replace("+", " ").encode("latin-1")).decode()
     except UnicodeDecodeError as error:
-        raise BadRequest(f"path part {part[:100]!r} is not percent-encoded UTF-8") from error
+        raise BadRequest(f"path segment {part[:100]!r} is not percent-encoded UTF-8") from error
 
 
 def _host_of(request: Request) -> tuple[str, int]:
-    """Host and port as the client wrote them; a header that cannot be read is as good as none."""
+    """Host and port of the Host header; those of the socket if the header cannot be parsed."""
     server: tuple[str, int | None] = request.scope.get("server") or ("localhost", 80)
     try:
         return request.url.hostname or server[0], request.url.port or 80
@@ -154,7 +154,7 @@ def _refused(status: int, reason: str) -> Response:
 
 
 def _on_no_route(method: str, path: str, *, has_others: bool) -> Response:
-    """No row of the route table fits: it is a gap of ours, or a wrong address."""
+    """The error for a request without a route: 501 for a known gap, 405 or 404 otherwise."""
     reason = why_not(method, path)
     if reason is not None:
         return _refused(501, reason)

@@ -1,4 +1,4 @@
-"""Refusals that only HTTP knows: statuses for which the binary protocol has no word."""
+"""Errors of the HTTP interface alone, with statuses that have no code in the binary protocol."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from magnetar.errors import MagnetarError
 
 
 class BadRequest(MagnetarError):
-    """The body, a parameter or the path cannot be read."""
+    """The body, a parameter or the path cannot be parsed."""
 
     http_status = 400
 
 
 class Forbidden(MagnetarError):
-    """A cluster that is not known, or that the tenant may not use."""
+    """An unknown cluster, or one that the tenant may not use."""
 
     http_status = 403
 
@@ -22,7 +22,7 @@ class ClusterNotFound(MagnetarError):
 
 
 class BrokerNotFound(MagnetarError):
-    """Another broker than this one is asked for."""
+    """The request names another broker."""
 
     http_status = 404
 
@@ -32,19 +32,19 @@ class MessageNotFound(MagnetarError):
 
 
 class OperationNotAllowed(MagnetarError):
-    """Not for a topic of this kind, or not on this broker at all."""
+    """Not allowed for this kind of topic, or on this broker."""
 
     http_status = 405
 
 
 class DomainNotAcceptable(MagnetarError):
-    """Asked of a non-persistent topic what only a persistent one can do."""
+    """A request for a non-persistent topic that needs a persistent one."""
 
     http_status = 406
 
 
 class Conflict(MagnetarError):
-    """What is there does not allow it."""
+    """The existing state does not allow the change."""
 
     http_status = 409
 
@@ -54,6 +54,6 @@ class BodyTooLarge(MagnetarError):
 
 
 class PartitionCountRefused(MagnetarError):
-    """A partitioned topic cannot get this number of partitions."""
+    """A number of partitions that the topic cannot have."""
 
     http_status = 422

@@ -1,6 +1,6 @@
-"""One request, taken apart: the names in its path, its parameters and its body, each checked when it is asked for.
+"""A parsed request: the names in its path, its parameters and its body, each checked when a handler reads it.
 
-Owns how a request is read. It does not know routes, and nothing of what a handler does with it.
+Knows no routes and no handlers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Alarm(Protocol):
-    """Something to wait for: until it rings, or until the time is over."""
+    """A wait that ends when it rings or times out."""
 
     def ring(self) -> None: ...
 
@@ -30,15 +30,15 @@ class Alarm(Protocol):
 
 SUBSCRIPTION_NAME_BYTES_MAX = 1024
 
-_SHOWN_MAX = 500  # of an error that may repeat what was sent
+_SHOWN_MAX = 500  # of an error text that may repeat the request
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`path` holds the decoded parts of the address, `host` and `http_port` are how the client reached this broker.
+    """`path` has the decoded segments of the path, `host` and `http_port` are the address that the client used.
 
-    `alarm` makes what a handler waits for that has nothing to say yet.
+    `alarm` creates an alarm for a handler that has to wait.
     """
 
     broker: Broker
@@ -78,36 +78,36 @@ class Call:
         return name
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """A parameter that is true or false; the empty `?force` is true."""
+        """A boolean parameter; an empty one, as in `?force`, is true."""
         text = self.query.get(name)
         if text is None:
             return default
         if text.lower() not in ("true", "false", ""):
-            raise BadRequest(f"parameter {name}={text[:100]!r} is neither true nor false")
+            raise BadRequest(f"parameter {name}={text[:100]!r} is not true or false")
         return text.lower() != "false"
 
     def choice(self, name: str, allowed: tuple[str, ...]) -> str:
-        """A parameter that is one of several words; the first is the default."""
+        """A parameter with a fixed set of values; the first is the default."""
         text = self.query.get(name, allowed[0])
         if text.upper() not in allowed:
             raise BadRequest(f"parameter {name}={text[:100]!r} is not one of {', '.join(allowed)}")
         return text.upper()
 
     def number(self, name: str, low: int, high: int, default: int | None = None) -> int:
-        """A whole number, from the path where it has a place there and else from the parameters."""
+        """An integer from the path or, if it is not there, from the parameters."""
         text = self.path.get(name) or self.query.get(name)
         if text is None and default is not None:
             return default
         if text is None or not _WHOLE.fullmatch(text) or not low <= int(text) <= high:
-            shown = "is missing: it" if text is None else f"{text[:100]!r}"
-            raise BadRequest(f"parameter {name} {shown} has to be a whole number from {low} to {high}")
+            shown = "is missing, it" if text is None else f"{text[:100]!r}"
+            raise BadRequest(f"parameter {name} {shown} must be an integer from {low} to {high}")
         return int(text)
 
     def body_as(self, decoder: msgspec.json.Decoder[T]) -> T | None:
-        """The body as the decoder's type; None when it is empty or null."""
+        """The decoded body; None if it is empty or null."""
         if self.body.strip() in (b"", b"null"):
             return None
         try:
             return decoder.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise BadRequest(f"the request body is not what is expected here: {str(error)[:_SHOWN_MAX]}") from error
+            raise BadRequest(f"invalid request body: {str(error)[:_SHOWN_MAX]}") from error

@@ -1,7 +1,7 @@
-"""The route table as a tree of path segments: finding the row of a request takes as long as its path, not the table.
+"""The router: the route table as a tree of path segments, so that a lookup costs the length of the path.
 
-Knows methods and paths only. A segment in braces takes any text; where a segment of that very name exists too, it goes
-first, so `/brokers/health` is not the cluster "health".
+Knows methods and paths only. A segment in braces matches any text; a literal segment takes precedence, so
+`/brokers/health` is not the cluster "health".
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from magnetar.names import DOMAINS
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A route, the names of its segments in braces, and what the path itself says beyond those."""
+    """A route, the names of its segments in braces, and the values fixed by its path."""
 
     route: Route
     names: tuple[str, ...]
@@ -24,14 +24,14 @@ class Leaf:
 
 @dataclass(slots=True)
 class Tree:
-    """All that begins with the same segments; `leaves` are the routes that end here, by method."""
+    """The routes that share a prefix; `leaves` are those that end here, by method."""
 
     named: dict[str, Tree] = field(default_factory=dict)
     any: Tree | None = None
     leaves: dict[str, Leaf] = field(default_factory=dict)
 
     def add(self, route: Route) -> None:
-        """A path with {domain} stands for one path per kind of topic."""
+        """A path with {domain} is added once per topic domain."""
         if "{domain}" not in route.path:
             self._add(route, route.path, {})
             return
@@ -49,7 +49,7 @@ class Tree:
         here.leaves.setdefault(route.method, Leaf(route, tuple(names), fixed))
 
     def find(self, method: str, segments: Sequence[str]) -> tuple[Leaf, list[str]] | None:
-        """The route of a request, with what stands in its places."""
+        """The route of a request, with the values of its segments in braces."""
         if not segments:
             leaf = self.leaves.get(method)
             return None if leaf is None else (leaf, [])
@@ -62,7 +62,7 @@ class Tree:
         return leaf, [first, *values]
 
     def methods(self, segments: Sequence[str]) -> set[str]:
-        """With which methods there is something at this path."""
+        """The methods that this path supports."""
         if not segments:
             return {*self.leaves}
         first, rest = segments[0], segments[1:]

@@ -1,7 +1,7 @@
-"""The route table: every path this broker serves over HTTP, and who answers it.
+"""The route table: every HTTP path of this broker, with its handler.
 
-They are Pulsar's own paths, and ours for dead letters and replication. The first row that fits both the method and the
-path wins. {domain} is persistent or non-persistent.
+The paths are Pulsar's, and our own for dead letters and replication. The first row that matches wins. {domain} is
+persistent or non-persistent.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from magnetar.admin.resource import (
 from magnetar.admin.stats import metrics
 
 BODY_SIZE_MAX = 1 << 20
-REPORTS_SIZE_MAX = 32 << 20  # of a pipelines process with a hundred thousand topics
+REPORTS_SIZE_MAX = 32 << 20  # a pipelines process may report a hundred thousand topics
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """`changes` marks what may change something: it is answered when that is durable. None is 204, the rest is JSON.
+    """A route with `changes` may change something: its response waits until that is durable.
 
-    `summary` is what the reference says of it; left out, it is the first line of the handler's docstring.
+    `summary` is its text in docs/admin.md; the default is the first line of the handler's docstring.
     """
 
     method: str
@@ -131,7 +131,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _TOPICS + "/partitioned", topics.list_partitioned),
     Route("PUT", _TOPIC, topics.create, changes=True),
     Route("DELETE", _TOPIC, topics.delete, changes=True),
-    Route("GET", _TOPIC + "/partitions", partitions.count, changes=True),  # it may create the topic
+    Route("GET", _TOPIC + "/partitions", partitions.count, changes=True),  # may create the topic
     Route("PUT", _TOPIC + "/partitions", partitions.create, changes=True),
     Route("POST", _TOPIC + "/partitions", partitions.grow, changes=True),
     Route("DELETE", _TOPIC + "/partitions", partitions.delete, changes=True),
@@ -156,7 +156,9 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _TOPIC + "/messageid/{timestamp}", messages.id_by_time),
     Route("GET", _TOPIC + "/ledger/{ledgerId}/entry/{entryId}", messages.get),
     Route("GET", _TOPIC + "/examinemessage", messages.examine),
-    Route("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, changes=True),  # it may create it
+    Route(
+        "GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, changes=True
+    ),  # may create the subscription
     #
     Route("GET", _TOPIC + "/subscriptions", subscriptions.list_subscriptions),
     Route("PUT", _SUBSCRIPTION, subscriptions.create, changes=True),
@@ -186,32 +188,30 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("POST", _SUBSCRIPTION + "/analyzeBacklog", backlog.analyze),
     #
-    Route("GET", _SCHEMA + "/schema", schemas.get, summary="The newest schema of a topic"),
-    Route(
-        "POST", _SCHEMA + "/schema", schemas.upload, changes=True, summary="Adds a version of a schema, and answers it"
-    ),
+    Route("GET", _SCHEMA + "/schema", schemas.get, summary="Show the newest schema of a topic"),
+    Route("POST", _SCHEMA + "/schema", schemas.upload, changes=True, summary="Add a schema version, and return it"),
     Route(
         "DELETE",
         _SCHEMA + "/schema",
         schemas.delete,
         changes=True,
-        summary="Marks a schema as deleted, and answers the version of the mark; with `force` removes all versions",
+        summary="Delete a schema: adds a version that marks it as deleted; with `force` removes all versions",
     ),
-    Route("GET", _SCHEMA + "/schema/{version}", schemas.get_version, summary="One version of a schema"),
-    Route("GET", _SCHEMA + "/schemas", schemas.list_versions, summary="All versions of a schema"),
+    Route("GET", _SCHEMA + "/schema/{version}", schemas.get_version, summary="Show one version of a schema"),
+    Route("GET", _SCHEMA + "/schemas", schemas.list_versions, summary="List all versions of a schema"),
     Route("POST", _SCHEMA + "/version", schemas.find_version),
     Route(
         "POST",
         _SCHEMA + "/compatibility",
         schemas.check_compatibility,
-        summary="Whether the schema in the body could become the next version; 202 with the verdict, whichever it is",
+        summary="Check whether the schema in the body could become the next version; always 202, with the verdict",
     ),
     #
     Route(
         "GET",
         "/lookup/v2/topic/{domain}/{tenant}/{namespace}/{topic}",
         lookup.lookup,
-        summary="The addresses of the broker that serves a topic: this one. Nothing is created by asking",
+        summary="Show the addresses of the broker that serves a topic: this one. Creates nothing",
     ),
     #
     Route("GET", _REPLICATION + "/declaration", replication.declaration),

@@ -1,6 +1,6 @@
-"""What Pulsar's HTTP interface has and this broker has not, and why: the reason of a 501, and a table of docs/admin.md.
+"""Unsupported paths of Pulsar's HTTP interface, with the reason: the text of a 501, and a table of docs/admin.md.
 
-The route table is asked first, so a row here is about what no route serves. A path here stands for all below it too.
+The route table comes first: a row here is for paths without a route, and for all paths below them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PATH_SHOWN_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A group of paths that belong together; `why` ends the sentence "it is not supported: ..."."""
+    """A group of related paths; `why` completes the sentence "... is not supported: ..."."""
 
     what: str
     why: str
@@ -34,8 +34,8 @@ def _at_both_levels(*names: str) -> tuple[str, ...]:
 
 UNSUPPORTED: tuple[Gap, ...] = (
     Gap(
-        "failure domains and isolation of namespaces",
-        "a cluster is one broker, there are no others to keep apart",
+        "failure domains and namespace isolation",
+        "a cluster has one broker",
         (
             f"{_CLUSTER}/failureDomains",
             f"{_CLUSTER}/namespaceIsolationPolicies",
@@ -45,17 +45,17 @@ UNSUPPORTED: tuple[Gap, ...] = (
     ),
     Gap(
         "peer clusters and migration",
-        "clients are never sent to another cluster",
+        "clients are never redirected to another cluster",
         (f"{_CLUSTER}/peers", f"{_CLUSTER}/migrate", f"{_NAMESPACE}/migration"),
     ),
     Gap(
-        "shutting the broker down over HTTP",
-        "stop the process with SIGTERM, it then stops in order",
+        "broker shutdown over HTTP",
+        "send the process SIGTERM for an orderly shutdown",
         ("/admin/v2/brokers/shutdown",),
     ),
     Gap(
         "metadata stores and bookies",
-        "there is one storage, in the broker's own folder",
+        "the broker has one storage, in its own folder",
         (
             "/admin/v2/brokers/internal-configuration",
             "/admin/v2/bookies",
@@ -65,8 +65,8 @@ UNSUPPORTED: tuple[Gap, ...] = (
         ),
     ),
     Gap(
-        "the load of brokers, and moving bundles between them",
-        "there is one broker, which has every bundle; its numbers are under /metrics",
+        "broker load, and moving bundles between brokers",
+        "one broker serves every bundle; its numbers are under /metrics",
         (
             "/admin/v2/broker-stats",
             "/admin/v2/resource-quotas",
@@ -76,7 +76,7 @@ UNSUPPORTED: tuple[Gap, ...] = (
         ),
     ),
     Gap(
-        "rates of publishing, dispatch and subscribing",
+        "rate limits for publishing, dispatch and subscribing",
         "the broker limits counts and sizes, not rates",
         (
             *_at_both_levels(
@@ -101,12 +101,12 @@ UNSUPPORTED: tuple[Gap, ...] = (
     ),
     Gap(
         "compaction",
-        "a topic keeps every message that its retention and its subscriptions need, also those with equal keys",
+        "a topic keeps every message that retention or a subscription needs, whatever its key",
         (f"{_TOPIC}/compaction", *_at_both_levels("compactionThreshold")),
     ),
     Gap(
-        "policies of parts the broker does not have",
-        "there is nothing that could obey them",
+        "policies of features that the broker does not have",
+        "the broker does not have the feature",
         (
             *_at_both_levels(
                 "entryFilters",
@@ -145,7 +145,7 @@ UNSUPPORTED: tuple[Gap, ...] = (
     Gap("transactions", "the broker has no transaction coordinator", ("/admin/v3/transactions",)),
     Gap(
         "the first version of the interface",
-        "names with a cluster in them are not supported, use /admin/v2",
+        "names that contain a cluster are not supported, use /admin/v2",
         (
             "/admin/clusters",
             "/admin/brokers",
@@ -167,12 +167,12 @@ UNSUPPORTED: tuple[Gap, ...] = (
 
 
 def why_not(method: str, path: str) -> str | None:
-    """The reason that this request cannot be answered; None where the path is none of Pulsar's."""
+    """The reason why this request is not supported; None if the path is not one of Pulsar's."""
     shown = f"{method} {path[:PATH_SHOWN_MAX]} is not supported"
     for pattern, gap in _patterns():
         if pattern.fullmatch(path):
             return f"{shown}: {gap.why}"
-    # Everything under /admin belongs to Pulsar: what we do not have there is a gap of ours, not a wrong address.
+    # All paths under /admin are Pulsar's: a missing one is a gap, not a wrong address.
     return f"{shown} yet" if f"{path}/".startswith("/admin/") else None
 
 

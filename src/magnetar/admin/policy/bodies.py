@@ -1,6 +1,6 @@
-"""The JSON of policies: Pulsar's names of fields, the bounds of its numbers, and how a value reads for the broker.
+"""The JSON bodies of policies: Pulsar's field names, the limits of numbers, and the conversion to the broker's types.
 
-Owns what can be said of a value alone. Whether it fits what is set besides it, and where it is set, is in `policies`.
+Checks a value by itself; `checks` compares it with other policies.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from magnetar.errors import InvalidName, NotAllowed
 from magnetar.names import TopicName
 from magnetar.settings.settings import SchemaStrategy
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # Java's int
 Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 BREAKER_WINDOW_S_MAX = 24 * 3600
@@ -40,7 +40,7 @@ BREAKER_MINIMUM_MAX = 1_000_000
 UNDEFINED = "UNDEFINED"
 Strategy = SchemaStrategy | Literal["UNDEFINED"]
 
-# Pulsar's older names of strategies.
+# Pulsar's older names for strategies.
 AutoUpdateStrategy = Literal[
     "AutoUpdateDisabled",
     "AlwaysCompatible",
@@ -65,7 +65,7 @@ _AUTO_UPDATE_NAMES = {strategy: name for name, strategy in _AUTO_UPDATE.items()}
 
 
 class RetentionPolicies(msgspec.Struct, forbid_unknown_fields=True):
-    """-1 is for ever, 0 is none."""
+    """-1 is no limit, 0 is no retention."""
 
     minutes: Int32 = msgspec.field(default=0, name="retentionTimeInMinutes")
     mb: Int64 = msgspec.field(default=0, name="retentionSizeInMB")
@@ -89,7 +89,7 @@ class RetentionPolicies(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Quota(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """`limit` is the older name of `limitSize`. Of size and time only the one of the quota's kind may be set."""
+    """`limit` is the older name of `limitSize`. Only the limit of the quota's kind, size or time, may be set."""
 
     limit: Int64 | None = None
     limit_size: Int64 | None = None
@@ -98,7 +98,7 @@ class Quota(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     def kept(self, kind: QuotaKind) -> BacklogQuota:
         if self.policy is None:
-            raise BadRequest("policy of a backlog quota is missing")
+            raise BadRequest("backlog quota has no policy")
         size = self.limit if self.limit_size is None else self.limit_size
         if kind is QuotaKind.message_age:
             limit, other, other_name, other_kind = self.limit_time, size, "limitSize", QuotaKind.destination_storage
@@ -106,7 +106,7 @@ class Quota(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
             limit, other, other_name, other_kind = size, self.limit_time, "limitTime", QuotaKind.message_age
             if not limit:
                 raise NotAllowed(
-                    f"limitSize {limit or 0} of a backlog quota would hold every producer back: it has to be above 0,"
+                    f"limitSize {limit or 0} of a backlog quota would block every producer: it must be above 0,"
                     " or -1 for no limit"
                 )
         if other is not None and other > 0:
@@ -147,7 +147,7 @@ class AutoTopicCreationOverride(msgspec.Struct, rename="camel", omit_defaults=Tr
 
     @property
     def fault(self) -> str | None:
-        """What is wrong with it, in Pulsar's words."""
+        """The error, in Pulsar's words."""
         if not self.topic_type and not self.allow_auto_topic_creation:
             return None
         if self.topic_type not in ("partitioned", "non-partitioned"):
@@ -174,7 +174,7 @@ class DelayedDeliveryPolicies(msgspec.Struct, rename="camel", forbid_unknown_fie
     tick_time: Int64 = 0
     active: bool = False
     max_delivery_delay_in_millis: Int64 = 0
-    max_delay_in_millis: Int64 | UnsetType = UNSET  # how clients in Go spell it
+    max_delay_in_millis: Int64 | UnsetType = UNSET  # the Go client's spelling
 
     def kept(self) -> DelayedDelivery:
         for name, value in (
@@ -193,7 +193,7 @@ class DelayedDeliveryPolicies(msgspec.Struct, rename="camel", forbid_unknown_fie
 
 
 class DeadLetterPolicyBody(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """A policy of dead letters; the default of `dead_letter_topic` is `{topic}-{subscription}-DLQ`."""
+    """`dead_letter_topic` defaults to `{topic}-{subscription}-DLQ`."""
 
     max_redeliver_count: Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
     dead_letter_topic: str | None = None

@@ -47,7 +47,7 @@ def quotas(scope: PolicyScope, quotas: bodies.Quotas) -> None:
 
 
 def _outlasts(scope: PolicyScope, kind: QuotaKind, quota: BacklogQuota, retention: Retention) -> bool:
-    """Whether a backlog may grow beyond what retention keeps. Of a namespace Pulsar compares sizes only."""
+    """Whether a backlog may outgrow retention. For a namespace Pulsar compares sizes only."""
     if kind is QuotaKind.destination_storage:
         return 0 < retention.mb * _MB <= quota.limit
     return scope.is_topic and 0 < retention.minutes * 60 <= quota.limit
@@ -78,13 +78,13 @@ def replication_clusters(scope: PolicyScope, clusters: list[str]) -> None:
     for cluster in clusters:
         if cluster != own and cluster not in catalog.clusters:
             raise Forbidden(f"Invalid cluster id: {cluster[:100]}")
-        if cluster not in (scope.overrides.allowed_clusters or clusters):  # of a namespace, as in Apache Pulsar
+        if cluster not in (scope.overrides.allowed_clusters or clusters):  # of the namespace alone, as in Apache Pulsar
             raise BadRequest(
                 f"Cluster [{cluster}] is not in the list of allowed clusters list for namespace [{scope.namespace}]"
             )
         _check_cluster_of_tenant(scope, cluster)
     if own not in clusters:
-        raise NotAllowed(f"replication clusters {', '.join(clusters)} leave out {own}, the cluster of this broker")
+        raise NotAllowed(f"replication clusters {', '.join(clusters)} do not include {own}, the cluster of this broker")
 
 
 def allowed_clusters(scope: PolicyScope, clusters: list[str]) -> None:
@@ -110,7 +110,7 @@ def _check_cluster_of_tenant(scope: PolicyScope, cluster: str) -> None:
 
 
 def dead_letters(scope: PolicyScope, dead_letters: bodies.DeadLetterPolicyBody) -> None:
-    """The topic may be made later, but not its namespace: whoever names a missing one has misspelt it."""
+    """The topic may be created later, but its namespace must exist: a missing one is probably misspelt."""
     topic = dead_letters.kept().topic
     if not topic:
         return

@@ -23,7 +23,7 @@ IN_FORCE: Final = object()
 
 
 def _anything(scope: PolicyScope, value: Any) -> None:
-    """The value itself says enough."""
+    """No check beyond the type."""
 
 
 def _as_it_is(value: Any) -> Any:
@@ -34,9 +34,8 @@ def _as_it_is(value: Any) -> Any:
 class Policy:
     """One row. `field` is its name in `Overrides`, `shape` the type of its JSON.
 
-    `namespace` and `topic` are the last parts of its paths, empty where it does not exist; `in_object` is its name in
-    the object that shows all policies of a namespace. `unset` and `unset_topic` are the answers as long as nobody has
-    set it.
+    `namespace` and `topic` are the last segments of its paths, empty if there is none; `in_object` is its name in the
+    object with all policies of a namespace. `unset` and `unset_topic` are the replies while it is not set.
     """
 
     title: str
@@ -46,17 +45,17 @@ class Policy:
     topic: str = ""
     in_object: str = ""
     verb: str = "POST"
-    can_be_set: bool = True  # by its own path; backlog quotas have one for each kind
+    can_be_set: bool = True  # by its own path; backlog quotas have a path per kind
     can_be_removed: bool = True  # from a namespace
-    topic_parameter: str = ""  # where the value of a topic is a parameter, and not the body
+    topic_parameter: str = ""  # if the value of a topic is a parameter, not the body
     check: Callable[[PolicyScope, Any], None] = _anything
     kept: Callable[[Any], Any] = _as_it_is
-    kept_by_namespace: Callable[[Any], Any] | None = None  # where it is not the same
+    kept_by_namespace: Callable[[Any], Any] | None = None  # if it differs
     shown: Callable[[Any], Any] = _as_it_is
     unset: Any = EMPTY
     unset_topic: Any = EMPTY
-    hides_unset: bool = False  # in that object
-    answers_setting: Response | None = None  # for a namespace
+    hides_unset: bool = False  # from the object
+    set_response: Response | None = None  # for a namespace
 
     def part_at(self, level: Level) -> str:
         return self.topic if level is TOPIC else self.namespace
@@ -65,7 +64,7 @@ class Policy:
         return f"{level.path}/{self.part_at(level)}" if self.part_at(level) else ""
 
     def value_at(self, level: Level, scope: PolicyScope, policies: Policies) -> object:
-        """As JSON: what is set, or what is said of something that is not."""
+        """The JSON of the value, or the reply for a policy that is not set."""
         value = getattr(scope.overrides, self.field)
         if value is not None:
             return self.shown(value)
@@ -73,7 +72,7 @@ class Policy:
         return self.value_in_force(policies) if unset is IN_FORCE else unset
 
     def value_in_object(self, scope: PolicyScope, policies: Policies) -> object:
-        """None where the object does not show it."""
+        """None if the object does not show it."""
         is_unset = getattr(scope.overrides, self.field) is None
         if not self.in_object or (is_unset and (self.hides_unset or self.unset is EMPTY)):
             return None
@@ -84,7 +83,7 @@ class Policy:
         return EMPTY if value is None else self.shown(value)
 
     def put(self, scope: PolicyScope, value: Any) -> Overrides:
-        """What is set after this value, which has the right shape, is set too; raises for what it may not be."""
+        """The overrides with this value, which has the right shape; raises if a check fails."""
         self.check(scope, value)
         kept = self.kept if scope.is_topic else self.kept_by_namespace or self.kept
         return msgspec.structs.replace(scope.overrides, **{self.field: kept(value)})

@@ -67,7 +67,7 @@ def _setter(policy: Policy, level: Level) -> Handler:
         scope = level.scope_of(call)
         value = _parameter(call, parameter, policy.shape) if parameter else _body(call, part, policy.shape)
         level.save(call, policy.put(scope, value))
-        return policy.answers_setting if level is NAMESPACE else None
+        return policy.set_response if level is NAMESPACE else None
 
     return _described(put, f"Set for a {level.name}: {policy.title}")
 

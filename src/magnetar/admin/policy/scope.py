@@ -18,7 +18,7 @@ from magnetar.errors import NamespaceNotFound, NotAllowed, NotSupported, TenantN
 
 @dataclass(frozen=True, slots=True)
 class PolicyScope:
-    """A namespace or a topic, and what is set there. `above` is what is set for the namespace of a topic."""
+    """A namespace or topic with its overrides; `above` are those of the namespace of a topic."""
 
     level: str
     broker: Broker
@@ -46,17 +46,17 @@ def namespace_scope(call: Call) -> PolicyScope:
 
 
 def topic_scope(call: Call) -> PolicyScope:
-    """Of a persistent topic that exists; a partitioned one has its policies as a whole."""
+    """The scope of an existing persistent topic; a partitioned topic has one for all its partitions."""
     name, catalog = call.topic, call.broker.catalog
     if call.flag("isGlobal"):
-        raise NotSupported("isGlobal=true is not supported: the policies of a topic are those of this cluster")
+        raise NotSupported("isGlobal=true is not supported: topic policies are local to this cluster")
     if name.is_partition:
         raise NotAllowed("Not allowed to set/get topic policy for a partition")
     catalog.check_namespace(name)
     if name.full not in catalog.partitioned and not catalog.exists(name):
         raise TopicNotFound(f"Topic {name.full} not found")
     if not name.is_persistent:
-        raise NotSupported(f"policies of {name.full} are not supported: of a non-persistent topic nothing is kept")
+        raise NotSupported(f"policies of {name.full} are not supported: nothing is stored for a non-persistent topic")
     above = catalog.namespaces[name.namespace_full].overrides
     return PolicyScope("topic", call.broker, name.namespace_full, catalog.overrides_of(name), above)
 
@@ -69,7 +69,7 @@ def _save_namespace(call: Call, overrides: Overrides) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Namespaces or topics: how policies are found, kept and come into force there."""
+    """Namespaces or topics: how their policies are found, stored and merged."""
 
     name: str
     path: str

@@ -30,7 +30,7 @@ def _limit(
     unset: Any = EMPTY,
     unset_topic: Any = EMPTY,
 ) -> Policy:
-    """0 is no limit."""
+    """A limit; 0 is no limit."""
     at_namespace = f"{namespace} must be 0 or more"
     return Policy(
         title=title,
@@ -47,7 +47,7 @@ def _limit(
 
 
 BACKLOG_QUOTA = Policy(
-    title="backlog quotas, of size and of age",
+    title="backlog quotas, by size and by age",
     field="backlog_quotas",
     shape=bodies.Quotas,
     namespace="backlogQuotaMap",
@@ -75,7 +75,7 @@ POLICIES: tuple[Policy, ...] = (
         shown=bodies.RetentionPolicies.of,
     ),
     Policy(
-        title="time to live of messages, in seconds",
+        title="message time to live, in seconds",
         field="message_ttl_s",
         shape=bodies.Int32,
         namespace="messageTTL",
@@ -96,7 +96,7 @@ POLICIES: tuple[Policy, ...] = (
         in_object="deduplicationEnabled",
     ),
     Policy(
-        title="auto-creation of topics",
+        title="topic auto-creation",
         field="auto_topic_creation",
         shape=bodies.AutoTopicCreationOverride,
         namespace="autoTopicCreation",
@@ -106,7 +106,7 @@ POLICIES: tuple[Policy, ...] = (
         shown=bodies.AutoTopicCreationOverride.of,
     ),
     Policy(
-        title="auto-creation of subscriptions",
+        title="subscription auto-creation",
         field="auto_subscription_creation",
         shape=bodies.AutoSubscriptionCreationOverride,
         namespace="autoSubscriptionCreation",
@@ -117,7 +117,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_producers",
-        "limit on the producers of a topic",
+        "maximum number of producers per topic",
         namespace="maxProducersPerTopic",
         topic="maxProducers",
         in_object="max_producers_per_topic",
@@ -125,7 +125,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_consumers",
-        "limit on the consumers of a topic",
+        "maximum number of consumers per topic",
         namespace="maxConsumersPerTopic",
         topic="maxConsumers",
         in_object="max_consumers_per_topic",
@@ -133,7 +133,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_consumers_per_subscription",
-        "limit on the consumers of a subscription",
+        "maximum number of consumers per subscription",
         namespace="maxConsumersPerSubscription",
         topic="maxConsumersPerSubscription",
         in_object="max_consumers_per_subscription",
@@ -142,7 +142,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_unacked_per_consumer",
-        "limit on the unacknowledged messages of a consumer",
+        "maximum number of unacknowledged messages per consumer",
         namespace="maxUnackedMessagesPerConsumer",
         topic="maxUnackedMessagesOnConsumer",
         in_object="max_unacked_messages_per_consumer",
@@ -150,7 +150,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_unacked_per_subscription",
-        "limit on the unacknowledged messages of a subscription",
+        "maximum number of unacknowledged messages per subscription",
         namespace="maxUnackedMessagesPerSubscription",
         topic="maxUnackedMessagesOnSubscription",
         in_object="max_unacked_messages_per_subscription",
@@ -158,7 +158,7 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_subscriptions",
-        "limit on the subscriptions of a topic",
+        "maximum number of subscriptions per topic",
         namespace="maxSubscriptionsPerTopic",
         topic="maxSubscriptionsPerTopic",
         in_object="max_subscriptions_per_topic",
@@ -166,13 +166,13 @@ POLICIES: tuple[Policy, ...] = (
     ),
     _limit(
         "max_topics",
-        "limit on the topics of a namespace",
+        "maximum number of topics per namespace",
         namespace="maxTopicsPerNamespace",
         in_object="max_topics_per_namespace",
         unset=0,
     ),
     Policy(
-        title="limit on the size of a message, in bytes",
+        title="maximum message size, in bytes",
         field="max_message_size",
         shape=bodies.Int32,
         topic="maxMessageSize",
@@ -190,7 +190,7 @@ POLICIES: tuple[Policy, ...] = (
         shown=bodies.DelayedDeliveryPolicies.of,
     ),
     Policy(
-        title="types of subscriptions that may be used",
+        title="allowed subscription types",
         field="subscription_types",
         shape=list[SubscriptionTypeName],
         namespace="subscriptionTypesEnabled",
@@ -201,7 +201,7 @@ POLICIES: tuple[Policy, ...] = (
         unset_topic=None,
     ),
     Policy(
-        title="compatibility of schemas",
+        title="schema compatibility strategy",
         field="schema_compatibility",
         shape=bodies.Strategy,
         namespace="schemaCompatibilityStrategy",
@@ -213,7 +213,7 @@ POLICIES: tuple[Policy, ...] = (
         unset=bodies.UNDEFINED,
     ),
     Policy(
-        title="compatibility of schemas, by its older name",
+        title="schema compatibility strategy, by its older name",
         field="schema_auto_update",
         shape=bodies.AutoUpdateStrategy,
         namespace="schemaAutoUpdateCompatibilityStrategy",
@@ -225,19 +225,21 @@ POLICIES: tuple[Policy, ...] = (
         unset=None,
     ),
     Policy(
-        title="whether producers need a schema where the topic has one",
+        title="reject producers without a schema if the topic has one",
         field="schema_validation_enforced",
         shape=bool,
         namespace="schemaValidationEnforced",
         topic="schemaValidationEnforced",
         in_object="schema_validation_enforced",
         can_be_removed=False,
-        kept_by_namespace=lambda enforced: enforced or None,  # as in Pulsar: it cannot undo what the broker enforces
+        kept_by_namespace=lambda enforced: (
+            enforced or None
+        ),  # as in Pulsar: a namespace cannot relax the broker's setting
         unset=False,
         unset_topic=False,
     ),
     Policy(
-        title="whether clients may bring new versions of schemas",
+        title="let clients add schema versions",
         field="allow_auto_update_schema",
         shape=bool,
         namespace="isAllowAutoUpdateSchema",
@@ -246,7 +248,7 @@ POLICIES: tuple[Policy, ...] = (
         unset=IN_FORCE,
     ),
     Policy(
-        title="clusters that its topics may be replicated to; any, if there are none",
+        title="clusters that topics may be replicated to; empty for all",
         field="allowed_clusters",
         shape=list[str],
         namespace="allowedClusters",
@@ -257,7 +259,7 @@ POLICIES: tuple[Policy, ...] = (
         unset=[],
     ),
     Policy(
-        title="clusters that topics are replicated to",
+        title="clusters to replicate topics to",
         field="replication_clusters",
         shape=list[str],
         namespace="replication",
@@ -267,10 +269,10 @@ POLICIES: tuple[Policy, ...] = (
         check=checks.replication_clusters,
         kept=lambda clusters: list(dict.fromkeys(clusters)),
         unset=IN_FORCE,
-        answers_setting=EMPTY,
+        set_response=EMPTY,
     ),
     Policy(
-        title="dead letters of subscriptions that have no policy of their own",
+        title="dead letter policy of subscriptions without their own",
         field="dead_letters",
         shape=bodies.DeadLetterPolicyBody,
         namespace="deadLetterPolicy",
@@ -280,14 +282,14 @@ POLICIES: tuple[Policy, ...] = (
         shown=bodies.DeadLetterPolicyBody.of,
     ),
     Policy(
-        title="whether a message whose time to live is over becomes a dead letter",
+        title="turn messages that expire into dead letters",
         field="dead_letter_expired",
         shape=bool,
         namespace="deadLetterExpired",
         in_object="deadLetterExpired",
     ),
     Policy(
-        title="whether a message that a backlog quota evicts becomes a dead letter",
+        title="turn messages evicted by a backlog quota into dead letters",
         field="dead_letter_evicted",
         shape=bool,
         namespace="deadLetterEvicted",
@@ -297,7 +299,7 @@ POLICIES: tuple[Policy, ...] = (
 
 
 def from_object(scope: PolicyScope, values: dict[str, Any]) -> Overrides:
-    """What an object with the policies of a namespace sets; raises for what it may not. Other fields are left alone."""
+    """The overrides of an object with all policies of a namespace; raises if a check fails. Ignores other fields."""
     for policy in POLICIES:
         value = values.get(policy.in_object)
         if value in (None, []) or value == policy.unset:

@@ -1,7 +1,7 @@
-"""The backlog of a subscription: skip it, go back in it, let it expire, and what is in it.
+"""The backlog of a subscription: skip, reset, expire and analyze.
 
-Whole entries are counted, as Pulsar does: a batch is one. Where a topic is partitioned, everything is checked on all
-partitions before anything is changed on one; what takes a message id is for a single partition only.
+Counts entries, as Pulsar does: a batch is one. On a partitioned topic everything is checked on all partitions before
+one is changed; requests with a message id are for a single partition.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 INT_MAX = (1 << 31) - 1
 
-# A smaller backlog that consumers are working on is left to them, unless its oldest message has expired.
+# A smaller backlog is left to its connected consumers, unless its oldest message has expired.
 _BACKLOG_LEFT_TO_CONSUMERS = 1000
 
 
 class Target(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A message id that has to be there. Java calls it `excluded`, other clients `isExcluded`."""
+    """A required message id. Java sends `excluded`, other clients `isExcluded`."""
 
     ledger_id: Id
     entry_id: Id
@@ -46,12 +46,12 @@ class Target(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     @property
     def is_past(self) -> bool:
-        """What is meant begins after the message itself."""
+        """The message itself is not included."""
         return self.is_excluded or self.excluded
 
 
 class MessageIdBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """Java's message id; what is in a batch or in chunks does not matter to what it is used for here."""
+    """Java's message id; its fields for batches and chunks are ignored."""
 
     ledger_id: Id
     entry_id: Id
@@ -82,7 +82,7 @@ def _required_target(call: Call) -> Target:
 
 
 def _must_be_durable(call: Call) -> None:
-    """An ack alone may be lost, and only means one more delivery; what an administrator does may not."""
+    """A client's ack may be lost, which only means one more delivery; an administrator's change may not."""
     call.broker.commits.batch()
 
 
@@ -90,7 +90,7 @@ def _must_be_durable(call: Call) -> None:
 
 
 def skip(call: Call) -> None:
-    """Acknowledges the first entries of the backlog."""
+    """Skip the first entries of the backlog."""
     count = call.number("numMessages", 0, INT_MAX)
     topic = open_persistent(
         call,
@@ -102,7 +102,7 @@ def skip(call: Call) -> None:
 
 
 def skip_all(call: Call) -> None:
-    """Acknowledges the whole backlog."""
+    """Skip the whole backlog."""
     for topic, subscription in find_persistent_subscriptions(
         call, "Skip messages on a non-persistent topic is not allowed"
     ):
@@ -114,7 +114,7 @@ def skip_all(call: Call) -> None:
 
 
 def reset_to_time(call: Call) -> None:
-    """Goes back, or ahead, to the first message published then or later; consumers are sent away and come back."""
+    """Reset to the first message published at or after a time; consumers are disconnected and reconnect."""
     time_ms = call.number("timestamp", 0, LONG_MAX)
     for topic, subscription in find_persistent_subscriptions(
         call, "Reset-cursor on a non-persistent topic is not allowed"
@@ -124,7 +124,7 @@ def reset_to_time(call: Call) -> None:
 
 
 def reset_to_position(call: Call) -> None:
-    """The same to a message id in the body, and with `isExcluded` to the message after it."""
+    """Reset to the message id in the body, or with `isExcluded` to the message after it."""
     target = _required_target(call)
     topic = open_persistent(
         call,
@@ -136,17 +136,17 @@ def reset_to_position(call: Call) -> None:
 
 
 def _seek_of(topic: PersistentTopic, target: Target) -> tuple[int, int | None]:
-    """The entry to go on with, and the bits of what is open in it if it is a batch that is read in part."""
+    """The entry to continue with, and the unacknowledged bits of it if it is a partly read batch."""
     entry_id = topic.entry_after(target.ledger_id, target.entry_id - 1)
     if not _holds(topic, target):
-        return entry_id, None  # trimmed, or not there yet: the nearest one after it
+        return entry_id, None  # trimmed, or not published yet: the next one after it
     if target.batch_index < 0:
         return entry_id + target.is_past, None
     return _in_batch(topic, entry_id, target.batch_index + target.is_past)
 
 
 def _in_batch(topic: PersistentTopic, entry_id: int, first_open: int) -> tuple[int, int | None]:
-    """From the message at index `first_open` of the batch on; after its last one comes the next entry."""
+    """From index `first_open` of the batch on; beyond its last message, the next entry."""
     messages = (topic.log.header(entry_id) or (1,))[0]
     if first_open >= messages:
         return entry_id + 1, None
@@ -162,14 +162,14 @@ def _holds(topic: PersistentTopic, target: Target) -> bool:
 
 
 def expire_by_time(call: Call) -> None:
-    """Acknowledges what is older; a backlog that its consumers are about to finish is left to them, and a conflict."""
+    """Expire older messages; 409 if a small backlog is left to its connected consumers."""
     seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
     refusal = "Expire messages on a non-persistent topic is not allowed"
     _expire_all(call, find_persistent_subscriptions(call, refusal), seconds)
 
 
 def expire_all_by_time(call: Call) -> None:
-    """The same for all subscriptions of a topic."""
+    """Expire older messages of all subscriptions of a topic."""
     seconds = call.number("expireTimeInSeconds", 0, INT_MAX)
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Expire messages for all subscriptions on a non-persistent topic is not allowed")
@@ -178,7 +178,7 @@ def expire_all_by_time(call: Call) -> None:
 
 
 def _expire_all(call: Call, found: list[tuple[PersistentTopic, Subscription]], seconds: int) -> None:
-    """A conflict where it can be tried on none. Apache Pulsar says so too if it has done some and not others."""
+    """A conflict if nothing could be expired; Apache Pulsar reports one even if some partitions were."""
     tried = [_expire(topic, subscription, seconds) for topic, subscription in found]
     if found and not any(tried):
         topic, subscription = found[0]
@@ -190,7 +190,7 @@ def _expire_all(call: Call, found: list[tuple[PersistentTopic, Subscription]], s
 
 
 def _expire(topic: PersistentTopic, subscription: Subscription, seconds: int) -> bool:
-    """False where it is not even tried."""
+    """False if the backlog is left alone."""
     first_alive = topic.log.first_received_after(topic.broker.now_ms() - seconds * 1000)
     is_old = first_alive > subscription.cursor.mark_delete + 1
     is_worked_on = subscription.consumers and subscription.backlog < _BACKLOG_LEFT_TO_CONSUMERS
@@ -201,7 +201,7 @@ def _expire(topic: PersistentTopic, subscription: Subscription, seconds: int) ->
 
 
 def expire_to_position(call: Call) -> None:
-    """Acknowledges everything up to the message id in the body, and with `isExcluded` without that message."""
+    """Expire all messages up to the message id in the body, with `isExcluded` without that message."""
     target = _required_target(call)
     if target.partition_index != call.topic.partition:
         raise NotAllowed(
@@ -226,7 +226,7 @@ def expire_to_position(call: Call) -> None:
 
 
 def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Target) -> None:
-    """Everything before the message, and the message itself unless it is excluded."""
+    """All messages before the target, and the target itself unless it is excluded."""
     if target.batch_index < 0:
         subscription.expire(target.entry_id - target.is_past)
         return
@@ -236,11 +236,11 @@ def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Targe
         subscription.expire_part(next_id, open_bits)
 
 
-# -- what is in it
+# -- analyze
 
 
 class Analysis(msgspec.Struct, rename="camel"):
-    """What is not filtered is accepted, and nothing is filtered here. `aborted` where a limit came before the end."""
+    """All messages are accepted: there are no filters. `aborted` if a limit ended the scan early."""
 
     entries: int = 0
     messages: int = 0
@@ -257,7 +257,7 @@ class Analysis(msgspec.Struct, rename="camel"):
 
 
 async def analyze(call: Call) -> Analysis:
-    """Counts what is in the backlog, from a message id in the body on; `aborted` says that it stopped early."""
+    """Count the messages in the backlog, from a message id in the body on; `aborted` if a limit ended it early."""
     target = _target_of(call)
     topic = open_persistent(
         call,
@@ -306,7 +306,7 @@ def _count(analysis: Analysis, topic: PersistentTopic, entry: Entry) -> None:
 
 
 def size_after(call: Call) -> int:
-    """Bytes of everything after the message id in the body; of the whole topic after the id -1."""
+    """Show the size in bytes of all messages after the message id in the body; -1 is the whole topic."""
     target = call.body_as(_message_id)
     if target is None:
         raise BadRequest("the request body is empty: a message id with ledgerId and entryId is expected")

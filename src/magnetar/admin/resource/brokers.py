@@ -1,4 +1,4 @@
-"""The broker itself: is it well, what is it called, and the settings it runs with. There is one in its cluster."""
+"""The broker itself: health, address and settings. A cluster has one broker."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ class Ownership(msgspec.Struct):
 
 
 def health(call: Call) -> PlainTextResponse:
-    """Whether the broker serves: `ok`."""
-    call.choice("topicVersion", ("V2", "V1"))  # of the topic that other brokers send themselves a message through
+    """Check that the broker serves requests: `ok`."""
+    call.choice("topicVersion", ("V2", "V1"))  # version of Pulsar's health check topic, unused here
     _check_broker(call, call.query.get("brokerId"))
     return PlainTextResponse("ok")
 
 
 def ready(call: Call) -> PlainTextResponse:
-    """Whether the broker has started: `ok`."""
+    """Check that the broker has started: `ok`."""
     return PlainTextResponse("ok")
 
 
 def status(call: Call) -> PlainTextResponse:
-    """Whether the broker serves, for load balancers: `OK`."""
+    """Check that the broker serves requests, for load balancers: `OK`."""
     return PlainTextResponse("OK")
 
 
 def version(call: Call) -> PlainTextResponse:
-    """The version of Magnetar, as plain text."""
+    """Show the version of Magnetar, as plain text."""
     return PlainTextResponse(__version__)
 
 
 async def check_backlog_quotas(call: Call) -> None:
-    """Measures all backlogs against their quotas at once, instead of at the next round."""
+    """Check all backlog quotas now, not at the next interval."""
     broker = call.broker
     if not broker.settings.backlogQuotaCheckEnabled:
         raise NotAllowed("backlogQuotaCheckEnabled is false on this broker")
@@ -65,28 +65,28 @@ async def check_backlog_quotas(call: Call) -> None:
         await time_slice.checkpoint()
 
 
-# -- which brokers there are
+# -- brokers
 
 
 def list_brokers(call: Call) -> list[str]:
-    """The address of this broker, as the caller reaches it."""
+    """List the brokers: the address of this one, as the caller reaches it."""
     return [call.http_address]
 
 
 def list_brokers_of(call: Call) -> list[str]:
-    """The same, whatever the cluster is called: there is one."""
+    """List the brokers of a cluster: this one, whatever the name."""
     check_entity("cluster", call.path["cluster"])
     return list_brokers(call)
 
 
 def leader(call: Call) -> BrokerInfo:
-    """The leading broker: this one."""
+    """Show the leader broker: this one."""
     address = call.http_address
     return BrokerInfo(f"http://{address}", address)
 
 
 def owned_namespaces(call: Call) -> dict[str, Ownership]:
-    """What this broker serves: every namespace as a whole."""
+    """Show the namespaces that this broker serves: all of them."""
     check_entity("cluster", call.path["cluster"])
     _check_broker(call, call.path["broker"])
     return {f"{namespace}/0x00000000_0xffffffff": Ownership() for namespace in sorted(call.broker.catalog.namespaces)}
@@ -95,37 +95,37 @@ def owned_namespaces(call: Call) -> dict[str, Ownership]:
 def _check_broker(call: Call, broker_id: str | None) -> None:
     address = call.http_address
     if broker_id and broker_id.removeprefix("http://") != address:
-        raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: this one is {address}, and there is no other")
+        raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: the only broker is {address}")
 
 
 # -- settings
 
 
 def dynamic_names(call: Call) -> list[str]:
-    """The settings that can be changed while the broker runs."""
+    """List the settings that can be changed at run time."""
     return sorted(DYNAMIC)
 
 
 def dynamic_values(call: Call) -> dict[str, str]:
-    """The settings that were changed while the broker ran; they hold after a restart too."""
+    """Show the settings that were changed at run time; they survive a restart."""
     return call.broker.dynamic_settings
 
 
 def runtime_values(call: Call) -> dict[str, str]:
-    """All settings with the values that are in force."""
+    """Show all settings with their values in force."""
     settings = call.broker.settings
     values = {name: kind.show(getattr(settings, name)) for name, kind in KINDS.items()}
     return {name: "(hidden)" if name in SECRET and value else value for name, value in values.items()}
 
 
 def set_dynamic(call: Call) -> Response:
-    """Changes a setting, at once and for later starts too."""
+    """Change a setting, now and for later starts."""
     call.broker.set_dynamic_setting(_dynamic_name(call, "update"), call.path["value"])
     return Response()
 
 
 def remove_dynamic(call: Call) -> Response:
-    """Gives a setting back the value that the broker was started with."""
+    """Reset a setting to the value that the broker was started with."""
     call.broker.remove_dynamic_setting(_dynamic_name(call, "delete"))
     return Response()
 
@@ -136,7 +136,7 @@ def _dynamic_name(call: Call, verb: str) -> str:
         return name
     refusal = f"Can't {verb} non-dynamic configuration"
     if name in KINDS:
-        raise NotAllowed(f"{refusal}: {name} is read at start only")
+        raise NotAllowed(f"{refusal}: {name} is only read at start")
     meant = closest(name[:100])
-    hint = f", {meant} is" if meant else ""
-    raise NotAllowed(f"{refusal}: {name[:100]!r} is no setting of this broker{hint}")
+    hint = f"; did you mean {meant}?" if meant else ""
+    raise NotAllowed(f"{refusal}: unknown setting {name[:100]!r}{hint}")

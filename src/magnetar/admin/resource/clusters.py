@@ -1,4 +1,4 @@
-"""Clusters: this one, which is always there, and others that are known by their addresses and how we come in there."""
+"""Clusters: this one, and remote ones with their addresses and credentials."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
 from magnetar.names import check_entity
 
 URL_SIZE_MAX = 1024
-TEXT_SIZE_MAX = 16_384  # of a token, or the path of a file
+TEXT_SIZE_MAX = 16_384  # of a token or a file path
 
 
 class KeptData(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """What is kept of a cluster: `ClusterRecord`, with none where nothing is set."""
+    """The stored fields of a cluster, as in `ClusterRecord`; None if not set."""
 
     service_url: str | None = None
     service_url_tls: str | None = None
@@ -37,7 +37,7 @@ class KeptData(msgspec.Struct, rename="camel", kw_only=True, forbid_unknown_fiel
 
 
 class ClusterData(KeptData, rename="camel", kw_only=True, omit_defaults=False):
-    """Pulsar's object. Whatever is not kept has to be as Pulsar's own clients send it when nobody set it."""
+    """Pulsar's object. Fields that are not stored must have the value that Pulsar's clients send for unset ones."""
 
     proxy_service_url: str | None = None
     proxy_protocol: str | None = None
@@ -70,7 +70,7 @@ _HOST = re.compile(r"(?:[-.\w]+|\[[0-9a-fA-F:.]+\])(?::(?P<port>[0-9]{1,5}))?", 
 
 
 def list_clusters(call: Call) -> list[str]:
-    """The names of all clusters."""
+    """List all clusters."""
     return known_clusters(call)
 
 
@@ -80,7 +80,7 @@ def known_clusters(call: Call) -> list[str]:
 
 
 def get(call: Call) -> dict[str, object]:
-    """The addresses of a cluster; of this one, those that the caller reaches it by."""
+    """Show the addresses of a cluster; for this one, those that the caller connected to."""
     cluster = _existing(call)
     record = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
     data = ClusterData(**{field: value for field, value in _kept(record).items() if value})
@@ -90,7 +90,7 @@ def get(call: Call) -> dict[str, object]:
 
 
 def create(call: Call) -> Response:
-    """Makes another cluster known."""
+    """Register a remote cluster."""
     cluster, record = check_entity("cluster", call.path["cluster"]), _record_of(call)
     if cluster in known_clusters(call):
         raise AlreadyExists("Cluster already exists")
@@ -99,7 +99,7 @@ def create(call: Call) -> Response:
 
 
 def update(call: Call) -> Response:
-    """Sets the addresses of another cluster, and who we are there."""
+    """Set the addresses and credentials of a remote cluster."""
     cluster, record = _existing(call), _record_of(call)
     if not _is_own(call, cluster):
         call.broker.catalog.save_cluster(cluster, record)
@@ -115,7 +115,7 @@ def update(call: Call) -> Response:
 
 
 def delete(call: Call) -> None:
-    """Forgets another cluster that no tenant, namespace or topic uses."""
+    """Remove a remote cluster that no tenant, namespace or topic uses."""
     cluster = _existing(call)
     if _is_own(call, cluster):
         raise NotAllowed(f"Cluster not empty: {cluster} is the cluster of this broker")
@@ -141,12 +141,12 @@ def _own_urls(call: Call) -> ClusterRecord:
 
 
 def _is_shown(field: str) -> bool:
-    """Migration is a matter of its own since Pulsar 4: older clients send the two fields, nobody is sent them."""
+    """The migration fields are sent by older clients; since Pulsar 4 they are not in replies."""
     return field not in ("migrated", "migratedClusterUrl")
 
 
 def _record_of(call: Call) -> ClusterRecord:
-    """The body, if all of it can be obeyed."""
+    """The body; raises if a field would have no effect."""
     data = call.body_as(_cluster_data)
     if data is None:
         raise BadRequest("cluster data is required: serviceUrl and brokerServiceUrl are expected in the request body")
@@ -162,7 +162,7 @@ def _record_of(call: Call) -> ClusterRecord:
         elif isinstance(value, str) and (len(value) > TEXT_SIZE_MAX or not value.isprintable()):
             raise BadRequest(f"{_camel(field)} is not one line of at most {TEXT_SIZE_MAX} characters")
     if given.get("authentication_parameters") and not given.get("authentication_plugin"):
-        raise BadRequest("authenticationParameters are given without authenticationPlugin")
+        raise BadRequest("authenticationParameters needs authenticationPlugin")
     return ClusterRecord(**given)
 
 
@@ -170,7 +170,7 @@ def _kept(data: ClusterData | ClusterRecord) -> dict[str, Any]:
     return {field: getattr(data, field) for field in KEPT}
 
 
-_SENT_UNASKED = {
+_CLIENT_DEFAULTS = {
     "broker_client_tls_trust_store_type": "JKS",
     "broker_client_tls_key_store_type": "JKS",
     "broker_client_ssl_factory_plugin": "org.apache.pulsar.common.util.DefaultPulsarSslFactory",
@@ -180,11 +180,11 @@ _SENT_UNASKED = {
 def _is_unset(field: str, value: object) -> bool:
     if field == "migrated_cluster_url" and isinstance(value, dict):
         return not any(value.values())
-    return value in (None, "", [], False) or value == _SENT_UNASKED.get(field)
+    return value in (None, "", [], False) or value == _CLIENT_DEFAULTS.get(field)
 
 
 def _check_url(field: str, url: str) -> None:
-    """Addresses may list several hosts behind one scheme, as Pulsar's clients take them."""
+    """An address may list several hosts after one scheme, as in Pulsar's clients."""
     if not url:
         return
     scheme, port = _SCHEMES[field]
@@ -215,7 +215,7 @@ def _camel(field: str) -> str:
 
 
 def _user_of(catalog: Catalog, cluster: str) -> str | None:
-    """Who needs a cluster, as a sentence; None when nobody does."""
+    """A tenant, namespace or topic that uses the cluster, as a sentence; None if there is none."""
     for tenant, tenant_record in catalog.tenants.items():
         if cluster in tenant_record.allowed_clusters:
             return f"tenant {tenant} is allowed to use it"

@@ -1,8 +1,7 @@
-"""The letters in a dead letter topic: page through them, count them, look at one.
+"""Dead letters of a topic: list, count and show them. Nothing is acknowledged or changed.
 
-Owns how an entry becomes letters on a screen; nothing is taken or changed. What a letter says of itself is read by
-`info`. Partitions of a topic are gone through one after the other. Positions are ids of messages as clients write
-them: `ledger:entry`, then also `:partition` and `:batch index`.
+Owns their JSON; `deadletter.properties` parses origin and reason. Partitions are read one after the other. Message ids
+are written as clients do: `ledger:entry[:partition[:batch index]]`.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from msgspec import UNSET, UnsetType
 from magnetar.admin.http.errors import BadRequest, MessageNotFound, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
+from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import open_persistent_partitions
-from magnetar.admin.resource.messages import shown_time
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
@@ -35,7 +34,7 @@ _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})(?::(?:-1|\d{1,10}))?(?::(-1|\d{1,
 _SIZE_MAX = 128 << 20  # of a batch, uncompressed
 
 
-# -- where
+# -- message ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +53,12 @@ class _MessageId:
 
 def _topics(call: Call) -> list[PersistentTopic]:
     if not call.topic.is_persistent:
-        raise OperationNotAllowed("dead letters are in persistent topics only")
+        raise OperationNotAllowed("only persistent topics have dead letters")
     return open_persistent_partitions(call)
 
 
 def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _MessageId | None]:
-    """The partitions that are left, and what was the last letter in the first of them."""
+    """The remaining partitions, and the last dead letter already seen in the first of them."""
     text = call.query.get("after")
     if not text:
         return topics, None
@@ -70,17 +69,17 @@ def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTo
     raise MessageNotFound(f"parameter after {text!r}: ledger {message_id.ledger_id} is not one of {call.topic.full}")
 
 
-# -- letters of an entry
+# -- dead letters of an entry
 
 
 def _text(value: str | bytes) -> str:
-    """Protobuf gives a text that is not UTF-8 as bytes."""
+    """Protobuf returns text that is not UTF-8 as bytes."""
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
 class _DeadLetter:
-    """One message of a dead letter topic. `content` is None where it cannot be read, and `fault` says why."""
+    """One message of a dead letter topic. `content` is None if it cannot be read; `fault` is the reason."""
 
     topic: PersistentTopic
     entry_id: int
@@ -98,7 +97,7 @@ class _DeadLetter:
 
     @property
     def own(self) -> pb.MessageMetadata | pb.SingleMessageMetadata:
-        """What was said of this message alone."""
+        """The metadata of this message alone."""
         return self.metadata if self.single is None else self.single
 
     @property
@@ -114,7 +113,7 @@ class _DeadLetter:
 
 
 def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_DeadLetter]:
-    """One per message; one for an entry that cannot be taken apart. Markers are nobody's message."""
+    """One per message; one for an entry that cannot be split. Markers are left out."""
     try:
         metadata, payload = split_blob(blob)
     except MetadataError as error:
@@ -162,11 +161,11 @@ async def _scan(
         after = None
 
 
-# -- page through them
+# -- list
 
 
 class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
-    """`size` is that of the payload."""
+    """`size` is the size of the payload."""
 
     id: str
     time: str | None
@@ -182,14 +181,14 @@ class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class DeadLetterPage(msgspec.Struct, rename="camel"):
-    """`next` is what to give as `after` for the letters that come then; null at the end."""
+    """`next` is the `after` of the next page; null at the end."""
 
     dead_letters: list[DeadLetterSummary]
     next: str | None = None
 
 
 async def list_dead_letters(call: Call) -> DeadLetterPage:
-    """The letters in a dead letter topic: `limit` of them (1 to 1000, default 100), those `after` an id."""
+    """List the dead letters of a topic: `limit` of them (1 to 1000, default 100), beginning `after` an id."""
     limit = call.number("limit", 1, LIMIT_MAX, default=LIMIT_DEFAULT)
     topics, after = _after(call, _topics(call))
     page = DeadLetterPage([])
@@ -220,10 +219,10 @@ def _summary(letter: _DeadLetter) -> DeadLetterSummary:
 
 
 def _time(time_ms: int | None) -> str | None:
-    return shown_time(time_ms) if time_ms else None
+    return iso_time_or_none(time_ms) if time_ms else None
 
 
-# -- count them
+# -- count
 
 
 class OriginStats(msgspec.Struct, rename="camel", kw_only=True):
@@ -236,9 +235,9 @@ class OriginStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class DeadLetterStats(msgspec.Struct, rename="camel", kw_only=True):
-    """`origins_left_out` are letters of origins beyond the first thousand.
+    """`origins_left_out` counts the dead letters of origins beyond the first thousand.
 
-    `aborted` says that a limit came before the end; the rest is counted when asked for with `after=` what is `next`.
+    `aborted` if a limit ended the scan early; continue with `after` set to `next`.
     """
 
     dead_letters: int
@@ -252,7 +251,7 @@ class DeadLetterStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 async def get_stats(call: Call) -> DeadLetterStats:
-    """Counts letters by reason, origin and time by reading them; `aborted` and `next` say where it stopped early."""
+    """Count dead letters by reason and origin by reading them; `aborted` and `next` if a limit ended it early."""
     settings, tally = call.broker.settings, Tally()
     topics, after = _after(call, _topics(call))
     left, end_ms = (
@@ -294,7 +293,7 @@ def _origin(topic: str | None, subscription: str | None, counts: ReasonCounts) -
     )
 
 
-# -- look at one
+# -- show
 
 
 class FailureDetails(msgspec.Struct, rename="camel"):
@@ -307,7 +306,7 @@ class FailureDetails(msgspec.Struct, rename="camel"):
 
 
 class DeadLetterDetails(DeadLetterSummary, rename="camel", kw_only=True):
-    """`payload` is JSON, text, or base64, as `payload_encoding` says; null for a message without a value."""
+    """`payload` is JSON, text or base64, see `payload_encoding`; null for a message without a value."""
 
     deaths: list[FailureDetails]
     properties: dict[str, str]
@@ -325,7 +324,7 @@ class DeadLetterDetails(DeadLetterSummary, rename="camel", kw_only=True):
 
 
 def get(call: Call) -> DeadLetterDetails:
-    """One letter: its headers, its deaths, and its payload as JSON or text where it is one, else in base64."""
+    """Show one dead letter: its headers, its failures, and its payload as JSON, text or base64."""
     message_id = _MessageId.parse("message id", call.path["messageId"])
     for topic in _topics(call):
         entry = topic.log.read_one(message_id.entry_id) if topic.ledger_id == message_id.ledger_id else None
@@ -385,7 +384,7 @@ def _payload(letter: _DeadLetter) -> tuple[str | None, msgspec.Raw | str | None]
             msgspec.json.decode(content)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return "text", text
-        return "json", msgspec.Raw(content)  # as it was written, numbers and all
+        return "json", msgspec.Raw(content)  # unchanged, to keep numbers exact
     return "text", text
 
 
@@ -395,7 +394,7 @@ def _death(death: FailureRecord) -> FailureDetails:
 
 
 def _signed(value: int) -> int:
-    """Unsigned on the wire, but every client keeps it signed."""
+    """Unsigned on the wire, but signed in every client."""
     return value - (1 << 64) if value >> 63 else value
 
 

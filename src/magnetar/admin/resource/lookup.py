@@ -1,4 +1,4 @@
-"""Where a topic is: always here. For clients whose service address is http://."""
+"""Topic lookup over HTTP, for clients with an http:// service address: every topic is on this broker."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from magnetar.errors import TopicNotFound
 
 
 class LookupData(msgspec.Struct, rename="camel", kw_only=True):
-    """Clients insist on the TLS fields being there."""
+    """Clients require the TLS fields to be present."""
 
     broker_url: str
     broker_url_tls: str = ""
@@ -20,7 +20,7 @@ class LookupData(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def lookup(call: Call) -> LookupData:
-    """Nothing is created by asking, but a persistent topic that cannot come to be is not found."""
+    """Creates nothing; a persistent topic that does not exist and cannot be auto-created is not found."""
     name, catalog = call.topic, call.broker.catalog
     catalog.check_namespace(name)
     known = catalog.exists(name) or name.base.full in catalog.partitioned

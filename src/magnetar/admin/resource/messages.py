@@ -1,7 +1,7 @@
-"""Single messages over HTTP: by id, by their place in a backlog or in the topic, and which id a time has.
+"""Single messages over HTTP: by id, by position in a backlog or topic, and the message id of a time.
 
-Owns how a stored entry becomes an answer: the payload as it was before compression, a batch as a whole, and what its
-metadata says as `X-Pulsar-*` headers. Every question reads one entry.
+Owns the conversion of a stored entry to a response: the uncompressed payload, a batch as a whole, and the metadata as
+`X-Pulsar-*` headers. Each request reads one entry.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import base64
 import json
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from starlette.responses import Response
 
 from magnetar.admin.http.errors import Conflict, MessageNotFound
 from magnetar.admin.http.request import Call
+from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import find_subscription, open_persistent
 from magnetar.admin.resource.subscriptions import LONG_MAX
 from magnetar.admin.resource.topics import MessageId
@@ -33,11 +33,11 @@ from magnetar.wire.schema_pb2 import CompressionType, MessageMetadata
 INT_MAX = (1 << 31) - 1
 
 
-# -- questions
+# -- requests
 
 
 def get(call: Call) -> Response:
-    """One entry by its id: payload, and its metadata as `X-Pulsar-*` headers."""
+    """Show one entry by its id: the payload, and the metadata as `X-Pulsar-*` headers."""
     ledger_id, entry_id = call.number("ledgerId", 0, LONG_MAX), call.number("entryId", 0, LONG_MAX)
     topic = open_persistent(
         call,
@@ -51,7 +51,7 @@ def get(call: Call) -> Response:
 
 
 def peek(call: Call) -> Response:
-    """One entry of the backlog; a missing subscription is created where consumers may, as in Apache Pulsar."""
+    """Show one entry of the backlog; creates a missing subscription if auto-creation allows, as Apache Pulsar does."""
     number = call.number("messagePosition", 1, INT_MAX)
     topic = open_persistent(
         call,
@@ -65,7 +65,7 @@ def peek(call: Call) -> Response:
 
 
 def _found_or_created(call: Call, topic: PersistentTopic, number: int) -> Subscription:
-    """It is created only to be looked at: not where the answer will be that there is no such entry."""
+    """Not created if there is no such entry to show."""
     name = call.subscription
     if name in topic.subscriptions:
         return find_subscription(topic, name)
@@ -80,7 +80,7 @@ def _found_or_created(call: Call, topic: PersistentTopic, number: int) -> Subscr
 
 
 def examine(call: Call) -> Response:
-    """One entry, counted from the start or the end of the topic."""
+    """Show one entry, counted from the start or the end of the topic."""
     from_start = call.choice("initialPosition", ("LATEST", "EARLIEST")) == "EARLIEST"
     number = max(call.number("messagePosition", 0, LONG_MAX, default=1), 1)
     topic = open_persistent(
@@ -100,7 +100,7 @@ def examine(call: Call) -> Response:
 
 
 def id_by_time(call: Call) -> MessageId:
-    """The id of the first message published then or later; where there is none, of the one to come."""
+    """Show the id of the first message published at or after a time; if there is none, of the next one."""
     time_ms = call.number("timestamp", 0, LONG_MAX)
     topic = open_persistent(
         call,
@@ -111,7 +111,7 @@ def id_by_time(call: Call) -> MessageId:
     return MessageId(topic.ledger_id, topic.log.first_published_from(time_ms), topic.name.partition)
 
 
-# -- an entry as an answer
+# -- an entry as a response
 
 
 def _response(topic: PersistentTopic, entry: Entry) -> Response:
@@ -123,7 +123,7 @@ def _response(topic: PersistentTopic, entry: Entry) -> Response:
         raise Conflict(f"message {topic.ledger_id}:{entry_id} cannot be read: {error}") from error
     response = Response(payload, media_type="application/octet-stream")
     position = [("X-Pulsar-Message-ID", f"{topic.ledger_id}:{entry_id}")]
-    # Not through Response.headers, which makes the names lower case: Java's client looks for them as they are here.
+    # Not through Response.headers, which lower-cases names: Java's client is case-sensitive.
     response.raw_headers += [
         (name.encode(), _header_value(value)) for name, value in (*position, *_headers(metadata, len(blob)))
     ]
@@ -131,7 +131,7 @@ def _response(topic: PersistentTopic, entry: Entry) -> Response:
 
 
 def _uncompressed(metadata: MessageMetadata, payload: bytes, size_max: int) -> bytes:
-    """What is encrypted stays as it is, and so does a chunk, which is only a part of what was compressed."""
+    """Encrypted entries and chunks are left as they are."""
     try:
         return content_of(metadata, payload, size_max)
     except (EncryptedEntry, ChunkEntry):
@@ -154,26 +154,17 @@ def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:
         yield "X-Pulsar-replicated-to", cluster
     for key in metadata.encryption_keys:
         yield "X-Pulsar-Base64-encryption-keys", _base64(key.SerializePartialToString())
-    # Without transactions nothing waits for one. Older and newer clients look for one of these each.
+    # There are no transactions. Older clients read the first header, newer ones the second.
     yield "X-Pulsar-txn-uncommitted", "false"
     yield "X-Pulsar-txn-consumable", "true"
 
 
 def _header_value(text: str) -> bytes:
-    """Names and keys are any text, and a line end in one of them must not become one of the answer."""
+    """Names and keys are arbitrary text: a line end in one must not end the header."""
     return _CONTROL.sub("?", text).encode(errors="replace")
 
 
 _CONTROL = re.compile("[\x00-\x1f\x7f]")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def shown_time(time_ms: int) -> str | None:
-    try:
-        time = _EPOCH + timedelta(milliseconds=time_ms)
-    except OverflowError:
-        return None  # a producer may stamp any number, and there is no year for most of them
-    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _flag(value: bool) -> str:
@@ -185,15 +176,15 @@ def _base64(value: bytes) -> str:
 
 
 def _signed(value: int) -> str:
-    """Unsigned on the wire, but every client keeps it signed."""
+    """Unsigned on the wire, but signed in every client."""
     return str(value - (1 << 64) if value >> 63 else value)
 
 
 # Field of the metadata, header, how the value is shown.
 _FIELDS: tuple[tuple[str, str, Callable[[Any], str | None]], ...] = (
-    ("publish_time", "X-Pulsar-publish-time", shown_time),
-    ("event_time", "X-Pulsar-event-time", shown_time),
-    ("deliver_at_time", "X-Pulsar-deliver-at-time", shown_time),
+    ("publish_time", "X-Pulsar-publish-time", iso_time_or_none),
+    ("event_time", "X-Pulsar-event-time", iso_time_or_none),
+    ("deliver_at_time", "X-Pulsar-deliver-at-time", iso_time_or_none),
     ("num_messages_in_batch", "X-Pulsar-num-batch-message", str),
     ("null_value", "X-Pulsar-null-value", _flag),
     ("producer_name", "X-Pulsar-producer-name", str),

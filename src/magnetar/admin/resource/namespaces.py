@@ -1,4 +1,4 @@
-"""Namespaces: create, list, delete, the object that shows all their policies, and what is done to all their topics."""
+"""Namespaces: create, list, delete, the object with all their policies, and operations on all their topics."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from magnetar.errors import (
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, check_entity
 
 BUNDLE = "0x00000000_0xffffffff"
-"""The only one: bundles spread the topics of a namespace over brokers, and there is one broker."""
+"""The only bundle: bundles distribute the topics of a namespace over brokers, and there is one broker."""
 
-NOT_OBEYED: dict[str, tuple[object, ...]] = {
+WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "allowed_topic_property_keys_for_metrics": (),
     "antiAffinityGroup": ("",),
     "clusterDispatchRate": ({},),
@@ -63,11 +63,11 @@ NOT_OBEYED: dict[str, tuple[object, ...]] = {
     "subscription_expiration_time_minutes": (),
     "topicDispatchRate": ({},),
 }
-"""Fields of Pulsar's object that this broker does not obey, with what clients send for them when nobody set anything.
+"""Fields of Pulsar's object without effect on this broker, with the values that clients send for unset fields.
 
-The first of those is also what is shown; a field without one is not.
+The first value is the one shown; a field without a value is not shown.
 """
-_NOT_SHOWN = frozenset({"antiAffinityGroup"})  # an older client's, and no longer Pulsar's
+_NOT_SHOWN = frozenset({"antiAffinityGroup"})  # sent by older clients, and no longer in Pulsar
 
 
 class Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -81,8 +81,8 @@ class AuthPolicies(msgspec.Struct, forbid_unknown_fields=True):
     subscription_auth_roles: dict[str, list[str]] = {}
 
 
-class Beside(msgspec.Struct):
-    """What is in the object besides policies."""
+class OtherFields(msgspec.Struct):
+    """The fields of the object that are not policies."""
 
     auth_policies: AuthPolicies | None = None
     bundles: Bundles | None = None
@@ -92,8 +92,8 @@ class Beside(msgspec.Struct):
 _object = msgspec.json.Decoder(dict[str, Any])
 _properties = msgspec.json.Decoder(dict[str, str])
 _KNOWN = {
-    *NOT_OBEYED,
-    *Beside.__struct_fields__,
+    *WITHOUT_EFFECT,
+    *OtherFields.__struct_fields__,
     *(policy.in_object for policy in POLICIES if policy.in_object),
 }
 
@@ -102,7 +102,7 @@ _KNOWN = {
 
 
 def list_namespaces(call: Call) -> list[str]:
-    """The namespaces of a tenant"""
+    """List the namespaces of a tenant."""
     tenant, catalog = check_entity("tenant", call.path["tenant"]), call.broker.catalog
     if tenant not in catalog.tenants:
         raise TenantNotFound("Tenant not found")
@@ -110,7 +110,7 @@ def list_namespaces(call: Call) -> list[str]:
 
 
 def get(call: Call) -> dict[str, object]:
-    """All policies of a namespace"""
+    """Show all policies of a namespace."""
     scope, record = namespace_scope(call), _record(call)
     in_force = call.broker.catalog.policies_of(call.namespace)
     shown: dict[str, object] = {
@@ -122,7 +122,7 @@ def get(call: Call) -> dict[str, object]:
         "bundles": Bundles(),
         "properties": record.properties,
     }
-    for field, unset in NOT_OBEYED.items():
+    for field, unset in WITHOUT_EFFECT.items():
         if unset and field not in _NOT_SHOWN:
             shown[field] = unset[0]
     for policy in POLICIES:
@@ -133,7 +133,7 @@ def get(call: Call) -> dict[str, object]:
 
 
 def create(call: Call) -> None:
-    """Makes a namespace, with the policies in the body"""
+    """Create a namespace, with the policies in the body."""
     namespace, catalog = call.namespace, call.broker.catalog
     fields = call.body_as(_object) or {}
     if call.path["tenant"] not in catalog.tenants:
@@ -144,39 +144,39 @@ def create(call: Call) -> None:
 
 
 def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
-    """What a namespace with such policies keeps. Raises where it would not do what they say."""
+    """The record of a namespace with these policies; raises if one would have no effect."""
     for field, value in fields.items():
         if field not in _KNOWN:
-            raise BadRequest(f"{field[:100]} is no policy of a namespace")
-        if field in NOT_OBEYED and not _says_nothing(call, field, value):
-            raise NotSupported(f"namespace policy {field} is not supported: it can only be left unset")
+            raise BadRequest(f"{field[:100]} is not a namespace policy")
+        if field in WITHOUT_EFFECT and not _is_unset(call, field, value):
+            raise NotSupported(f"namespace policy {field} is not supported: leave it unset")
     try:
-        beside = msgspec.convert(fields, Beside)
+        other = msgspec.convert(fields, OtherFields)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"the request body is not what is expected here: {error}") from error
-    auth = beside.auth_policies or AuthPolicies()
+        raise BadRequest(f"invalid request body: {error}") from error
+    auth = other.auth_policies or AuthPolicies()
     if auth.destination_auth:
-        raise NotSupported("auth_policies.destination_auth is not supported: permissions are those of namespaces")
+        raise NotSupported("auth_policies.destination_auth is not supported: permissions are per namespace")
     scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
     return NamespaceRecord(
-        properties=beside.properties or {},
+        properties=other.properties or {},
         overrides=from_object(scope, fields),
         permissions={role: list(actions) for role, actions in auth.namespace_auth.items()},
         subscription_permissions=auth.subscription_auth_roles,
     )
 
 
-def _says_nothing(call: Call, field: str, value: object) -> bool:
+def _is_unset(call: Call, field: str, value: object) -> bool:
     if field == "is_allow_auto_update_schema_with_replicator":
         return value in (None, True)
     if field in ("compaction_threshold", "offload_deletion_lag_ms") and value == 0:
         return True
-    # Clients in Go send what is empty for what nobody set.
-    return value in (None, "", {}, []) or value in NOT_OBEYED[field]
+    # The Go client sends empty values for unset fields.
+    return value in (None, "", {}, []) or value in WITHOUT_EFFECT[field]
 
 
 async def delete(call: Call) -> None:
-    """Deletes an empty namespace; with `force`, where forceDeleteNamespaceAllowed is set, with its topics"""
+    """Delete an empty namespace; with `force`, if forceDeleteNamespaceAllowed is set, with its topics."""
     namespace, catalog, force = call.namespace, call.broker.catalog, call.flag("force")
     if force and not call.broker.settings.forceDeleteNamespaceAllowed:
         raise OperationNotAllowed("Broker doesn't allow forced deletion of namespaces")
@@ -193,9 +193,9 @@ async def delete(call: Call) -> None:
 
 
 async def delete_with_topics(broker: Broker, namespace: str) -> None:
-    """Sends all clients away and leaves nothing of a namespace."""
+    """Disconnects all clients and deletes a namespace with its topics."""
     catalog, time_slice = broker.catalog, TimeSlice()
-    # Until none is left, for clients that were sent away may have made one again meanwhile.
+    # Repeated until none is left: a disconnected client may create a topic again meanwhile.
     while namespace in catalog.namespaces and (names := _topics_to_delete(broker, namespace)):
         for name in names:
             if name.full in catalog.partitioned:
@@ -208,7 +208,7 @@ async def delete_with_topics(broker: Broker, namespace: str) -> None:
 
 
 def _topics_to_delete(broker: Broker, namespace: str) -> list[TopicName]:
-    """Partitioned topics first, with their partitions: what is left then is plain."""
+    """Partitioned topics first, with their partitions; the topics left then are not partitioned."""
     catalog, within = broker.catalog, f"://{namespace}/"
     partitioned = [full for full in catalog.partitioned if within in full]
     return [TopicName.parse(full) for full in (*partitioned, *catalog.topics_of[namespace])]
@@ -228,12 +228,12 @@ def _save(call: Call, **changes: Any) -> None:
 
 
 def get_properties(call: Call) -> dict[str, str]:
-    """The properties of a namespace"""
+    """Show the properties of a namespace."""
     return _record(call).properties
 
 
 def set_properties(call: Call) -> None:
-    """Sets properties of a namespace; others stay"""
+    """Set properties of a namespace; others are kept."""
     record, properties = _record(call), call.body_as(_properties)
     if properties is None:
         raise BadRequest("the request body is empty: properties of the namespace are expected")
@@ -241,22 +241,22 @@ def set_properties(call: Call) -> None:
 
 
 def clear_properties(call: Call) -> None:
-    """Forgets all properties of a namespace"""
+    """Remove all properties of a namespace."""
     _save(call, properties={})
 
 
 def get_property(call: Call) -> Response:
-    """One property of a namespace, as plain text"""
+    """Show one property of a namespace, as plain text."""
     return _plain(_record(call).properties.get(call.path["key"]))
 
 
 def set_property(call: Call) -> None:
-    """Sets one property of a namespace"""
+    """Set one property of a namespace."""
     _save(call, properties={**_record(call).properties, call.path["key"]: call.path["value"]})
 
 
 def remove_property(call: Call) -> Response:
-    """Forgets one property of a namespace, and answers what it was"""
+    """Remove one property of a namespace, and return its value."""
     properties = dict(_record(call).properties)
     value = properties.pop(call.path["key"], None)
     _save(call, properties=properties)
@@ -264,7 +264,7 @@ def remove_property(call: Call) -> Response:
 
 
 def _plain(value: str | None) -> Response:
-    """Pulsar calls it JSON, but sends the text as it is."""
+    """Plain text with the media type of JSON, as in Pulsar."""
     return EMPTY if value is None else Response(value, media_type="application/json")
 
 
@@ -272,14 +272,14 @@ def _plain(value: str | None) -> Response:
 
 
 def list_topics(call: Call) -> list[str]:
-    """The topics of a namespace"""
+    """List the topics of a namespace."""
     mode = call.choice("mode", ("PERSISTENT", "NON_PERSISTENT", "ALL"))
     domains = {"PERSISTENT": (PERSISTENT,), "NON_PERSISTENT": (NON_PERSISTENT,)}.get(mode, (PERSISTENT, NON_PERSISTENT))
     return topics_of(call, domains)
 
 
 def topics_of(call: Call, domains: tuple[str, ...]) -> list[str]:
-    """Full names of all topics of the called namespace, each partition by itself."""
+    """The full names of all topics of the namespace, each partition by itself."""
     topics = call.broker.catalog.topics_of.get(call.namespace)
     if topics is None:
         raise NamespaceNotFound("Namespace does not exist")
@@ -287,13 +287,13 @@ def topics_of(call: Call, domains: tuple[str, ...]) -> list[str]:
 
 
 def get_bundles(call: Call) -> Bundles:
-    """The bundles of a namespace: one"""
+    """Show the bundles of a namespace: always one."""
     namespace_scope(call)
     return Bundles()
 
 
 async def unload(call: Call) -> None:
-    """Closes all topics of a namespace; their clients come back"""
+    """Close all topics of a namespace; their clients reconnect."""
     _check_bundle(call)
     time_slice = TimeSlice()
     for full in list(call.broker.catalog.topics_of[call.namespace]):
@@ -302,7 +302,7 @@ async def unload(call: Call) -> None:
 
 
 async def clear_backlog(call: Call) -> None:
-    """Acknowledges everything, on all topics of a namespace; for all subscriptions, or the one that is named"""
+    """Acknowledge the backlog on all topics of a namespace, for all subscriptions or for one."""
     _check_bundle(call)
     wanted = call.subscription if "subscription" in call.path else None
     time_slice, is_there = TimeSlice(), wanted is None or not call.broker.catalog.topics_of[call.namespace]
@@ -315,14 +315,14 @@ async def clear_backlog(call: Call) -> None:
         await time_slice.checkpoint()
     if not is_there:
         raise SubscriptionNotFound(f"Subscription {wanted} not found in namespace {call.namespace}")
-    call.broker.commits.batch()  # an acknowledgement alone would not wait for the disk
+    call.broker.commits.batch()  # an acknowledgement alone does not wait for the disk
 
 
 async def unsubscribe(call: Call) -> None:
-    """Deletes a subscription from all topics of a namespace that have it; no consumer may be connected to it"""
+    """Delete a subscription from all topics of a namespace; it must have no consumers."""
     _check_bundle(call)
     wanted, time_slice = call.subscription, TimeSlice()
-    # All or none: a topic with consumers must not be found after others have lost theirs.
+    # All or none: check every topic for consumers before deleting anything.
     for topic in _opened(call):
         subscription = topic.subscriptions.get(wanted)
         if subscription is not None and subscription.consumers:
@@ -335,7 +335,7 @@ async def unsubscribe(call: Call) -> None:
 
 
 def _opened(call: Call) -> Iterator[Topic]:
-    """All topics of a namespace, one after the other; those that go meanwhile are left out."""
+    """All topics of a namespace, opened one by one; topics deleted meanwhile are left out."""
     catalog = call.broker.catalog
     for full in list(catalog.topics_of[call.namespace]):
         if catalog.exists_full(call.namespace, full):

@@ -1,4 +1,4 @@
-"""Partitioned topics: create, grow, terminate, delete, and the numbers of all partitions together."""
+"""Partitioned topics: create, grow, terminate, delete, and statistics over all partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PartitionedMetadata(msgspec.Struct):
     deleted: bool = False
 
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # what other brokers and clients can hold
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # Java's int
 
 
 class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -38,13 +38,13 @@ _partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(I
 
 
 def count(call: Call) -> PartitionedMetadata:
-    """How many partitions a topic has; with `checkAllowAutoCreation` a missing one is created where clients may."""
+    """Show the number of partitions; with `checkAllowAutoCreation` creates a missing topic if auto-creation allows."""
     create_it = call.flag("checkAllowAutoCreation")
     return PartitionedMetadata(creation.partitions(call.broker.catalog, call.topic, create=create_it))
 
 
 def create(call: Call) -> None:
-    """Creates a partitioned topic with all its partitions; the body is their number."""
+    """Create a partitioned topic with all its partitions; the body is their number."""
     name, body = call.topic, _partitions_body(call)
     call.broker.catalog.check_namespace(name)
     limit = _partitions_max(call)
@@ -54,7 +54,7 @@ def create(call: Call) -> None:
 
 
 def grow(call: Call) -> None:
-    """Adds partitions; the body is the number to reach."""
+    """Add partitions; the body is the new total."""
     name, catalog, wanted = call.topic, call.broker.catalog, _partitions_body(call).partitions
     catalog.check_namespace(name)
     if name.is_partition:
@@ -73,7 +73,7 @@ def grow(call: Call) -> None:
 
 
 def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
-    """New partitions start with the durable subscriptions of the first: consumers find them late and miss nothing."""
+    """New partitions get the durable subscriptions of the first: consumers that find them late miss nothing."""
     if not name.is_persistent:
         return
     first, *others = (call.broker.topic(name.with_partition(index)) for index in range(count))
@@ -97,7 +97,7 @@ def _copy_subscriptions(call: Call, name: TopicName, count: int) -> None:
 
 
 def create_missed(call: Call) -> None:
-    """Creates the partitions that are missing."""
+    """Create missing partitions."""
     name, catalog = call.topic, call.broker.catalog
     catalog.check_namespace(name)
     partitioned = catalog.partitioned.get(name.full)
@@ -107,7 +107,7 @@ def create_missed(call: Call) -> None:
 
 
 def delete(call: Call) -> None:
-    """Deletes a partitioned topic with all its partitions; one in use with `force` only."""
+    """Delete a partitioned topic with all its partitions; one in use only with `force`."""
     name, catalog, force = call.topic, call.broker.catalog, call.flag("force")
     catalog.check_namespace(name)
     if name.full not in catalog.partitioned and catalog.exists(name):
@@ -129,7 +129,7 @@ def _partitions_max(call: Call) -> int:
 
 
 def terminate(call: Call) -> dict[int, MessageId]:
-    """Ends all partitions, and answers the last message id of each."""
+    """Terminate all partitions; returns the last message id of each."""
     require_persistent(call)
     call.broker.catalog.check_namespace(call.topic)
     if call.topic.full not in call.broker.catalog.partitioned:
@@ -141,11 +141,11 @@ def terminate(call: Call) -> dict[int, MessageId]:
     return {topic.name.partition: terminated(topic) for topic in topics}
 
 
-# -- numbers
+# -- statistics
 
 
 def _partition_count(call: Call) -> int:
-    """Of a topic that is partitioned."""
+    """Raises if the topic is not partitioned."""
     name, catalog = call.topic, call.broker.catalog
     catalog.check_namespace(name)
     if name.full not in catalog.partitioned:
@@ -154,7 +154,7 @@ def _partition_count(call: Call) -> int:
 
 
 def get_stats(call: Call) -> PartitionedStats:
-    """The same as the sum over all partitions, and with `perPartition` of each."""
+    """Show the sum of the statistics of all partitions, and with `perPartition` those of each."""
     per_partition, options = call.flag("perPartition", default=True), stats_options(call)
     count, owner = _partition_count(call), call.http_address
     topics = {topic.name.full: topic_stats(topic, options, owner=owner) for topic in open_partitions(call)}
@@ -162,7 +162,7 @@ def get_stats(call: Call) -> PartitionedStats:
 
 
 def get_internal_stats(call: Call) -> PartitionedInternalStats:
-    """Positions of all partitions."""
+    """Show the positions of all partitions."""
     metadata = PartitionedMetadataStats(_partition_count(call))
     topics = {topic.name.full: internal_stats(topic) for topic in open_partitions(call)}
     return PartitionedInternalStats(metadata=metadata, partitions=topics)

@@ -1,6 +1,6 @@
-"""Permissions of roles on a namespace and on its subscriptions: kept and shown, as by a Pulsar without authorization.
+"""Permissions of roles on namespaces and subscriptions: stored and shown, as in a Pulsar without authorization.
 
-As long as the broker has no authorization everybody may do everything, so nobody is refused because of them.
+The broker has no authorization yet, so they are not enforced.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _roles = msgspec.json.Decoder(list[str])
 
 
 def get(call: Call) -> Permissions:
-    """What each role may do in a namespace"""
+    """Show the permissions of each role in a namespace."""
     return _record(call).permissions
 
 
 def grant(call: Call) -> None:
-    """Sets what a role may do in a namespace"""
+    """Set the permissions of a role in a namespace."""
     record, actions = _record(call), call.body_as(_actions)
     if actions is None:
         raise BadRequest("Actions should not be null")
@@ -39,19 +39,19 @@ def grant(call: Call) -> None:
 
 
 def revoke(call: Call) -> None:
-    """Takes all permissions on a namespace from a role"""
+    """Revoke all permissions of a role in a namespace."""
     permissions = dict(_record(call).permissions)
     permissions.pop(call.path["role"], None)
     _save(call, permissions=permissions)
 
 
 def get_of_subscriptions(call: Call) -> Permissions:
-    """Which roles may use the subscriptions of a namespace"""
+    """Show the roles that may use each subscription of a namespace."""
     return _record(call).subscription_permissions
 
 
 def grant_on_subscription(call: Call) -> None:
-    """Lets roles use a subscription"""
+    """Allow roles to use a subscription."""
     permissions, roles = _record(call).subscription_permissions, call.body_as(_roles)
     if roles is None:
         raise BadRequest("Roles should not be null")
@@ -60,7 +60,7 @@ def grant_on_subscription(call: Call) -> None:
 
 
 def revoke_on_subscription(call: Call) -> None:
-    """Does not let a role use a subscription any more"""
+    """Revoke the permission of a role to use a subscription."""
     permissions = dict(_record(call).subscription_permissions)
     if call.subscription in permissions:
         permissions[call.subscription] = [role for role in permissions[call.subscription] if role != call.path["role"]]
@@ -69,7 +69,7 @@ def revoke_on_subscription(call: Call) -> None:
 
 def _role(name: str) -> str:
     if not name.strip() or len(name) > ROLE_SIZE_MAX:
-        raise NotAllowed(f"role {name[:100]!r} of {len(name)} characters: a role has 1 to {ROLE_SIZE_MAX}")
+        raise NotAllowed(f"role {name[:100]!r} has {len(name)} characters, expected 1 to {ROLE_SIZE_MAX}")
     return name
 
 

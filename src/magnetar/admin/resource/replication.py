@@ -1,7 +1,7 @@
-"""Geo-replication: what is declared, how it stands, and the ways that messages take. These paths are ours.
+"""Geo-replication: the declaration, reports of pipelines, the status and route policies. These paths are our own.
 
-Pipelines follow the declaration by waiting for another version of it, and report; everybody else asks for the status.
-What is replicated where is set with Pulsar's own policies, see `policies`.
+A pipelines process long-polls the declaration and reports; operators query the status. The replication clusters are
+set with Pulsar's own policies, see `policy.table`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from magnetar.replication.topic_template import check_distinct
 WAIT_MS_MAX = 60_000
 TOPICS_MAX = 1000
 COALESCED_S = 0.02
-"""A change seldom comes alone: who waits is told of all that follow at once."""
+"""Changes come in bursts: a waiting client receives those that follow within this time in one reply."""
 
 _topics = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=TOPICS_MAX)])
 _reports = msgspec.json.Decoder(Reports)
@@ -33,7 +33,7 @@ _policy = msgspec.json.Decoder(RoutePolicy)
 
 
 class ScopedRoutePolicy(msgspec.Struct, rename="camel"):
-    """A way with the scope it was set for; without a topic, for the namespace."""
+    """A route policy with its scope: a topic, or a namespace if `topic` is None."""
 
     remote: str
     namespace: str
@@ -45,7 +45,7 @@ class ScopedRoutePolicy(msgspec.Struct, rename="camel"):
 
 
 async def declaration(call: Call) -> Declaration:
-    """All that is to be replicated. With `after`, a version, it waits up to `timeoutMs` for another one."""
+    """Show all topics to replicate; with `after` waits up to `timeoutMs` for a version other than that one."""
     replication, after = call.broker.replication, call.query.get("after", "")
     timeout_ms = call.number("timeoutMs", 0, WAIT_MS_MAX, default=30_000)
     if after == replication.version and timeout_ms:
@@ -61,7 +61,7 @@ async def declaration(call: Call) -> Declaration:
 
 
 def report(call: Call) -> None:
-    """Takes what a pipelines process tells of topics; it has to come every few seconds, be it empty"""
+    """Receive the report of a pipelines process, which it sends every few seconds, even if empty."""
     reports = call.body_as(_reports)
     if reports is None:
         raise BadRequest("the request body is empty: pipeline, isAll and rows are expected")
@@ -79,18 +79,18 @@ async def cursors(call: Call) -> dict[str, InternalStats]:
     broker, time_slice = call.broker, TimeSlice()
     found: dict[str, InternalStats] = {}
     for name in [_check_topic("topics", text) for text in names]:
-        with suppress(ServiceNotReady):  # it is being unloaded, and is back soon
+        with suppress(ServiceNotReady):  # it is being unloaded
             if broker.catalog.exists(name):
                 found[name.full] = internal_stats(broker.topic(name))
         await time_slice.checkpoint()
     return found
 
 
-# -- everybody
+# -- status and routes
 
 
 async def status(call: Call) -> list[Status]:
-    """How it stands with each topic or partition and remote cluster; `topic`, `namespace` and `remote` choose"""
+    """Show the status of each topic or partition and remote; `topic`, `namespace` and `remote` filter it."""
     topic, namespace = call.query.get("topic"), call.query.get("namespace")
     name = None if topic is None else _check_topic("topic", topic)
     if namespace is not None:
@@ -106,13 +106,13 @@ async def status(call: Call) -> list[Status]:
 
 
 def list_routes(call: Call) -> list[ScopedRoutePolicy]:
-    """All ways that were set"""
+    """List all route policies."""
     policies_set = call.broker.replication.route_policies
     return [_shown(remote, scope, policies_set[remote, scope]) for remote, scope in sorted(policies_set)]
 
 
 def get_route(call: Call) -> RoutePolicy | None:
-    """What happens to messages on their way; with `applied` also if that is set for the namespace, or not at all"""
+    """Show the route policy of a namespace or topic to a remote cluster; with `applied` the one in force."""
     remote, scope = _scope(call)
     replication = call.broker.replication
     if not call.flag("applied"):
@@ -123,11 +123,11 @@ def get_route(call: Call) -> RoutePolicy | None:
 
 
 def set_route(call: Call) -> None:
-    """Sets what happens to messages on their way to a cluster; of a topic it counts instead of the namespace's"""
+    """Set the route policy of a namespace or topic to a remote cluster; that of a topic overrides its namespace's."""
     remote, scope = _scope(call)
     policy = call.body_as(_policy)
     if policy is None:
-        raise BadRequest('the request body is empty: a way is expected, for example {} or {"paused": true}')
+        raise BadRequest('the request body is empty: a route policy is expected, such as {} or {"paused": true}')
     replication = call.broker.replication
     renamed = _renamed(replication.declaration(), remote, scope, policy, replication.route_policies)
     try:
@@ -139,19 +139,19 @@ def set_route(call: Call) -> None:
 
 
 def remove_route(call: Call) -> None:
-    """Takes a way back: messages go as they are, or as the namespace says"""
+    """Remove a route policy; that of the namespace, if any, applies again."""
     call.broker.replication.remove_route(*_scope(call))
 
 
-# -- reading
+# -- names
 
 
 def _scope(call: Call) -> tuple[str, str]:
-    """The remote cluster and the namespace or topic of the path, which have to exist."""
+    """The remote cluster and the namespace or topic of the path, which must exist."""
     remote, catalog, namespace = call.path["remote"], call.broker.catalog, call.namespace
     name = _topic(call) if "topic" in call.path else None
     if remote == call.broker.settings.clusterName:
-        raise NotAllowed(f"cluster {remote} is this one: a way leads to another")
+        raise NotAllowed(f"cluster {remote} is the local cluster: a route needs a remote one")
     if remote not in catalog.clusters:
         raise ClusterNotFound(f"cluster {remote[:100]} does not exist")
     if namespace not in catalog.namespaces:
@@ -161,7 +161,7 @@ def _scope(call: Call) -> tuple[str, str]:
     if name.full not in catalog.partitioned and name.full not in catalog.topics:
         raise TopicNotFound(f"Topic {name.full} not found")
     if name.is_partition and name.base.full in catalog.partitioned:
-        raise BadRequest(f"{name.full} is a partition: a way is of all partitions of {name.base.full}")
+        raise BadRequest(f"{name.full} is a partition: a route policy applies to all partitions of {name.base.full}")
     return remote, f"{namespace}/{name.local}"
 
 
@@ -172,7 +172,7 @@ def _renamed(
     policy: RoutePolicy,
     policies_set: Mapping[tuple[str, str], RoutePolicy],
 ) -> Iterator[tuple[str, str]]:
-    """The topics that go to a cluster, and what renames each once the way is set."""
+    """The topics replicated to a cluster, each with its name template once the policy is set."""
     for one in declared.topics:
         if one.remote == remote:
             name = TopicName.parse(one.topic)

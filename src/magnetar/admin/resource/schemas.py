@@ -1,6 +1,6 @@
-"""Schemas: upload, read, delete, and whether one would be accepted. Bodies and statuses are Pulsar's.
+"""Schemas: upload, read, delete and check. Bodies and statuses are Pulsar's.
 
-A schema may be uploaded before its topic exists: that is how an administrator says what it will hold.
+A schema may be uploaded before its topic exists.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _VERSION_MAX = 2**63 - 1
 
 
 class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
-    """`schema` is the definition as text; of a KEY_VALUE schema a JSON object with `key` and `value`."""
+    """`schema` is the definition as text; for a KEY_VALUE schema a JSON object with `key` and `value`."""
 
     type: str
     schema: str | None = ""
     properties: dict[str, str] | None = None
 
 
-class SchemaAnswer(msgspec.Struct):
+class SchemaReply(msgspec.Struct):
     version: int
     type: str
     timestamp: int
@@ -40,20 +40,20 @@ class SchemaAnswer(msgspec.Struct):
     properties: dict[str, str]
 
 
-class SchemasAnswer(msgspec.Struct, rename={"schemas": "getSchemaResponses"}):
-    schemas: list[SchemaAnswer]
+class SchemasReply(msgspec.Struct, rename={"schemas": "getSchemaResponses"}):
+    schemas: list[SchemaReply]
 
 
-class VersionAnswer(msgspec.Struct):
+class VersionReply(msgspec.Struct):
     version: int
 
 
-class UploadAnswer(msgspec.Struct):
-    version: VersionAnswer
+class UploadReply(msgspec.Struct):
+    version: VersionReply
 
 
-class CompatibilityAnswer(msgspec.Struct, rename="camel", omit_defaults=True):
-    """`reason` says what is incompatible, and is this broker's own."""
+class CompatibilityReply(msgspec.Struct, rename="camel", omit_defaults=True):
+    """`reason` explains an incompatibility; Pulsar does not have it."""
 
     compatibility: bool
     schema_compatibility_strategy: str
@@ -66,62 +66,62 @@ _body = msgspec.json.Decoder(SchemaBody)
 # -- reading
 
 
-def get(call: Call) -> SchemaAnswer:
-    return _answer(_found(call.broker.schemas.latest(schema_id(_topic(call)))))
+def get(call: Call) -> SchemaReply:
+    return _reply(_found(call.broker.schemas.latest(schema_id(_topic(call)))))
 
 
-def get_version(call: Call) -> SchemaAnswer:
+def get_version(call: Call) -> SchemaReply:
     text = call.path["version"]
     if not _VERSION.fullmatch(text) or not -_VERSION_MAX <= int(text) <= _VERSION_MAX:
-        raise BadRequest(f"version {text[:100]!r} is not a whole number of 64 bits")
-    return _answer(_found(call.broker.schemas.at(schema_id(_topic(call)), int(text))))
+        raise BadRequest(f"version {text[:100]!r} is not a 64-bit integer")
+    return _reply(_found(call.broker.schemas.at(schema_id(_topic(call)), int(text))))
 
 
-def list_versions(call: Call) -> SchemasAnswer:
-    return SchemasAnswer([_answer(version) for version in call.broker.schemas.versions(_schema_id(call))])
+def list_versions(call: Call) -> SchemasReply:
+    return SchemasReply([_reply(version) for version in call.broker.schemas.versions(_schema_id(call))])
 
 
-def find_version(call: Call) -> VersionAnswer:
-    """The version that is the schema in the body, or -1."""
+def find_version(call: Call) -> VersionReply:
+    """Find the version of the schema in the body; -1 if there is none."""
     found = call.broker.schemas.find(_schema_id(call), _schema_in(call))
-    return VersionAnswer(-1 if found is None else found.number)
+    return VersionReply(-1 if found is None else found.number)
 
 
 def check_compatibility(call: Call) -> Response:
-    """202 with the verdict, of an incompatible schema too."""
+    """202 with the verdict, even for an incompatible schema."""
     name, schema = _schema_id(call), _schema_in(call)
     strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
-    answer = CompatibilityAnswer(True, strategy)
+    reply = CompatibilityReply(True, strategy)
     try:
         call.broker.schemas.check_compatible(name, schema, strategy)
     except IncompatibleSchema as error:
-        answer = CompatibilityAnswer(False, strategy, str(error))
-    return Response(msgspec.json.encode(answer), status_code=202, media_type="application/json")
+        reply = CompatibilityReply(False, strategy, str(error))
+    return Response(msgspec.json.encode(reply), status_code=202, media_type="application/json")
 
 
 # -- changing
 
 
-def upload(call: Call) -> UploadAnswer:
+def upload(call: Call) -> UploadReply:
     name, schema = _schema_id(call), _schema_in(call)
     strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
-    return UploadAnswer(VersionAnswer(call.broker.schemas.put(name, schema, strategy)))
+    return UploadReply(VersionReply(call.broker.schemas.put(name, schema, strategy)))
 
 
-def delete(call: Call) -> VersionAnswer:
-    """Answers the version of the mark that is left; with force nothing is left, and the answer is -1."""
+def delete(call: Call) -> VersionReply:
+    """Returns the version that marks the schema as deleted; -1 with `force`, which leaves nothing."""
     force, name, registry = call.flag("force"), _schema_id(call), call.broker.schemas
     if force:
         registry.forget(name, call.broker.commits.batch())
-        return VersionAnswer(-1)
-    return VersionAnswer(registry.delete(name))
+        return VersionReply(-1)
+    return VersionReply(registry.delete(name))
 
 
 # -- bodies
 
 
 def _topic(call: Call) -> TopicName:
-    """Partitions, and topics that are not persistent, have the schema of the persistent topic of their name."""
+    """Partitions and non-persistent topics share the schema of the persistent topic of the same name."""
     path = call.path
     return TopicName.parse(f"{PERSISTENT}://{path['tenant']}/{path['namespace']}/{path['topic']}").base
 
@@ -141,11 +141,11 @@ def _found(version: Version | None) -> Version:
     return version
 
 
-def _answer(version: Version) -> SchemaAnswer:
+def _reply(version: Version) -> SchemaReply:
     schema = version.schema
     is_pair = schema.type is SchemaType.KEY_VALUE
-    text = _pair_as_text(schema) if is_pair else schema.data.decode(errors="replace")
-    return SchemaAnswer(version.number, schema.type.name, version.created_ms, text, schema.properties)
+    text = _key_value_text(schema) if is_pair else schema.data.decode(errors="replace")
+    return SchemaReply(version.number, schema.type.name, version.created_ms, text, schema.properties)
 
 
 def _schema_in(call: Call) -> Schema:
@@ -157,18 +157,18 @@ def _schema_in(call: Call) -> Schema:
     type, text = SchemaType[body.type], body.schema or ""
     if type is SchemaType.BYTES:
         type = SchemaType.NONE
-    data = _pair_from_text(text) if type is SchemaType.KEY_VALUE else text.encode()
+    data = _key_value_data(text) if type is SchemaType.KEY_VALUE else text.encode()
     return Schema(type, data, body.properties or {})
 
 
-def _pair_as_text(schema: Schema) -> str:
+def _key_value_text(schema: Schema) -> str:
     parts = [
         "" if part.type in PRIMITIVE or not part.data else msgspec.Raw(part.data) for part in key_and_value(schema)
     ]
     return msgspec.json.encode({"key": parts[0], "value": parts[1]}).decode()
 
 
-def _pair_from_text(text: str) -> bytes:
+def _key_value_data(text: str) -> bytes:
     try:
         pair = msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,5 +1,6 @@
-"""Subscriptions of a topic: list, create at a position, delete, and what they carry. What is in their backlog and how
-it is got rid of is in `backlog`. On a partitioned topic, all that is asked for is done on every partition.
+"""Subscriptions of a topic: list, create at a position, delete, pause and properties; `backlog` has their messages.
+
+On a partitioned topic a request applies to every partition.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ Index = Annotated[int, msgspec.Meta(ge=-1, le=(1 << 31) - 1)]
 
 
 class StartPosition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """A message id, and what the subscription should carry. The defaults are Pulsar's "latest"."""
+    """A message id, and properties of the new subscription. The defaults are Pulsar's "latest"."""
 
     ledger_id: Id = LONG_MAX
     entry_id: Id = LONG_MAX
     partition_index: Index = -1
     batch_index: Index = -1
-    batch_size: Index = 0  # sent by pulsar-admin, and tells nothing that the log does not
-    partitioned_index: Index = -1  # how pulsarctl spells partition_index
+    batch_size: Index = 0  # sent by pulsar-admin, not needed
+    partitioned_index: Index = -1  # pulsarctl's spelling of partition_index
     is_excluded: bool = False
     excluded: bool = False
     properties: dict[str, str] | None = None
@@ -55,12 +56,12 @@ _flag = msgspec.json.Decoder(bool)
 
 
 def list_subscriptions(call: Call) -> list[str]:
-    """All subscriptions of a topic, or of all its partitions, without those that replicate."""
+    """List the subscriptions of a topic or of all its partitions, without those of replication."""
     return sorted({one.name for topic in open_partitions(call) for one in topic.client_subscriptions})
 
 
 def create(call: Call) -> None:
-    """Creates a subscription; the body is `earliest`, `latest` (the default) or a message id."""
+    """Create a subscription; the body is `earliest`, `latest` (the default) or a message id."""
     name, broker = call.topic, call.broker
     if not name.is_persistent:
         raise BadRequest("Create subscription on non-persistent topic can only be done through client")
@@ -107,29 +108,29 @@ def _create(topic: Topic, request: SubscribeRequest, position: StartPosition) ->
     assert isinstance(topic, PersistentTopic)
     subscription = topic.create_subscription(request)
     if 0 <= position.ledger_id < LONG_MAX:
-        # The id is of the first message to come, as with a seek.
+        # The id is the first message to deliver, as in a seek.
         subscription.seek(topic.entry_after(position.ledger_id, position.entry_id - 1))
 
 
 def delete(call: Call) -> None:
-    """Deletes a subscription; one in use with `force` only."""
+    """Delete a subscription; one in use only with `force`."""
     name, force = call.subscription, call.flag("force")
     topics = [topic for topic in open_partitions(call) if name in topic.subscriptions]
     if not topics:
         raise subscription_not_found(call.topic.full, name)
     topics[0].check_not_internal(topics[0].subscriptions[name])
-    # All or none: a partition with consumers must not be found after others are gone.
+    # All or none: check every partition for consumers before deleting anything.
     if not force and any(topic.subscriptions[name].consumers for topic in topics):
         raise NotAllowed("Subscription has active connected consumers")
     for topic in topics:
         topic.delete_subscription(name, force=force)
 
 
-# -- what they carry
+# -- properties
 
 
 def get_properties(call: Call) -> dict[str, str]:
-    """The properties of a subscription."""
+    """Show the properties of a subscription."""
     properties: dict[str, str] = {}
     for _, subscription in find_subscriptions(call):
         properties |= subscription.properties
@@ -137,20 +138,20 @@ def get_properties(call: Call) -> dict[str, str]:
 
 
 def set_properties(call: Call) -> None:
-    """Replaces the properties of a subscription."""
+    """Replace the properties of a subscription."""
     properties = call.body_as(_properties) or {}
     for _, subscription in find_subscriptions(call):
         subscription.set_properties(dict(properties))
 
 
 def get_replicated(call: Call) -> dict[str, bool]:
-    """Whether other clusters follow the position of the subscription, by partition."""
+    """Show whether the subscription is replicated, by partition."""
     found = find_persistent_subscriptions(call, "Cannot get replicated subscriptions on non-persistent topics")
     return {topic.name.full: subscription.record.replicated for topic, subscription in found}
 
 
 def set_replicated(call: Call) -> None:
-    """Sets whether other clusters follow the position of the subscription; the body is `true` or `false`."""
+    """Turn replication of the subscription on or off; the body is `true` or `false`."""
     replicated = call.body_as(_flag)
     if replicated is None:
         raise BadRequest("the request body is empty: true or false is expected")

@@ -1,4 +1,4 @@
-"""Tenants: who may have namespaces, and in which clusters."""
+"""Tenants: their administrators and the clusters they may use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _tenant_info = msgspec.json.Decoder(TenantInfo)
 
 
 def list_tenants(call: Call) -> list[str]:
-    """The names of all tenants."""
+    """List all tenants."""
     return sorted(call.broker.catalog.tenants)
 
 
 def get(call: Call) -> TenantInfo:
-    """The administrators of a tenant, and the clusters it may use."""
+    """Show the administrators of a tenant and the clusters it may use."""
     tenant = call.broker.catalog.tenants.get(check_entity("tenant", call.path["tenant"]))
     if tenant is None:
         raise TenantNotFound("Tenant does not exist")
@@ -37,12 +37,12 @@ def get(call: Call) -> TenantInfo:
 
 
 def create(call: Call) -> None:
-    """Makes a tenant."""
+    """Create a tenant."""
     call.broker.catalog.create_tenant(call.path["tenant"], _record_of(call))
 
 
 def update(call: Call) -> None:
-    """Sets the administrators of a tenant, and the clusters it may use."""
+    """Set the administrators of a tenant and the clusters it may use."""
     tenant, record, catalog = check_entity("tenant", call.path["tenant"]), _record_of(call), call.broker.catalog
     if tenant not in catalog.tenants:
         raise TenantNotFound(f"Tenant {tenant} not found")
@@ -58,7 +58,7 @@ def update(call: Call) -> None:
 
 
 async def delete(call: Call) -> None:
-    """Deletes a tenant without namespaces; with `force`, where forceDeleteTenantAllowed is set, with all it has."""
+    """Delete a tenant without namespaces; with `force`, if forceDeleteTenantAllowed is set, with its namespaces."""
     tenant, force, catalog = check_entity("tenant", call.path["tenant"]), call.flag("force"), call.broker.catalog
     if force and not call.broker.settings.forceDeleteTenantAllowed:
         raise OperationNotAllowed("Broker doesn't allow forced deletion of tenants")
@@ -77,7 +77,7 @@ def _namespaces_of(call: Call, tenant: str) -> list[str]:
 
 
 def _record_of(call: Call) -> TenantRecord:
-    """The body, if such a tenant can be."""
+    """The body, checked."""
     info = call.body_as(_tenant_info)
     if info is None:
         raise NotAllowed("TenantInfo is null: adminRoles and allowedClusters are expected in the request body")
@@ -95,7 +95,7 @@ def _record_of(call: Call) -> TenantRecord:
 
 
 def _check_role(role: str) -> None:
-    if role != role.strip():  # pulsarctl sends the empty role for none
-        raise NotAllowed(f"adminRoles has {role[:100]!r}, which has white space around it")
+    if role != role.strip():  # pulsarctl sends an empty role for no roles
+        raise NotAllowed(f"adminRoles has {role[:100]!r}, which has surrounding white space")
     if len(role) > ROLE_SIZE_MAX:
         raise NotAllowed(f"adminRoles has a name of {len(role)} characters, the limit is {ROLE_SIZE_MAX}")

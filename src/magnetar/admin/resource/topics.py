@@ -1,6 +1,6 @@
-"""Topics: list, create, unload, truncate, terminate, delete, and what is known of one.
+"""Topics: list, create, unload, truncate, terminate, delete, properties and statistics.
 
-The rules of creation are the catalog's. What is done to a partitioned topic is checked on all its partitions first.
+The catalog has the rules of creation. A change of a partitioned topic is checked on all partitions first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 
 class MessageId(msgspec.Struct, rename="camel"):
-    """`batch_index` and `batch_size` say something of a batch only."""
+    """`batch_index` and `batch_size` are set for messages in a batch."""
 
     ledger_id: int
     entry_id: int
@@ -53,7 +53,7 @@ _properties = msgspec.json.Decoder(dict[str, str])
 
 
 def list_topics(call: Call) -> list[str]:
-    """All topics, each partition by itself; `bundle`, `includeSystemTopic` and `properties` choose among them."""
+    """List topics, each partition by itself; `bundle`, `includeSystemTopic` and `properties` filter them."""
     bundle, with_system_topics = call.query.get("bundle", ""), call.flag("includeSystemTopic")
     wanted, catalog = _wanted_properties(call).items(), call.broker.catalog
     topics = topics_of(call, (call.path["domain"],)) if bundle in ("", BUNDLE) else []
@@ -65,13 +65,13 @@ def list_topics(call: Call) -> list[str]:
 
 
 def _wanted_properties(call: Call) -> dict[str, str]:
-    """Of `properties=key=value,key=value`."""
+    """The parameter `properties=key=value,key=value`."""
     pairs = [pair.partition("=") for pair in call.query.get("properties", "").split(",")]
     return {key.strip(): value.strip() for key, separator, value in pairs if separator and key.strip()}
 
 
 def list_partitioned(call: Call) -> list[str]:
-    """All partitioned topics."""
+    """List partitioned topics."""
     namespace, catalog = call.namespace, call.broker.catalog
     if namespace not in catalog.namespaces:
         raise NamespaceNotFound("Namespace does not exist")
@@ -79,11 +79,11 @@ def list_partitioned(call: Call) -> list[str]:
     return sorted(full for full in catalog.partitioned if full.startswith(prefix))
 
 
-# -- plain topics
+# -- topics without partitions
 
 
 def create(call: Call) -> None:
-    """Creates a plain topic, or a partition that is missing; the body is its properties."""
+    """Create a topic without partitions, or a missing partition; the body is its properties."""
     name, catalog = call.topic, call.broker.catalog
     properties = call.body_as(_properties) or {}
     catalog.check_namespace(name)
@@ -93,7 +93,7 @@ def create(call: Call) -> None:
 
 
 def _check_partition(call: Call) -> None:
-    """AC6: a partition belongs to its partitioned topic, and has a number below the number of them."""
+    """AC6: a partition needs its partitioned topic, and an index below the number of partitions."""
     name = call.topic
     base = call.broker.catalog.partitioned.get(name.base.full)
     refusal = f'Can\'t create topic {name.local} with "-partition-" followed by'
@@ -107,7 +107,7 @@ def _check_partition(call: Call) -> None:
 
 
 def delete(call: Call) -> None:
-    """Deletes a plain topic or one partition; one in use with `force` only."""
+    """Delete a topic without partitions, or one partition; one in use only with `force`."""
     name, force = call.topic, call.flag("force")
     if name.full in call.broker.catalog.partitioned:
         raise Conflict(
@@ -119,13 +119,13 @@ def delete(call: Call) -> None:
 
 
 def unload(call: Call) -> None:
-    """Closes a topic: its clients are sent away, and come back to one that is read from disk again."""
+    """Close a topic: its clients are disconnected, reconnect, and it is opened from disk again."""
     for name in topic_names(call):
         call.broker.unload(name)
 
 
 def truncate(call: Call) -> None:
-    """Deletes all messages, whatever retention or a subscription would keep."""
+    """Delete all messages, including those that retention or a subscription would keep."""
     if not call.topic.is_persistent:
         raise NotAllowed("unsupport truncate")
     for topic in open_partitions(call):
@@ -134,19 +134,19 @@ def truncate(call: Call) -> None:
 
 
 def trim(call: Call) -> Response:
-    """Deletes what retention does not keep, now and not at its next round."""
+    """Delete messages that retention does not keep, now and not at the next interval."""
     if not call.topic.is_persistent:
         raise OperationNotAllowed("Trim on a non-persistent topic is not allowed")
     for topic in open_partitions(call):
         assert isinstance(topic, PersistentTopic)
         if topic.trim(call.broker.now_ms()):
             call.broker.trimmed(topic)
-            call.broker.commits.batch()  # a round of its own is not waited for, and this one is
-    return Response()  # as in Apache Pulsar, and not 204
+            call.broker.commits.batch()  # periodic trims do not wait for the disk, this one does
+    return Response()  # as in Apache Pulsar, not 204
 
 
 def terminate(call: Call) -> MessageId:
-    """Ends a topic: no more messages, and consumers are told when they have read all. Answers its last message id."""
+    """Terminate a topic: no more messages; consumers that have read all are notified. Returns the last message id."""
     require_persistent(call)
     topic = open_persistent(
         call,
@@ -161,7 +161,7 @@ def terminated(topic: PersistentTopic) -> MessageId:
 
 
 def last_message_id(call: Call) -> MessageId:
-    """The id of the last message."""
+    """Show the id of the last message."""
     topic = open_topic(call)
     if not isinstance(topic, PersistentTopic):
         raise OperationNotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
@@ -179,14 +179,14 @@ def last_message_id(call: Call) -> MessageId:
 
 
 def properties(call: Call) -> dict[str, str]:
-    """The properties of a topic."""
+    """Show the properties of a topic."""
     name, catalog = call.topic, call.broker.catalog
     require_topic(call)
     return catalog.properties_of(name)
 
 
 def update_properties(call: Call) -> None:
-    """Adds properties to those that are there."""
+    """Set properties of a topic; others are kept."""
     name, catalog, more = call.topic, call.broker.catalog, call.body_as(_properties) or {}
     require_topic(call)
     if more:
@@ -194,21 +194,21 @@ def update_properties(call: Call) -> None:
 
 
 def remove_property(call: Call) -> None:
-    """Removes the property `key`."""
+    """Remove the property `key` of a topic."""
     name, catalog, key = call.topic, call.broker.catalog, call.query.get("key")
     if key is None:
-        raise BadRequest("parameter key is missing: the name of the property to remove")
+        raise BadRequest("parameter key is missing: name the property to remove")
     require_topic(call)
     kept = catalog.properties_of(name)
     if key in kept:
         catalog.set_properties(name, {other: value for other, value in kept.items() if other != key})
 
 
-# -- numbers
+# -- statistics
 
 
 def stats_options(call: Call) -> StatsOptions:
-    call.flag("getPreciseBacklog")  # it is never anything but precise
+    call.flag("getPreciseBacklog")  # the backlog is always precise
     return StatsOptions(
         backlog_size=call.flag("subscriptionBacklogSize", default=True),
         earliest_time=call.flag("getEarliestTimeInBacklog"),
@@ -218,19 +218,19 @@ def stats_options(call: Call) -> StatsOptions:
 
 
 def get_stats(call: Call) -> TopicStats:
-    """Counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
+    """Show counters, rates and backlogs of a topic with its producers, subscriptions and consumers."""
     return topic_stats(open_topic(call), stats_options(call), owner=call.http_address)
 
 
 def get_internal_stats(call: Call) -> InternalStats:
-    """Positions of a topic and of its subscriptions."""
+    """Show the positions of a topic and of its subscriptions."""
     return internal_stats(open_topic(call))
 
 
 def get_internal_info(call: Call) -> LedgerRecord | PartitionedLedgerRecord:
-    """How a topic and its subscriptions are stored."""
+    """Show how a topic and its subscriptions are stored."""
     if not call.topic.is_persistent:
-        raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: nothing of it is stored")
+        raise OperationNotAllowed("Internal info of a non-persistent topic is not allowed: it is not stored")
     topics = open_persistent_partitions(call)
     if call.topic.full in call.broker.catalog.partitioned:
         return PartitionedLedgerRecord({topic.name.full: ledger_record(topic) for topic in topics})
@@ -238,10 +238,10 @@ def get_internal_info(call: Call) -> LedgerRecord | PartitionedLedgerRecord:
 
 
 def get_backlog(call: Call) -> StoredBacklog:
-    """The size of a topic, and the backlog of each subscription."""
+    """Show the size of a topic and the backlog of each subscription."""
     topic = open_persistent(
         call,
-        partitioned="Get backlog of a partitioned topic is not allowed, ask for its partitions",
+        partitioned="Get backlog of a partitioned topic is not allowed, request it for each partition",
         non_persistent="Get backlog of a non-persistent topic is not allowed",
     )
     return stored_backlog(topic, owner=call.broker.settings.advertisedAddress or call.host)

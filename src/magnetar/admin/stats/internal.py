@@ -1,6 +1,6 @@
-"""How a topic is stored, in Pulsar's words: ledgers and cursors. A topic is one ledger from its creation to its end.
+"""Internal statistics of a topic, in Pulsar's terms: ledgers and cursors. A topic is one ledger for its whole life.
 
-Positions are `ledger:entry`. What is acknowledged is kept with everything else and not in ledgers of its own.
+Positions are `ledger:entry`. Cursors are stored with the topic, not in ledgers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from magnetar.admin.stats.moment import shown_time
+from magnetar.admin.iso_time import iso_time
 from magnetar.admin.stats.topic import PartitionedMetadataStats, storage_size
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -26,7 +26,7 @@ class LedgerStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class CursorStats(msgspec.Struct, rename="camel", kw_only=True):
-    """Where nothing is stored there are no positions."""
+    """A non-persistent topic has no positions."""
 
     mark_delete_position: str | UnsetType = UNSET
     read_position: str | UnsetType = UNSET
@@ -74,7 +74,7 @@ class StoredPosition(msgspec.Struct, rename="camel"):
 
 
 class StoredRange(msgspec.Struct, rename={"after": "from", "to": "to"}):
-    """Without its first position, and with its last."""
+    """Excludes its first position and includes its last."""
 
     after: StoredPosition
     to: StoredPosition
@@ -123,7 +123,7 @@ class CursorDetails(msgspec.Struct, rename="camel"):
 
 
 class StoredBacklog(msgspec.Struct, rename="camel", kw_only=True):
-    """Pulsar estimates it for a topic that is not open; here it is exact, open or not."""
+    """Pulsar estimates it for a topic that is not open; here it is always exact."""
 
     storage_size: int
     total_messages: int
@@ -155,7 +155,7 @@ def internal_stats(topic: Topic) -> InternalStats:
         pending_add_entries_count=log.last - log.confirmed,
         last_confirmed_entry=f"{topic.ledger_id}:{log.confirmed}",
         state="Terminated" if topic.is_terminated else "LedgerOpened",
-        last_ledger_created_timestamp=shown_time(topic.record.created_ms or topic.opened_at_ms),
+        last_ledger_created_timestamp=iso_time(topic.record.created_ms or topic.opened_at_ms),
         ledgers=[LedgerStats(ledger_id=topic.ledger_id, entries=entries, size=size)],
         cursors={one.name: _cursor_stats(topic, one) for one in topic.cursors},
         schema_ledgers=[],
@@ -182,7 +182,7 @@ def _cursor_stats(topic: PersistentTopic, subscription: Subscription) -> CursorS
 
 
 def _ranges_text(topic: PersistentTopic, subscription: Subscription) -> str:
-    """Pulsar's notation: each range without its first position and with its last. A long list is cut."""
+    """Pulsar's notation: a range excludes its first position and includes its last. Long lists are truncated."""
     ranges = subscription.cursor.acked_ranges(_RANGES_SHOWN_MAX)
     texts = [f"({topic.ledger_id}:{first - 1}..{topic.ledger_id}:{last}]" for first, last in ranges]
     if len(ranges) < subscription.cursor.acked_range_count:
@@ -191,18 +191,18 @@ def _ranges_text(topic: PersistentTopic, subscription: Subscription) -> str:
 
 
 def _waits(subscription: Subscription) -> bool:
-    """It has consumers and has read everything."""
+    """Whether it has consumers and has read all entries."""
     return bool(subscription.consumers) and not subscription.places.has_unread
 
 
-# -- as it is stored
+# -- storage
 
 
 def ledger_record(topic: PersistentTopic) -> LedgerRecord:
     log, ledger_id, created_ms = topic.log, topic.ledger_id, topic.record.created_ms
     return LedgerRecord(
         version=0,
-        creation_date=shown_time(created_ms) if created_ms else UNSET,
+        creation_date=iso_time(created_ms) if created_ms else UNSET,
         ledgers=[StoredLedger(ledger_id=ledger_id, entries=log.confirmed + 1 - log.first, size=storage_size(topic))],
         terminated_position=StoredPosition(ledger_id, log.last) if topic.is_terminated else UNSET,
         cursors={one.name: _stored_cursor(topic, one) for one in topic.cursors if one.durable},

@@ -1,8 +1,7 @@
-"""Numbers for Prometheus, with Pulsar's names and labels: `FAMILIES` is the table of them.
+"""Metrics for Prometheus, with Pulsar's names and labels: `FAMILIES` is the table.
 
-A family is written after the other, over all open topics, and sent as it is made: a broker of many topics goes on
-serving while it is scraped, and never holds the whole text. Topics that nobody has used since the start are counted,
-not opened.
+Families are streamed one by one, over all open topics: a broker with many topics keeps serving while it is scraped,
+and never holds the whole text. Topics not used since the start are counted, but not opened.
 """
 
 from __future__ import annotations
@@ -32,16 +31,15 @@ _LINES_PER_CHUNK = 1000
 _SPECIAL = re.compile(r'["\\\n]')
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
-Value = float | None  # None where the thing has no such number
+Value = float | None  # None if there is no such number
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One metric, and how it is read from each kind of thing that has it.
+    """One metric, with a reader for each level that has it.
 
-    `by_reason` is in the place of `subscription` where it has one number for each reason, which is a label then.
-    `is_summed` says that it stands for a namespace too where topics are not exposed, as the sum over its topics;
-    `broker_name` is what the sum over all topics is called.
+    `by_reason` replaces `subscription` for one number per reason, which becomes a label. `is_summed`: if topics are not
+    exposed, namespaces have the sum over their topics. `broker_name` is the metric with the sum over all topics.
     """
 
     name: str
@@ -57,7 +55,7 @@ class Family:
 
     @property
     def levels(self) -> list[str]:
-        """What has this number of its own, for the reference."""
+        """The levels that have this metric, for the reference."""
         readers = {
             "topic": self.topic,
             "subscription": self.subscription or self.by_reason,
@@ -67,7 +65,7 @@ class Family:
         return [level for level, reader in readers.items() if reader is not None]
 
 
-# -- how numbers are read
+# -- readers
 
 
 def _stored(read: Callable[[PersistentTopic], float]) -> Callable[[Topic], Value]:
@@ -83,7 +81,7 @@ def _rate_out(subscription: TopicSubscription, index: int) -> float:
 
 
 def _rate_in(topic: Topic, index: int) -> float:
-    """Of clients: what other clusters send has families of its own."""
+    """Of clients only: replication has its own metrics."""
     inbound = sum([one.rates[index] for one in topic.inbound.values()]) if topic.inbound else 0.0
     return topic.rates_in[index] - inbound
 
@@ -109,7 +107,7 @@ def _backlog(topic: PersistentTopic) -> int:
 
 
 def _backlog_age_s(topic: PersistentTopic) -> float:
-    """Of the oldest entry that a durable subscription has not acknowledged; -1 when there is none."""
+    """Age of the oldest entry that a durable subscription has not acknowledged; -1 if there is none."""
     slowest = min((one.cursor.mark_delete for one in topic.cursors if one.durable), default=topic.log.confirmed)
     header = topic.log.header(slowest + 1)
     return -1 if header is None else max(0, topic.broker.now_ms() - header[1]) // 1000
@@ -254,17 +252,17 @@ FAMILIES: tuple[Family, ...] = (
 
 
 def redirect(call: Call) -> RedirectResponse:
-    """Leads to `/metrics/`, as Apache Pulsar does."""
+    """Redirect to `/metrics/`, as Apache Pulsar does."""
     return RedirectResponse("/metrics/", status_code=301)
 
 
 async def metrics(call: Call) -> StreamingResponse:
-    """All numbers, in the text format of Prometheus."""
+    """Show all metrics, in the text format of Prometheus."""
     return StreamingResponse(_text(call.broker), media_type=_CONTENT_TYPE)
 
 
 async def _text(broker: Broker) -> AsyncIterator[str]:
-    """In pieces. It keeps texts and no small objects for long: a scrape must not set the garbage collector off."""
+    """The text in chunks. Holds text, not small objects: a scrape must not trigger the garbage collector."""
     cluster = _label("cluster", broker.settings.clusterName)
     time_slice = TimeSlice()
     topics = list(broker.topics.values())
@@ -287,7 +285,7 @@ async def _text(broker: Broker) -> AsyncIterator[str]:
     replicated = replication_metrics.Lines(_label, by_topic=broker.settings.exposeTopicLevelMetricsInPrometheus)
     for topic, own in zip(topics, labels, strict=True):
         await time_slice.checkpoint()
-        if broker.topics.get(topic.name.full) is topic and replication_metrics.takes_part(broker, topic):
+        if broker.topics.get(topic.name.full) is topic and replication_metrics.is_replicated(broker, topic):
             replicated.add(topic, own, f"{cluster},{_label('namespace', topic.name.namespace_full)}")
     for text in replicated.texts():
         yield text
@@ -304,7 +302,7 @@ def _head(metric: str) -> str:
 
 
 def _counted(broker: Broker, cluster: str) -> str:
-    """What is known without looking at topics one by one."""
+    """Metrics that need no topic to be read."""
     topics_of = broker.catalog.topics_of
     lines = [
         _head("pulsar_version_info"),
@@ -319,7 +317,7 @@ def _counted(broker: Broker, cluster: str) -> str:
 
 
 def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic], labels: list[str]) -> Iterator[str]:
-    """A family with its heading, then the sum over the broker; an empty text where a topic has nothing to say."""
+    """A family with its heading, then the sum over the broker; empty text for a topic without lines."""
     shown = _Shown.of(family, broker.settings)
     is_summed = family.is_summed and not shown.topics
     if not (shown.anything or is_summed or family.broker_name):
@@ -328,7 +326,7 @@ def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic],
     sums: dict[str, float] = {}
     for topic, own in zip(topics, labels, strict=True):
         if broker.topics.get(topic.name.full) is not topic:
-            continue  # deleted meanwhile
+            continue  # deleted since
         text, value = _topic_lines(family, shown, topic, own)
         namespace = topic.name.namespace_full
         sums[namespace] = sums.get(namespace, 0) + value
@@ -346,7 +344,7 @@ def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic],
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What of a family has lines of its own, by the settings."""
+    """The levels of a family that have lines, by the settings."""
 
     topics: bool
     consumers: bool
@@ -364,7 +362,7 @@ class _Shown:
 
 
 def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tuple[str, float]:
-    """The lines of a topic and all in it, and what it adds to the sums."""
+    """The lines of a topic, its subscriptions and clients, and its share of the sums."""
     name, text = family.name, ""
     total: float = 0
     if family.topic is not None and (value := family.topic(topic)) is not None:
@@ -390,7 +388,7 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
 
 
 def _reason_lines(name: str, labels: str, numbers: Mapping[Reason, int]) -> str:
-    """Of those reasons that there were."""
+    """One line per reason that occurred."""
     return "".join([f'{name}{{{labels},reason="{reason}"}} {number}\n' for reason, number in numbers.items()])
 
 

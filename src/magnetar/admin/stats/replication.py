@@ -1,6 +1,6 @@
-"""How replication stands, in the words of topic stats: one row for each remote cluster, both directions together.
+"""Replication statistics of a topic: one row per remote cluster, for both directions.
 
-Apache Pulsar's fields, and ours: the state, why, since when, and the last error. Owns how partitions are put together.
+Apache Pulsar's fields, and our own: state, reason, since when, last error. Owns the sum over partitions.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from magnetar.admin.stats.moment import shown_time
+from magnetar.admin.iso_time import iso_time
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
 from magnetar.replication.model import State, Status
 
-# Of several partitions, the last of these that one of them is in.
+# The state of several partitions is the last of these that one of them is in.
 SEVERITY = (
     State.RUNNING,
     State.CATCHING_UP,
@@ -30,7 +30,7 @@ SEVERITY = (
 
 
 class ReplicatorStats(msgspec.Struct, rename="camel", kw_only=True):
-    """`state` and what follows is not there for a cluster that only sends to this one."""
+    """`state` and the fields after it are unset for a cluster that only sends to this one."""
 
     msg_rate_in: float = 0.0
     msg_in_count: int = 0
@@ -56,7 +56,7 @@ class ReplicatorStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 def replication_of(topic: Topic) -> dict[str, ReplicatorStats]:
-    """By remote cluster: those that the topic is copied to, and those that copy to it."""
+    """By remote cluster: the targets of the topic, and its sources."""
     broker = topic.broker
     found: dict[str, ReplicatorStats] = {}
     for status in broker.replication.statuses(broker.now_ms(), topic=topic.name):
@@ -69,7 +69,7 @@ def replication_of(topic: Topic) -> dict[str, ReplicatorStats]:
         if producer.source:
             stats = found.setdefault(producer.source, ReplicatorStats())
             stats.inbound_connection = producer.peer.address
-            stats.inbound_connected_since = shown_time(producer.connected_at_ms)
+            stats.inbound_connected_since = iso_time(producer.connected_at_ms)
     return found
 
 
@@ -84,7 +84,7 @@ def _outbound(topic: Topic, status: Status) -> ReplicatorStats:
         replication_delay_in_seconds=int(status.delay_s),
         state=status.state,
         reason=status.reason,
-        state_since=shown_time(status.since_ms) if status.since_ms else UNSET,
+        state_since=iso_time(status.since_ms) if status.since_ms else UNSET,
         last_error=status.last_error or UNSET,
     )
     replicator = topic.replicator(status.remote) if isinstance(topic, PersistentTopic) else None
@@ -98,8 +98,8 @@ def _outbound(topic: Topic, status: Status) -> ReplicatorStats:
     return stats
 
 
-def together(partitions: Iterable[dict[str, ReplicatorStats]]) -> dict[str, ReplicatorStats]:
-    """Numbers are added, except the delay, which is the longest; connected is what all partitions are."""
+def summed(partitions: Iterable[dict[str, ReplicatorStats]]) -> dict[str, ReplicatorStats]:
+    """Sums, except the delay, which is the longest; connected if all partitions are."""
     total: dict[str, ReplicatorStats] = {}
     for partition in partitions:
         for cluster, part in partition.items():

@@ -1,7 +1,7 @@
-"""The families of replication for Prometheus: Apache Pulsar's, and one of ours for the state.
+"""Replication metrics for Prometheus: Apache Pulsar's, and our own for the state.
 
-Each topic and remote cluster has its lines; where topics are not exposed, a namespace and remote cluster has the sums.
-Topics that take no part cost nothing here.
+One line per topic and remote cluster; if topics are not exposed, the sums per namespace and remote cluster. Topics
+without replication cost nothing.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ FAMILIES = (
     Family("pulsar_replication_delay_in_seconds", lambda one: one.replication_delay_in_seconds),
 )
 STATE = "magnetar_replication_state"
-"""1, with the state as a label; of a namespace, how many are in it."""
+"""1, with the state as a label; for a namespace, the number of topics in that state."""
 
 NAMES = (*(family.name for family in FAMILIES), STATE)
 
 
 class Lines:
-    """Filled with topics one by one; `texts` are the families with their headings. Keeps texts, and no objects."""
+    """The lines of all topics added to it; `texts` are the families with their headings. Holds text only."""
 
     def __init__(self, label: Callable[[str, str], str], *, by_topic: bool) -> None:
         self._label = label
@@ -51,7 +51,7 @@ class Lines:
         self._sums: dict[tuple[str, str], float] = {}
 
     def add(self, topic: Topic, labels: str, namespace_labels: str) -> None:
-        """`labels` are those that every line of the topic has."""
+        """`labels` are common to all lines of the topic."""
         for remote, stats in replication_of(topic).items():
             of_remote = self._label("remote_cluster", remote)
             if self._by_topic:
@@ -78,5 +78,5 @@ class Lines:
                 yield f"# TYPE {name} gauge\n" + "".join(lines)
 
 
-def takes_part(broker: Broker, topic: Topic) -> bool:
+def is_replicated(broker: Broker, topic: Topic) -> bool:
     return bool(topic.inbound) or bool(broker.replication.rows_of(topic.name))

@@ -1,7 +1,7 @@
-"""What is going on in a topic, in Pulsar's words, and the sum over partitions.
+"""Topic statistics with Pulsar's fields, and their sum over partitions.
 
-Counters run from the start of the process. Sizes are bytes as published; a backlog counts entries. What Pulsar counts
-of parts this broker does not have (transactions, offloading, compaction) is there, and nothing.
+Counters start with the process. Sizes are bytes as published; a backlog counts entries. Fields of features that this
+broker does not have (transactions, offloading, compaction) are zero.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from magnetar.admin.stats.moment import shown_time
-from magnetar.admin.stats.replication import ReplicatorStats, replication_of, together
+from magnetar.admin.iso_time import iso_time
+from magnetar.admin.stats.replication import ReplicatorStats, replication_of, summed
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.dispatch import SingleActive
 from magnetar.broker.subscription.subscription import Subscription
@@ -24,7 +24,7 @@ from magnetar.broker.topic.topic import Topic, TopicSubscription
 
 @dataclass(frozen=True, slots=True)
 class StatsOptions:
-    """What to look up and what to leave out."""
+    """Optional parts of the statistics."""
 
     backlog_size: bool = True
     earliest_time: bool = False
@@ -63,7 +63,7 @@ class ConsumerStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class PolicyInForce(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A policy of dead letters. `source` says where it comes from, `differs` names partitions that have another one."""
+    """A dead letter policy. `source` is where it was set, `differs` names the partitions that have another one."""
 
     max_redeliver_count: int
     dead_letter_topic: str
@@ -80,8 +80,8 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     is_replicated: bool = False
     msg_backlog: int = 0
     msg_backlog_no_delayed: int = 0
-    backlog_size: int = 0  # -1: not asked for
-    earliest_msg_publish_time_in_backlog: int = 0  # -1: asked for, and there is none
+    backlog_size: int = 0  # -1: not requested
+    earliest_msg_publish_time_in_backlog: int = 0  # -1: requested, and there is none
     msg_delayed: int = 0
     msg_in_replay: int = 0
     unacked_messages: int = 0
@@ -96,13 +96,13 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     non_contiguous_deleted_messages_ranges: int = 0
     last_consumed_flow_timestamp: int = 0
     consumers: list[ConsumerStats] = []
-    consumers_after_mark_delete_position: dict[str, str] = {}  # how Key_Shared kept its order before 4.0
+    consumers_after_mark_delete_position: dict[str, str] = {}  # of Key_Shared before Pulsar 4.0
     subscription_properties: dict[str, str] = {}
     msg_redeliver_counter: int = 0
     dead_letter_policy: PolicyInForce | UnsetType = UNSET
-    dead_letter_problem: str | UnsetType = UNSET  # why the last message that should be a dead letter is not
+    dead_letter_problem: str | UnsetType = UNSET  # why the last message could not become a dead letter
     dead_lettered: dict[str, int] = {}  # by reason
-    suspects: int = 0  # entries that were held by a consumer that vanished
+    suspects: int = 0  # entries in delivery when their consumer crashed
     backing_off: int = 0  # failed entries whose back-off is not over
     paused_reason: str | UnsetType = UNSET
 
@@ -169,7 +169,7 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
 
 
 def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str = "") -> TopicStats:
-    """`owner` is the broker that has the topic, as a client reaches it."""
+    """`owner` is the address of the broker that serves the topic."""
     options = options or StatsOptions()
     subscriptions = {one.name: _subscription_stats(topic, one, options) for one in topic.client_subscriptions}
     replication = replication_of(topic)
@@ -201,7 +201,7 @@ def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str
 
 
 def _add_storage(stats: TopicStats, topic: PersistentTopic, options: StatsOptions) -> None:
-    """What a topic that is stored knows more."""
+    """The fields of a persistent topic."""
     log, policies = topic.log, topic.policies
     stats.storage_size = storage_size(topic)
     stats.last_publish_time_stamp = (log.header(log.confirmed) or (0, 0))[1]
@@ -236,7 +236,7 @@ def storage_size(topic: PersistentTopic) -> int:
 
 
 def backlog_size(topic: PersistentTopic) -> int:
-    """From the first entry that some durable subscription has not acknowledged."""
+    """From the first entry that a durable subscription has not acknowledged."""
     slowest = _slowest(topic)
     return 0 if slowest is None else topic.log.size_from(slowest.cursor.mark_delete + 1)
 
@@ -247,7 +247,7 @@ def _publisher_stats(producer: Producer) -> PublisherStats:
         producer_name=producer.name,
         access_mode=producer.access_mode.name,
         address=producer.peer.address,
-        connected_since=shown_time(producer.connected_at_ms),
+        connected_since=iso_time(producer.connected_at_ms),
         client_version=producer.peer.client_version,
         msg_rate_in=producer.rates[0],
         msg_throughput_in=producer.rates[1],
@@ -281,7 +281,7 @@ def _subscription_stats(topic: Topic, subscription: TopicSubscription, options: 
 def _add_backlog(
     stats: SubscriptionStats, topic: PersistentTopic, subscription: Subscription, options: StatsOptions
 ) -> None:
-    """What a subscription that keeps its place knows more, and its counters that outlive consumers."""
+    """The fields of a subscription with a cursor, and its counters, which outlive consumers."""
     stats.msg_backlog = subscription.backlog
     stats.msg_backlog_no_delayed = subscription.backlog - subscription.places.delayed
     stats.backlog_size = subscription.backlog_size() if options.backlog_size else -1
@@ -329,7 +329,7 @@ def _consumer_stats(consumer: Consumer) -> ConsumerStats:
     return ConsumerStats(
         consumer_name=consumer.name,
         address=consumer.peer.address,
-        connected_since=shown_time(consumer.connected_at_ms),
+        connected_since=iso_time(consumer.connected_at_ms),
         client_version=consumer.peer.client_version,
         available_permits=consumer.permits,
         unacked_messages=consumer.unacked,
@@ -363,12 +363,12 @@ def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_p
         if per_partition:
             total.partitions[full] = stats
     total.average_msg_size = _average(total.bytes_in_counter, total.msg_in_counter)
-    total.replication = together(stats.replication for stats in partitions.values())
+    total.replication = summed(stats.replication for stats in partitions.values())
     return total
 
 
 _NOT_ADDED = frozenset({"topic_epoch"})
-_THE_FIRST = frozenset({"dead_letter_policy", "dead_letter_problem", "paused_reason"})  # that says anything
+_THE_FIRST = frozenset({"dead_letter_policy", "dead_letter_problem", "paused_reason"})  # that is set
 _LARGEST = frozenset({"last_publish_time_stamp", "last_consumed_flow_timestamp", "oldest_backlog_message_age_seconds"})
 _SMALLEST = frozenset(
     {
@@ -382,7 +382,7 @@ _SMALLEST = frozenset(
 
 
 def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
-    """Adds the numbers and lists of `part`; a fact is true of the whole when it is of one part."""
+    """Adds numbers and lists of `part`; a boolean is true if it is in one part."""
     for name in part.__struct_fields__:
         ours, theirs = getattr(total, name), getattr(part, name)
         if name in _LARGEST:
@@ -390,7 +390,7 @@ def _add(total: msgspec.Struct, part: msgspec.Struct) -> None:
         elif name in _SMALLEST:
             setattr(total, name, min((value for value in (ours, theirs) if value > 0), default=theirs))
         elif name == "backlog_size" and theirs < 0:
-            setattr(total, name, theirs)  # not asked for, of any partition
+            setattr(total, name, theirs)  # not requested
         elif isinstance(theirs, bool):
             setattr(total, name, ours or theirs)
         elif name not in _NOT_ADDED and isinstance(theirs, int | float | list):
