@@ -476,7 +476,7 @@ def raw_send(running: TestBroker, topic: str, metadata: pb.MessageMetadata, payl
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"compression": pb.ZSTD, "uncompressed_size": 100}, "ZSTD data of 7 bytes does not become 100 bytes"),
+        ({"compression": pb.ZSTD, "uncompressed_size": 100}, "ZSTD data of 7 bytes does not decompress to 100 bytes"),
         ({"compression": pb.LZ4, "uncompressed_size": 1 << 31}, "exceeds the limit"),
         ({"num_messages_in_batch": 3}, "metadata of"),
         ({"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]}, "it is encrypted"),

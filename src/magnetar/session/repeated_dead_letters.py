@@ -56,10 +56,12 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
         parts = _parts(metadata, payload)
     except EntryError:
         return False
-    letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
-    if is_chunk or not any(letters):
+    dead_letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
+    if is_chunk or not any(dead_letters):
         return False
-    kept = [index for index, letter in enumerate(letters) if letter is None or not letter.is_published]
+    kept = [
+        index for index, dead_letter in enumerate(dead_letters) if dead_letter is None or not dead_letter.is_published
+    ]
     if not kept:
         session.absorb(handle, sequence_id, highest_id)
         return True
@@ -67,15 +69,15 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
         messages, blob = len(kept), _rebuilt(metadata, [parts[index][1:] for index in kept])
     # One group for the entry and for the record that it was published: opened first, see `dead_letter`.
     session.broker.commits.open()
-    for letter in (letters[index] for index in kept):
-        if letter is not None:
-            _record(letter)
+    for dead_letter in (dead_letters[index] for index in kept):
+        if dead_letter is not None:
+            _record(dead_letter)
     session.publish(handle, [(sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk)])
     return True
 
 
-def _record(letter: DeadLetter) -> None:
-    letter.subscription.cursor.change(letter.entry_id, lambda found: found.publish(letter.key))
+def _record(dead_letter: DeadLetter) -> None:
+    dead_letter.subscription.cursor.change(dead_letter.entry_id, lambda found: found.publish(dead_letter.key))
 
 
 def _parts(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
 from magnetar.broker.schema import registry as schemas
+from magnetar.broker.schema.admission import admit_producer
 from magnetar.errors import IncompatibleSchema, MagnetarError, SchemaNotFound
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
@@ -83,7 +84,7 @@ def on_get_or_create_schema(session: Session, command: Command) -> None:
     try:
         topic = session.broker.topic(TopicName.parse(request.topic))
         schema = None if request.schema.type == _NONE else schema_of(request)
-        response.schema_version = version_bytes(schemas.admit_producer(topic, schema))
+        response.schema_version = version_bytes(admit_producer(topic, schema))
     except MagnetarError as error:
         response.error_code = error.wire_code  # type: ignore[assignment]
         response.error_message = str(error)

@@ -1,1 +1,1 @@
-"""Pulsar's binary protocol as bytes: frames, commands, metadata, batches. No I/O, no clock, no state of a broker."""
+"""Pulsar's binary protocol as bytes: frames, commands, entries, batches. No I/O, no clock, no broker state."""

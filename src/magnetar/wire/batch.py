@@ -22,7 +22,7 @@ _U32 = Struct(">I")
 
 
 def split_batch(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
-    """The messages of an uncompressed batch, or a MetadataError; the batch has to end with its last message."""
+    """The messages of an uncompressed batch, which has to end with the last one. Raises MetadataError."""
     count = metadata.num_messages_in_batch
     messages = []
     position = 0

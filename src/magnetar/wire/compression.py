@@ -1,6 +1,6 @@
-"""The five compression types of the protocol: bytes in, bytes out, never more of them than announced.
+"""The five compression types of the protocol: bytes in, bytes out, never more than announced.
 
-Knows nothing of messages. The codecs are imported on first use: most brokers never decompress anything.
+Knows nothing of messages. The codecs are imported on first use: most brokers never decompress.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ZSTD_LEVEL = 3  # as the clients
 
 
 class CompressionError(EntryError):
-    """Compressed data that does not become what it announces, or announces more than is allowed."""
+    """Compressed data whose size is not the announced one, or exceeds the limit."""
 
 
 def compress(compression: CompressionType.ValueType, data: bytes) -> bytes:
@@ -41,7 +41,7 @@ def decompress(
 ) -> bytes:
     """Exactly `uncompressed_size` bytes, or a CompressionError.
 
-    For NONE the announced size is not looked at: not every producer sets it.
+    For NONE the announced size is ignored: not every producer sets it.
     """
     size = len(data) if compression == NONE else uncompressed_size
     if size_max is not None and size > size_max:
@@ -62,15 +62,15 @@ def _codecs() -> ModuleType:
 
 
 def _inflate(data: bytes, size: int) -> bytes:
-    # Java ends its streams with a sync flush and not with a trailer, which cramjam takes for a truncation.
-    # One byte more than announced is asked for: 0 would mean no limit, and it shows a stream that goes on.
+    # Java ends its streams with a sync flush and not with a trailer, which cramjam reports as truncated.
+    # The limit is one byte more than announced: 0 would mean no limit, and the byte shows that a stream goes on.
     try:
         inflated = zlib.decompressobj().decompress(data, size + 1)
     except zlib.error as error:
         raise CompressionError(f"ZLIB data of {len(data)} bytes is corrupted: {error}") from None
     if len(inflated) != size:
         more = "more than " if len(inflated) > size else f"{len(inflated)} bytes instead of "
-        raise CompressionError(f"ZLIB data of {len(data)} bytes becomes {more}{size} bytes")
+        raise CompressionError(f"ZLIB data of {len(data)} bytes decompresses to {more}{size} bytes")
     return inflated
 
 
@@ -89,8 +89,12 @@ def _decompress_into(compression: CompressionType.ValueType, data: bytes, size: 
             raise CompressionError(f"compression type {compression} is unknown")
     except codecs.DecompressionError as error:
         name = CompressionType.Name(compression)
-        raise CompressionError(f"{name} data of {len(data)} bytes does not become {size} bytes: {error}") from None
+        raise CompressionError(
+            f"{name} data of {len(data)} bytes does not decompress to {size} bytes: {error}"
+        ) from None
     if written != size:
         name = CompressionType.Name(compression)
-        raise CompressionError(f"{name} data of {len(data)} bytes becomes {written} bytes instead of {size} bytes")
+        raise CompressionError(
+            f"{name} data of {len(data)} bytes decompresses to {written} bytes instead of {size} bytes"
+        )
     return bytes(output)

@@ -1,7 +1,6 @@
 """Frames: bytes from a connection become commands, commands become bytes.
 
-Owns the outer layout and the two commands that are encoded by hand because they go out once per message.
-Knows nothing of sockets, of the state of a session, or of what is inside a blob (see `metadata`).
+Owns the outer layout. Knows nothing of sockets, sessions, or the content of a blob (see `metadata`).
 
     ┌────────────┬──────────────┬─────────────┬───────────────────────────────────────────────┐
     │ total size │ command size │ BaseCommand │ blob: only after SEND and MESSAGE             │
@@ -20,16 +19,15 @@ from google.protobuf.message import DecodeError
 from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong
 from magnetar.wire.templates import NextMessage, NextSend
 
-# A command and its blob. No command: the one before it of the kind that is followed (see `FrameDecoder`) once more,
-# with the next sequence id or entry id and a blob of its own.
 Frame = tuple[BaseCommand | None, bytes | None]
+"""A command and its blob. None stands for the last followed command (see `FrameDecoder`) with the next id."""
 
 _SIZES = Struct(">II")
 
 _FIELD_OF_TYPE = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields}
 
-# Not examined for missing fields: too frequent for a check that takes longer than the parsing itself
-# (absent ids read as 0 and miss in the session's tables), or without any content.
+# Not checked for missing fields: too frequent for a check that takes longer than the parsing itself
+# (absent ids read as 0 and are unknown to the session), or without content.
 _UNEXAMINED = frozenset(
     (
         BaseCommand.SEND,
@@ -44,17 +42,17 @@ _UNEXAMINED = frozenset(
 
 
 class FrameError(ValueError):
-    """The bytes are not a frame of the protocol; nothing after them on the connection can be understood."""
+    """Bytes that are not a frame of the protocol; the rest of the connection cannot be decoded."""
 
 
 class FrameDecoder:
-    """Bytes in, frames out, whatever the pieces they arrive in.
+    """Bytes in, frames out, in whatever pieces they arrive.
 
-    A bad frame does not hide the good ones before it: they are returned, `error` is set, and all later data is ignored.
+    The good frames before a bad one are returned, `error` is set, and all later data is ignored.
 
-    A producer that does not batch sends the same command again and again, with the next sequence id, and so does a
-    broker that sends entries, with the next entry id: comparing it with what is expected takes a third of the time of
-    parsing it and asking for its fields. `followed` is which of the two is expected.
+    A producer that does not batch repeats its SEND with the next sequence id, a broker its MESSAGE with the next entry
+    id. Comparing the bytes with the expected ones takes a third of the time of parsing them and reading their fields.
+    `followed` says which of the two to expect.
     """
 
     __slots__ = ("_followed", "_frame_size_max", "_missing_size", "_next", "_pieces", "error")
@@ -138,9 +136,9 @@ def _size_fault(total_size: int, command_size: int) -> str:
 
 
 def _command_fault(command: BaseCommand) -> str | None:
-    """What is missing in a command that parsed: protobuf reports neither unknown types nor missing fields."""
+    """The fault of a parsed command: protobuf reports neither unknown types nor missing fields."""
     if not command.HasField("type"):
-        return "command has no type or one that is unknown"
+        return "command has no type, or an unknown one"
     field = _FIELD_OF_TYPE[command.type]
     if not command.HasField(field):  # type: ignore[arg-type]  # the stubs want a literal
         return f"command of type {BaseCommand.Type.Name(command.type)} has no {field}"

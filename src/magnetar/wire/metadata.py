@@ -1,6 +1,6 @@
-"""The blob of a message: where its metadata and its payload are, and the keys that order it.
+"""The blob of an entry: the bounds of its metadata and payload, and the keys that order it.
 
-Owns the layout below. Knows nothing of frames, and does not look into the payload (see `compression` and `batch`).
+Owns the layout below. Knows nothing of frames, and does not read the payload (see `entry`).
 
     ┌────────────────────────┬───────────────────┬───────────────┬─────────────────┬─────────┐
     │ 0x0e02, size u32,      │ 0x0e01,           │ metadata size │ MessageMetadata │ payload │
@@ -19,7 +19,6 @@ from struct import Struct
 
 import google_crc32c
 import mmh3
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from magnetar.wire.errors import EntryError
@@ -34,17 +33,15 @@ _U32 = Struct(">I")
 _pack_u32 = _U32.pack
 _crc32c = google_crc32c.value
 
-# What Pulsar orders by when a key cannot be told.
+# Pulsar orders by this where there is no key.
 _NO_KEY = b"NONE_KEY"
 _STICKY_HASH_RANGE = 1 << 16
 
 _WIRE_TYPE_VARINT = 0
-_WIRE_TYPE_BYTES = 2
-_TYPES_OF_BYTES = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_MESSAGE)
 
 
 class MetadataError(EntryError):
-    """The blob of a message does not hold what its sizes promise, or its metadata is not protobuf."""
+    """A blob that is shorter than its sizes promise, or metadata that is not protobuf."""
 
 
 def _size_at(blob: bytes, start: int, what: str) -> int:
@@ -90,9 +87,9 @@ def parse_metadata(section: bytes) -> MessageMetadata:
 
 
 def checksum_ok(blob: bytes) -> bool:
-    """Whether the checksum holds. A blob without one is fine; one too short for its own checksum is not."""
+    """Whether the checksum matches. A blob without one is valid; one too short for its own checksum is not."""
     if blob.startswith(_MAGIC_CHECKSUM):
-        # Compared as bytes, so that a blob that ends inside its checksum needs no test of its own.
+        # Compared as bytes: a blob that ends inside its checksum needs no separate test.
         return blob[2:6] == _pack_u32(_crc32c(blob[6:]))
     if blob.startswith(_MAGIC_BROKER_ENTRY):
         try:
@@ -103,15 +100,15 @@ def checksum_ok(blob: bytes) -> bool:
     return True
 
 
-# What `examine` finds.
+# The results of `examine`.
 PLAIN, MAY_BE_DELAYED, BAD_CHECKSUM, MALFORMED = range(4)
 _DELIVER_AT_TAG = encode_varint(MessageMetadata.DELIVER_AT_TIME_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
 
 
 def examine(blob: bytes) -> int:
-    """Everything a broker has to know of a published blob, in one pass and without parsing; the hot path's only look.
+    """Checks a published blob in one pass, without parsing: the only check on the hot path.
 
-    MAY_BE_DELAYED is said when the tag of deliver_at_time occurs in the metadata, be it by chance.
+    MAY_BE_DELAYED means that the tag of deliver_at_time occurs in the metadata, possibly by chance.
     """
     if not blob.startswith(_MAGIC_CHECKSUM) or len(blob) < _METADATA_AFTER_CHECKSUM:
         return _examine_unusual(blob)
@@ -142,9 +139,9 @@ _BATCH_TAG = encode_varint(MessageMetadata.NUM_MESSAGES_IN_BATCH_FIELD_NUMBER <<
 
 
 def messages_in(blob: bytes) -> int:
-    """How many messages an entry holds: as many permits it takes. 1 where that cannot be told.
+    """The number of messages in an entry, which is the number of permits it takes; 1 if it cannot be read.
 
-    Most entries that are no batches are known by the tag that does not occur in their metadata; others are parsed.
+    Most entries that are not batches lack the tag of the number in their metadata; the others are parsed.
     """
     if blob.startswith(_MAGIC_CHECKSUM) and len(blob) >= _METADATA_AFTER_CHECKSUM:
         end = _METADATA_AFTER_CHECKSUM + _U32.unpack_from(blob, _METADATA_AFTER_CHECKSUM - 4)[0]
@@ -161,7 +158,7 @@ def payload_of(blob: bytes) -> bytes:
 
 
 def metadata_and_payload_start(blob: bytes) -> tuple[MessageMetadata, int]:
-    """As `split_blob`, for who would rather not copy the payload."""
+    """As `split_blob`, without copying the payload."""
     start, end = metadata_bounds(blob)
     return parse_metadata(blob[start:end]), end
 
@@ -172,14 +169,14 @@ def split_blob(blob: bytes) -> tuple[MessageMetadata, bytes]:
 
 
 def without_broker_entry(blob: bytes) -> bytes:
-    """The blob without what a broker put in front of it: as a client would send it."""
+    """The blob without broker entry metadata, as a client sends it."""
     start = _after_broker_entry(blob)
     return blob[start:] if start else blob
 
 
 def build_blob(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """The blob as a client would send it, with a checksum."""
-    # Partial, because metadata of a client that left a required field out was stored and has to be built again.
+    """The blob as a client sends it, with a checksum."""
+    # Partial: stored metadata may lack required fields that its client left out.
     section = metadata.SerializePartialToString()
     head = _U32.pack(len(section)) + section
     checksum = google_crc32c.extend(google_crc32c.value(head), payload)
@@ -193,7 +190,7 @@ def text_properties(properties: Iterable[KeyValue]) -> dict[str, str]:
 
 
 def sticky_key(metadata: MessageMetadata) -> bytes:
-    """The key a Key_Shared subscription orders by. A batch counts as one message: only its own metadata is asked."""
+    """The key a Key_Shared subscription orders by. A batch counts as one message, with the key of its own metadata."""
     if metadata.HasField("ordering_key"):
         return metadata.ordering_key
     if metadata.HasField("partition_key"):
@@ -217,5 +214,5 @@ def _as_java_long(value: int) -> int:
 
 
 def sticky_hash(key: bytes) -> int:
-    """The slot of a key, 1 to 65535: 0 stands for "not set" and shares the slot of 1."""
+    """The slot of a key, 1 to 65535: 0 means "not set" and shares the slot of 1."""
     return (mmh3.hash(key, 0, signed=False) & 0x7FFF_FFFF) % _STICKY_HASH_RANGE or 1

@@ -29,7 +29,7 @@ _TAG_MESSAGE = bytes((BaseCommand.MESSAGE << 3 | 2,))
 class NextSend:
     """The bytes of the SEND that is expected next on a connection.
 
-    None is expected unless the last two were of one producer and the last had no field but the two that differ.
+    None unless the last two were of one producer and the last had only a producer id and a sequence id.
     """
 
     __slots__ = ("_head", "_producer_id", "_sequence_id", "body")
@@ -61,9 +61,9 @@ class NextSend:
 
 
 class NextMessage:
-    """The bytes of the MESSAGE that is expected next: those of the last with the next entry id.
+    """The bytes of the MESSAGE that is expected next: those of the last one, with the next entry id.
 
-    None is expected unless the last two were for one consumer.
+    None unless the last two were for one consumer.
     """
 
     __slots__ = ("_consumer_id", "_entry_id", "_entry_size", "_head", "_tail", "body")
@@ -92,7 +92,7 @@ class NextMessage:
             self._head, self._tail = body[:start], body[start + len(entry) :]
             self._entry_size = len(entry)
             following = self._following()
-            # These bytes may have been something else by chance.
+            # The bytes that were found may be another field by chance.
             self.body = following if following is not None and _is_next(command, following) else None
 
     def advance(self) -> None:
@@ -101,12 +101,12 @@ class NextMessage:
     def _following(self) -> bytes | None:
         self._entry_id += 1
         entry = encode_varint(self._entry_id)
-        # Where it grows, the sizes in the head are others: nothing matches, and the command is parsed.
+        # Where it grows, the sizes in the head change: nothing matches, and the command is parsed.
         return b"".join((self._head, entry, self._tail)) if len(entry) == self._entry_size else None
 
 
 def _is_next(command: BaseCommand, body: bytes) -> bool:
-    """Whether the body is that of the same MESSAGE with the next entry id."""
+    """Whether the body is the same MESSAGE with the next entry id."""
     try:
         parsed = BaseCommand.FromString(body)
     except DecodeError:
@@ -134,7 +134,7 @@ def encode_send_receipt(
 
 
 class SendReceiptEncoder:
-    """`encode_send_receipt` for one producer and one ledger: what does not change is encoded once."""
+    """`encode_send_receipt` for one producer and one ledger; the constant parts are encoded once."""
 
     __slots__ = ("_fixed_size", "_message_id_heads", "_producer")
 
@@ -158,7 +158,7 @@ class SendReceiptEncoder:
 
 
 class SendEncoder:
-    """SEND frames of one producer for entries without a transaction; what does not change is encoded once."""
+    """SEND frames of one producer for entries without a transaction; the constant parts are encoded once."""
 
     __slots__ = ("_producer",)
 

@@ -84,8 +84,8 @@ def test_an_incompatible_schema_is_a_conflict(admin: Admin) -> None:
     [
         ({"type": "AVRO", "schema": "nonsense"}, "not a valid Avro definition"),
         ({"type": "AVRO"}, "not a valid Avro definition"),
-        ({"type": "INT8", "schema": "x"}, "INT8 schema needs no definition"),
-        ({"type": "AUTO_CONSUME", "schema": ""}, "AUTO_CONSUME is a schema of clients"),
+        ({"type": "INT8", "schema": "x"}, "INT8 schema has no definition"),
+        ({"type": "AUTO_CONSUME", "schema": ""}, "AUTO_CONSUME schema is for consumers"),
         ({"type": "PROTOBUF_NATIVE", "schema": "{}"}, "PROTOBUF_NATIVE schema cannot be read"),
         (
             {"type": "KEY_VALUE", "schema": '{"key":"","value":{}}', "properties": {"value.schema.type": "AVRO"}},

@@ -287,9 +287,9 @@ def test_what_is_accepted(good: Schema) -> None:
         (Schema(SchemaType.AVRO, b'{"type": "record", "\\u006eame": "R S", "fields": []}'), "name 'R S'"),
         (avro(["null", "string"]), "AVRO schema is a union"),
         (Schema(SchemaType.AVRO, b"[" * 100_000), "nested too deeply"),
-        (Schema(SchemaType.INT32, b"x"), "INT32 schema needs no definition, 1 bytes are given"),
-        (Schema(SchemaType.STRING, b'"s"'), "STRING schema needs no definition"),
-        (Schema(SchemaType.AUTO_CONSUME), "AUTO_CONSUME is a schema of clients only"),
+        (Schema(SchemaType.INT32, b"x"), "INT32 schema has no definition, but 1 bytes are given"),
+        (Schema(SchemaType.STRING, b'"s"'), "STRING schema has no definition"),
+        (Schema(SchemaType.AUTO_CONSUME), "AUTO_CONSUME schema is for consumers only"),
         (
             Schema(SchemaType.AVRO, b" " * (definition.SCHEMA_SIZE_MAX + 1)),
             "1048577 bytes exceeds the limit of 1048576",

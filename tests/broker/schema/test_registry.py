@@ -10,7 +10,8 @@ from magnetar.broker import keys
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import NamespaceRecord
 from magnetar.broker.schema import registry as schemas
-from magnetar.broker.schema.registry import admit_consumer, admit_producer, schema_id
+from magnetar.broker.schema.admission import admit_consumer, admit_producer
+from magnetar.broker.schema.registry import schema_id
 from magnetar.errors import IncompatibleSchema, InvalidSchema
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType

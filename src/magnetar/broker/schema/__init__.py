@@ -1,1 +1,1 @@
-"""Schemas of topics: the registry and its compatibility rules."""
+"""Schemas of topics: the registry, its compatibility rules, and the admission of clients' schemas."""

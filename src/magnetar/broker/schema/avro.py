@@ -1,9 +1,8 @@
-"""Definitions in Avro's notation: whether one can be read, whether two are the same, and who can read whom.
+"""Avro definitions as the registry needs them: parsed, compared for equality and for compatibility.
 
-Apache Avro's own library does the work. Its checker is stricter than the one in Apache Pulsar's broker in two things,
-which are taken out here so that a client that is accepted there is accepted here: records may be renamed, and the
-symbols of an enum may change. The library takes its time, so what it is given has limits, and it is imported by the
-first schema that needs it: a broker starts without.
+Apache Avro's own library does the work. Its checker is stricter than that of Apache Pulsar's broker in two respects,
+which are relaxed here so that the same clients are accepted: records may be renamed, and the symbols of an enum may
+change. The library is slow: its input is limited, and it is imported by the first schema, not at the start.
 """
 
 from __future__ import annotations
@@ -40,26 +39,26 @@ from avro.schema import Schema as Definition
 from magnetar.errors import InvalidSchema
 
 NAMES_MAX = 5000
-"""Named things in a definition: reading it takes time with the square of their number, and the broker waits."""
+"""Names in a definition: parsing time grows with the square of their number, and it blocks the broker."""
 
 COMPARISONS_MAX = 20_000
-"""Pairs of types that are looked at before a comparison is given up: unions are compared each branch with each."""
+"""Pairs of types that one comparison may take: unions are compared branch by branch, each with each."""
 
 _PROBLEMS_SHOWN = 5
-_REASON_SIZE_MAX = 300  # the library likes to quote the whole definition
+_REASON_SIZE_MAX = 300  # the library may quote the whole definition
 
 
 def parse(data: bytes, type_name: str) -> Definition:
-    """Raises InvalidSchema, which says the type of the schema."""
+    """Raises InvalidSchema, which names the type of the schema."""
     try:
         document = json.loads(data)
         _check_size(document)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about logical types that the library does not know
-            # Its own rule for names forbids the $ of Java's inner classes, so names are checked here.
+            warnings.simplefilter("ignore")  # of unknown logical types
+            # The library's rule for names forbids the $ of Java's inner classes, so names are checked here.
             parsed = make_avsc_object(document, Names(validate_names=False), validate_names=False)
         _check_names(parsed)
-    except Exception as error:  # the library stumbles over odd definitions in many ways
+    except Exception as error:  # the library fails on malformed definitions in many ways
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidSchema(
             f"{type_name} schema is not a valid Avro definition: {reason[:_REASON_SIZE_MAX]}"
@@ -108,12 +107,12 @@ def _check_names(parsed: Definition) -> None:
 
 
 def _branches(union: UnionSchema) -> dict[str, Definition]:
-    """By their names, or the names of their types."""
+    """By name, or by the name of the type."""
     return {branch.fullname if isinstance(branch, NamedSchema) else branch.type: branch for branch in union.schemas}
 
 
 def are_same(one: Definition, other: Definition) -> bool:
-    """Spaces, the order of keys, docs and aliases make no difference."""
+    """Ignores spaces, the order of keys, docs and aliases."""
     return bool(_essence(one.to_json()) == _essence(other.to_json()))
 
 
@@ -130,7 +129,7 @@ def _essence(node: Any) -> Any:
 
 
 def unreadable(*, reader: Definition, writer: Definition) -> str:
-    """What the reader cannot read of what the writer writes, empty for nothing."""
+    """Why the reader cannot read the data of the writer; empty if it can."""
     try:
         result = _Checker().get_compatibility(reader, writer)
     except RecursionError as error:
@@ -143,7 +142,7 @@ def unreadable(*, reader: Definition, writer: Definition) -> str:
 
 
 class _Checker(ReaderWriterCompatibilityChecker):
-    """Avro's checker with the two allowances, with the names of fields in what it says, and with a limit."""
+    """Avro's checker with the two relaxations, the names of fields in its messages, and a limit."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -171,7 +170,7 @@ class _Checker(ReaderWriterCompatibilityChecker):
         return super().calculate_compatibility(reader, writer, location)
 
     def _namesake(self, reader: Definition, writer: Definition) -> Definition | None:
-        """The branch of a reader's union that is meant to read this writer, whether or not it can."""
+        """The branch of a reader's union with the name of this writer, whether or not it can read it."""
         if not isinstance(reader, UnionSchema) or not isinstance(writer, NamedSchema):
             return None
         branches = self._branches.get(id(reader))
@@ -183,7 +182,7 @@ class _Checker(ReaderWriterCompatibilityChecker):
     def check_reader_writer_record_fields(
         self, reader: RecordSchema, writer: RecordSchema, location: list[str]
     ) -> SchemaCompatibilityResult:
-        """As the library does it, with the fields looked up once and not once per field."""
+        """As in the library, but the fields are looked up once, not once per field."""
         written: dict[str, Field] = writer.fields_dict
         result, problems = CompatibleResult, 0
         for field in reader.fields:

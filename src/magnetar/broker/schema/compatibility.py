@@ -1,21 +1,22 @@
-"""Whether a schema may follow the ones a topic has: the compatibility strategies, as Apache Pulsar means them.
+"""Compatibility strategies: whether a schema may follow the versions a topic has, with Apache Pulsar's rules.
 
-    ALWAYS_COMPATIBLE     anything, of another type too
+    ALWAYS_COMPATIBLE     anything, even of another type
     ALWAYS_INCOMPATIBLE   nothing new
     BACKWARD              the new schema reads what the latest wrote
     FORWARD               the latest reads what the new one writes
     FULL                  both
     …_TRANSITIVE          the same with every version, not only the latest
 
-Who can read whom is decided by `avro_notation` for AVRO, JSON and PROTOBUF, which all have definitions in its notation.
-PROTOBUF_NATIVE may change anything but its message's name. Other types have nothing that could differ.
+`avro` compares AVRO, JSON and PROTOBUF, which all have definitions in Avro's notation. PROTOBUF_NATIVE may change
+anything but the name of its message. Other types have no definition.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magnetar.broker.schema.definition import key_and_value, parse_avro, root_message
+from magnetar.broker.schema.definition import key_and_value, parse_avro
+from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import IncompatibleSchema
 from magnetar.schema.avro import is_jackson, jackson_id
 from magnetar.schema.types import Schema, SchemaType
@@ -27,7 +28,7 @@ _TRANSITIVE = frozenset({"BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRAN
 
 
 def check(new: Schema, earlier: Sequence[tuple[int, Schema]], strategy: str) -> None:
-    """Raises IncompatibleSchema unless `new` may follow the versions in `earlier`, the latest of which is the last."""
+    """Raises IncompatibleSchema unless `new` may follow the versions in `earlier`, oldest first."""
     if strategy == ALWAYS_COMPATIBLE or not earlier:
         return
     for version, old in reversed(earlier if strategy in _TRANSITIVE else earlier[-1:]):
@@ -45,13 +46,13 @@ def check(new: Schema, earlier: Sequence[tuple[int, Schema]], strategy: str) -> 
 
 
 def check_reader(reader: Schema, earlier: Sequence[tuple[int, Schema]], strategy: str) -> None:
-    """The same for a consumer's schema, which has to read and is not added: FORWARD is asked to read the latest too."""
+    """As `check`, for a consumer's schema, which is not added: with FORWARD too it has to read the latest version."""
     is_about_all = strategy in ("BACKWARD_TRANSITIVE", "FULL_TRANSITIVE", ALWAYS_COMPATIBLE, ALWAYS_INCOMPATIBLE)
     check(reader, earlier, strategy if is_about_all else "BACKWARD")
 
 
 def _problem(new: Schema, old: Schema, strategy: str) -> str:
-    """What speaks against it, empty for nothing."""
+    """The reason for a refusal, or an empty text."""
     if new.type is SchemaType.KEY_VALUE:
         return _key_value_problem(new, old, strategy)
     if new.type is SchemaType.PROTOBUF_NATIVE:
@@ -76,7 +77,7 @@ def _key_value_problem(new: Schema, old: Schema, strategy: str) -> str:
 
 
 def _jackson_problem(new: Schema, old: Schema) -> str:
-    """Between a document of before 2.1 and a definition in Avro nothing can be told, so it passes."""
+    """A document of a client before 2.1 cannot be compared with an Avro definition, so it passes."""
     if not (is_jackson(new.data) and is_jackson(old.data)):
         return ""
     new_id, old_id = jackson_id(new.data), jackson_id(old.data)
@@ -84,7 +85,7 @@ def _jackson_problem(new: Schema, old: Schema) -> str:
 
 
 def _avro_problem(new: Schema, old: Schema, strategy: str) -> str:
-    from magnetar.broker.schema.avro import unreadable  # not before it is needed: see there
+    from magnetar.broker.schema.avro import unreadable  # a slow import, see there
 
     parsed_new, parsed_old = parse_avro(new), parse_avro(old)
     if strategy in _NEW_READS_OLD:

@@ -1,17 +1,15 @@
-"""Schema definitions of every type: whether one is well formed, and whether two are the same.
+"""Schema definitions of every type: checks one, and compares two for equality.
 
-Definitions in Avro's notation are left to `avro`. Knows neither topics, versions nor compatibility strategies.
+Leaves definitions in Avro's notation to `avro`. Knows neither topics, versions nor compatibility strategies.
 """
 
 from __future__ import annotations
 
-import binascii
 from typing import TYPE_CHECKING
 
 import msgspec
-from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
-from google.protobuf.message import DecodeError
 
+from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import InvalidSchema
 from magnetar.schema.avro import is_jackson
 from magnetar.schema.key_value import KeyValueError, Part, parts_of
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
     from avro.schema import Schema as Definition
 
 SCHEMA_SIZE_MAX = 1 << 20
-"""Bytes of one definition with its properties. Apache Pulsar's own limit is the size of a frame, 5 MB."""
-
-
-# -- well formed
+"""Bytes of one definition with its properties. Apache Pulsar's limit is the size of a frame, 5 MB."""
 
 
 def check(schema: Schema) -> None:
@@ -32,7 +27,7 @@ def check(schema: Schema) -> None:
     if schema.size > SCHEMA_SIZE_MAX:
         raise InvalidSchema(f"schema of {schema.size} bytes exceeds the limit of {SCHEMA_SIZE_MAX}")
     if schema.type is SchemaType.AUTO_CONSUME:
-        raise InvalidSchema("AUTO_CONSUME is a schema of clients only and cannot be registered")
+        raise InvalidSchema("an AUTO_CONSUME schema is for consumers only and cannot be registered")
     if schema.type is SchemaType.KEY_VALUE:
         for part in key_and_value(schema):
             check(part)
@@ -47,7 +42,7 @@ def check(schema: Schema) -> None:
         if parse_avro(schema).type == "union":
             raise InvalidSchema("AVRO schema is a union: a record or another single type is expected")
     elif schema.type in PRIMITIVE and schema.data not in _empty(schema.type):
-        raise InvalidSchema(f"{schema.type.name} schema needs no definition, {len(schema.data)} bytes are given")
+        raise InvalidSchema(f"{schema.type.name} schema has no definition, but {len(schema.data)} bytes are given")
 
 
 def _empty(type: SchemaType) -> tuple[bytes, ...]:
@@ -56,7 +51,7 @@ def _empty(type: SchemaType) -> tuple[bytes, ...]:
 
 
 def are_same(one: Schema, other: Schema) -> bool:
-    """Both well formed. Spaces, the order of keys, docs and aliases make no difference to a definition in Avro."""
+    """Of two checked schemas. Spaces, the order of keys, docs and aliases of an Avro definition are ignored."""
     if one.type is not other.type:
         return False
     if one.type is SchemaType.KEY_VALUE:
@@ -73,7 +68,7 @@ def are_same(one: Schema, other: Schema) -> bool:
 
 def parse_avro(schema: Schema) -> Definition:
     """The definition of a schema in Avro's notation; raises InvalidSchema."""
-    from magnetar.broker.schema import avro as avro_definition  # not before it is needed: see there
+    from magnetar.broker.schema import avro as avro_definition  # a slow import, see there
 
     return avro_definition.parse(schema.data, schema.type.name)
 
@@ -100,53 +95,3 @@ def _part(name: str, part: Part) -> Schema:
     except msgspec.DecodeError as error:
         raise InvalidSchema(f"KEY_VALUE schema has malformed {name}.schema.properties: {error}") from error
     return Schema(SchemaType[part.type], part.data, properties)
-
-
-# -- protobuf
-
-
-class ProtobufNativeData(msgspec.Struct, rename="camel"):
-    file_descriptor_set: bytes  # in base64
-    root_message_type_name: str
-    root_file_descriptor_name: str
-
-
-_protobuf_native = msgspec.json.Decoder(ProtobufNativeData)
-
-
-def root_message(data: bytes) -> str:
-    """The full name of the message that a PROTOBUF_NATIVE schema is about; raises InvalidSchema."""
-    try:
-        described = _protobuf_native.decode(data)
-        files = {file.name: file for file in FileDescriptorSet.FromString(described.file_descriptor_set).file}
-    except (msgspec.DecodeError, binascii.Error, DecodeError, UnicodeDecodeError) as error:
-        raise InvalidSchema(f"PROTOBUF_NATIVE schema cannot be read: {error}") from error
-    _check_imports(files, described.root_file_descriptor_name)
-    root = files[described.root_file_descriptor_name]
-    if described.root_message_type_name not in _messages(root):
-        raise InvalidSchema(
-            f"PROTOBUF_NATIVE schema has no message {described.root_message_type_name!r} in file {root.name!r}"
-        )
-    return described.root_message_type_name
-
-
-def _check_imports(files: dict[str, FileDescriptorProto], root: str) -> None:
-    waiting, seen = [root], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in files:
-            raise InvalidSchema(f"PROTOBUF_NATIVE schema lacks the file {name!r}")
-        if name not in seen:
-            seen.add(name)
-            waiting += files[name].dependency
-
-
-def _messages(file: FileDescriptorProto) -> set[str]:
-    found: set[str] = set()
-    waiting: list[tuple[str, DescriptorProto]] = [(file.package, message) for message in file.message_type]
-    while waiting:
-        prefix, message = waiting.pop()
-        full = f"{prefix}.{message.name}" if prefix else message.name
-        found.add(full)
-        waiting += [(full, nested) for nested in message.nested_type]
-    return found

@@ -1,17 +1,16 @@
-"""The schema registry: the versions of every schema, and which schema a producer or a consumer may come with.
+"""The schema registry: the versions of every schema.
 
-A schema belongs to tenant/namespace/topic: the partitions of a topic share it. Versions count from 0 and are never
-changed. A deleted schema leaves a mark, so that the next version gets a number of its own; what is deleted by force
-or with its topic leaves nothing. Whether two schemas go together is decided in `compatibility`.
+A schema belongs to tenant/namespace/topic: the partitions of a topic share it. Versions count from 0 and never change.
+A deleted schema leaves a mark, so that no version number is used twice; a schema deleted by force or with its topic
+leaves nothing. `compatibility` decides which schemas may follow each other, `admission` what clients may bring.
 
-Versions are read from disk when they are first asked for. What is not durable yet stays in memory until it is.
+Versions are read from disk on first use. A version that is not durable yet stays in memory until it is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,26 +18,22 @@ from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.schema import compatibility
 from magnetar.broker.schema.definition import are_same, check
-from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.errors import IncompatibleSchema, InvalidSchema
+from magnetar.errors import InvalidSchema
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
 from magnetar.storage.api import Batch, Space, Storage
 
-if TYPE_CHECKING:
-    from magnetar.broker.topic.topic import Topic
-
 HISTORY_SIZE_MAX = 16 << 20
-"""Bytes of all versions of one schema together: a new one is compared with all, in memory."""
+"""Bytes of all versions of one schema: a new one is compared with all of them, in memory."""
 
 CACHE_SIZE_MAX = 64 << 20
-"""Bytes of the schemas that are kept in memory because they were used last."""
+"""Bytes of the most recently used schemas, which are kept in memory."""
 
-_OVERHEAD = 300  # what Python spends around a version, and around the list of them
+_OVERHEAD = 300  # Python's own, per version and per list of versions
 
 
 class VersionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is on disk. `is_deleted` marks that everything before it, and this, is gone."""
+    """The stored form. `is_deleted` marks the deletion of all versions before it."""
 
     schema: Schema
     created_ms: int
@@ -81,14 +76,14 @@ class SchemaRegistry:
         self._storage = storage
         self._commits = commits
         self._now_ms = now_ms
-        self._histories: dict[str, _History] = {}  # the one used last is the last
+        self._histories: dict[str, _History] = {}  # the most recently used one is the last
         self._unwritten: Counter[str] = Counter()
         self.cached_bytes = 0
 
-    # -- asking
+    # -- queries
 
     def versions(self, schema_id: str) -> list[Version]:
-        """Oldest first; none when there is no schema or it was deleted."""
+        """Oldest first; empty for a schema that does not exist or was deleted."""
         return self._history(schema_id).versions
 
     def latest(self, schema_id: str) -> Version | None:
@@ -99,7 +94,7 @@ class SchemaRegistry:
         return next((version for version in self.versions(schema_id) if version.number == number), None)
 
     def find(self, schema_id: str, schema: Schema) -> Version | None:
-        """The version that is this schema; raises InvalidSchema."""
+        """The version that equals this schema; raises InvalidSchema."""
         versions = self.versions(schema_id)
         for version in versions:
             if _is_literally(version.schema, schema):
@@ -108,7 +103,7 @@ class SchemaRegistry:
         return next((version for version in versions if are_same(version.schema, schema)), None)
 
     def check_compatible(self, schema_id: str, schema: Schema, strategy: str) -> None:
-        """Raises unless the schema could be the next version."""
+        """Raises unless the schema may become the next version."""
         check(schema)
         compatibility.check(schema, self._numbered(schema_id), strategy)
 
@@ -125,10 +120,10 @@ class SchemaRegistry:
     def _numbered(self, schema_id: str) -> list[tuple[int, Schema]]:
         return [(version.number, version.schema) for version in self.versions(schema_id)]
 
-    # -- changing
+    # -- changes
 
     def put(self, schema_id: str, schema: Schema, strategy: str) -> int:
-        """The number of the version that is this schema; it is a new one if it may be."""
+        """The number of the version that equals this schema, added if there is none and it is compatible."""
         found = self.find(schema_id, schema)
         if found is not None:
             return found.number
@@ -141,18 +136,18 @@ class SchemaRegistry:
         return self._add(schema_id, VersionRecord(schema, self._now_ms()))
 
     def copy(self, source: str, target: str) -> None:
-        """Gives `target` the versions of `source` after its own, numbered alike: messages moved there can be read."""
+        """Adds the later versions of `source` to `target` under the same numbers, for messages moved there."""
         for version in self.versions(source):
             if version.number >= self._history(target).next_number:
                 self._add(target, VersionRecord(version.schema, version.created_ms), version.number)
 
     def delete(self, schema_id: str) -> int:
-        """Returns the number of the mark that is left."""
+        """Returns the number of the mark."""
         self._commits.batch().delete_range(Space.STATE, *_range(schema_id))
         return self._add(schema_id, VersionRecord(Schema(SchemaType.NONE), self._now_ms(), is_deleted=True))
 
     def forget(self, schema_id: str, batch: Batch) -> None:
-        """Deletes everything, in the transaction of `batch`: versions start from 0 again."""
+        """Deletes everything in `batch`: versions start from 0 again."""
         if not self._history(schema_id).next_number:
             return
         batch.delete_range(Space.STATE, *_range(schema_id))
@@ -199,7 +194,7 @@ class SchemaRegistry:
         self._shrink(schema_id)
 
     def _shrink(self, used: str) -> None:
-        """Forgets what was used longest ago, but neither `used` nor what the disk does not have."""
+        """Evicts the least recently used schemas, but neither `used` nor those that are not on disk yet."""
         if self.cached_bytes <= CACHE_SIZE_MAX:
             return
         for schema_id in list(self._histories):
@@ -209,7 +204,7 @@ class SchemaRegistry:
                     return
 
     def _keep_until_durable(self, schema_id: str) -> None:
-        """Until then the disk does not have what was decided, so it must not be read from there."""
+        """Until then the disk has an older state, which must not be read."""
         self._unwritten[schema_id] += 1
         self._commits.after(lambda: self._written(schema_id))
 
@@ -233,49 +228,3 @@ def _is_literally(one: Schema, other: Schema) -> bool:
     if one.type is not other.type or one.data != other.data:
         return False
     return one.type is not SchemaType.KEY_VALUE or one.properties == other.properties
-
-
-# -- who comes in
-
-
-def admit_producer(topic: Topic, schema: Schema | None) -> int | None:
-    """The version of the schema that a producer comes with; None for one without, where that is allowed."""
-    registry, policies, name = topic.broker.schemas, topic.policies, schema_id(topic.name)
-    if schema is None:
-        if policies.schema_validation_enforced and registry.latest(name) is not None:
-            raise IncompatibleSchema(
-                f"topic {topic.name.full} has a schema, the producer has none, and isSchemaValidationEnforced is on"
-            )
-        return None
-    if policies.allow_auto_update_schema:
-        return registry.put(name, schema, policies.schema_compatibility)
-    found = registry.find(name, schema)
-    if found is None:
-        raise IncompatibleSchema(
-            f"topic {topic.name.full} does not have this {schema.type.name} schema, and auto-update of schemas is off"
-        )
-    return found.number
-
-
-def admit_consumer(topic: Topic, schema: Schema | None) -> None:
-    """A consumer's schema becomes the first of a topic that is not in use; else it has to read what is there."""
-    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
-        return
-    registry, name = topic.broker.schemas, schema_id(topic.name)
-    if registry.latest(name) is not None:
-        registry.check_reader(name, schema, topic.policies.schema_compatibility)
-    elif not _is_in_use(topic):
-        admit_producer(topic, schema)
-    elif topic.policies.schema_compatibility != compatibility.ALWAYS_COMPATIBLE and schema.type is not SchemaType.NONE:
-        raise IncompatibleSchema(
-            f"topic {topic.name.full} has no schema and is in use: a consumer cannot bring one ({schema.type.name})"
-        )
-
-
-def _is_in_use(topic: Topic) -> bool:
-    consumers = (consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers)
-    if len(topic.producers) or any(not consumer.takes_any_schema for consumer in consumers):
-        return True
-    if isinstance(topic, PersistentTopic):
-        return topic.log.last >= topic.log.first
-    return topic.messages_in > 0

@@ -75,20 +75,20 @@ def _single(
     failure: tuple[int, int, int],
 ) -> bytes:
     """A message of a batch on its own, with the metadata of its batch that applies to it."""
-    letter = pb.MessageMetadata()
+    dead_letter = pb.MessageMetadata()
     if metadata.HasField("schema_version"):
-        letter.schema_version = metadata.schema_version
+        dead_letter.schema_version = metadata.schema_version
     if metadata.HasField("replicated_from"):
-        letter.replicated_from = metadata.replicated_from
-    letter.properties.extend(single.properties)
+        dead_letter.replicated_from = metadata.replicated_from
+    dead_letter.properties.extend(single.properties)
     for field in ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value"):
         if single.HasField(field):
-            setattr(letter, field, getattr(single, field))
+            setattr(dead_letter, field, getattr(single, field))
     if single.HasField("null_partition_key"):
-        letter.null_partition_key = single.null_partition_key
-    letter.uncompressed_size = len(payload)
-    _stamp(letter, site, index, failure, "")
-    return build_blob(letter, payload)
+        dead_letter.null_partition_key = single.null_partition_key
+    dead_letter.uncompressed_size = len(payload)
+    _stamp(dead_letter, site, index, failure, "")
+    return build_blob(dead_letter, payload)
 
 
 def _stamp(

@@ -43,8 +43,8 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
         counts = [count for index, count in self.index_counts.items() if bits is None or bits >> index & 1]
         return max(counts, default=self.count)
 
-    def publish(self, letter: str) -> None:
-        self.published = [*self.published, letter]
+    def publish(self, key: str) -> None:
+        self.published = [*self.published, key]
 
     def suspect(self) -> None:
         self.suspicions += 1

@@ -1,0 +1,57 @@
+"""Schema admission: the schemas that producers and consumers may bring to a topic."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.broker.schema import compatibility
+from magnetar.broker.schema.registry import schema_id
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.errors import IncompatibleSchema
+from magnetar.schema.types import Schema, SchemaType
+
+if TYPE_CHECKING:
+    from magnetar.broker.topic.topic import Topic
+
+
+def admit_producer(topic: Topic, schema: Schema | None) -> int | None:
+    """The version of a producer's schema, registered if it is new; None for a producer without one. Raises."""
+    registry, policies, name = topic.broker.schemas, topic.policies, schema_id(topic.name)
+    if schema is None:
+        if policies.schema_validation_enforced and registry.latest(name) is not None:
+            raise IncompatibleSchema(
+                f"topic {topic.name.full} has a schema, the producer has none, and isSchemaValidationEnforced is on"
+            )
+        return None
+    if policies.allow_auto_update_schema:
+        return registry.put(name, schema, policies.schema_compatibility)
+    found = registry.find(name, schema)
+    if found is None:
+        raise IncompatibleSchema(
+            f"topic {topic.name.full} does not have this {schema.type.name} schema, and auto-update of schemas is off"
+        )
+    return found.number
+
+
+def admit_consumer(topic: Topic, schema: Schema | None) -> None:
+    """Registers a consumer's schema as the first of an unused topic; otherwise it has to read the existing ones."""
+    if schema is None or schema.type is SchemaType.AUTO_CONSUME:
+        return
+    registry, name = topic.broker.schemas, schema_id(topic.name)
+    if registry.latest(name) is not None:
+        registry.check_reader(name, schema, topic.policies.schema_compatibility)
+    elif not _is_in_use(topic):
+        admit_producer(topic, schema)
+    elif topic.policies.schema_compatibility != compatibility.ALWAYS_COMPATIBLE and schema.type is not SchemaType.NONE:
+        raise IncompatibleSchema(
+            f"topic {topic.name.full} has no schema and is in use: a consumer cannot add one ({schema.type.name})"
+        )
+
+
+def _is_in_use(topic: Topic) -> bool:
+    consumers = (consumer for subscription in topic.subscriptions.values() for consumer in subscription.consumers)
+    if len(topic.producers) or any(not consumer.takes_any_schema for consumer in consumers):
+        return True
+    if isinstance(topic, PersistentTopic):
+        return topic.log.last >= topic.log.first
+    return topic.messages_in > 0
