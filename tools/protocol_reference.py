@@ -1,4 +1,4 @@
-"""docs/protocol.md, drawn from the table of the session: `python -m tools.protocol_reference`."""
+"""Generates docs/protocol.md from the command table of the session: `python -m tools.protocol_reference`."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from magnetar.session.table import TABLE
 
 
 def protocol_page() -> str:
-    """Every command of the protocol, and in which state of a connection it is understood."""
+    """Every supported command, and the state of a connection in which it is allowed."""
     lines = [
         "# The protocol",
         "",
-        "What a client may say, by the state of its connection; drawn from `session/table.py` by `make docs`. SEND is",
-        "handled by the session itself. A command with a request id that is not understood gets an ERROR with",
-        "NotAllowedError and the connection goes on; anything else that is not in the table ends it.",
+        "Commands that a client may send, by the state of its connection; generated from `session/table.py` by",
+        "`make docs`. SEND is handled by the session itself. An unsupported command with a request id gets an ERROR",
+        "with NotAllowedError and the connection stays open; any other command that is not in the table closes it.",
         "",
         "| command | state | handled by |",
         "|---|---|---|",

@@ -1,6 +1,6 @@
-"""Draws docs/settings.md from the settings themselves: `python -m tools.settings_reference > docs/settings.md`.
+"""Generates docs/settings.md: `python -m tools.settings_reference > docs/settings.md`.
 
-Owns the page's layout and its headings; every name, default, limit and sentence comes from `config`.
+Owns the layout and the headings; names, defaults, limits and sentences come from `magnetar.settings.settings`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from magnetar.settings.settings import KINDS, Settings
 
-# Each heading stands before the setting it is listed with; the order is that of the settings.
+# Each heading precedes the setting that it is listed with; the order is that of the settings.
 HEADINGS = {
     "clusterName": "Addresses",
     "maxMessageSize": "Connections",
@@ -29,12 +29,12 @@ HEADINGS = {
 _INTRODUCTION = """\
 # Settings
 
-The broker takes these settings, under Apache Pulsar's names, from `--set key=value` and from a Pulsar `broker.conf` or
-`standalone.conf` given as `--config`. Flags such as `--port` win over `--set`, which wins over `--config`. An empty
-value stands for the default. A wrong value is refused; so is an unknown key in `--set`, while unknown keys of a file
-are named in a warning.
+The broker reads these settings, under Apache Pulsar's names, from `--set key=value` and from a Pulsar `broker.conf` or
+`standalone.conf` given as `--config`. Flags such as `--port` take precedence over `--set`, and `--set` over `--config`.
+An empty value means the default. An invalid value is an error, and so is an unknown key in `--set`; unknown keys of a
+file are reported in a warning.
 
-This page is drawn from the code by `make docs`.
+This page is generated from the code by `make docs`.
 """
 
 

@@ -1,1 +1,1 @@
-"""The broker's settings: their names, kinds, defaults and the file format they are read from."""
+"""Settings of a broker: names, kinds of values, defaults, and the file format."""

@@ -1,6 +1,6 @@
-"""The kinds of values a setting can have: how each is read from text, shown, checked and described.
+"""Kinds of setting values: how each is read from text, shown, checked and described.
 
-Owns no setting; `config` lists those.
+Owns no setting; those are in `settings`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Flag:
 
 
 class Text:
-    """A text of a given shape."""
+    """A text that matches a pattern."""
 
     __slots__ = ("allowed", "meaning", "pattern")
 
@@ -91,7 +91,7 @@ class Text:
 
 
 class Choice:
-    """One word of a few."""
+    """One of several words."""
 
     __slots__ = ("choices", "meaning")
 
@@ -113,7 +113,7 @@ class Choice:
 
 
 class Choices:
-    """Several words of a few, separated by commas."""
+    """Any of several words, separated by commas."""
 
     __slots__ = ("choices", "meaning")
 

@@ -1,6 +1,6 @@
-"""The format of Pulsar's `.conf` files, which is that of Java properties: `key=value`, `#` comments, `\\` continuation.
+"""Pulsar's `.conf` files, in the format of Java properties: `key=value`, `#` comments, `\\` continuation.
 
-Owns the syntax only. It does not know which keys there are.
+Owns the syntax only; it knows no keys.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _KEY = re.compile(r"(?P<key>(?:\\.|[^\\=:\s])*)\s*[=:]?\s*(?P<value>.*)", re.DOT
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Read the format of Pulsar's `.conf` files, that of Java properties; of a repeated key the last value counts."""
+    """The pairs of a file; of a repeated key the last value counts."""
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
         match = _KEY.fullmatch(line)

@@ -1,8 +1,8 @@
-"""The broker's settings: Pulsar's own names, a default, what is allowed and one sentence each.
+"""Settings of a broker: Pulsar's names, with a default, the allowed values and one sentence each.
 
-Owns the one frozen `Settings` object that is passed to whoever needs it. It does not know files or the command line. A
-`Settings` that exists is valid: making one checks every value. Every setting listed here is obeyed; what the broker
-does not obey is not listed, so that it is reported as unknown.
+Owns the frozen `Settings` object, which is passed and never global. Knows neither files nor the command line. Creating
+one checks every value, so a `Settings` object is valid. Settings that have no effect are not listed here and are
+reported as unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             r"[-=:.\w]+",
             "letters, digits and the characters - = : . _",
-            "The name of the cluster, as clients and other clusters see it.",
+            "Name of the cluster, as clients and other clusters see it.",
         ),
     ] = "standalone"
     bindAddress: Annotated[
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             _ADDRESS,
             "a host name or an IP address",
-            "The address both ports listen on; anything but loopback also has to be asked for on the command line.",
+            "Address that both ports listen on; other than loopback it must also be given on the command line.",
         ),
     ] = "127.0.0.1"
     advertisedAddress: Annotated[
@@ -65,298 +65,299 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             _ADDRESS + "|",
             "a host name or an IP address",
-            "The host that lookups tell clients to connect to; empty means the address the broker listens on.",
+            "Host that lookups return to clients; empty returns the address that the client connected to.",
         ),
     ] = ""
-    brokerServicePort: Annotated[int, Whole(0, 65535, "The port of the binary protocol; 0 picks a free one.")] = 6650
+    brokerServicePort: Annotated[int, Whole(0, 65535, "Port of the binary protocol; 0 picks a free port.")] = 6650
     webServicePort: Annotated[
-        int, Whole(0, 65535, "The port of HTTP: administration, lookup and metrics; 0 picks a free one.")
+        int, Whole(0, 65535, "Port of HTTP: administration, lookup and metrics; 0 picks a free port.")
     ] = 8080
 
     # Connections
     maxMessageSize: Annotated[
         int,
-        Whole(1024, 128 << 20, "The largest entry a producer may send, in bytes, batched and compressed as it comes."),
+        Whole(1024, 128 << 20, "Maximum size in bytes of an entry that a producer sends, batched and compressed."),
     ] = 5242880
     keepAliveIntervalSeconds: Annotated[
         int,
         Whole(
             0,
             DAY_SECONDS,
-            "How long a silent connection is left alone before it is pinged, and then closed; 0 never asks.",
+            "Idle time before a connection is pinged, and then closed; 0 disables keep-alive.",
         ),
     ] = 30
     maxPendingPublishRequestsPerConnection: Annotated[
         int,
-        Whole(1, 1_000_000, "How many messages of one connection may wait for the disk before reading from it pauses."),
+        Whole(1, 1_000_000, "Maximum messages of one connection that wait for the disk; reading from it pauses above."),
     ] = 1000
     maxMessagePublishBufferSizeInMB: Annotated[
         int,
-        Whole(1, 65536, "How many megabytes of all connections may wait for the disk before reading from them pauses."),
+        Whole(1, 65536, "Maximum megabytes of all connections that wait for the disk; reading from them pauses above."),
     ] = 256
 
     # Topics
-    enablePersistentTopics: Annotated[bool, Flag("Whether persistent topics may be used.")] = True
-    enableNonPersistentTopics: Annotated[bool, Flag("Whether non-persistent topics may be used.")] = True
+    enablePersistentTopics: Annotated[bool, Flag("Allow persistent topics.")] = True
+    enableNonPersistentTopics: Annotated[bool, Flag("Allow non-persistent topics.")] = True
     allowAutoTopicCreation: Annotated[
-        bool, Flag("Whether a topic comes into being when a producer or consumer first asks for it.")
+        bool, Flag("Create a missing topic when a producer or consumer connects to it.")
     ] = True
     allowAutoTopicCreationType: Annotated[
-        TopicCreationType, Choice(TopicCreationType, "What such a topic becomes.")
+        TopicCreationType, Choice(TopicCreationType, "Type of topics that are auto-created.")
     ] = "non-partitioned"
     defaultNumPartitions: Annotated[
-        int, Whole(1, 65536, "The number of partitions of a partitioned topic that comes into being by itself.")
+        int, Whole(1, 65536, "Number of partitions of an auto-created partitioned topic.")
     ] = 1
     maxNumPartitionsPerPartitionedTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most partitions a topic may have; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum partitions of a topic; 0 is no limit.")
     ] = 0
     maxTopicsPerNamespace: Annotated[
-        int, Whole(0, INT_MAX, "The most topics a namespace may have, each partition counted; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum topics of a namespace, counting each partition; 0 is no limit.")
     ] = 0
 
     # Administration
-    forceDeleteNamespaceAllowed: Annotated[
-        bool, Flag("Whether a namespace may be deleted together with its topics.")
-    ] = False
+    forceDeleteNamespaceAllowed: Annotated[bool, Flag("Allow deleting a namespace together with its topics.")] = False
     forceDeleteTenantAllowed: Annotated[
-        bool, Flag("Whether a tenant may be deleted together with its namespaces and topics.")
+        bool, Flag("Allow deleting a tenant together with its namespaces and topics.")
     ] = False
     exposeTopicLevelMetricsInPrometheus: Annotated[
-        bool, Flag("Whether `/metrics` has numbers of every topic, or of namespaces only.")
+        bool, Flag("Expose metrics per topic in `/metrics`; false exposes them per namespace only.")
     ] = True
     exposeConsumerLevelMetricsInPrometheus: Annotated[
-        bool, Flag("Whether `/metrics` has numbers of every consumer, where it has those of topics.")
+        bool, Flag("Expose metrics per consumer in `/metrics`, if topic level metrics are exposed.")
     ] = False
     exposeProducerLevelMetricsInPrometheus: Annotated[
-        bool, Flag("Whether `/metrics` has numbers of every producer, where it has those of topics.")
+        bool, Flag("Expose metrics per producer in `/metrics`, if topic level metrics are exposed.")
     ] = False
 
     # Producers and consumers
     maxProducersPerTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most producers a topic may have at a time; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum connected producers of a topic; 0 is no limit.")
     ] = 0
     maxSameAddressProducersPerTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most producers of one client address a topic may have at a time; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum connected producers of a topic from one client address; 0 is no limit.")
     ] = 0
     maxConsumersPerTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most consumers a topic may have at a time; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum connected consumers of a topic; 0 is no limit.")
     ] = 0
     maxSameAddressConsumersPerTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most consumers of one client address a topic may have at a time; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum connected consumers of a topic from one client address; 0 is no limit.")
     ] = 0
     maxConsumersPerSubscription: Annotated[
-        int, Whole(0, INT_MAX, "The most consumers a subscription may have at a time; 0 is no limit.")
+        int, Whole(0, INT_MAX, "Maximum connected consumers of a subscription; 0 is no limit.")
     ] = 0
-    maxSubscriptionsPerTopic: Annotated[
-        int, Whole(0, INT_MAX, "The most subscriptions a topic may have; 0 is no limit.")
-    ] = 0
+    maxSubscriptionsPerTopic: Annotated[int, Whole(0, INT_MAX, "Maximum subscriptions of a topic; 0 is no limit.")] = 0
 
     # Deduplication
     brokerDeduplicationEnabled: Annotated[
-        bool, Flag("Whether a message is refused when its producer's sequence id was stored before.")
+        bool, Flag("Drop messages whose sequence id was already stored for their producer; they still get a receipt.")
     ] = False
     brokerDeduplicationMaxNumberOfProducers: Annotated[
-        int, Whole(1, INT_MAX, "How many producer names a topic remembers for deduplication.")
+        int, Whole(1, INT_MAX, "Maximum producers that a topic remembers for deduplication.")
     ] = 10000
     brokerDeduplicationProducerInactivityTimeoutMinutes: Annotated[
-        int, Whole(1, INT_MAX, "How long a disconnected producer is remembered for deduplication.")
+        int, Whole(1, INT_MAX, "Time after which a disconnected producer is forgotten by deduplication.")
     ] = 360
 
     # Retention and expiry
     defaultRetentionTimeInMinutes: Annotated[
-        int, Whole(-1, INT_MAX, "How long acknowledged messages are kept; 0 keeps none, -1 sets no limit of time.")
+        int,
+        Whole(-1, INT_MAX, "Time for which acknowledged messages are retained; 0 retains none, -1 is no time limit."),
     ] = 0
     defaultRetentionSizeInMB: Annotated[
         int,
         Whole(
             -1,
             INT_MAX,
-            "How many megabytes of acknowledged messages a topic keeps; 0 keeps none, -1 sets no limit of size.",
+            "Megabytes of acknowledged messages that a topic retains; 0 retains none, -1 is no size limit.",
         ),
     ] = 0
     retentionCheckIntervalInSeconds: Annotated[
-        int, Whole(1, DAY_SECONDS, "How often topics are searched for messages that need not be kept.")
+        int, Whole(1, DAY_SECONDS, "Interval at which messages that retention does not keep are deleted.")
     ] = 120
     managedLedgerMinLedgerRolloverTimeMinutes: Annotated[
-        int, Whole(0, INT_MAX, "The least time between two ledgers of a topic.")
+        int,
+        Whole(
+            0,
+            INT_MAX,
+            "Time for which the newest messages of a topic stay even if all are acknowledged, as in an open ledger.",
+        ),
     ] = 10
     managedLedgerMaxSizePerLedgerMbytes: Annotated[
-        int, Whole(1, 1_048_576, "The size at which a topic goes on to a new ledger.")
+        int,
+        Whole(
+            1, 1_048_576, "Megabytes of newest messages that stay even if all are acknowledged, as in an open ledger."
+        ),
     ] = 2048
     ttlDurationDefaultInSeconds: Annotated[
-        int, Whole(0, INT_MAX, "The age at which an unacknowledged message counts as acknowledged; 0 is never.")
+        int, Whole(0, INT_MAX, "Age at which an unacknowledged message expires; 0 is never.")
     ] = 0
     messageExpiryCheckIntervalInMinutes: Annotated[
-        int, Whole(1, DAY_MINUTES, "How often subscriptions are searched for messages past that age.")
+        int, Whole(1, DAY_MINUTES, "Interval at which expired messages are acknowledged.")
     ] = 5
 
     # Backlog quota
-    backlogQuotaCheckEnabled: Annotated[bool, Flag("Whether backlog quotas are enforced.")] = True
+    backlogQuotaCheckEnabled: Annotated[bool, Flag("Enforce backlog quotas.")] = True
     backlogQuotaCheckIntervalInSeconds: Annotated[
-        int, Whole(1, DAY_SECONDS, "How often backlogs are measured against their quota.")
+        int, Whole(1, DAY_SECONDS, "Interval at which backlogs are checked against their quota.")
     ] = 60
     backlogQuotaDefaultLimitBytes: Annotated[
-        int, Whole(-1, LONG_MAX, "The largest backlog of a topic, in bytes; -1 is no limit.")
+        int, Whole(-1, LONG_MAX, "Default backlog quota of a topic in bytes; -1 is no limit.")
     ] = -1
     backlogQuotaDefaultLimitGB: Annotated[
         float,
-        Number(
-            -1, INT_MAX, "The same in gigabytes, an older setting that wins over the one in bytes when it is above 0."
-        ),
+        Number(-1, INT_MAX, "The same in gigabytes: an older setting, which takes precedence if it is above 0."),
     ] = -1.0
     backlogQuotaDefaultLimitSecond: Annotated[
-        int, Whole(-1, INT_MAX, "The greatest age of the oldest unacknowledged message of a topic; -1 is no limit.")
+        int,
+        Whole(
+            -1,
+            INT_MAX,
+            "Default backlog quota of a topic as the age of its oldest unacknowledged message; -1 is no limit.",
+        ),
     ] = -1
     backlogQuotaDefaultRetentionPolicy: Annotated[
         BacklogPolicy,
         Choice(
             BacklogPolicy,
-            "What happens at the quota: producers wait, producers get an error, or the oldest messages are given up.",
+            "Action at the quota: hold producers, reject producers, or evict the oldest messages of the backlog.",
         ),
     ] = "producer_request_hold"
 
     # Schemas
     schemaCompatibilityStrategy: Annotated[
         SchemaStrategy,
-        Choice(SchemaStrategy, "How a new version of a schema has to fit the earlier ones, where nobody set it."),
+        Choice(SchemaStrategy, "Default compatibility check of a new schema version against earlier ones."),
     ] = "FULL"
-    isSchemaValidationEnforced: Annotated[
-        bool, Flag("Whether a topic that has a schema refuses producers that have none.")
-    ] = False
+    isSchemaValidationEnforced: Annotated[bool, Flag("Reject producers without a schema on a topic that has one.")] = (
+        False
+    )
     isAllowAutoUpdateSchemaEnabled: Annotated[
-        bool, Flag("Whether a producer or a consumer may bring a new version of a schema.")
+        bool, Flag("Allow producers and consumers to register new schema versions.")
     ] = True
 
     # Subscriptions
     allowAutoSubscriptionCreation: Annotated[
-        bool, Flag("Whether a subscription comes into being when a consumer first asks for it.")
+        bool, Flag("Create a missing subscription when a consumer connects to it.")
     ] = True
     subscriptionBacklogScanMaxEntries: Annotated[
-        int, Whole(1, INT_MAX, "How many entries the analysis of a backlog looks at before it stops.")
+        int, Whole(1, INT_MAX, "Maximum entries that an analysis of a backlog reads.")
     ] = 10_000
-    subscriptionBacklogScanMaxTimeMs: Annotated[
-        int, Whole(1, INT_MAX, "How long the analysis of a backlog may take before it stops.")
-    ] = 120_000
+    subscriptionBacklogScanMaxTimeMs: Annotated[int, Whole(1, INT_MAX, "Maximum time of an analysis of a backlog.")] = (
+        120_000
+    )
     subscriptionTypesEnabled: Annotated[
-        frozenset[str], Choices(SubscriptionTypeName, "The types a subscription may have.")
+        frozenset[str], Choices(SubscriptionTypeName, "Subscription types that consumers may use.")
     ] = frozenset(get_args(SubscriptionTypeName))
     subscriptionKeySharedEnable: Annotated[
-        bool, Flag("Whether Key_Shared may be used; false takes it out of `subscriptionTypesEnabled`.")
+        bool, Flag("Allow Key_Shared subscriptions; false removes Key_Shared from `subscriptionTypesEnabled`.")
     ] = True
     subscriptionKeySharedUseConsistentHashing: Annotated[
         bool,
-        Flag("Whether Key_Shared spreads keys on a hash ring, or halves the widest range for each new consumer."),
+        Flag("Assign the keys of Key_Shared by a hash ring; false splits the widest range for each new consumer."),
     ] = True
     subscriptionKeySharedConsistentHashingReplicaPoints: Annotated[
-        int, Whole(1, 10_000, "How many points each consumer has on that ring.")
+        int, Whole(1, 10_000, "Points of each consumer on that ring.")
     ] = 100
     keySharedLookAheadMsgInReplayThresholdPerConsumer: Annotated[
         int,
         Whole(
             0,
             INT_MAX,
-            "How many held-back messages Key_Shared reads past, per consumer; 0 is no limit.",
+            "Maximum held-back messages per consumer that Key_Shared reads ahead of; 0 is no limit.",
         ),
     ] = 4000
     keySharedLookAheadMsgInReplayThresholdPerSubscription: Annotated[
-        int, Whole(0, INT_MAX, "The same for the whole subscription; the smaller of the two counts, 0 is no limit.")
+        int,
+        Whole(0, INT_MAX, "The same for the whole subscription; the lower of the two limits applies, 0 is no limit."),
     ] = 40000
     activeConsumerFailoverDelayTimeMillis: Annotated[
         int,
         Whole(
             0,
             DAY_SECONDS * 1000,
-            "How long a new active consumer of a Failover subscription waits for its first message.",
+            "Delay before a new active consumer of a Failover subscription gets messages.",
         ),
     ] = 1000
     activeConsumerFailoverConsistentHashing: Annotated[
         bool,
-        Flag(
-            "Whether the active consumers of a partitioned topic's partitions are picked by a hash ring, not in turn."
-        ),
+        Flag("Choose the active consumers of partitions by a hash ring; false assigns partitions in turn."),
     ] = False
     acknowledgmentAtBatchIndexLevelEnabled: Annotated[
         bool,
-        Flag("Whether single messages of a batch can be acknowledged; here it is on unless it is switched off."),
+        Flag("Acknowledge single messages of a batch; true by default, unlike in Apache Pulsar."),
     ] = True
     maxUnackedMessagesPerConsumer: Annotated[
         int,
-        Whole(
-            0, INT_MAX, "How many unacknowledged messages a consumer may hold before it gets no more; 0 is no limit."
-        ),
+        Whole(0, INT_MAX, "Maximum unacknowledged messages of a consumer; delivery to it pauses above, 0 is no limit."),
     ] = 50000
     maxUnackedMessagesPerSubscription: Annotated[
         int,
         Whole(
             0,
             INT_MAX,
-            "How many unacknowledged messages the consumers of a shared subscription may hold together; 0 is no limit.",
+            "Maximum unacknowledged messages of all consumers of a shared subscription; 0 is no limit.",
         ),
     ] = 200000
 
     # Dispatch
     delayedDeliveryEnabled: Annotated[
-        bool, Flag("Whether messages with a delivery time wait for it; false delivers them at once.")
+        bool, Flag("Deliver messages at their delivery time; false delivers them immediately.")
     ] = True
     delayedDeliveryMaxDelayInMillis: Annotated[
-        int, Whole(0, LONG_MAX, "The longest delay a producer may ask for; 0 is no limit.")
+        int, Whole(0, LONG_MAX, "Maximum delay of a message; 0 is no limit.")
     ] = 0
     dispatcherMaxReadBatchSize: Annotated[
-        int, Whole(1, 100_000, "How many entries a subscription reads at a time.")
+        int, Whole(1, 100_000, "Maximum entries that a subscription reads at a time.")
     ] = 100
-    dispatcherMaxReadSizeBytes: Annotated[int, Whole(1, INT_MAX, "How many bytes a subscription reads at a time.")] = (
-        5242880
-    )
+    dispatcherMaxReadSizeBytes: Annotated[
+        int, Whole(1, INT_MAX, "Maximum bytes that a subscription reads at a time.")
+    ] = 5242880
     dispatcherMaxRoundRobinBatchSize: Annotated[
         int,
-        Whole(
-            1, 100_000, "How many entries one consumer of a Shared subscription gets before it is the next one's turn."
-        ),
+        Whole(1, 100_000, "Maximum entries that a consumer of a Shared subscription gets before the next consumer."),
     ] = 20
     managedLedgerCacheSizeMB: Annotated[
         int,
         Whole(
             0,
             1_048_576,
-            "The megabytes of newest entries, of all topics together, that are served from memory; 0 caches nothing.",
+            "Megabytes of newest entries, of all topics together, that are cached in memory; 0 disables the cache.",
         ),
     ] = 64
 
     # Geo-replication
     createTopicToRemoteClusterForReplication: Annotated[
         bool,
-        Flag("Whether a topic that is replicated is also made in the remote cluster, or has to be made there first."),
+        Flag("Create replicated topics in the remote cluster; false waits until they exist there."),
     ] = True
     partitionMismatch: Annotated[
         PartitionMismatch,
         Choice(
             PartitionMismatch,
-            "What is replicated if the remote topic has another number of partitions: what PIP-370 says, or nothing.",
+            "Replication to a topic with another number of partitions: as PIP-370 defines it, or none.",
         ),
     ] = "pip370"
     replicationStartAt: Annotated[
         ReplicationStart,
-        Choice(
-            ReplicationStart, "From where on a topic that has messages already is replicated, once that is switched on."
-        ),
+        Choice(ReplicationStart, "Position from which replication of a topic with messages starts when it is enabled."),
     ] = "latest"
     replicationRetryMaxSeconds: Annotated[
         int,
-        Whole(1, DAY_SECONDS, "The longest pause before a remote cluster that failed or lacks a topic is asked again."),
+        Whole(
+            1, DAY_SECONDS, "Maximum back-off before a remote cluster that failed or has no such topic is tried again."
+        ),
     ] = 10
-    pipelinesEnabled: Annotated[
-        bool, Flag("Whether the broker starts the process that replicates, as soon as there is something to replicate.")
-    ] = True
+    pipelinesEnabled: Annotated[bool, Flag("Start the pipelines process when the first topic is replicated.")] = True
     pipelinesMaster: Annotated[
         str,
-        Text(r"\S+", "the address of a Spark master, such as local[2]", "The Spark master its jobs run on."),
+        Text(r"\S+", "the address of a Spark master, such as local[2]", "Spark master of the pipelines process."),
     ] = "local[*,3]"
     brokerClientAuthenticationPlugin: Annotated[
         str,
         Text(
             r"[.\w]*",
             "the name of a plugin, such as org.apache.pulsar.client.impl.auth.AuthenticationToken",
-            "How remote clusters are told who this one is: AuthenticationToken or AuthenticationTls; empty if not.",
+            "Authentication at remote clusters: AuthenticationToken or AuthenticationTls; empty for none.",
         ),
     ] = ""
     brokerClientAuthenticationParameters: Annotated[
@@ -364,7 +365,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             r"[^\r\n]*",
             "one line of text",
-            "The parameters of that plugin: `token:…`, `file:///path`, or `tlsCertFile:…,tlsKeyFile:…`.",
+            "Parameters of that plugin: `token:…`, `file:///path`, or `tlsCertFile:…,tlsKeyFile:…`.",
         ),
     ] = ""
     brokerClientTrustCertsFilePath: Annotated[
@@ -372,7 +373,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             r"[^\r\n]*",
             "the path of a file",
-            "The certificates of authorities that remote clusters are trusted by, in PEM; empty trusts the system's.",
+            "PEM file of the authorities that sign certificates of remote clusters; empty trusts the system's.",
         ),
     ] = ""
 
@@ -384,9 +385,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def from_mapping(pairs: Mapping[str, str]) -> tuple[Settings, list[str]]:
-        """Settings from texts, as a file or a command line has them, and the keys that are no settings.
+        """Settings from the texts of a file or command line, and the unknown keys.
 
-        An empty text stands for the default, as in Pulsar's files. A wrong value raises `InvalidSetting`.
+        An empty text means the default, as in Pulsar's files. Raises `InvalidSetting`.
         """
         values: dict[str, Any] = {}
         unknown: list[str] = []
@@ -429,11 +430,11 @@ def _kinds() -> Iterator[tuple[str, Kind]]:
 
 
 KINDS: Mapping[str, Kind] = dict(_kinds())
-"""What each setting allows and means, in the order of the reference page."""
+"""Allowed values and meaning of each setting, in the order of the reference page."""
 
 
 SECRET = frozenset({"brokerClientAuthenticationParameters"})
-"""Settings whose values are shown to nobody."""
+"""Settings whose values are never shown."""
 
 
 DYNAMIC = frozenset(
@@ -471,11 +472,11 @@ DYNAMIC = frozenset(
         "isAllowAutoUpdateSchemaEnabled",
     }
 )
-"""Settings that may change while the broker runs: they are asked for whenever they matter, and not before."""
+"""Settings that may change while the broker runs: their value is read at each use."""
 
 
 def closest(name: str) -> str | None:
-    """The setting that was probably meant by an unknown name."""
+    """The setting with the most similar name, for error messages."""
     from difflib import get_close_matches  # only ever needed for a message
 
     by_lower = {known.lower(): known for known in KINDS}
