@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one: starting it takes seconds."""
+"""One Spark session for all tests that need one, since its start takes seconds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run side by side, those that need the session are done by one process."""
+    """With parallel tests, one process runs all tests that need the session."""
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
@@ -20,9 +20,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    import magnetar.spark  # most tests need no Spark, and it takes a while to import
+    import magnetar.spark  # most tests need no Spark, and its import is slow
 
-    # The quick compiler alone: what a test runs is over before the thorough one pays.
+    # Only the quick compiler: a test ends before the optimizing one pays off.
     session = magnetar.spark.session("local[2]", **{"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"})
     yield session
     session.stop()

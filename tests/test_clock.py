@@ -1,4 +1,4 @@
-"""Clocks: what moves them, and how the stamps of clients are read."""
+"""Clocks: their movement, and the conversion of client timestamps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_system_clock_is_the_machines_time() -> None:
     assert clock.from_client_ms(123) == 123
 
 
-def test_a_manual_clock_moves_only_by_hand() -> None:
+def test_a_manual_clock_moves_only_on_request() -> None:
     clock = ManualClock(1_000)
     assert clock.now_ms() == clock.now_ms() == 1_000
     clock.advance_ms(5)
@@ -29,7 +29,7 @@ def test_a_manual_clock_moves_only_by_hand() -> None:
     assert clock.from_client_ms(7) == 7
 
 
-def test_a_shifted_clock_runs_on_ahead_of_the_machine() -> None:
+def test_a_shifted_clock_runs_ahead_of_the_machine() -> None:
     clock = ShiftedClock()
     clock.advance(hours=1)
     clock.advance_ms(1)
@@ -37,7 +37,7 @@ def test_a_shifted_clock_runs_on_ahead_of_the_machine() -> None:
     assert before + 3_600_001 <= clock.now_ms() <= time.time_ns() // 1_000_000 + 3_600_001
 
 
-def test_a_shifted_clock_shifts_the_stamps_of_clients_by_as_much() -> None:
+def test_a_shifted_clock_shifts_client_timestamps_equally() -> None:
     clock = ShiftedClock(offset_ms=500)
     clock.advance(seconds=2)
     assert clock.from_client_ms(10_000) == 12_500
@@ -50,6 +50,6 @@ def test_durations_in_whole_milliseconds(duration: dict[str, float], expected: i
     assert milliseconds(**duration) == expected  # type: ignore[arg-type]
 
 
-def test_an_unknown_unit_is_refused() -> None:
+def test_an_unknown_unit_is_rejected() -> None:
     with pytest.raises(TypeError, match="fortnights"):
         ManualClock(0).advance(fortnights=1)  # type: ignore[call-arg]

@@ -1,4 +1,4 @@
-"""Topic and namespace names: spellings, partitions, and what is refused."""
+"""Topic and namespace names: spellings, partitions, and rejected names."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_partitions_of_a_topic() -> None:
     base = TopicName.parse("orders")
     assert base.base == base
     assert base.with_partition(3) == TopicName.parse("orders-partition-3")
-    # Metadata may exist under the name of a partition (AC7); its partitions are not those beside it.
+    # Metadata may exist under the name of a partition (AC7); its partitions are not its siblings.
     assert base.with_partition(3).with_partition(4) == TopicName.parse("orders-partition-3-partition-4")
     assert base.with_partition(PARTITION_MAX).partition == PARTITION_MAX
     for index in (-1, PARTITION_MAX + 1):
@@ -96,7 +96,7 @@ def test_partitions_of_a_topic() -> None:
         ("t-partition-0-sub-DLQ", -1),
     ],
 )
-def test_only_a_canonical_number_makes_a_partition(local: str, partition: int) -> None:
+def test_only_a_canonical_number_denotes_a_partition(local: str, partition: int) -> None:
     name = TopicName.parse(local)
     assert name.partition == partition
     assert name.base.full == (name.full if partition < 0 else name.full.removesuffix(f"-partition-{partition}"))
@@ -131,7 +131,7 @@ def test_only_a_canonical_number_makes_a_partition(local: str, partition: int) -
         ("t\ud800", "not valid unicode"),
     ],
 )
-def test_illegal_names_are_refused_with_the_reason(text: str, message: str) -> None:
+def test_illegal_names_are_rejected_with_the_reason(text: str, message: str) -> None:
     with pytest.raises(InvalidName, match=message):
         TopicName.parse(text)
 
@@ -143,7 +143,7 @@ def test_the_limit_counts_bytes_of_the_full_name() -> None:
         TopicName.parse("x" * (room + 1))
 
 
-def test_a_huge_name_makes_a_short_message() -> None:
+def test_a_huge_name_is_shortened_in_the_error() -> None:
     with pytest.raises(InvalidName) as refused:
         TopicName.parse("a/" + "b" * 1_000_000)
     assert len(str(refused.value)) < 300
@@ -157,7 +157,7 @@ def test_names_are_values() -> None:
         name.local = "other"  # type: ignore[misc]
 
 
-def test_parsed_names_are_remembered_within_a_bound() -> None:
+def test_parsed_names_are_cached_within_a_bound() -> None:
     for number in range(PARSED_NAMES_MAX + 10):
         TopicName.parse(f"topic-{number}")
     assert _parse_topic.cache_info().currsize == PARSED_NAMES_MAX
@@ -181,7 +181,7 @@ def test_entities() -> None:
 
 
 @given(st.sampled_from(["persistent", "non-persistent"]), entities, entities, locals_)
-def test_a_legal_name_is_found_again_in_its_parts(domain: str, tenant: str, namespace: str, local: str) -> None:
+def test_a_legal_name_round_trips_through_its_parts(domain: str, tenant: str, namespace: str, local: str) -> None:
     name = TopicName.parse(f"{domain}://{tenant}/{namespace}/{local}")
     assert (name.domain, name.tenant, name.namespace, name.local) == (domain, tenant, namespace, local)
     assert TopicName.parse(name.full) == name
@@ -190,7 +190,7 @@ def test_a_legal_name_is_found_again_in_its_parts(domain: str, tenant: str, name
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_name_or_refused(text: str) -> None:
+def test_any_text_is_a_name_or_rejected(text: str) -> None:
     try:
         name = TopicName.parse(text)
     except InvalidName:

@@ -36,7 +36,7 @@ def test_a_client_can_use_it() -> None:
         assert round_trip(running, b"hello") == b"hello"
 
 
-def test_no_thread_stays_behind() -> None:
+def test_no_thread_is_left() -> None:
     before = set(threading.enumerate())
     with broker() as running:
         round_trip(running, b"x")
@@ -44,7 +44,7 @@ def test_no_thread_stays_behind() -> None:
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name in ("magnetar", "committer")]
 
 
-def test_after_the_block_it_does_not_run() -> None:
+def test_after_the_block_it_is_stopped() -> None:
     with broker() as running:
         pass
     with pytest.raises(pulsar.PulsarException):
@@ -58,17 +58,17 @@ def test_settings_have_pulsars_names() -> None:
         assert running.server.settings.maxProducersPerTopic == 1
 
 
-def test_a_wrong_setting_is_refused() -> None:
+def test_an_invalid_setting_is_rejected() -> None:
     with pytest.raises(InvalidSetting, match="maxMessageSize=1 "), broker(maxMessageSize=1):
         pass
 
 
-def test_an_unknown_setting_is_refused() -> None:
+def test_an_unknown_setting_is_rejected() -> None:
     with pytest.raises(TypeError, match="noSuchSetting"), broker(noSuchSetting=1):
         pass
 
 
-def test_messages_in_memory_end_with_the_broker_and_those_in_a_folder_do_not(tmp_path: Path) -> None:
+def test_messages_in_memory_are_lost_and_those_in_a_folder_are_kept(tmp_path: Path) -> None:
     for data, expected in ((None, 0), (tmp_path, 1)):
         for life in range(2):
             with broker(data) as running:
@@ -78,12 +78,12 @@ def test_messages_in_memory_end_with_the_broker_and_those_in_a_folder_do_not(tmp
                     assert len(running.run(lambda: list(running.server.broker.catalog.topics))) == expected
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+def test_a_folder_in_use_is_rejected(tmp_path: Path) -> None:
     with broker(tmp_path), pytest.raises(StorageError), broker(tmp_path):
         pass
 
 
-def test_run_returns_when_it_is_durable(tmp_path: Path) -> None:
+def test_run_returns_when_the_result_is_durable(tmp_path: Path) -> None:
     with broker(tmp_path) as running:
         running.run(lambda: running.server.broker.catalog.create_namespace("public/other"))
         assert running.server.broker.commits.idle
@@ -91,12 +91,12 @@ def test_run_returns_when_it_is_durable(tmp_path: Path) -> None:
         assert "public/other" in running.server.broker.catalog.namespaces
 
 
-def test_run_passes_errors_on() -> None:
+def test_run_propagates_errors() -> None:
     with broker() as running, pytest.raises(ZeroDivisionError):
         running.run(lambda: 1 // 0)
 
 
-def test_advance_fires_what_became_due_at_its_own_time() -> None:
+def test_advance_fires_due_timers_at_their_time() -> None:
     with broker() as running:
         fired: list[tuple[str, int]] = []
         start_ms = running.clock.now_ms()
@@ -112,7 +112,7 @@ def test_advance_fires_what_became_due_at_its_own_time() -> None:
         assert fired == [("early", 1), ("late", 9)]
 
 
-def test_a_broker_that_ended_by_itself_is_closed_like_any_other() -> None:
+def test_a_broker_that_stopped_by_itself_is_closed_normally() -> None:
     with broker() as running:
         running.run(running.server.stop)
         running._thread.join(10)

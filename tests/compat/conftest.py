@@ -1,4 +1,4 @@
-"""One broker per test file, a client per test, and a topic nobody else uses."""
+"""One broker per test file, a client per test, and a new topic."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _topics = count()
 
 @pytest.fixture(scope="module")
 def shared_broker() -> Iterator[TestBroker]:
-    """With all settings at their default. Its clock is never moved: a test that does that starts its own."""
+    """Has default settings. Its clock is never moved: a test that moves it starts its own broker."""
     with broker() as running:
         yield running
 

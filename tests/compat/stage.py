@@ -1,4 +1,4 @@
-"""What the tests with an official client share: a broker with a client on it, and short ways to send and receive."""
+"""Shared parts of the tests with an official client: a broker with a client, and short forms of send and receive."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 from magnetar.testing import TestBroker, broker
 
-PATIENCE_MS = 10_000  # for what must come: only a failing test waits that long
-SILENCE_MS = 150  # for what must not come
+PATIENCE_MS = 10_000  # for messages that must arrive: only a failing test waits that long
+SILENCE_MS = 150  # for messages that must not arrive
 
 
 def connect(running: TestBroker, timeout_s: int = 5) -> pulsar.Client:
@@ -26,7 +26,7 @@ def connect(running: TestBroker, timeout_s: int = 5) -> pulsar.Client:
 def serving(
     data: Path | None = None, *, timeout_s: int = 5, **settings: object
 ) -> Iterator[tuple[TestBroker, pulsar.Client]]:
-    """A broker of its own for a test, and a client that is closed before it."""
+    """A broker for one test, and a client that is closed before it."""
     with broker(data, **settings) as running, contextlib.closing(connect(running, timeout_s)) as client:
         yield running, client
 
@@ -36,7 +36,7 @@ def numbered(count: int, prefix: str = "m") -> list[bytes]:
 
 
 def send_batch(producer: pulsar.Producer, payloads: Iterable[bytes], **options: object) -> list[pulsar.MessageId]:
-    """Sends without waiting in between, so that a batching producer makes one batch; returns the message ids."""
+    """Sends without waiting, so that a batching producer sends one batch; returns the message ids."""
     results: list[tuple[pulsar.Result, pulsar.MessageId]] = []
     for payload in payloads:
         producer.send_async(payload, lambda result, message_id: results.append((result, message_id)), **options)
@@ -47,7 +47,7 @@ def send_batch(producer: pulsar.Producer, payloads: Iterable[bytes], **options: 
 
 
 def take(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
-    """The next `count` messages, not acknowledged."""
+    """The next `count` messages, unacknowledged."""
     return [consumer.receive(PATIENCE_MS) for _ in range(count)]
 
 
@@ -78,7 +78,7 @@ def read(reader: pulsar.Reader, count: int) -> list[bytes]:
 
 
 def take_all(consumers: Iterable[pulsar.Consumer]) -> list[list[pulsar.Message]]:
-    """What each consumer has or gets until all are silent, not acknowledged."""
+    """Messages of each consumer until none arrives any more, unacknowledged."""
     taken: list[list[pulsar.Message]] = []
     for consumer in consumers:
         taken.append([])
@@ -89,21 +89,21 @@ def take_all(consumers: Iterable[pulsar.Consumer]) -> list[list[pulsar.Message]]
 
 
 def eventually(holds: Callable[[], bool]) -> None:
-    """For what follows a message that is already on its way."""
+    """Waits for a condition that follows a message already sent."""
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while not holds():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition never held"
         time.sleep(0.002)
 
 
 def topic_in(running: TestBroker, name: str) -> PersistentTopic:
-    """The broker's own view of a topic."""
+    """The broker's view of a topic."""
     topic = running.run(lambda: running.server.broker.topic(TopicName.parse(name)))
     assert isinstance(topic, PersistentTopic)
     return topic
 
 
 def backlog(running: TestBroker, topic: str, subscription: str) -> int:
-    """Entries that the subscription has not acknowledged; acks on their way are counted in."""
+    """Unacknowledged entries of the subscription, after pending acks."""
     cursor = topic_in(running, topic).subscriptions[subscription]
     return running.run(lambda: cursor.backlog)  # type: ignore[attr-defined]

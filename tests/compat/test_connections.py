@@ -1,4 +1,4 @@
-"""Connections as such: what one loses, what two brokers share, and what a lookup over HTTP finds."""
+"""Connections: effects of a loss, isolation of two brokers, and lookup over HTTP."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tests.compat.stage import PATIENCE_MS, connect, consume, eventually, nothin
 
 
 def cut(running: TestBroker) -> None:
-    """Ends all connections, as a network does."""
+    """Closes all connections, like a network failure."""
     running.run(lambda: [connection.close() for connection in list(running.server.connections)])
 
 
-def test_a_producer_comes_back_and_keeps_its_name(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_producer_reconnects_with_its_name(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     name = producer.producer_name()
     consumer = client.subscribe(topic, "s")
@@ -28,7 +28,7 @@ def test_a_producer_comes_back_and_keeps_its_name(shared_broker: TestBroker, cli
     assert set(consume(consumer, 2)) >= {b"after"}
 
 
-def test_an_exclusive_producer_comes_back_as_itself(
+def test_an_exclusive_producer_reconnects_as_itself(
     shared_broker: TestBroker, client: pulsar.Client, topic: str
 ) -> None:
     producer = client.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
@@ -38,7 +38,7 @@ def test_an_exclusive_producer_comes_back_as_itself(
         client.create_producer(topic, access_mode=pulsar.ProducerAccessMode.Exclusive)
 
 
-def test_a_reader_comes_back_to_where_it_was(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_reader_reconnects_at_its_position(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     for payload in numbered(10):
         producer.send(payload)
@@ -49,7 +49,7 @@ def test_a_reader_comes_back_to_where_it_was(shared_broker: TestBroker, client: 
     assert got == numbered(10)
 
 
-def test_a_waiting_consumer_comes_back(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_waiting_consumer_reconnects(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
     cut(shared_broker)
     eventually(consumer.is_connected)
@@ -68,7 +68,7 @@ def test_two_brokers_share_nothing(topic: str) -> None:
         assert first.clock.now_ms() - second.clock.now_ms() > 3_000_000
 
 
-def test_the_service_may_be_given_as_an_http_address(shared_broker: TestBroker, topic: str) -> None:
+def test_the_service_url_may_be_an_http_address(shared_broker: TestBroker, topic: str) -> None:
     logger = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     with contextlib.closing(pulsar.Client(shared_broker.http_url, logger=logger)) as client:
         consumer = client.subscribe(topic, "s")
@@ -76,7 +76,7 @@ def test_the_service_may_be_given_as_an_http_address(shared_broker: TestBroker, 
         assert consume(consumer, 1) == [b"x"]
 
 
-def test_small_answers_are_not_held_back(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_small_responses_are_not_delayed(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     """Without TCP_NODELAY a message that follows a receipt waits for the client's delayed acknowledgement, 40 ms."""
     client.create_producer(topic)
 
@@ -89,7 +89,7 @@ def test_small_answers_are_not_held_back(shared_broker: TestBroker, client: puls
     assert all(found)
 
 
-def test_without_a_keep_alive_interval_nobody_is_sent_away(topic: str) -> None:
+def test_without_a_keep_alive_interval_no_client_is_disconnected(topic: str) -> None:
     with serving(keepAliveIntervalSeconds=0) as (running, client):
         consumer = client.subscribe(topic, "s")
         before = running.run(lambda: set(running.server.connections))
@@ -98,7 +98,7 @@ def test_without_a_keep_alive_interval_nobody_is_sent_away(topic: str) -> None:
         assert running.run(lambda: set(running.server.connections)) == before
 
 
-def test_a_broker_that_stops_lets_its_clients_know(topic: str) -> None:
+def test_a_stopping_broker_notifies_its_clients(topic: str) -> None:
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(broker())
         client = connect(running, timeout_s=1)

@@ -1,4 +1,4 @@
-"""Dead letters with the official Python client: its own policy, and the broker's, which needs no code of the client."""
+"""Dead letters with the official Python client: its own policy, and the broker's, which needs no client code."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.compat.stage import (
 )
 
 Type = pulsar.ConsumerType
-Letter = tuple[bytes, dict[str, str]]
+DeadLetter = tuple[bytes, dict[str, str]]
 SPREAD, ORDERED = [Type.Shared, Type.KeyShared], [Type.Exclusive, Type.Failover]
 EARLIEST = pulsar.InitialPosition.Earliest
 
@@ -43,7 +43,7 @@ def named(value: object) -> str:
 
 
 def limit(count: int, **more: str) -> dict[str, str]:
-    """What a consumer says in its properties to have dead letters (DL3)."""
+    """The consumer properties that request dead letters (DL3)."""
     return {f"deadLetterPolicy.{key}": value for key, value in {"maxRedeliverCount": str(count), **more}.items()}
 
 
@@ -53,13 +53,13 @@ def subscribe(
     return client.subscribe(topic, "s", consumer_type, negative_ack_redelivery_delay_ms=100, **options)
 
 
-def graveyard(client: pulsar.Client, topic: str) -> pulsar.Consumer:
+def subscribe_dead(client: pulsar.Client, topic: str) -> pulsar.Consumer:
     """A consumer of the dead letters of a topic and of subscription "s"."""
-    return client.subscribe(f"{topic}-s-DLQ", "mourner", Type.Shared, initial_position=EARLIEST)
+    return client.subscribe(f"{topic}-s-DLQ", "inspection", Type.Shared, initial_position=EARLIEST)
 
 
-def bury(consumer: pulsar.Consumer, is_bad: Callable[[bytes], bool], until: Callable[[], bool]) -> Counter[bytes]:
-    """Gives bad messages back and acknowledges the others, until it is enough. Returns how often each was seen."""
+def nack_bad(consumer: pulsar.Consumer, is_bad: Callable[[bytes], bool], until: Callable[[], bool]) -> Counter[bytes]:
+    """Nacks bad messages and acknowledges the others until done. Returns the deliveries of each."""
     seen: Counter[bytes] = Counter()
     for _ in turns(until):
         with contextlib.suppress(pulsar.Timeout):
@@ -72,7 +72,7 @@ def bury(consumer: pulsar.Consumer, is_bad: Callable[[bytes], bool], until: Call
 def turns(until: Callable[[], bool]) -> Iterator[None]:
     deadline = time.monotonic() + PATIENCE_MS / 1000
     while not until():
-        assert time.monotonic() < deadline, "it never came true"
+        assert time.monotonic() < deadline, "the condition never held"
         yield
 
 
@@ -83,8 +83,8 @@ def handle(consumer: pulsar.Consumer, message: pulsar.Message, is_bad: Callable[
         consumer.acknowledge(message)
 
 
-def letters_arrive(running: TestBroker, topic: str, count: int) -> Callable[[], bool]:
-    """True when that many letters are there and the subscription has nothing left to do."""
+def dead_letters_arrive(running: TestBroker, topic: str, count: int) -> Callable[[], bool]:
+    """Condition: this many dead letters exist and the subscription has no backlog."""
 
     def holds() -> bool:
         exists = running.run(lambda: f"persistent://public/default/{topic}-s-DLQ" in topics_of(running))
@@ -99,24 +99,24 @@ def topics_of(running: TestBroker) -> set[str]:
     return set(running.server.broker.catalog.topics)
 
 
-def letters(client: pulsar.Client, topic: str, count: int) -> list[Letter]:
-    """Exactly so many letters."""
-    consumer = graveyard(client, topic)
+def dead_letters(client: pulsar.Client, topic: str, count: int) -> list[DeadLetter]:
+    """Exactly this many dead letters."""
+    consumer = subscribe_dead(client, topic)
     found = [(message.data(), message.properties()) for message in take(consumer, count)]
-    assert nothing_comes(consumer), "more letters than messages that died"
+    assert nothing_comes(consumer), "more dead letters than dead messages"
     return found
 
 
-class TestPolicyOfTheClient:
-    def test_dl1_seen_once_and_again_as_often_as_allowed_then_one_copy_is_dead(
+class TestClientPolicy:
+    def test_dl1_delivered_as_often_as_allowed_then_one_copy_is_dead_lettered(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
-        policy = pulsar.ConsumerDeadLetterPolicy(3, f"{topic}-s-DLQ", "mourner")
+        policy = pulsar.ConsumerDeadLetterPolicy(3, f"{topic}-s-DLQ", "inspection")
         consumer = subscribe(client, topic, dead_letter_policy=policy)
         send_batch(client.create_producer(topic), [b"good", b"bad", b"fine"])
-        seen = bury(consumer, lambda data: data == b"bad", letters_arrive(shared_broker, topic, 1))
+        seen = nack_bad(consumer, lambda data: data == b"bad", dead_letters_arrive(shared_broker, topic, 1))
         assert seen == {b"good": 1, b"bad": 1 + 3, b"fine": 1}
-        ((data, properties),) = letters(client, topic, 1)
+        ((data, properties),) = dead_letters(client, topic, 1)
         assert data == b"bad"
         assert properties["REAL_TOPIC"].endswith(topic) and properties["ORIGIN_MESSAGE_ID"]
         assert nothing_comes(consumer)
@@ -124,10 +124,10 @@ class TestPolicyOfTheClient:
     def test_dl2_the_name_is_optional(self, shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
         consumer = subscribe(client, topic, dead_letter_policy=pulsar.ConsumerDeadLetterPolicy(1))
         client.create_producer(topic).send(b"bad")
-        assert bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 1)) == {b"bad": 2}
-        assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+        assert nack_bad(consumer, lambda _: True, dead_letters_arrive(shared_broker, topic, 1)) == {b"bad": 2}
+        assert [data for data, _ in dead_letters(client, topic, 1)] == [b"bad"]
 
-    def test_dl12_a_letter_whose_ack_was_lost_is_published_again_and_stored_once(
+    def test_dl12_a_dead_letter_whose_ack_was_lost_is_published_again_and_stored_once(
         self, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         policy = pulsar.ConsumerDeadLetterPolicy(1)
@@ -137,27 +137,25 @@ class TestPolicyOfTheClient:
             with monkeypatch.context() as lossy:
                 acks: list[int] = []
                 lossy.setattr(Subscription, "ack", lambda _, entry_id, *more: acks.append(entry_id))
-                assert bury(consumer, lambda _: True, lambda: acks == [0]) == {b"bad": 2}
+                assert nack_bad(consumer, lambda _: True, lambda: acks == [0]) == {b"bad": 2}
                 consumer.close()
             assert topic_in(running, f"{topic}-s-DLQ").messages_in == 1
         with serving(tmp_path) as (running, client):
             consumer = subscribe(client, topic, dead_letter_policy=policy)
-            assert bury(consumer, lambda _: True, lambda: not backlog(running, topic, "s")) == {b"bad": 1}
-            assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+            assert nack_bad(consumer, lambda _: True, lambda: not backlog(running, topic, "s")) == {b"bad": 1}
+            assert [data for data, _ in dead_letters(client, topic, 1)] == [b"bad"]
 
-    def test_dl10_its_initial_subscription_gets_letters_from_before_anybody_came(
+    def test_dl10_the_initial_subscription_gets_dead_letters_from_before_its_first_consumer(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
         policy = pulsar.ConsumerDeadLetterPolicy(1, f"{topic}-s-DLQ", "audit")
         consumer = subscribe(client, topic, dead_letter_policy=policy)
         send_batch(client.create_producer(topic), numbered(5))
-        bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 5))
+        nack_bad(consumer, lambda _: True, dead_letters_arrive(shared_broker, topic, 5))
         audit = client.subscribe(f"{topic}-s-DLQ", "audit", Type.Shared)  # at the latest position, if it were new
         assert sorted(consume(audit, 5)) == numbered(5)
 
-    def test_dl10_where_subscriptions_are_not_made_by_themselves_it_is_refused_and_nothing_is_lost(
-        self, topic: str
-    ) -> None:
+    def test_dl10_without_auto_creation_of_subscriptions_it_is_rejected_and_nothing_is_lost(self, topic: str) -> None:
         with serving(allowAutoSubscriptionCreation=False) as (running, client):
             for name in (topic, f"{topic}-s-DLQ"):
                 client.create_producer(name).close()
@@ -168,16 +166,16 @@ class TestPolicyOfTheClient:
             client.create_producer(topic).send(b"bad")
             for _ in range(2):
                 consumer.negative_acknowledge(consumer.receive(PATIENCE_MS))
-            assert nothing_comes(consumer)  # the client cannot make its producer of letters, and keeps the message
+            assert nothing_comes(consumer)  # the client cannot create its dead letter producer, and keeps the message
             consumer.close()
             assert topic_in(running, f"{topic}-s-DLQ").messages_in == 0
             assert "audit" not in topic_in(running, f"{topic}-s-DLQ").subscriptions
             assert consume(subscribe(client, topic), 1) == [b"bad"]
 
 
-class TestPolicyOfTheBroker:
+class TestBrokerPolicy:
     @pytest.mark.parametrize("consumer_type", SPREAD, ids=named)
-    def test_dl3_a_consumer_that_only_sets_properties_has_dead_letters(
+    def test_dl3_consumer_properties_alone_enable_dead_letters(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
     ) -> None:
         consumer = subscribe(client, topic, consumer_type, properties=limit(2))
@@ -185,24 +183,24 @@ class TestPolicyOfTheBroker:
         for payload in numbered(20):
             producer.send(payload, partition_key=payload.decode(), properties={"number": payload.decode()})
         bad = {b"m3", b"m17"}
-        seen = bury(consumer, lambda data: data in bad, letters_arrive(shared_broker, topic, 2))
+        seen = nack_bad(consumer, lambda data: data in bad, dead_letters_arrive(shared_broker, topic, 2))
         assert seen == {payload: 3 if payload in bad else 1 for payload in numbered(20)}
-        found = dict(letters(client, topic, 2))
+        found = dict(dead_letters(client, topic, 2))
         assert found.keys() == bad
         for payload, properties in found.items():
             assert properties["number"] == payload.decode()
             assert properties["DEATH_REASON"] == "MaxRedeliveries" and properties["REAL_SUBSCRIPTION"] == "s"
             assert json.loads(properties["DEATH_HISTORY"])[0]["count"] == 3
 
-    def test_dl8_a_letter_is_the_message_and_says_more(
+    def test_dl8_a_dead_letter_is_the_message_with_added_properties(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
         consumer = subscribe(client, topic, properties=limit(1))
         producer = client.create_producer(topic, schema=pulsar.schema.StringSchema())
         options = {"partition_key": "k", "ordering_key": "o", "event_timestamp": 1234, "properties": {"colour": "red"}}
         sent = producer.send("bad", **options)
-        bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 1))
-        letter = graveyard(client, topic).receive(PATIENCE_MS)
+        nack_bad(consumer, lambda _: True, dead_letters_arrive(shared_broker, topic, 1))
+        letter = subscribe_dead(client, topic).receive(PATIENCE_MS)
         assert (letter.data(), letter.partition_key(), letter.ordering_key()) == (b"bad", "k", "o")
         assert (letter.event_timestamp(), letter.schema_version()) == (1234, "\0" * 8)
         gained = letter.properties()
@@ -216,18 +214,18 @@ class TestPolicyOfTheBroker:
         assert death["reason"] == "MaxRedeliveries" and 0 < death["first"] < death["last"]
 
     @pytest.mark.parametrize("consumer_type", ORDERED, ids=named)
-    def test_dl11_where_order_counts_it_is_kept(
+    def test_dl11_ordered_types_keep_the_order(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
     ) -> None:
-        """A consumer that gives everything back at once when it cannot handle a message.
+        """A consumer requests redelivery of everything when it cannot handle a message.
 
-        This client hands out what is in its queue even then, so the queue is short. It keeps acks to itself meanwhile:
-        that must not be held against the messages they are for.
+        This client still delivers messages from its queue then, so the queue is short. It delays acks meanwhile, which
+        must not count against these messages.
         """
         consumer = subscribe(client, topic, consumer_type, properties=limit(1), receiver_queue_size=1)
         send_batch(client.create_producer(topic), numbered(10))
         bad, done, refused = {b"m0", b"m4", b"m5"}, [], Counter[bytes]()
-        for _ in turns(letters_arrive(shared_broker, topic, 3)):
+        for _ in turns(dead_letters_arrive(shared_broker, topic, 3)):
             try:
                 message = consumer.receive(50)
             except pulsar.Timeout:
@@ -240,8 +238,8 @@ class TestPolicyOfTheBroker:
                 done.append(message.data())
         assert done == [payload for payload in numbered(10) if payload not in bad]
         assert refused.keys() == bad
-        assert all(times >= 2 for times in refused.values())  # more if it was in the queue behind another one
-        assert [data for data, _ in letters(client, topic, 3)] == sorted(bad)
+        assert all(times >= 2 for times in refused.values())  # more if it was queued behind another one
+        assert [data for data, _ in dead_letters(client, topic, 3)] == sorted(bad)
 
     @pytest.mark.parametrize("consumer_type", ORDERED, ids=named)
     def test_dl11_negative_acks(
@@ -250,11 +248,11 @@ class TestPolicyOfTheBroker:
         consumer = subscribe(client, topic, consumer_type, properties=limit(1))
         send_batch(client.create_producer(topic), numbered(10))
         bad = {b"m2", b"m7"}
-        seen = bury(consumer, lambda data: data in bad, letters_arrive(shared_broker, topic, 2))
+        seen = nack_bad(consumer, lambda data: data in bad, dead_letters_arrive(shared_broker, topic, 2))
         assert all(seen[payload] == 1 for payload in numbered(10) if payload not in bad)
-        assert [data for data, _ in letters(client, topic, 2)] == sorted(bad)
+        assert [data for data, _ in dead_letters(client, topic, 2)] == sorted(bad)
 
-    def test_dl5_redelivering_everything_counts_for_everything(
+    def test_dl5_redelivering_everything_counts_for_every_message(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
         consumer = subscribe(client, topic, properties=limit(1))
@@ -263,7 +261,7 @@ class TestPolicyOfTheBroker:
             messages = take(consumer, 3)
             assert [message.redelivery_count() for message in messages] == [count] * 3
             consumer.redeliver_unacknowledged_messages()
-        assert sorted(data for data, _ in letters(client, topic, 3)) == numbered(3)
+        assert sorted(data for data, _ in dead_letters(client, topic, 3)) == numbered(3)
         assert backlog(shared_broker, topic, "s") == 0
 
     def test_dl5_closing_does_not_count(self, shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
@@ -274,32 +272,30 @@ class TestPolicyOfTheBroker:
             assert [message.redelivery_count() for message in take(consumer, 3)] == [0, 0, 0]
             consumer.close()
 
-    def test_dl3_names_of_the_topic_and_of_its_first_subscription(self, client: pulsar.Client, topic: str) -> None:
-        properties = limit(1, deadLetterTopic=f"{topic}-graves", initialSubscriptionName="audit")
+    def test_dl3_custom_topic_and_initial_subscription_names(self, client: pulsar.Client, topic: str) -> None:
+        properties = limit(1, deadLetterTopic=f"{topic}-dead", initialSubscriptionName="audit")
         consumer = subscribe(client, topic, properties=properties)
         client.create_producer(topic).send(b"bad")
         for _ in range(2):
             consumer.negative_acknowledge(consumer.receive(PATIENCE_MS))
         assert nothing_comes(consumer)
-        assert consume(client.subscribe(f"{topic}-graves", "audit"), 1) == [b"bad"]
+        assert consume(client.subscribe(f"{topic}-dead", "audit"), 1) == [b"bad"]
 
-    def test_dl3_the_last_created_consumer_wins(
-        self, shared_broker: TestBroker, client: pulsar.Client, topic: str
-    ) -> None:
+    def test_dl3_the_latest_consumer_wins(self, shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
         first = subscribe(client, topic, properties=limit(9))
         second = subscribe(client, topic, properties=limit(1))
-        third = subscribe(client, topic)  # says nothing of it, so nothing changes
+        third = subscribe(client, topic)  # declares nothing, so nothing changes
         producer = client.create_producer(topic)
         send_batch(producer, numbered(6))
         counts: Counter[bytes] = Counter()
-        for _ in turns(letters_arrive(shared_broker, topic, 6)):
+        for _ in turns(dead_letters_arrive(shared_broker, topic, 6)):
             for consumer in (first, second, third):
                 with contextlib.suppress(pulsar.Timeout):
                     message = consumer.receive(20)
                     counts[message.data()] += 1
                     consumer.negative_acknowledge(message)
         assert counts == dict.fromkeys(numbered(6), 2)
-        assert sorted(data for data, _ in letters(client, topic, 6)) == numbered(6)
+        assert sorted(data for data, _ in dead_letters(client, topic, 6)) == numbered(6)
 
     @pytest.mark.parametrize(
         "properties",
@@ -311,10 +307,10 @@ class TestPolicyOfTheBroker:
         ],
         ids=str,
     )
-    def test_dl3_a_policy_that_cannot_be_obeyed_is_refused(
+    def test_dl3_an_invalid_policy_is_rejected(
         self, client: pulsar.Client, topic: str, properties: dict[str, str]
     ) -> None:
-        with pytest.raises(pulsar.NotAllowedError):  # at once: the client tries again after most other errors
+        with pytest.raises(pulsar.NotAllowedError):  # at once: the client retries after most other errors
             subscribe(client, topic, properties=properties)
 
     def test_dl6_counts_survive_a_restart_of_the_broker(self, tmp_path: Path, topic: str) -> None:
@@ -334,17 +330,17 @@ class TestPolicyOfTheBroker:
                 message = consumer.receive(PATIENCE_MS)
                 assert (message.data(), message.redelivery_count()) == (b"bad", count)
                 consumer.negative_acknowledge(message)
-            eventually(letters_arrive(running, topic, 1))
-            assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+            eventually(dead_letters_arrive(running, topic, 1))
+            assert [data for data, _ in dead_letters(client, topic, 1)] == [b"bad"]
 
-    def test_dl10_letters_that_nobody_asks_for_are_kept(self, tmp_path: Path, topic: str) -> None:
+    def test_dl10_dead_letters_without_a_subscription_are_kept(self, tmp_path: Path, topic: str) -> None:
         with serving(tmp_path) as (running, client):
             consumer = subscribe(client, topic, properties=limit(1))
             client.create_producer(topic).send(b"bad")
-            bury(consumer, lambda _: True, letters_arrive(running, topic, 1))
+            nack_bad(consumer, lambda _: True, dead_letters_arrive(running, topic, 1))
             running.advance(hours=2)
         with serving(tmp_path) as (_, client):
-            assert [data for data, _ in letters(client, topic, 1)] == [b"bad"]
+            assert [data for data, _ in dead_letters(client, topic, 1)] == [b"bad"]
 
 
 COMPRESSIONS = [
@@ -362,10 +358,10 @@ def batching(client: pulsar.Client, topic: str, compression: pulsar.CompressionT
     )
 
 
-def give_back(running: TestBroker, consumer: pulsar.Consumer, topic: str, count: int, bad: int) -> None:
-    """Of a batch of `count` messages, acknowledges all but one, and gives that back when the broker has the acks.
+def nack_one_of_a_batch(running: TestBroker, consumer: pulsar.Consumer, topic: str, count: int, bad: int) -> None:
+    """Of a batch of `count` messages, acknowledges all but one, and nacks that one after the acks arrived.
 
-    This client gives back the whole batch, and what it acknowledges later than that comes again.
+    This client nacks the whole batch, and messages that it acknowledges later are redelivered.
     """
     messages = take(consumer, count)
     refused = messages.pop(bad)
@@ -380,7 +376,7 @@ def give_back(running: TestBroker, consumer: pulsar.Consumer, topic: str, count:
 class TestBatches:
     @pytest.mark.parametrize("compression", COMPRESSIONS, ids=named)
     @pytest.mark.parametrize("consumer_type", [Type.Shared, Type.KeyShared, Type.Exclusive], ids=named)
-    def test_dl9_one_message_of_a_batch_dies_alone(
+    def test_dl9_one_message_of_a_batch_is_dead_lettered_alone(
         self,
         shared_broker: TestBroker,
         client: pulsar.Client,
@@ -388,40 +384,40 @@ class TestBatches:
         compression: pulsar.CompressionType,
         consumer_type: pulsar.ConsumerType,
     ) -> None:
-        """This client gives back whole batches; what of them is acknowledged stays so."""
+        """This client nacks whole batches; acknowledged messages of them stay acknowledged."""
         consumer = subscribe(client, topic, consumer_type, properties=limit(1), batch_index_ack_enabled=True)
         send_batch(batching(client, topic, compression), numbered(10))
-        give_back(shared_broker, consumer, topic, 10, 4)
-        assert bury(consumer, lambda _: True, letters_arrive(shared_broker, topic, 1)) == {b"m4": 1}
-        ((data, properties),) = letters(client, topic, 1)
+        nack_one_of_a_batch(shared_broker, consumer, topic, 10, 4)
+        assert nack_bad(consumer, lambda _: True, dead_letters_arrive(shared_broker, topic, 1)) == {b"m4": 1}
+        ((data, properties),) = dead_letters(client, topic, 1)
         assert data == b"m4" and properties["ORIGIN_MESSAGE_ID"].endswith(":0:-1:4")
         assert nothing_comes(consumer)
 
-    def test_dl9_without_acks_of_single_messages_a_batch_comes_and_dies_whole(
+    def test_dl9_without_batch_index_acks_a_batch_is_redelivered_and_dead_lettered_whole(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
-        """The client's default: it keeps acks to itself until the whole batch is acknowledged, so all of it is open."""
+        """The client's default: it sends no ack before the whole batch is acknowledged, so all of it is open."""
         consumer = subscribe(client, topic, properties=limit(1))
         send_batch(batching(client, topic, pulsar.CompressionType.LZ4), numbered(4))
-        seen = bury(consumer, lambda data: data == b"m2", letters_arrive(shared_broker, topic, 4))
+        seen = nack_bad(consumer, lambda data: data == b"m2", dead_letters_arrive(shared_broker, topic, 4))
         assert seen == dict.fromkeys(numbered(4), 2)
-        assert [data for data, _ in letters(client, topic, 4)] == numbered(4)
+        assert [data for data, _ in dead_letters(client, topic, 4)] == numbered(4)
 
     def test_dl6_counts_of_single_messages_survive(self, tmp_path: Path, topic: str) -> None:
         options = {"properties": limit(2), "batch_index_ack_enabled": True}
         with serving(tmp_path) as (running, client):
             consumer = subscribe(client, topic, **options)
             send_batch(batching(client, topic, pulsar.CompressionType.ZSTD), numbered(3))
-            give_back(running, consumer, topic, 3, 1)
+            nack_one_of_a_batch(running, consumer, topic, 3, 1)
             assert consumer.receive(PATIENCE_MS).redelivery_count() == 1
         with serving(tmp_path) as (running, client):
             consumer = subscribe(client, topic, **options)
-            assert bury(consumer, lambda _: True, letters_arrive(running, topic, 1)) == {b"m1": 2}
-            assert [data for data, _ in letters(client, topic, 1)] == [b"m1"]
+            assert nack_bad(consumer, lambda _: True, dead_letters_arrive(running, topic, 1)) == {b"m1": 2}
+            assert [data for data, _ in dead_letters(client, topic, 1)] == [b"m1"]
 
 
-class Victims:
-    """Runs consumer processes one after the other, for as long as they are killed."""
+class ConsumerProcesses:
+    """Runs consumer processes one after the other, as long as they crash."""
 
     def __init__(self, topic: str, policy: str) -> None:
         self._topic = topic
@@ -430,22 +426,22 @@ class Victims:
         self.processed: list[tuple[str, str]] = []  # payload and redelivery count
 
     def run_one(self, running: TestBroker) -> bool:
-        """True if it lived."""
+        """Runs one process; returns whether it survived."""
         command = [sys.executable, poison.__file__, running.service_url, self._topic, "s", "2", self._policy]
         ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60)
         self.processed += [(payload, count) for payload, count in map(str.split, ended.stdout.splitlines())]
         assert ended.returncode in (0, poison.KILLED)
         self.killed += ended.returncode == poison.KILLED
-        assert self.killed < 20, "the poison message kills on and on"
+        assert self.killed < 20, "the poison message keeps killing consumers"
         return ended.returncode == 0
 
 
 class TestPoison:
     @pytest.mark.parametrize(("policy", "restart_after"), [("broker", None), ("broker", 3), ("client", None)])
-    def test_dl13_a_message_that_kills_its_consumers_dies_and_the_others_are_processed(
+    def test_dl13_a_message_that_kills_its_consumers_is_dead_lettered_and_the_others_are_processed(
         self, tmp_path: Path, topic: str, policy: str, restart_after: int | None
     ) -> None:
-        victims = Victims(topic, policy)
+        victims = ConsumerProcesses(topic, policy)
         with broker(tmp_path) as running:
             self.publish(running, topic)
             while not victims.run_one(running):
@@ -466,11 +462,11 @@ class TestPoison:
             payloads[700] = poison.POISON
             send_batch(client.create_producer(topic), payloads)
 
-    def check(self, running: TestBroker, topic: str, victims: Victims, policy: str) -> None:
+    def check(self, running: TestBroker, topic: str, victims: ConsumerProcesses, policy: str) -> None:
         assert {payload.encode() for payload, _ in victims.processed} == set(numbered(1000)) - {b"m700"}
         assert {count for _, count in victims.processed} == {"0"}
         with contextlib.closing(connect(running)) as client:
-            ((data, properties),) = letters(client, topic, 1)
+            ((data, properties),) = dead_letters(client, topic, 1)
         assert data == poison.POISON
         assert properties.get("DEATH_REASON") == ("ConsumerCrash" if policy == "broker" else None)
         assert backlog(running, topic, "s") == 0

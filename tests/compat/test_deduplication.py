@@ -30,7 +30,7 @@ def test_without_deduplication_everything_is_kept(client: pulsar.Client, topic: 
     assert consume(consumer, 2) == [b"x", b"x"]
 
 
-def test_each_producer_name_counts_for_itself(topic: str) -> None:
+def test_each_producer_name_has_its_own_sequence(topic: str) -> None:
     with serving(brokerDeduplicationEnabled=True) as (_, client):
         consumer = client.subscribe(topic, "s")
         for name in ("ann", "bob"):
@@ -38,7 +38,7 @@ def test_each_producer_name_counts_for_itself(topic: str) -> None:
         assert consume(consumer, 2) == [b"ann", b"bob"]
 
 
-def test_the_last_sequence_id_is_told_to_a_producer_that_comes_back(topic: str) -> None:
+def test_a_reconnected_producer_receives_its_last_sequence_id(topic: str) -> None:
     with serving(brokerDeduplicationEnabled=True) as (_, client):
         producer = client.create_producer(topic, producer_name=NAME)
         assert producer.last_sequence_id() == -1
@@ -49,7 +49,7 @@ def test_the_last_sequence_id_is_told_to_a_producer_that_comes_back(topic: str) 
         assert client.create_producer(topic, producer_name=NAME).last_sequence_id() == 2
 
 
-def test_a_producer_that_comes_back_goes_on_counting(topic: str) -> None:
+def test_a_reconnected_producer_continues_its_sequence(topic: str) -> None:
     with serving(brokerDeduplicationEnabled=True) as (_, client):
         consumer = client.subscribe(topic, "s")
         for payload in numbered(3):
@@ -59,7 +59,7 @@ def test_a_producer_that_comes_back_goes_on_counting(topic: str) -> None:
         assert consume(consumer, 3) == numbered(3)
 
 
-def test_the_initial_sequence_id_is_where_counting_starts(topic: str) -> None:
+def test_the_initial_sequence_id_starts_the_sequence(topic: str) -> None:
     with serving(brokerDeduplicationEnabled=True) as (_, client):
         consumer = client.subscribe(topic, "s")
         first = client.create_producer(topic, producer_name=NAME, initial_sequence_id=10)
@@ -108,7 +108,7 @@ def test_a_repeated_batch_is_dropped(topic: str) -> None:
         assert topic_in(running, topic).log.last == 0
 
 
-def test_chunks_of_one_message_are_no_duplicates_of_each_other(topic: str) -> None:
+def test_chunks_of_one_message_are_not_duplicates(topic: str) -> None:
     """All chunks carry the sequence id of the message."""
     payloads = [os.urandom(30_000) for _ in range(2)]
     with serving(brokerDeduplicationEnabled=True, maxMessageSize=10_000) as (_, client):
@@ -131,7 +131,7 @@ def test_a_repeated_chunked_message_is_dropped(topic: str) -> None:
         assert nothing_comes(consumer)
 
 
-def test_a_producer_unheard_of_for_long_is_forgotten(topic: str) -> None:
+def test_a_long_inactive_producer_is_forgotten(topic: str) -> None:
     settings = {"brokerDeduplicationEnabled": True, "brokerDeduplicationProducerInactivityTimeoutMinutes": 60}
     with serving(**settings) as (running, client):
         connected = client.create_producer(topic, producer_name="connected")

@@ -1,4 +1,4 @@
-"""Delayed messages: never before their time, and at their time even when the broker was restarted in between."""
+"""Delayed messages: never early, and on time even across a restart of the broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.mark.parametrize("consumer_type", [Type.Shared, Type.KeyShared], ids=lambda t: t.name)
-def test_a_message_comes_at_its_time_and_not_before(topic: str, consumer_type: pulsar.ConsumerType) -> None:
+def test_a_message_arrives_at_its_time_and_not_before(topic: str, consumer_type: pulsar.ConsumerType) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", consumer_type)
         client.create_producer(topic).send(b"later", deliver_after=HOUR)
@@ -27,7 +27,7 @@ def test_a_message_comes_at_its_time_and_not_before(topic: str, consumer_type: p
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_a_message_comes_at_a_given_time_of_day(topic: str) -> None:
+def test_a_message_arrives_at_an_absolute_time(topic: str) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         client.create_producer(topic).send(b"later", deliver_at=int(time.time() * 1000) + 3_600_000)
@@ -37,7 +37,7 @@ def test_a_message_comes_at_a_given_time_of_day(topic: str) -> None:
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_others_are_not_held_up(topic: str) -> None:
+def test_other_messages_are_not_delayed(topic: str) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         producer = client.create_producer(topic)
@@ -52,7 +52,7 @@ def test_others_are_not_held_up(topic: str) -> None:
         assert consume(consumer, 1) == [b"third"]
 
 
-def test_the_clock_of_a_broker_ahead_does_not_make_a_message_early(topic: str) -> None:
+def test_a_broker_clock_ahead_does_not_deliver_early(topic: str) -> None:
     with serving() as (running, client):
         running.advance(days=3)
         consumer = client.subscribe(topic, "s", Type.Shared)
@@ -62,7 +62,7 @@ def test_the_clock_of_a_broker_ahead_does_not_make_a_message_early(topic: str) -
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_a_subscription_that_comes_late_waits_as_well(topic: str) -> None:
+def test_a_late_subscription_waits_as_well(topic: str) -> None:
     with serving() as (running, client):
         client.create_producer(topic).send(b"later", deliver_after=HOUR)
         consumer = client.subscribe(topic, "s", Type.Shared, initial_position=pulsar.InitialPosition.Earliest)
@@ -71,7 +71,7 @@ def test_a_subscription_that_comes_late_waits_as_well(topic: str) -> None:
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_a_message_whose_time_came_while_nobody_was_there_is_delivered(topic: str) -> None:
+def test_a_message_due_while_no_consumer_was_connected_is_delivered(topic: str) -> None:
     with serving() as (running, client):
         client.subscribe(topic, "s", Type.Shared).close()
         client.create_producer(topic).send(b"later", deliver_after=HOUR)
@@ -90,7 +90,9 @@ def test_a_delay_survives_a_restart(tmp_path: Path, topic: str) -> None:
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_a_delayed_message_delivered_before_a_restart_comes_again_if_unacknowledged(tmp_path: Path, topic: str) -> None:
+def test_a_delayed_message_delivered_before_a_restart_is_redelivered_if_unacknowledged(
+    tmp_path: Path, topic: str
+) -> None:
     with serving(tmp_path) as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         client.create_producer(topic).send(b"later", deliver_after=timedelta(milliseconds=1))
@@ -110,9 +112,7 @@ def test_a_delay_survives_a_restart_without_a_subscription(tmp_path: Path, topic
         assert consume(consumer, 1) == [b"later"]
 
 
-def test_what_was_delivered_before_a_restart_does_not_wait_for_what_is_still_delayed(
-    tmp_path: Path, topic: str
-) -> None:
+def test_messages_delivered_before_a_restart_do_not_wait_for_delayed_ones(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path) as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         producer = client.create_producer(topic)
@@ -129,7 +129,7 @@ def test_what_was_delivered_before_a_restart_does_not_wait_for_what_is_still_del
         assert consume(consumer, 1) == [b"much later"]
 
 
-def test_a_delivered_delayed_message_does_not_come_again(tmp_path: Path, topic: str) -> None:
+def test_a_delivered_delayed_message_is_not_redelivered(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path) as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         client.create_producer(topic).send(b"later", deliver_after=HOUR)
@@ -142,7 +142,7 @@ def test_a_delivered_delayed_message_does_not_come_again(tmp_path: Path, topic: 
 
 
 @pytest.mark.parametrize("consumer_type", [Type.Exclusive, Type.Failover], ids=lambda t: t.name)
-def test_types_that_keep_the_order_do_not_wait(topic: str, consumer_type: pulsar.ConsumerType) -> None:
+def test_ordered_types_do_not_wait(topic: str, consumer_type: pulsar.ConsumerType) -> None:
     with serving() as (_, client):
         consumer = client.subscribe(topic, "s", consumer_type)
         producer = client.create_producer(topic)
@@ -151,14 +151,14 @@ def test_types_that_keep_the_order_do_not_wait(topic: str, consumer_type: pulsar
         assert consume(consumer, 2) == [b"first", b"second"]
 
 
-def test_delays_can_be_switched_off(topic: str) -> None:
+def test_delays_can_be_disabled(topic: str) -> None:
     with serving(delayedDeliveryEnabled=False) as (_, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         client.create_producer(topic).send(b"at once", deliver_after=HOUR)
         assert consume(consumer, 1) == [b"at once"]
 
 
-def test_many_delayed_messages_come_once_each(topic: str) -> None:
+def test_many_delayed_messages_arrive_once_each(topic: str) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         producer = client.create_producer(topic, max_pending_messages=5000)
@@ -169,7 +169,7 @@ def test_many_delayed_messages_come_once_each(topic: str) -> None:
         assert nothing_comes(consumer)
 
 
-def test_a_delayed_message_given_back_comes_again_at_once(topic: str) -> None:
+def test_a_nacked_delayed_message_is_redelivered_at_once(topic: str) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         client.create_producer(topic).send(b"later", deliver_after=HOUR)
@@ -180,7 +180,7 @@ def test_a_delayed_message_given_back_comes_again_at_once(topic: str) -> None:
         assert (message.data(), message.redelivery_count()) == (b"later", 1)
 
 
-def test_a_clock_that_was_set_back_does_not_make_a_message_early(topic: str) -> None:
+def test_a_clock_set_back_does_not_deliver_early(topic: str) -> None:
     with serving() as (running, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         producer = client.create_producer(topic)

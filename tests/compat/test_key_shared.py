@@ -1,4 +1,4 @@
-"""Key_Shared: one owner per key at a time, and the order of each key whatever happens to its owner."""
+"""Key_Shared: one owner per key at a time, and the order of each key through changes of its owner."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_key_has_one_consumer_and_its_order(topic: str, consistent_hashing
         consumers = [client.subscribe(topic, "s", KEY_SHARED) for _ in range(3)]
         publish_keyed(client.create_producer(topic), 5)
         taken = [numbers_by_key(messages) for messages in take_all(consumers)]
-        assert all(taken), "a consumer got no key at all"
+        assert all(taken), "a consumer owns no key"
         assert sorted(key for numbers in taken for key in numbers) == sorted(KEYS)
         assert all(order == [0, 1, 2, 3, 4] for numbers in taken for order in numbers.values())
 
@@ -64,7 +64,7 @@ def test_the_ordering_key_wins_over_the_partition_key(client: pulsar.Client, top
     assert sorted(len(messages) for messages in take_all(consumers)) == [0, 0, len(KEYS)]
 
 
-def test_messages_without_a_key_are_spread(client: pulsar.Client, topic: str) -> None:
+def test_messages_without_a_key_are_distributed(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", KEY_SHARED) for _ in range(2)]
     producer = client.create_producer(topic)
     for _ in range(40):
@@ -110,7 +110,7 @@ def test_a_consumer_may_have_several_ranges(client: pulsar.Client, topic: str) -
     assert got_outer == set(KEYS) - got_inner
 
 
-def test_overlapping_ranges_are_refused(client: pulsar.Client, topic: str) -> None:
+def test_overlapping_ranges_are_rejected(client: pulsar.Client, topic: str) -> None:
     client.subscribe(topic, "s", KEY_SHARED, key_shared_policy=sticky((0, 100)))
     with pytest.raises(pulsar.ConsumerAssignError):
         client.subscribe(topic, "s", KEY_SHARED, key_shared_policy=sticky((100, 200)))
@@ -123,7 +123,7 @@ def test_fixed_and_automatic_ranges_do_not_mix(client: pulsar.Client, topic: str
         client.subscribe(topic, "s", KEY_SHARED)
 
 
-def test_a_hash_that_nobody_chose_waits_for_its_owner(client: pulsar.Client, topic: str) -> None:
+def test_an_unassigned_hash_waits_for_an_owner(client: pulsar.Client, topic: str) -> None:
     low = client.subscribe(topic, "s", KEY_SHARED, key_shared_policy=sticky((0, 32_767)))
     publish_keyed(client.create_producer(topic), 2)
     got_low = take_all([low])[0]
@@ -133,11 +133,11 @@ def test_a_hash_that_nobody_chose_waits_for_its_owner(client: pulsar.Client, top
     assert all(order == [0, 1] for order in numbers_by_key(got_high).values())
 
 
-# -- when consumers come and go
+# -- consumers join and leave
 
 
-def test_a_key_in_the_hands_of_its_former_owner_waits(client: pulsar.Client, topic: str) -> None:
-    """Until what the former owner holds is acknowledged, the new owner gets nothing of that key."""
+def test_a_key_held_by_its_former_owner_waits(client: pulsar.Client, topic: str) -> None:
+    """The new owner receives nothing of a key until the former owner's messages are acknowledged."""
     first = client.subscribe(topic, "s", KEY_SHARED)
     producer = client.create_producer(topic)
     publish_keyed(producer, 1)
@@ -169,7 +169,7 @@ def test_out_of_order_delivery_does_not_wait(client: pulsar.Client, topic: str) 
     assert len(got[0]) + len(got[1]) == len(KEYS)
 
 
-def test_what_a_leaving_consumer_held_comes_first_and_in_order(client: pulsar.Client, topic: str) -> None:
+def test_messages_of_a_leaving_consumer_are_delivered_first_and_in_order(client: pulsar.Client, topic: str) -> None:
     first = client.subscribe(topic, "s", KEY_SHARED)
     producer = client.create_producer(topic)
     publish_keyed(producer, 3)
@@ -181,7 +181,7 @@ def test_what_a_leaving_consumer_held_comes_first_and_in_order(client: pulsar.Cl
     assert all(order == [0, 1, 2, 0] for order in orders.values())
 
 
-def test_a_returned_message_holds_back_later_ones_of_its_key(client: pulsar.Client, topic: str) -> None:
+def test_a_nacked_message_holds_back_later_ones_of_its_key(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", KEY_SHARED)
     producer = client.create_producer(topic)
     publish_keyed(producer, 3, ["k"])
@@ -191,7 +191,7 @@ def test_a_returned_message_holds_back_later_ones_of_its_key(client: pulsar.Clie
     assert data_of(take(consumer, 4)) == [b"0", b"1", b"2", b"0"]
 
 
-def test_a_full_consumer_does_not_hold_up_the_keys_of_others(client: pulsar.Client, topic: str) -> None:
+def test_a_full_consumer_does_not_block_the_keys_of_others(client: pulsar.Client, topic: str) -> None:
     full = client.subscribe(topic, "s", KEY_SHARED, receiver_queue_size=1)
     other = client.subscribe(topic, "s", KEY_SHARED)
     publish_keyed(client.create_producer(topic), 10)
@@ -204,7 +204,7 @@ def test_a_full_consumer_does_not_hold_up_the_keys_of_others(client: pulsar.Clie
 
 
 class Worker(threading.Thread):
-    """A consumer on a connection of its own that acknowledges what it saw, until it is told to leave."""
+    """A consumer with its own connection that acknowledges every message until told to leave."""
 
     def __init__(self, running: TestBroker, topic: str, seen: list[tuple[str, int]], lock: threading.Lock) -> None:
         super().__init__()
@@ -230,8 +230,8 @@ class Worker(threading.Thread):
         self._client.close()
 
 
-def test_order_per_key_while_consumers_come_and_go_under_load(topic: str) -> None:
-    """Messages may come twice when their consumer leaves, but none may come before an earlier one of its key."""
+def test_order_per_key_while_consumers_join_and_leave_under_load(topic: str) -> None:
+    """A message may be redelivered when its consumer leaves, but never precede an earlier one of its key."""
     seen: list[tuple[str, int]] = []
     lock = threading.Lock()
     chance = random.Random(7)
@@ -273,6 +273,6 @@ def test_a_new_key_owner_continues_after_a_restart_of_all_consumers(client: puls
     consumer = client.subscribe(topic, "s", KEY_SHARED)
     publish_keyed(client.create_producer(topic), 2, ["a", "b"])
     messages = take(consumer, 4)
-    consumer.acknowledge(messages[1])  # b0, a hole after a0
+    consumer.acknowledge(messages[1])  # b0, a gap after a0
     consumer.close()
     assert consume(client.subscribe(topic, "s", KEY_SHARED), 3) == [b"0", b"1", b"1"]

@@ -32,7 +32,7 @@ def test_max_producers_per_topic(topic: str) -> None:
         client.create_producer(topic).send(b"room again")
 
 
-def test_max_producers_of_one_address(topic: str) -> None:
+def test_max_producers_per_address(topic: str) -> None:
     with serving(maxSameAddressProducersPerTopic=1) as (_, client):
         client.create_producer(topic)
         with pytest.raises(pulsar.ProducerBusy):
@@ -48,7 +48,7 @@ def test_max_consumers_per_topic(topic: str) -> None:
         client.subscribe(topic, "c")
 
 
-def test_max_consumers_of_one_address(topic: str) -> None:
+def test_max_consumers_per_address(topic: str) -> None:
     with serving(maxSameAddressConsumersPerTopic=1) as (_, client):
         client.subscribe(topic, "a")
         with pytest.raises(pulsar.ConsumerBusy):
@@ -97,7 +97,7 @@ def test_max_unacked_messages_per_consumer(topic: str) -> None:
         assert len(take(blocked, 10)) == 10
 
 
-def test_max_unacked_messages_do_not_count_for_ordered_types(topic: str) -> None:
+def test_max_unacked_messages_does_not_apply_to_ordered_types(topic: str) -> None:
     with serving(maxUnackedMessagesPerConsumer=10) as (_, client):
         consumer = client.subscribe(topic, "s", Type.Exclusive)
         send_batch(client.create_producer(topic), numbered(100))
@@ -114,7 +114,7 @@ def test_max_unacked_messages_per_subscription(topic: str) -> None:
         for consumer, messages in zip(consumers, taken, strict=True):
             for message in messages:
                 consumer.acknowledge(message)
-        while held < 200:  # each may be waiting for the other's acknowledgements, so they take turns
+        while held < 200:  # each may wait for the other's acknowledgements, so they alternate
             fresh = take_all(consumers)
             assert any(fresh)
             held += sum(map(len, fresh))
@@ -124,7 +124,7 @@ def test_max_unacked_messages_per_subscription(topic: str) -> None:
         assert held == 200
 
 
-def test_a_blocked_subscription_goes_on_after_its_consumers_left(topic: str) -> None:
+def test_a_blocked_subscription_resumes_after_its_consumers_left(topic: str) -> None:
     with serving(maxUnackedMessagesPerSubscription=10) as (_, client):
         consumer = client.subscribe(topic, "s", Type.Shared)
         send_batch(client.create_producer(topic), numbered(30))
@@ -133,7 +133,7 @@ def test_a_blocked_subscription_goes_on_after_its_consumers_left(topic: str) -> 
         assert sorted(consume(client.subscribe(topic, "s", Type.Shared), 10)) == sorted(numbered(10))
 
 
-def test_topics_are_not_created_by_themselves_when_that_is_off(topic: str) -> None:
+def test_topics_are_not_auto_created_when_disabled(topic: str) -> None:
     with serving(allowAutoTopicCreation=False) as (_, client):
         with pytest.raises(pulsar.TopicNotFound):
             client.create_producer(topic)
@@ -141,22 +141,22 @@ def test_topics_are_not_created_by_themselves_when_that_is_off(topic: str) -> No
             client.subscribe(topic, "s")
 
 
-def test_subscriptions_are_not_created_by_themselves_when_that_is_off(topic: str) -> None:
+def test_subscriptions_are_not_auto_created_when_disabled(topic: str) -> None:
     with serving(allowAutoSubscriptionCreation=False, timeout_s=1) as (_, client):
         client.create_producer(topic)
-        with pytest.raises(pulsar.Timeout):  # this client hopes for somebody to create it meanwhile
+        with pytest.raises(pulsar.Timeout):  # this client retries until the subscription is created
             client.subscribe(topic, "s")
         client.create_reader(topic, pulsar.MessageId.earliest)
 
 
-def test_subscription_types_can_be_switched_off(topic: str) -> None:
+def test_subscription_types_can_be_disabled(topic: str) -> None:
     with serving(subscriptionTypesEnabled=frozenset({"Exclusive", "Shared"})) as (_, client):
         client.subscribe(topic, "s", Type.Exclusive)
         with pytest.raises(pulsar.NotAllowedError):
             client.subscribe(topic, "t", Type.KeyShared)
 
 
-def test_domains_can_be_switched_off(topic: str) -> None:
+def test_domains_can_be_disabled(topic: str) -> None:
     with serving(enableNonPersistentTopics=False) as (_, client):
         client.create_producer(topic)
         with pytest.raises(pulsar.NotAllowedError):
@@ -164,17 +164,17 @@ def test_domains_can_be_switched_off(topic: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a/b", "persistent://public/default/", "nowhere://public/default/x"])
-def test_illegal_names_are_refused(client: pulsar.Client, name: str) -> None:
+def test_illegal_names_are_rejected(client: pulsar.Client, name: str) -> None:
     with pytest.raises((pulsar.InvalidTopicName, pulsar.PulsarException)):
         client.create_producer(name)
 
 
-def test_unknown_namespaces_are_refused(client: pulsar.Client) -> None:
+def test_unknown_namespaces_are_rejected(client: pulsar.Client) -> None:
     with pytest.raises(pulsar.TopicNotFound):
         client.create_producer("persistent://public/nowhere/x")
 
 
-def test_a_limit_of_one_client_is_a_limit_of_all(topic: str) -> None:
+def test_a_limit_applies_across_clients(topic: str) -> None:
     with serving(maxProducersPerTopic=1) as (running, client), contextlib.closing(connect(running)) as other:
         first = client.create_producer(topic)
         with pytest.raises(pulsar.ProducerBusy):

@@ -1,4 +1,4 @@
-"""Non-persistent topics: who is there gets the message, and nothing is kept."""
+"""Non-persistent topics: connected consumers receive messages, and nothing is stored."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def topic(topic: str) -> str:
     return f"non-persistent://public/default/{topic}"
 
 
-def test_who_is_there_gets_the_message(client: pulsar.Client, topic: str) -> None:
+def test_a_connected_consumer_receives_the_message(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, name) for name in "ab"]
     producer = client.create_producer(topic)
     for payload in numbered(20):
@@ -27,7 +27,7 @@ def test_who_is_there_gets_the_message(client: pulsar.Client, topic: str) -> Non
     assert [consume(consumer, 20) for consumer in consumers] == [numbered(20)] * 2
 
 
-def test_who_comes_late_gets_nothing(client: pulsar.Client, topic: str) -> None:
+def test_a_late_consumer_receives_nothing(client: pulsar.Client, topic: str) -> None:
     client.subscribe(topic, "s").close()
     producer = client.create_producer(topic)
     producer.send(b"missed")
@@ -37,7 +37,7 @@ def test_who_comes_late_gets_nothing(client: pulsar.Client, topic: str) -> None:
     assert consume(consumer, 1) == [b"seen"]
 
 
-def test_what_is_not_acknowledged_does_not_come_again(client: pulsar.Client, topic: str) -> None:
+def test_unacknowledged_messages_are_not_redelivered(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", Type.Shared)
     client.create_producer(topic).send(b"once")
     take(consumer, 1)
@@ -45,7 +45,7 @@ def test_what_is_not_acknowledged_does_not_come_again(client: pulsar.Client, top
     assert nothing_comes(consumer)
 
 
-def test_what_nobody_has_room_for_is_dropped(client: pulsar.Client, topic: str) -> None:
+def test_messages_without_a_ready_consumer_are_dropped(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", receiver_queue_size=1)
     producer = client.create_producer(topic)
     for payload in numbered(50):
@@ -55,7 +55,7 @@ def test_what_nobody_has_room_for_is_dropped(client: pulsar.Client, topic: str) 
     assert consume(consumer, 1) == [b"room"]
 
 
-def test_a_batch_is_passed_on(client: pulsar.Client, topic: str) -> None:
+def test_a_batch_is_forwarded(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=1000)
     for payload in numbered(10):
@@ -64,7 +64,7 @@ def test_a_batch_is_passed_on(client: pulsar.Client, topic: str) -> None:
     assert consume(consumer, 10) == numbered(10)
 
 
-def test_shared_consumers_share(client: pulsar.Client, topic: str) -> None:
+def test_shared_consumers_share_messages(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", Type.Shared) for _ in range(2)]
     producer = client.create_producer(topic)
     for payload in numbered(20):

@@ -40,7 +40,9 @@ def create_partitioned(running: TestBroker, topic: str, partitions: int) -> None
 # -- partitioned topics
 
 
-def test_messages_are_spread_over_the_partitions(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_messages_are_distributed_over_the_partitions(
+    shared_broker: TestBroker, client: pulsar.Client, topic: str
+) -> None:
     create_partitioned(shared_broker, topic, 3)
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)
@@ -54,7 +56,7 @@ def test_messages_are_spread_over_the_partitions(shared_broker: TestBroker, clie
     assert {message.topic_name() for message in messages} == {full(f"{topic}-partition-{index}") for index in range(3)}
 
 
-def test_partitions_made_over_http(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_partitions_created_over_http(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     url = f"{shared_broker.http_url}/admin/v2/persistent/public/default/{topic}/partitions"
     assert httpx.put(url, json=4).status_code == 204
     assert len(client.get_topic_partitions(topic)) == 4
@@ -102,7 +104,7 @@ def test_consumers_share_a_partitioned_topic(
         producer.send(payload, partition_key=str(index))
     taken = take_all(consumers)
     assert sorted(m.data() for messages in taken for m in messages) == sorted(numbered(80))
-    assert all(taken), "one consumer got everything"
+    assert all(taken), "one consumer received everything"
 
 
 def test_acknowledgements_and_redelivery_work_across_partitions(
@@ -166,17 +168,15 @@ def test_topics_can_be_partitioned_by_default(topic: str) -> None:
     with serving(allowAutoTopicCreationType="partitioned", defaultNumPartitions=3) as (_, client):
         client.create_producer(topic).send(b"x")
         assert len(client.get_topic_partitions(topic)) == 3
-        assert len(client.get_topic_partitions(f"{topic}-s-DLQ")) == 1  # never partitioned by itself
+        assert len(client.get_topic_partitions(f"{topic}-s-DLQ")) == 1  # never auto-partitioned
 
 
-def test_a_partition_of_no_partitioned_topic_is_refused(client: pulsar.Client, topic: str) -> None:
+def test_a_partition_without_a_partitioned_topic_is_rejected(client: pulsar.Client, topic: str) -> None:
     with pytest.raises(pulsar.PulsarException):
         client.create_producer(f"{topic}-partition-0")
 
 
-def test_new_partitions_are_used_by_who_comes_next(
-    shared_broker: TestBroker, client: pulsar.Client, topic: str
-) -> None:
+def test_new_partitions_are_used_by_later_clients(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     create_partitioned(shared_broker, topic, 1)
     catalog = shared_broker.server.broker.catalog
     shared_broker.run(lambda: catalog.grow_partitioned(TopicName.parse(topic), 3))
@@ -236,7 +236,7 @@ def test_a_pattern_finds_partitions(shared_broker: TestBroker, client: pulsar.Cl
 
 
 def test_a_pattern_finds_topics_created_later(client: pulsar.Client, topic: str) -> None:
-    # The public call of this client's version takes the period of discovery and drops it.
+    # The public call of this client's version ignores the discovery period it accepts.
     configuration = _pulsar.ConsumerConfiguration()
     configuration.pattern_auto_discovery_period(1)
     configuration.subscription_initial_position(EARLIEST)
@@ -248,9 +248,7 @@ def test_a_pattern_finds_topics_created_later(client: pulsar.Client, topic: str)
 @pytest.mark.parametrize(
     ("mode", "expected"), [("PersistentOnly", {b"p"}), ("NonPersistentOnly", {b"n"}), ("AllTopics", {b"p", b"n"})]
 )
-def test_a_pattern_may_be_for_one_kind_of_topic(
-    client: pulsar.Client, topic: str, mode: str, expected: set[bytes]
-) -> None:
+def test_a_pattern_may_select_one_domain(client: pulsar.Client, topic: str, mode: str, expected: set[bytes]) -> None:
     producers = {
         domain[0].encode(): client.create_producer(full(f"{topic}-x", domain))
         for domain in ("persistent", "non-persistent")
@@ -266,7 +264,7 @@ def test_a_pattern_may_be_for_one_kind_of_topic(
     assert nothing_comes(consumer)
 
 
-def test_a_pattern_of_nothing_yet(client: pulsar.Client, topic: str) -> None:
+def test_a_pattern_without_matches_yet(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(re.compile(f"persistent://public/default/{topic}-none-.*"), "s")
     assert nothing_comes(consumer)
     eventually(consumer.is_connected)

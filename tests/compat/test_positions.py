@@ -1,4 +1,4 @@
-"""Readers and seeks: where reading starts, and what comes next."""
+"""Readers and seeks: start positions and the next message."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_reader_from_the_last_message_of_a_batch(client: pulsar.Client, topic:
     assert read(client.create_reader(topic, ids[-1]), 1) == [b"next"]
 
 
-def test_a_reader_from_an_id_that_was_written_down(tmp_path: Path, topic: str) -> None:
+def test_a_reader_from_a_serialized_id(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path) as (_, client):
         written = publish(client, topic, numbered(5))[2].serialize()
     with serving(tmp_path) as (_, client):
@@ -130,7 +130,7 @@ def test_a_reader_knows_whether_its_batch_has_more(client: pulsar.Client, topic:
     assert not reader.has_message_available()
 
 
-def test_a_reader_reads_all_there_is(client: pulsar.Client, topic: str) -> None:
+def test_a_reader_reads_all_messages(client: pulsar.Client, topic: str) -> None:
     publish_batch(client, topic, numbered(500))
     publish(client, topic, [b"last"])
     reader = client.create_reader(topic, EARLIEST)
@@ -140,7 +140,7 @@ def test_a_reader_reads_all_there_is(client: pulsar.Client, topic: str) -> None:
     assert got == [*numbered(500), b"last"]
 
 
-def test_a_reader_seeks_an_id(client: pulsar.Client, topic: str) -> None:
+def test_a_reader_seeks_to_an_id(client: pulsar.Client, topic: str) -> None:
     ids = publish(client, topic, numbered(5))
     reader = client.create_reader(topic, EARLIEST)
     read(reader, 5)
@@ -150,14 +150,14 @@ def test_a_reader_seeks_an_id(client: pulsar.Client, topic: str) -> None:
     assert read(reader, 5) == numbered(5)
 
 
-def test_a_reader_seeks_a_time(client: pulsar.Client, topic: str) -> None:
+def test_a_reader_seeks_to_a_time(client: pulsar.Client, topic: str) -> None:
     publish(client, topic, numbered(5))
     reader = client.create_reader(topic, LATEST)
     reader.seek(int(time.time() * 1000) - 60_000)
     assert read(reader, 5) == numbered(5)
 
 
-def test_readers_of_a_name_of_their_own_and_of_a_queue_of_one(client: pulsar.Client, topic: str) -> None:
+def test_named_readers_and_readers_with_a_queue_of_one(client: pulsar.Client, topic: str) -> None:
     publish(client, topic, numbered(5))
     reader = client.create_reader(topic, EARLIEST, receiver_queue_size=1, reader_name="ann")
     assert read(reader, 5) == numbered(5)
@@ -169,7 +169,7 @@ def test_readers_of_a_name_of_their_own_and_of_a_queue_of_one(client: pulsar.Cli
 @pytest.mark.parametrize(
     "consumer_type", [Type.Exclusive, Type.Failover, Type.Shared, Type.KeyShared], ids=lambda t: t.name
 )
-def test_seeking_an_id_goes_back(client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType) -> None:
+def test_seeking_to_an_id_goes_back(client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType) -> None:
     consumer = client.subscribe(topic, "s", consumer_type)
     ids = publish(client, topic, numbered(5))
     consume(consumer, 5)
@@ -178,7 +178,7 @@ def test_seeking_an_id_goes_back(client: pulsar.Client, topic: str, consumer_typ
     assert nothing_comes(consumer)
 
 
-def test_seeking_an_id_inclusively(client: pulsar.Client, topic: str) -> None:
+def test_seeking_to_an_id_inclusively(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", start_message_id_inclusive=True)
     ids = publish(client, topic, numbered(5))
     consume(consumer, 5)
@@ -205,7 +205,7 @@ def test_seeking_forward_skips(shared_broker: TestBroker, client: pulsar.Client,
     assert backlog(shared_broker, topic, "s") == 0
 
 
-def test_seeking_both_ends(client: pulsar.Client, topic: str) -> None:
+def test_seeking_to_both_ends(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, numbered(5))
     consumer.seek(LATEST)
@@ -214,7 +214,7 @@ def test_seeking_both_ends(client: pulsar.Client, topic: str) -> None:
     assert consume(consumer, 5) == numbered(5)
 
 
-def test_seeking_a_time(client: pulsar.Client, topic: str) -> None:
+def test_seeking_to_a_time(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, [b"old"])
     old = take(consumer, 1)[0]
@@ -228,7 +228,7 @@ def test_seeking_a_time(client: pulsar.Client, topic: str) -> None:
     assert consume(consumer, 2) == [b"old", b"young"]
 
 
-def test_seeking_a_time_beyond_the_end_and_before_the_beginning(client: pulsar.Client, topic: str) -> None:
+def test_seeking_to_a_time_beyond_the_end_and_before_the_beginning(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, numbered(3))
     consumer.seek(int(time.time() * 1000) + 60_000)
@@ -244,7 +244,7 @@ def test_a_seek_survives_a_restart(tmp_path: Path, topic: str) -> None:
         consume(consumer, 5)
         consumer.seek(ids[3])
     with serving(tmp_path) as (_, client):
-        # The client itself skips the message it sought; to the broker, that is the next one.
+        # The client skips the message it sought; for the broker, it is the next one.
         consumer = client.subscribe(topic, "s", Type.Shared)
         assert consume(consumer, 2) == [b"m3", b"m4"]
         assert nothing_comes(consumer)
@@ -267,7 +267,7 @@ def _available(consumer: pulsar.Consumer) -> list[bytes]:
         return []
 
 
-def test_a_seek_ends_delays_and_counts(client: pulsar.Client, topic: str) -> None:
+def test_a_seek_resets_delays_and_counts(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", Type.Shared)
     publish(client, topic, [b"x"])
     take(consumer, 1)
@@ -309,7 +309,7 @@ def test_the_last_message_id_after_a_restart(tmp_path: Path, topic: str) -> None
         assert (following.ledger_id(), following.entry_id()) == (sent.ledger_id(), sent.entry_id() + 1)
 
 
-def test_a_table_view_reads_a_topic_that_was_never_compacted(client: pulsar.Client, topic: str) -> None:
+def test_a_table_view_reads_an_uncompacted_topic(client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     for number in range(3):
         producer.send(b"%d" % number, partition_key="same")

@@ -37,7 +37,7 @@ def test_generated_names_are_unique(client: pulsar.Client, topic: str) -> None:
     assert "" not in names
 
 
-def test_a_given_name_is_kept_and_taken(client: pulsar.Client, topic: str) -> None:
+def test_a_given_name_is_kept_and_rejected_for_a_second_producer(client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic, producer_name="ann")
     assert producer.producer_name() == "ann"
     with pytest.raises(pulsar.ProducerBusy):
@@ -46,7 +46,7 @@ def test_a_given_name_is_kept_and_taken(client: pulsar.Client, topic: str) -> No
     assert client.create_producer(topic, producer_name="ann").producer_name() == "ann"
 
 
-def test_generated_names_are_never_given_twice(tmp_path: Path, topic: str) -> None:
+def test_generated_names_are_never_reused(tmp_path: Path, topic: str) -> None:
     names = []
     for _ in range(2):
         with serving(tmp_path) as (_, client):
@@ -64,7 +64,7 @@ def test_shared_producers_write_side_by_side(client: pulsar.Client, topic: str) 
     assert len(set(consume(consumer, 2))) == 2
 
 
-def test_an_exclusive_producer_keeps_all_others_out(client: pulsar.Client, topic: str) -> None:
+def test_an_exclusive_producer_blocks_all_others(client: pulsar.Client, topic: str) -> None:
     exclusive = client.create_producer(topic, access_mode=Mode.Exclusive)
     with pytest.raises(pulsar.ProducerFenced):
         client.create_producer(topic, access_mode=Mode.Exclusive)
@@ -75,7 +75,7 @@ def test_an_exclusive_producer_keeps_all_others_out(client: pulsar.Client, topic
     client.create_producer(topic).send(b"free again")
 
 
-def test_an_exclusive_producer_does_not_push_others_out(client: pulsar.Client, topic: str) -> None:
+def test_an_exclusive_producer_does_not_disconnect_others(client: pulsar.Client, topic: str) -> None:
     shared = client.create_producer(topic)
     with pytest.raises(pulsar.ProducerFenced):
         client.create_producer(topic, access_mode=Mode.Exclusive)
@@ -118,7 +118,7 @@ def test_fencing_also_ends_a_shared_producer(client: pulsar.Client, topic: str) 
 
 
 def test_fencing_survives_a_restart(tmp_path: Path, topic: str) -> None:
-    """The epoch is durable: it goes on counting, so that a producer fenced before the restart stays out."""
+    """The epoch is durable and keeps counting, so that a producer fenced before the restart stays rejected."""
     epochs = []
     for _ in range(2):
         with serving(tmp_path) as (running, client):
@@ -127,10 +127,10 @@ def test_fencing_survives_a_restart(tmp_path: Path, topic: str) -> None:
     assert epochs == [0, 1]
 
 
-# -- what a message carries
+# -- fields of a message
 
 
-def test_all_that_a_message_carries_arrives(client: pulsar.Client, topic: str) -> None:
+def test_all_fields_of_a_message_arrive(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic, producer_name="ann")
     message_id = producer.send(
@@ -157,7 +157,7 @@ def test_an_empty_message_arrives(client: pulsar.Client, topic: str) -> None:
     assert consume(consumer, 1) == [b""]
 
 
-def test_ids_of_messages_grow(client: pulsar.Client, topic: str) -> None:
+def test_message_ids_increase(client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     ids = [producer.send(b"x") for _ in range(5)]
     assert ids == sorted(ids)
@@ -167,7 +167,7 @@ def test_ids_of_messages_grow(client: pulsar.Client, topic: str) -> None:
 # -- sizes
 
 
-def test_a_message_over_the_limit_is_refused(topic: str) -> None:
+def test_a_message_over_the_limit_is_rejected(topic: str) -> None:
     with serving(maxMessageSize=10_000) as (_, client):
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
@@ -177,8 +177,8 @@ def test_a_message_over_the_limit_is_refused(topic: str) -> None:
         assert consume(consumer, 1) == [bytes(9_000)]
 
 
-def test_the_largest_message_the_client_lets_through_arrives(topic: str) -> None:
-    """Clients do not count the frame around payload and metadata, so an entry may be a little over the limit."""
+def test_the_largest_message_the_client_allows_arrives(topic: str) -> None:
+    """Clients do not count the frame around payload and metadata, so an entry may slightly exceed the limit."""
     with serving(maxMessageSize=10_000) as (_, client):
         consumer = client.subscribe(topic, "s")
         producer = client.create_producer(topic)
@@ -196,7 +196,7 @@ def test_a_message_of_megabytes_arrives(client: pulsar.Client, topic: str) -> No
     assert consume(consumer, 1) == [payload]
 
 
-def test_a_large_message_travels_in_chunks(topic: str) -> None:
+def test_a_large_message_is_sent_in_chunks(topic: str) -> None:
     payload = os.urandom(100_000)
     with serving(maxMessageSize=10_000) as (running, client):
         consumer = client.subscribe(topic, "s")
@@ -207,7 +207,7 @@ def test_a_large_message_travels_in_chunks(topic: str) -> None:
         assert topic_in(running, topic).log.last > 10
 
 
-def test_a_consumer_that_comes_back_gets_all_chunks_again(topic: str) -> None:
+def test_a_reconnected_consumer_receives_all_chunks_again(topic: str) -> None:
     payload = os.urandom(50_000)
     with serving(maxMessageSize=10_000) as (_, client):
         consumer = client.subscribe(topic, "s")
@@ -242,9 +242,7 @@ def test_a_batch_is_one_entry(shared_broker: TestBroker, client: pulsar.Client, 
     assert topic_seen.messages_in == 10
 
 
-def test_batches_by_key_keep_each_key_in_a_batch_of_its_own(
-    shared_broker: TestBroker, client: pulsar.Client, topic: str
-) -> None:
+def test_key_based_batches_have_one_key_each(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(
         topic,
@@ -273,7 +271,7 @@ def test_compressed_messages_arrive(client: pulsar.Client, topic: str, compressi
     assert consume(consumer, 4) == payloads
 
 
-# -- encryption: the broker passes on what it cannot read
+# -- encryption: the broker forwards payloads that it cannot read
 
 
 @pytest.fixture(scope="module")
@@ -328,7 +326,7 @@ def test_encrypted_and_compressed_chunks_arrive(topic: str, keys: pulsar.CryptoK
         assert consume(consumer, 1) == [payload]
 
 
-def test_without_the_key_the_bytes_arrive_as_they_were_sent(
+def test_without_the_key_the_bytes_arrive_unchanged(
     client: pulsar.Client, topic: str, keys: pulsar.CryptoKeyReader
 ) -> None:
     consumer = client.subscribe(topic, "s", crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME)
@@ -342,10 +340,10 @@ def test_without_the_key_the_bytes_arrive_as_they_were_sent(
     assert [key.key for key in used_keys] == ["app"]
 
 
-# -- many at once
+# -- concurrency
 
 
-def test_many_producers_of_many_threads(client: pulsar.Client, topic: str) -> None:
+def test_many_producers_in_many_threads(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     start = threading.Barrier(4)
 

@@ -1,4 +1,4 @@
-"""What is kept and for how long: retention, time to live, and the backlog quota with its three policies."""
+"""Retention, time to live, and the backlog quota with its three policies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.compat.stage import (
 )
 
 EARLIEST = pulsar.MessageId.earliest
-# Nothing is kept on top of retention for readers that come late.
+# No extra retention for late readers.
 CLOSED = {"managedLedgerMinLedgerRolloverTimeMinutes": 0}
 KB = bytes(1000)
 
@@ -40,7 +40,7 @@ def kept(running: TestBroker, topic: str) -> int:
 # -- retention
 
 
-def test_without_retention_acknowledged_messages_go(topic: str) -> None:
+def test_without_retention_acknowledged_messages_are_deleted(topic: str) -> None:
     with serving(**CLOSED) as (running, client):
         consumer = client.subscribe(topic, "s")
         publish(client, topic, numbered(10))
@@ -51,7 +51,7 @@ def test_without_retention_acknowledged_messages_go(topic: str) -> None:
         assert read(client.create_reader(topic, EARLIEST), 4) == numbered(10)[6:]
 
 
-def test_unacknowledged_messages_stay(topic: str) -> None:
+def test_unacknowledged_messages_are_kept(topic: str) -> None:
     with serving(**CLOSED) as (running, client):
         client.subscribe(topic, "s").close()
         publish(client, topic, numbered(10))
@@ -59,7 +59,7 @@ def test_unacknowledged_messages_stay(topic: str) -> None:
         assert consume(client.subscribe(topic, "s"), 10) == numbered(10)
 
 
-def test_young_messages_stay_for_those_who_come_late(topic: str) -> None:
+def test_recent_messages_are_kept_for_late_readers(topic: str) -> None:
     """As in Apache Pulsar, whose open ledger is not trimmed."""
     with serving() as (running, client):
         publish(client, topic, numbered(3))
@@ -88,14 +88,14 @@ def test_retention_by_size(topic: str) -> None:
         assert kept(running, topic) == 10
 
 
-def test_retention_without_limits_keeps_everything(topic: str) -> None:
+def test_unlimited_retention_keeps_everything(topic: str) -> None:
     with serving(defaultRetentionTimeInMinutes=-1, defaultRetentionSizeInMB=-1, **CLOSED) as (running, client):
         publish(client, topic, numbered(10))
         running.advance(days=1)
         assert read(client.create_reader(topic, EARLIEST), 10) == numbered(10)
 
 
-def test_ids_go_on_after_everything_was_trimmed(tmp_path: Path, topic: str) -> None:
+def test_ids_continue_after_everything_was_trimmed(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path, **CLOSED) as (running, client):
         publish(client, topic, numbered(5))
         running.advance(minutes=5)
@@ -104,7 +104,7 @@ def test_ids_go_on_after_everything_was_trimmed(tmp_path: Path, topic: str) -> N
         assert client.create_producer(topic).send(b"x").entry_id() == 5
 
 
-def test_a_reader_behind_the_trimmed_part_goes_on_after_it(topic: str) -> None:
+def test_a_reader_behind_the_trimmed_part_continues_after_it(topic: str) -> None:
     with serving(**CLOSED) as (running, client):
         reader = client.create_reader(topic, EARLIEST, receiver_queue_size=1)
         publish(client, topic, numbered(10))
@@ -131,7 +131,7 @@ def test_messages_past_their_time_to_live_are_acknowledged(topic: str) -> None:
         assert nothing_comes(consumer)
 
 
-def test_time_to_live_reaches_what_a_consumer_holds(topic: str) -> None:
+def test_time_to_live_applies_to_messages_held_by_a_consumer(topic: str) -> None:
     with serving(ttlDurationDefaultInSeconds=600) as (running, client):
         consumer = client.subscribe(topic, "s", pulsar.ConsumerType.Shared)
         publish(client, topic, numbered(3))
@@ -165,7 +165,7 @@ def test_producers_get_an_error_at_the_quota(topic: str, quota: dict[str, object
         client.create_producer(topic).send(b"room again")
 
 
-def test_a_connected_producer_is_stopped_at_the_quota(topic: str, quota: dict[str, object]) -> None:
+def test_a_connected_producer_is_closed_at_the_quota(topic: str, quota: dict[str, object]) -> None:
     with serving(backlogQuotaDefaultRetentionPolicy="producer_exception", **quota) as (running, client):
         client.subscribe(topic, "s")
         producer = client.create_producer(topic, send_timeout_millis=1000)
@@ -193,7 +193,7 @@ def test_producers_wait_at_the_quota(topic: str, quota: dict[str, object]) -> No
         assert consume(consumer, 1) == [b"patient"]
 
 
-def test_the_oldest_messages_are_given_up_at_the_quota(topic: str) -> None:
+def test_the_oldest_messages_are_evicted_at_the_quota(topic: str) -> None:
     settings = {
         "backlogQuotaDefaultLimitBytes": 5_500,
         "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
@@ -207,7 +207,7 @@ def test_the_oldest_messages_are_given_up_at_the_quota(topic: str) -> None:
         assert got == [b"5", b"6", b"7", b"8", b"9", b"n"]
 
 
-def test_messages_past_the_age_of_the_quota_are_given_up(topic: str) -> None:
+def test_messages_past_the_age_of_the_quota_are_evicted(topic: str) -> None:
     settings = {
         "backlogQuotaDefaultLimitSecond": 600,
         "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
@@ -221,15 +221,15 @@ def test_messages_past_the_age_of_the_quota_are_given_up(topic: str) -> None:
         assert consume(client.subscribe(topic, "s"), 1) == [b"young"]
 
 
-def test_a_quota_without_a_backlog_stops_nobody(topic: str) -> None:
+def test_without_a_backlog_the_quota_blocks_no_producer(topic: str) -> None:
     settings = {"backlogQuotaDefaultLimitBytes": 1, "backlogQuotaDefaultRetentionPolicy": "producer_exception"}
     with serving(**settings) as (running, client):
-        publish(client, topic, [KB] * 5)  # nobody has subscribed: there is no backlog
+        publish(client, topic, [KB] * 5)  # without subscriptions there is no backlog
         running.advance(minutes=5)
         client.create_producer(topic).send(KB)
 
 
-def test_quotas_can_be_switched_off(topic: str) -> None:
+def test_quotas_can_be_disabled(topic: str) -> None:
     settings = {
         "backlogQuotaDefaultLimitBytes": 1,
         "backlogQuotaDefaultRetentionPolicy": "producer_exception",

@@ -1,6 +1,6 @@
-"""Schemas with the official Python client: Avro, JSON, text, evolution, and what is refused.
+"""Schemas with the official Python client: Avro, JSON, text, evolution, and rejected schemas.
 
-It sends no schemas of numbers, and cannot say the types of a key and a value: see the Java and Go tests.
+It has no schemas of numbers, and cannot declare the types of a key and a value: see the Java and Go tests.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Order(Record):
 
 
 class OrderWithDiscount(Record):
-    """The next version: one more field, which has a default."""
+    """The next version: one more field, with a default."""
 
     number = Long(required=True)
     customer = String()
@@ -62,7 +62,7 @@ ORDER = Order(number=7, customer="ann", lines=[Line(article="x", pieces=2)], not
 
 
 class PlainSchema(Schema):
-    """A type of the broker for which the Python client has no class of its own."""
+    """A schema type without a class in the Python client."""
 
     def __init__(self, type: _pulsar.SchemaType, definition: str = "") -> None:
         self._schema_info = _pulsar.SchemaInfo(type, type.name, definition)
@@ -89,14 +89,14 @@ def received(consumer: pulsar.Consumer) -> object:
 
 @pytest.fixture
 def elsewhere(shared_broker: TestBroker) -> Iterator[pulsar.Client]:
-    """A client on a connection of its own."""
+    """A client with its own connection."""
     client = connect(shared_broker)
     yield client
     client.close()
 
 
 @pytest.mark.parametrize("kind", [AvroSchema, JsonSchema])
-def test_records_come_back_as_they_were_sent(
+def test_records_are_received_unchanged(
     client: pulsar.Client, shared_broker: TestBroker, topic: str, kind: type[Schema]
 ) -> None:
     consumer = client.subscribe(topic, "s", schema=kind(Order))
@@ -129,7 +129,7 @@ def test_plain_bytes_have_no_schema(client: pulsar.Client, shared_broker: TestBr
 def test_old_and_new_versions_of_a_record_side_by_side(
     client: pulsar.Client, elsewhere: pulsar.Client, shared_broker: TestBroker, topic: str
 ) -> None:
-    """Each side reads with its own definition what was written with the other: the version is in every message."""
+    """Each side reads with its own definition messages written with the other: every message has its version."""
     old = client.subscribe(topic, "old", schema=AvroSchema(Order))
     client.create_producer(topic, schema=AvroSchema(Order)).send(ORDER)
     newer = elsewhere.create_producer(topic, schema=AvroSchema(OrderWithDiscount))
@@ -155,7 +155,7 @@ def test_every_message_names_the_version_it_was_written_with(client: pulsar.Clie
     assert versions == [f"{chr(0) * 7}{chr(number)}" for number in (0, 1, 0)]
 
 
-def test_partitions_share_the_versions(client: pulsar.Client, shared_broker: TestBroker, topic: str) -> None:
+def test_partitions_share_schema_versions(client: pulsar.Client, shared_broker: TestBroker, topic: str) -> None:
     url = f"{shared_broker.http_url}/admin/v2/persistent/public/default/{topic}/partitions"
     assert httpx.put(url, json=3).status_code == 204
     consumer = client.subscribe(topic, "s", schema=AvroSchema(Order))
@@ -177,10 +177,10 @@ def test_schemas_survive_a_restart(tmp_path: Path, topic: str) -> None:
             assert [reader.read_next(PATIENCE_MS).value() for _ in range(number + 1)] == [ORDER] * (number + 1)
 
 
-# -- what is refused
+# -- rejected schemas
 
 
-def test_an_incompatible_producer_is_refused_and_everything_goes_on(client: pulsar.Client, topic: str) -> None:
+def test_an_incompatible_producer_is_rejected_and_others_are_unaffected(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", schema=AvroSchema(Order))
     producer = client.create_producer(topic, schema=AvroSchema(Order))
     for schema in (AvroSchema(Stranger), JsonSchema(Order), StringSchema()):
@@ -190,7 +190,7 @@ def test_an_incompatible_producer_is_refused_and_everything_goes_on(client: puls
     assert received(consumer) == ORDER
 
 
-def test_an_incompatible_consumer_is_refused_and_everything_goes_on(client: pulsar.Client, topic: str) -> None:
+def test_an_incompatible_consumer_is_rejected_and_others_are_unaffected(client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic, schema=AvroSchema(Order))
     consumer = client.subscribe(topic, "s", schema=AvroSchema(Order))
     with pytest.raises(pulsar.IncompatibleSchema):
@@ -199,13 +199,13 @@ def test_an_incompatible_consumer_is_refused_and_everything_goes_on(client: puls
     assert received(consumer) == ORDER
 
 
-def test_a_definition_that_is_wrong_is_refused(client: pulsar.Client, topic: str) -> None:
+def test_an_invalid_definition_is_rejected(client: pulsar.Client, topic: str) -> None:
     with pytest.raises(pulsar.IncompatibleSchema):
         client.create_producer(topic, schema=PlainSchema(_pulsar.SchemaType.AVRO, "nonsense"))
     client.create_producer(topic, schema=AvroSchema(Order)).send(ORDER)
 
 
-def test_a_consumer_brings_no_schema_to_a_topic_of_bytes(client: pulsar.Client, topic: str) -> None:
+def test_a_consumer_adds_no_schema_to_a_topic_of_bytes(client: pulsar.Client, topic: str) -> None:
     client.create_producer(topic).send(b"x")
     with pytest.raises(pulsar.IncompatibleSchema):
         client.subscribe(topic, "s", schema=AvroSchema(Order))
@@ -220,7 +220,7 @@ def test_producers_without_a_schema_where_validation_is_enforced(topic: str) -> 
         client.subscribe(topic, "s")
 
 
-def test_where_auto_update_is_off_an_administrator_brings_schemas(topic: str) -> None:
+def test_without_auto_update_an_administrator_adds_schemas(topic: str) -> None:
     with serving(isAllowAutoUpdateSchemaEnabled=False) as (running, client):
         with pytest.raises(pulsar.IncompatibleSchema):
             client.create_producer(topic, schema=AvroSchema(Order))

@@ -1,4 +1,4 @@
-"""Subscription types, what survives, and what comes again."""
+"""Subscription types, durability, acknowledgement and redelivery."""
 
 from __future__ import annotations
 
@@ -56,19 +56,21 @@ def test_types_cannot_be_mixed(client: pulsar.Client, topic: str) -> None:
     client.subscribe(topic, "s", Type.Failover)
 
 
-def test_an_exclusive_consumer_gets_everything_in_order(client: pulsar.Client, topic: str) -> None:
+def test_an_exclusive_consumer_receives_everything_in_order(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, numbered(500))
     assert consume(consumer, 500) == numbered(500)
 
 
-def test_every_subscription_gets_every_message(client: pulsar.Client, topic: str) -> None:
+def test_every_subscription_receives_every_message(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, f"s{index}") for index in range(3)]
     publish(client, topic, numbered(10))
     assert [consume(consumer, 10) for consumer in consumers] == [numbered(10)] * 3
 
 
-def test_permits_bound_what_a_consumer_is_sent(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_permits_limit_the_messages_sent_to_a_consumer(
+    shared_broker: TestBroker, client: pulsar.Client, topic: str
+) -> None:
     consumer = client.subscribe(topic, "s", receiver_queue_size=4)
     publish(client, topic, numbered(20))
     take(consumer, 1)
@@ -77,7 +79,7 @@ def test_permits_bound_what_a_consumer_is_sent(shared_broker: TestBroker, client
     assert len(take(consumer, 19)) == 19
 
 
-def test_a_consumer_without_a_queue_gets_one_message_at_a_time(client: pulsar.Client, topic: str) -> None:
+def test_a_consumer_without_a_queue_receives_one_message_at_a_time(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", Type.Shared, receiver_queue_size=0)
     other = client.subscribe(topic, "s", Type.Shared)
     publish(client, topic, numbered(3))
@@ -106,7 +108,7 @@ def test_failover_has_one_active_consumer_and_another_takes_over(client: pulsar.
     assert consume(consumers[standby], 1) == [b"more"]
 
 
-def test_a_lost_connection_is_a_failover_too(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_lost_connection_causes_a_failover(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     owners = [connect(shared_broker) for _ in range(2)]
     consumers = [owner.subscribe(topic, "s", Type.Failover) for owner in owners]
     publish(client, topic, numbered(3))
@@ -119,7 +121,7 @@ def test_a_lost_connection_is_a_failover_too(shared_broker: TestBroker, client: 
 # -- Shared
 
 
-def test_shared_consumers_share(client: pulsar.Client, topic: str) -> None:
+def test_shared_consumers_share_messages(client: pulsar.Client, topic: str) -> None:
     consumers = [client.subscribe(topic, "s", Type.Shared, receiver_queue_size=20) for _ in range(3)]
     publish(client, topic, numbered(60))
     taken = take_all(consumers)
@@ -127,7 +129,7 @@ def test_shared_consumers_share(client: pulsar.Client, topic: str) -> None:
     assert all(len(messages) == 20 for messages in taken)
 
 
-def test_what_a_shared_consumer_held_goes_to_the_others(client: pulsar.Client, topic: str) -> None:
+def test_messages_held_by_a_closed_shared_consumer_go_to_the_others(client: pulsar.Client, topic: str) -> None:
     first, second = (client.subscribe(topic, "s", Type.Shared) for _ in range(2))
     publish(client, topic, numbered(40))
     held = take_all([first])[0]
@@ -155,14 +157,14 @@ def test_a_new_subscription_can_start_at_the_beginning(client: pulsar.Client, to
     assert consume(client.subscribe(topic, "s", initial_position=EARLIEST), 3) == numbered(3)
 
 
-def test_the_initial_position_is_for_new_subscriptions_only(client: pulsar.Client, topic: str) -> None:
+def test_the_initial_position_applies_to_new_subscriptions_only(client: pulsar.Client, topic: str) -> None:
     publish(client, topic, [b"old"])
     client.subscribe(topic, "s").close()
     publish(client, topic, [b"new"])
     assert consume(client.subscribe(topic, "s", initial_position=EARLIEST), 1) == [b"new"]
 
 
-def test_a_subscription_goes_on_where_it_was(client: pulsar.Client, topic: str) -> None:
+def test_a_subscription_resumes_at_its_position(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, numbered(10))
     consume(consumer, 4)
@@ -197,7 +199,7 @@ def test_a_restart_under_a_new_type(tmp_path: Path, topic: str) -> None:
 
 
 def test_a_lost_connection_loses_nothing(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
-    """Both clients come back by themselves, the producer sends again what got no receipt."""
+    """Both clients reconnect, and the producer resends messages without a receipt."""
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)
     results: list[pulsar.Result] = []
@@ -217,7 +219,7 @@ def test_a_lost_connection_loses_nothing(shared_broker: TestBroker, client: puls
 # -- unsubscribe
 
 
-def test_unsubscribing_forgets_the_position(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_unsubscribing_deletes_the_position(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, [b"old"])
     consumer.unsubscribe()
@@ -235,7 +237,7 @@ def test_one_of_several_consumers_cannot_unsubscribe(client: pulsar.Client, topi
     first.unsubscribe()
 
 
-def test_an_unsubscribed_name_stays_gone_after_a_restart(tmp_path: Path, topic: str) -> None:
+def test_an_unsubscribed_name_stays_deleted_after_a_restart(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path) as (_, client):
         consumer = client.subscribe(topic, "s")
         publish(client, topic, [b"old"])
@@ -247,7 +249,7 @@ def test_an_unsubscribed_name_stays_gone_after_a_restart(tmp_path: Path, topic: 
 # -- acknowledgements
 
 
-def test_a_cumulative_acknowledgement_covers_all_before(client: pulsar.Client, topic: str) -> None:
+def test_a_cumulative_acknowledgement_covers_all_earlier_messages(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     publish(client, topic, numbered(10))
     consumer.acknowledge_cumulative(take(consumer, 10)[6])
@@ -265,7 +267,7 @@ def test_a_cumulative_acknowledgement_survives_a_restart(tmp_path: Path, topic: 
 
 
 @pytest.mark.parametrize("consumer_type", [Type.Shared, Type.KeyShared], ids=lambda t: t.name)
-def test_cumulative_acknowledgements_are_not_for_shared_types(
+def test_cumulative_acknowledgements_are_rejected_for_shared_types(
     client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
 ) -> None:
     consumer = client.subscribe(topic, "s", consumer_type)
@@ -321,7 +323,7 @@ def test_a_cumulative_acknowledgement_within_a_batch(client: pulsar.Client, topi
     assert consume(again, 3) == [b"b2", b"b3", b"b4"]
 
 
-def test_a_batch_comes_again_as_a_whole_when_indexes_do_not_count(topic: str) -> None:
+def test_without_batch_index_acks_a_batch_is_redelivered_whole(topic: str) -> None:
     with serving(acknowledgmentAtBatchIndexLevelEnabled=False) as (_, client):
         consumer = client.subscribe(topic, "s", Type.Shared, batch_index_ack_enabled=True)
         send_batch(batching(client, topic), numbered(3))
@@ -331,7 +333,7 @@ def test_a_batch_comes_again_as_a_whole_when_indexes_do_not_count(topic: str) ->
         assert consume(again, 3) == numbered(3)
 
 
-def test_a_batch_acknowledged_in_full_does_not_come_again(client: pulsar.Client, topic: str) -> None:
+def test_a_fully_acknowledged_batch_is_not_redelivered(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s", Type.Shared)
     send_batch(batching(client, topic), numbered(3))
     consume(consumer, 3)
@@ -345,7 +347,7 @@ def test_a_batch_acknowledged_in_full_does_not_come_again(client: pulsar.Client,
 @pytest.mark.parametrize(
     "consumer_type", [Type.Exclusive, Type.Failover, Type.Shared, Type.KeyShared], ids=lambda t: t.name
 )
-def test_redelivery_brings_everything_again_and_counts(
+def test_redelivery_repeats_everything_and_counts(
     client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
 ) -> None:
     consumer = client.subscribe(topic, "s", consumer_type)
@@ -355,7 +357,7 @@ def test_redelivery_brings_everything_again_and_counts(
         consumer.redeliver_unacknowledged_messages()
         again = take(consumer, 4)
         assert data_of(again) == [b"m0", b"m1", b"m3", b"m4"]
-        # Where order is kept, the first one is what failed: those behind it only waited, and are not counted (DL11).
+        # In ordered types the first message failed: those behind it were only waiting, and are not counted (DL11).
         is_ordered = consumer_type in (Type.Exclusive, Type.Failover)
         expected = [count, 0, 0, 0] if is_ordered else [count] * 4
         assert [message.redelivery_count() for message in again] == expected
@@ -364,9 +366,7 @@ def test_redelivery_brings_everything_again_and_counts(
 @pytest.mark.parametrize(
     "consumer_type", [Type.Shared, Type.KeyShared, Type.Failover, Type.Exclusive], ids=lambda t: t.name
 )
-def test_a_negative_acknowledgement_brings_the_message_again(
-    client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
-) -> None:
+def test_a_nacked_message_is_redelivered(client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType) -> None:
     consumer = client.subscribe(topic, "s", consumer_type, negative_ack_redelivery_delay_ms=100)
     publish(client, topic, numbered(3))
     messages = take(consumer, 3)
@@ -379,7 +379,7 @@ def test_a_negative_acknowledgement_brings_the_message_again(
     assert nothing_comes(consumer)
 
 
-def test_a_negative_acknowledgement_within_a_batch(client: pulsar.Client, topic: str) -> None:
+def test_a_nack_within_a_batch(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(
         topic, "s", Type.Shared, negative_ack_redelivery_delay_ms=100, batch_index_ack_enabled=True
     )
@@ -404,8 +404,8 @@ def test_redelivery_counts_survive_a_restart(tmp_path: Path, topic: str) -> None
         assert [message.redelivery_count() for message in again] == [1, 1]
 
 
-def test_a_message_that_keeps_failing_goes_to_the_dead_letter_topic(client: pulsar.Client, topic: str) -> None:
-    """The client does it: the broker has to count, and to keep what the dead letter producer writes."""
+def test_a_failing_message_goes_to_the_dead_letter_topic(client: pulsar.Client, topic: str) -> None:
+    """The client's policy: the broker has to count, and to keep what the dead letter producer writes."""
     policy = pulsar.ConsumerDeadLetterPolicy(2, f"{topic}-s-DLQ", "keep")
     consumer = client.subscribe(
         topic, "s", Type.Shared, negative_ack_redelivery_delay_ms=100, dead_letter_policy=policy
@@ -419,10 +419,10 @@ def test_a_message_that_keeps_failing_goes_to_the_dead_letter_topic(client: puls
     assert nothing_comes(consumer)
 
 
-# -- other ways to receive
+# -- other receive calls
 
 
-def test_messages_are_received_in_groups(client: pulsar.Client, topic: str) -> None:
+def test_messages_are_received_in_batches(client: pulsar.Client, topic: str) -> None:
     policy = pulsar.ConsumerBatchReceivePolicy(10, -1, 5000)
     consumer = client.subscribe(topic, "s", batch_receive_policy=policy)
     publish(client, topic, numbered(20))
@@ -446,7 +446,7 @@ def test_a_listener_is_called(client: pulsar.Client, topic: str) -> None:
     consumer.close()
 
 
-def test_a_slow_consumer_does_not_hold_up_others(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_slow_consumer_does_not_block_others(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     slow = client.subscribe(topic, "slow", receiver_queue_size=1)
     with contextlib.closing(connect(shared_broker)) as other:
         quick = other.subscribe(topic, "quick")
@@ -455,7 +455,7 @@ def test_a_slow_consumer_does_not_hold_up_others(shared_broker: TestBroker, clie
     assert consume(slow, 100) == numbered(100)
 
 
-# -- settings at their extremes
+# -- extreme settings
 
 TINY = {
     "dispatcherMaxReadBatchSize": 1,
@@ -479,7 +479,7 @@ UNLIMITED = {
 @pytest.mark.parametrize(
     "consumer_type", [Type.Exclusive, Type.Failover, Type.Shared, Type.KeyShared], ids=lambda t: t.name
 )
-def test_everything_arrives_whatever_the_limits_of_dispatch(
+def test_everything_arrives_with_any_dispatch_limits(
     tmp_path: Path, topic: str, consumer_type: pulsar.ConsumerType, settings: dict[str, object]
 ) -> None:
     with serving(tmp_path, **settings) as (_, client):

@@ -1,4 +1,4 @@
-"""A topic that was terminated: no more messages, but those that are there."""
+"""A terminated topic: no new messages, existing ones stay readable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def terminate(running: TestBroker, topic: str) -> None:
     running.run(topic_in(running, topic).terminate)
 
 
-def test_nobody_can_write_any_more(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_a_terminated_topic_rejects_messages(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     producer.send(b"last")
     terminate(shared_broker, topic)
@@ -26,7 +26,7 @@ def test_nobody_can_write_any_more(shared_broker: TestBroker, client: pulsar.Cli
     assert topic_in(shared_broker, topic).log.last == 0
 
 
-def test_what_is_there_can_be_read(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
+def test_existing_messages_can_be_read(shared_broker: TestBroker, client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "s")
     producer = client.create_producer(topic)
     for payload in numbered(5):
@@ -39,7 +39,7 @@ def test_what_is_there_can_be_read(shared_broker: TestBroker, client: pulsar.Cli
     assert not reader.has_message_available()
 
 
-def test_a_terminated_topic_stays_so_after_a_restart(tmp_path: Path, topic: str) -> None:
+def test_a_topic_stays_terminated_after_a_restart(tmp_path: Path, topic: str) -> None:
     with serving(tmp_path) as (running, client):
         client.create_producer(topic).send(b"last")
         terminate(running, topic)

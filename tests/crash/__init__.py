@@ -1,1 +1,1 @@
-"""A real broker process, killed under the load of an official client: what was acknowledged must be there."""
+"""A real broker process, killed under the load of an official client: acknowledged messages must survive."""

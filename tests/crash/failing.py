@@ -1,7 +1,7 @@
-"""`python -m tests.crash.failing URL RESULT`: produces and consumes until stdin ends, and gives some messages back.
+"""`python -m tests.crash.failing URL RESULT`: produces and consumes until stdin ends, and nacks some messages.
 
-The policy of dead letters is the broker's: the consumers declare it in their properties, and do nothing else for it.
-RESULT is JSON: how many messages each producer sent, what failed, and which messages a consumer has acknowledged.
+The broker's dead letter policy applies: the consumers only declare it in their properties. RESULT is JSON: the messages
+sent by each producer, the failed ones, and the acknowledged ones.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def subscribe(client: pulsar.Client) -> pulsar.Consumer:
 
 
 def work(consumer: pulsar.Consumer, is_over: Callable[[], bool], acked: set[str]) -> None:
-    """Acknowledges what succeeds and gives back what fails, until it is over."""
+    """Acknowledges or nacks each message until the load ends."""
     while not is_over():
         with contextlib.suppress(pulsar.Timeout):
             message = consumer.receive(100)
@@ -89,13 +89,15 @@ class Load:
         number = 0
         while not self._is_over:
             for _ in range(_BURST):
-                producer.send_async(f"{name}:{number}".encode(), lambda *told, n=number: self._told(name, n, *told))
+                producer.send_async(
+                    f"{name}:{number}".encode(), lambda *outcome, n=number: self._on_receipt(name, n, *outcome)
+                )
                 number += 1
             time.sleep(_PAUSE_S)
         producer.flush()
         self._sent[name] = number
 
-    def _told(self, name: str, number: int, result: pulsar.Result, _: pulsar.MessageId) -> None:
+    def _on_receipt(self, name: str, number: int, result: pulsar.Result, _: pulsar.MessageId) -> None:
         if result != pulsar.Result.Ok:
             self._failures.append(f"{name}:{number}: {result}")
 

@@ -1,4 +1,4 @@
-"""A broker in a process of its own that can be killed and started again on the same folder and the same port."""
+"""A broker process that can be killed and restarted on the same folder and port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _START_LINES_MAX = 50
 
 
 class KillableBroker:
-    """It leads a session of processes, in which those are that it starts. They are not killed with it."""
+    """The broker leads a session with the processes it starts, which are not killed with it."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class KillableBroker:
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a file for its log, the log must be short: nobody reads it after the start."""
+        """Without a log file the log must be short: the pipe is not read after the start."""
         self._data = data
         self._settings = [word for setting in settings for word in ("--set", setting)]
         self._log = log
@@ -33,7 +33,7 @@ class KillableBroker:
         self.service_url = self.http_url = ""
 
     def start(self) -> None:
-        """Returns when it serves."""
+        """Returns when the broker serves."""
         command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._data)]
         command += ["--port", str(self._port), "--http-port", str(self._http_port), *self._settings]
         with ExitStack() as stack:
@@ -51,7 +51,7 @@ class KillableBroker:
             lines.append(line)
             if line.startswith("ready "):
                 _, self.service_url, self.http_url = line.split()
-                # The first start chose the ports; clients look for the broker there from now on.
+                # The first start chose the ports; clients reconnect there from now on.
                 self._port, self._http_port = (urlsplit(url).port or 0 for url in (self.service_url, self.http_url))
                 return
             if len(lines) > _START_LINES_MAX:
@@ -61,12 +61,12 @@ class KillableBroker:
 
     @property
     def process_id(self) -> int:
-        """Of the broker, and of its session."""
+        """The id of the broker and of its session."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> None:
-        """SIGKILL: no signal handler, no flush, no goodbye."""
+        """SIGKILL: no signal handler, no flush, no shutdown."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -1,7 +1,7 @@
-"""`python -m tests.crash.load URL RESULT`: produces and consumes until stdin ends, then writes down what it was told.
+"""`python -m tests.crash.load URL RESULT`: produces and consumes until stdin ends, then writes its results.
 
-It runs in a process of its own, as clients do. RESULT is JSON: for each producer the sequence numbers with the message
-ids of their receipts, for each subscription what was received and acknowledged.
+Runs in its own process, like real clients. RESULT is JSON: for each producer the sequence numbers with the message ids
+of their receipts, for each subscription the received and acknowledged messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def content(producer: str, number: int) -> bytes:
 
 
 def never_acknowledged(payload: bytes) -> bool:
-    """The shared consumers leave one in ten alone: those must come again and again."""
+    """One in ten messages, which the shared consumers ignore, so that they are redelivered again and again."""
     return payload.endswith(b"3")
 
 
@@ -43,7 +43,7 @@ class Load:
         self.exclusive_acked = ""
 
     def run(self) -> None:
-        # Subscriptions first: they must see everything.
+        # Subscriptions first: they must receive everything.
         consumers = [self._subscribe(SHARED, pulsar.ConsumerType.Shared) for _ in range(2)]
         exclusive = self._subscribe(EXCLUSIVE, pulsar.ConsumerType.Exclusive)
         producing = [threading.Thread(target=self._produce, args=item) for item in PRODUCERS.items()]
@@ -72,13 +72,15 @@ class Load:
         number = 0
         while not self.is_over:
             for _ in range(_BURST):
-                producer.send_async(content(name, number), lambda *told, n=number: self._told(name, n, *told))
+                producer.send_async(
+                    content(name, number), lambda *outcome, n=number: self._on_receipt(name, n, *outcome)
+                )
                 number += 1
-            time.sleep(_PAUSE_S)  # a pace that consumers keep up with
+            time.sleep(_PAUSE_S)  # a rate that consumers sustain
         producer.flush()
         self.sent[name] = number
 
-    def _told(self, name: str, number: int, result: pulsar.Result, message_id: pulsar.MessageId) -> None:
+    def _on_receipt(self, name: str, number: int, result: pulsar.Result, message_id: pulsar.MessageId) -> None:
         if result != pulsar.Result.Ok:
             self.failures.append(f"{name}:{number}: {result}")
             return

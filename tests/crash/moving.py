@@ -1,4 +1,4 @@
-"""A consumer that moves from cluster to cluster with a replicated subscription, and acknowledges what it gets."""
+"""A consumer that moves between clusters with a replicated subscription, and acknowledges its messages."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SUBSCRIPTION = "moving"
 _STAY_S = (1.0, 6.0)
 _AGAIN_S = 0.2
 _RECEIVE_MS = 100
-_SILENCE_MS = 2000  # after which a topic in which nothing happens has no more
+_SILENCE_MS = 2000  # after which an idle topic counts as drained
 
 
 class MovingConsumer:
-    """From `start` until `end`. `received` has what it got, by content, and how often."""
+    """Runs from `start` until `end`. `received` counts deliveries by content."""
 
     def __init__(self, clients: Sequence[pulsar.Client], topic: str, stays: random.Random) -> None:
         self._clients = clients
@@ -43,7 +43,7 @@ class MovingConsumer:
 
     def _move(self) -> None:
         while not self._is_enough.is_set():
-            # Whatever goes wrong when a broker is killed, it goes on in the other cluster.
+            # On any error after a kill, it continues in the other cluster.
             with contextlib.suppress(pulsar.PulsarException):
                 self._stay(self._stays.uniform(*_STAY_S))
             self._is_enough.wait(_AGAIN_S)
@@ -57,8 +57,8 @@ class MovingConsumer:
                 with contextlib.suppress(pulsar.Timeout):
                     self._take(consumer, _RECEIVE_MS)
 
-    def take_the_rest(self) -> None:
-        """In the cluster in which it was not last, when everything is quiet."""
+    def drain(self) -> None:
+        """Drains the cluster it was not in last, once both are idle."""
         with contextlib.closing(self._subscribe()) as consumer, contextlib.suppress(pulsar.Timeout):
             while True:
                 self._take(consumer, _SILENCE_MS)

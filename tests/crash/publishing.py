@@ -1,7 +1,7 @@
-"""A load by the official client that lasts until it is told to end: named producers, some of which batch.
+"""A load with the official client that runs until stopped: named producers, some with batches.
 
-What is sent again after a broker was killed is not stored twice, for the topics deduplicate. Every message has the name
-of its producer, which is also that of its topic, and its number there.
+The topics have deduplication, so messages resent after a kill are not stored twice. Every message contains the name of
+its producer, which is also that of its topic, and its number there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PENDING_MAX = 500
 
 @dataclass
 class Named:
-    """A producer, and how many messages it was given."""
+    """A producer, and its number of sent messages."""
 
     name: str
     producer: pulsar.Producer
@@ -32,9 +32,9 @@ class Named:
     def send(self, size: int) -> None:
         content = f"{self.name}:{self.sent}:".encode()
         self.sent += 1
-        self.producer.send_async(content.ljust(size, b"."), self._told)
+        self.producer.send_async(content.ljust(size, b"."), self._on_receipt)
 
-    def _told(self, result: pulsar.Result, _: pulsar.MessageId) -> None:
+    def _on_receipt(self, result: pulsar.Result, _: pulsar.MessageId) -> None:
         if result != pulsar.Result.Ok:
             self.failures.append(f"{self.name}: {result}")
 
@@ -45,7 +45,7 @@ def parsed(payload: bytes) -> tuple[str, int]:
 
 
 class Publisher:
-    """Publishes in one cluster, from `start` until `end`."""
+    """Publishes in one cluster from `start` until `end`."""
 
     def __init__(self, cluster: str, client: pulsar.Client, sizes: random.Random) -> None:
         self._cluster = cluster
@@ -56,7 +56,7 @@ class Publisher:
         self._thread = threading.Thread(target=self._publish)
 
     def add(self, topic: str, full_name: str, *, seldom: bool = False) -> None:
-        """Two producers for a topic. A topic that is not there is made by this."""
+        """Adds two producers for a topic, which is auto-created if missing."""
         for kind, options in _KINDS.items():
             name = f"{self._cluster} {topic} {kind}"
             producer = self._client.create_producer(
@@ -82,7 +82,7 @@ class Publisher:
                     named.send(self._sizes.randint(60, _SIZE_MAX))
 
     def end(self) -> dict[str, int]:
-        """How many messages each producer has published, when all of them are stored."""
+        """The number of published messages of each producer, once all are stored."""
         self._is_enough.set()
         self._thread.join()
         for each in self._producers:

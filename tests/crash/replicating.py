@@ -1,7 +1,7 @@
-"""A cluster that replicates: a broker and the process that copies from it. Each can be killed, whole or in part.
+"""A replicating cluster: a broker and its pipelines process, both of which can be killed, whole or in part.
 
-Owns the processes, and what an administrator does. The broker starts the process that replicates by itself, or it is
-kept alive beside it, as an init system would.
+Owns the processes and the admin calls. The broker starts the pipelines process itself, or the process is kept alive
+next to it, as by an init system.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _AWAY_MAX_S = 1.5
 
 
 def environment_of(scratch: Path) -> dict[str, str]:
-    """A JVM that starts quickly, and leaves what it leaves when it is killed in a folder that somebody clears."""
+    """Environment of a JVM that starts quickly and leaves its temporary files in a folder that is cleared."""
     quick = f"-XX:TieredStopAtLevel=1 -Djava.io.tmpdir={scratch}"
     places = {"TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "JDK_JAVA_OPTIONS": quick}
     return {**environment_without_spark(), **places}
@@ -54,14 +54,14 @@ def signal_all(processes: list[Process], number: signal.Signals) -> None:
 
 
 def kill_sessions(sessions: list[int]) -> None:
-    """Whoever is left in them."""
+    """Kills every process of these sessions."""
     for session in sessions:
         while left := list(processes_of(session)):
             signal_all(left, signal.SIGKILL)
 
 
 class KeptAlive:
-    """`magnetar pipelines`, started again whenever it ends, until `close`."""
+    """`magnetar pipelines`, restarted whenever it exits, until `close`."""
 
     def __init__(self, url: str, log: Path, environment: Mapping[str, str]) -> None:
         self._words = [sys.executable, "-m", "magnetar", "pipelines", "--url", url, "--master", "local[1,3]"]
@@ -84,7 +84,7 @@ class KeptAlive:
 
     @property
     def starts(self) -> int:
-        """Of the pipeline, as its log says."""
+        """Number of starts of the pipeline, from its log."""
         return self._log.read_text().count("replicating from")
 
     def _keep(self) -> None:
@@ -96,7 +96,7 @@ class KeptAlive:
 
     def close(self) -> None:
         self._is_closed.set()
-        while self._thread.is_alive():  # one may just have been started
+        while self._thread.is_alive():  # one may have just been started
             kill_sessions(self.sessions)
             self._thread.join(_PAUSE_S)
 
@@ -131,7 +131,7 @@ class Site:
         self.broker.kill()
         kill_sessions(self._sessions)
 
-    # -- as an administrator
+    # -- admin calls
 
     def ask(self, method: str, path: str, body: object = None, **query: str) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -140,7 +140,7 @@ class Site:
         return answer.json() if answer.content else None
 
     def replicate_to(self, other: Site) -> None:
-        """All that is in the namespace, and nothing is ever deleted there."""
+        """Replicates the whole namespace, with unlimited retention."""
         names = [self.name, other.name]
         urls = {"serviceUrl": other.broker.http_url, "brokerServiceUrl": other.broker.service_url}
         self.ask("PUT", f"clusters/{other.name}", urls)
@@ -149,7 +149,7 @@ class Site:
         self.ask("POST", f"namespaces/{NAMESPACE}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1})
 
     def start_pipelines(self) -> None:
-        """Where the broker does not."""
+        """Starts the pipelines process if the broker does not."""
         if not self._starts_pipelines:
             self._pipelines = KeptAlive(self.broker.http_url, self._logs["pipelines"], self._environment)
 
@@ -164,36 +164,38 @@ class Site:
         return int(self.ask("GET", f"persistent/{NAMESPACE}/{topic}/partitions")["partitions"])
 
     def status(self) -> dict[str, dict[str, Any]]:
-        """How it stands with replication, by topic or partition."""
+        """Replication status by topic or partition."""
         return {row["topic"]: row for row in self.ask("GET", "replication/status")}
 
     def copied(self, topic: str, remote: Site) -> str:
-        """Up to where."""
+        """The copied position."""
         stats = self.ask("GET", f"persistent/{NAMESPACE}/{topic}/internalStats")
         return str(stats["cursors"][f"pulsar.repl.{remote.name}"]["markDeletePosition"])
 
-    # -- as fate
+    # -- faults
 
     def kill_broker(self, moments: random.Random) -> None:
-        """It comes back. What it had started ends some time after it, while its successor has started the same."""
+        """Kills and restarts the broker. Its pipelines process exits some time later, while the next one is already
+        running.
+        """
         self.broker.kill()
         time.sleep(moments.uniform(0, _AWAY_MAX_S))
         self._start_broker()
 
     def kill_driver(self, _: random.Random) -> None:
-        """The process that replicates, its JVM and all its workers at once."""
-        wait_until(f"the driver of {self.name} is there", lambda: bool(self._driver()))
-        signal_all(self._driver(), signal.SIGKILL)  # once: whoever comes next is the one that was started again
+        """Kills the pipelines process, its JVM and all its workers at once."""
+        wait_until(f"the driver of {self.name} runs", lambda: bool(self._driver()))
+        signal_all(self._driver(), signal.SIGKILL)  # once: the next one is the restarted one
 
     def kill_java(self, moments: random.Random) -> None:
         self._kill_one("Spark", lambda: [each for each in self._driver() if "SparkSubmit" in each.command], moments)
 
     def kill_worker(self, moments: random.Random) -> None:
-        """One that copies, while it does."""
+        """Kills a worker while it copies."""
         self._kill_one("a worker", self._busy_workers, moments)
 
     def stall_driver(self, moments: random.Random, take_over: Callable[[], None]) -> None:
-        """It stands still while another one takes its place, then both go on."""
+        """Suspends the driver until another one has taken over, then resumes it."""
         wait_until(f"the driver of {self.name} copies", lambda: bool(self._busy_workers()))
         stalled = self._driver()
         signal_all(stalled, signal.SIGSTOP)
@@ -219,7 +221,7 @@ class Site:
                     return True
             return False
 
-        wait_until(f"{what} of {self.name} is there", is_killed)
+        wait_until(f"{what} of {self.name} runs", is_killed)
 
     def _driver(self) -> list[Process]:
         session = self._sessions[-1] if self._pipelines is None else self._pipelines.sessions[-1]

@@ -1,4 +1,4 @@
-"""A load in a process of its own, as clients are: it runs until it is told to end, and leaves what it was told."""
+"""A load in its own process, like real clients: it runs until stopped and leaves its results."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _ROOT = Path(__file__).parent.parent.parent
 
 @contextlib.contextmanager
 def load_on(module: str, broker: KillableBroker, folder: Path) -> Iterator[dict[str, Any]]:
-    """The load runs during the block; afterwards the dictionary holds what it was told."""
-    result = folder / "told.json"
+    """Runs the load during the block; afterwards the dictionary holds its results."""
+    file = folder / "result.json"
     with (folder / "load.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", f"tests.crash.{module}", broker.service_url, str(result)],
+            [sys.executable, "-m", f"tests.crash.{module}", broker.service_url, str(file)],
             cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
         )
-        told: dict[str, Any] = {}
+        results: dict[str, Any] = {}
         try:
             assert process.stdout is not None and process.stdin is not None
             assert process.stdout.readline() == "running\n"
-            yield told
+            yield results
             process.communicate(timeout=60)
             assert process.returncode == 0
-            told.update(json.loads(result.read_text()))
+            results.update(json.loads(file.read_text()))
         finally:
             process.kill()
             process.wait()

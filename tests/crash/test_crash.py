@@ -1,4 +1,4 @@
-"""Kill -9 under load, several times on the same folder; then count."""
+"""Kill -9 under load, several times on the same folder, then a count of the messages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .load import EXCLUSIVE, PRODUCERS, SHARED, TOPIC, never_acknowledged
 from .running import load_on
 
 _ROUNDS = 4
-_SILENCE_MS = 700  # after which a subscription has nothing more to deliver
+_SILENCE_MS = 700  # after which a subscription counts as drained
 
 
 @dataclass(frozen=True)
@@ -54,45 +54,45 @@ def everything_delivered(client: pulsar.Client, subscription: str, type: pulsar.
     return delivered
 
 
-def check_messages(stored: list[Stored], told: dict[str, Any], *, deduplicated: bool) -> None:
+def check_messages(stored: list[Stored], result: dict[str, Any], *, deduplicated: bool) -> None:
     positions = [message.position for message in stored]
-    assert positions == sorted(set(positions)), "one message per position, in order"
+    assert positions == sorted(set(positions)), "positions are not unique or out of order"
     by_position = {message.position: message for message in stored}
     for producer in PRODUCERS:
         numbers = [message.number for message in stored if message.producer == producer]
         first_times = sorted(set(numbers), key=numbers.index)
         assert first_times == sorted(first_times), f"messages of {producer} are out of order"
         if deduplicated:
-            assert len(numbers) == len(set(numbers)), f"messages of {producer} are there twice"
-        receipts = told["receipts"][producer]
-        assert len(receipts) == told["sent"][producer] > 0
+            assert len(numbers) == len(set(numbers)), f"duplicate messages of {producer}"
+        receipts = result["receipts"][producer]
+        assert len(receipts) == result["sent"][producer] > 0
         there = set(numbers)
         for number, *position in receipts:
-            assert number in there, f"{producer}:{number} got a receipt and is lost"
-            if position[1] >= 0:  # a duplicate is acknowledged without a position
+            assert number in there, f"{producer}:{number} has a receipt and is lost"
+            if position[1] >= 0:  # a duplicate gets a receipt without a position
                 found = by_position[position[0], position[1], position[2]]
                 assert (found.producer, found.number) == (producer, number)
 
 
-def check_shared(stored: list[Stored], told: dict[str, Any], delivered: list[str]) -> None:
-    """What no consumer ever acknowledged is delivered again, all of it."""
-    unacked = {message.name for message in stored} - set(told["shared_acked"])
+def check_shared(stored: list[Stored], result: dict[str, Any], delivered: list[str]) -> None:
+    """Every message that was never acknowledged is redelivered."""
+    unacked = {message.name for message in stored} - set(result["shared_acked"])
     assert any(never_acknowledged(name.encode()) for name in unacked)
     assert unacked <= set(delivered), f"never acknowledged, never delivered: {sorted(unacked - set(delivered))[:10]}"
 
 
-def check_exclusive(stored: list[Stored], told: dict[str, Any], delivered: list[str]) -> None:
-    """Nothing was skipped on the way, and the cursor is not past the last cumulative acknowledgement."""
+def check_exclusive(stored: list[Stored], result: dict[str, Any], delivered: list[str]) -> None:
+    """Nothing was skipped, and the cursor is not past the last cumulative acknowledgement."""
     highest = dict.fromkeys(PRODUCERS, -1)
-    for name in told["exclusive_received"]:
+    for name in result["exclusive_received"]:
         producer, number = name.split(":")
         assert int(number) <= highest[producer] + 1, f"{name} was received after {highest[producer]}"
         highest[producer] = max(highest[producer], int(number))
     names = [message.name for message in stored]
-    last = max(index for index, name in enumerate(names) if name == told["exclusive_acked"])
+    last = max(index for index, name in enumerate(names) if name == result["exclusive_acked"])
     rest = names[last + 1 :]
     assert delivered[len(delivered) - len(rest) :] == rest, (
-        "what came after the last acknowledgement came again, in order"
+        "messages after the last acknowledgement were not redelivered in order"
     )
 
 
@@ -102,7 +102,7 @@ def test_kill_under_load(tmp_path: Path, deduplicated: bool) -> None:
     broker = KillableBroker(tmp_path / "data", (f"brokerDeduplicationEnabled={str(deduplicated).lower()}",))
     broker.start()
     try:
-        with load_on("load", broker, tmp_path) as told:
+        with load_on("load", broker, tmp_path) as result:
             for _ in range(_ROUNDS):
                 time.sleep(moments.uniform(0.5, 1.5))
                 broker.kill()
@@ -110,12 +110,12 @@ def test_kill_under_load(tmp_path: Path, deduplicated: bool) -> None:
             time.sleep(0.5)
         broker.kill()
         broker.start()
-        assert told["failures"] == []
+        assert result["failures"] == []
         client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         with contextlib.closing(client):
             stored = everything_stored(client)
-            check_messages(stored, told, deduplicated=deduplicated)
-            check_shared(stored, told, everything_delivered(client, SHARED, pulsar.ConsumerType.Shared))
-            check_exclusive(stored, told, everything_delivered(client, EXCLUSIVE, pulsar.ConsumerType.Exclusive))
+            check_messages(stored, result, deduplicated=deduplicated)
+            check_shared(stored, result, everything_delivered(client, SHARED, pulsar.ConsumerType.Shared))
+            check_exclusive(stored, result, everything_delivered(client, EXCLUSIVE, pulsar.ConsumerType.Exclusive))
     finally:
         broker.kill()

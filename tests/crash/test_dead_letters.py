@@ -1,6 +1,6 @@
-"""Kill -9 while messages die: in the end each was acknowledged by a consumer, or is a dead letter, exactly once (DL4).
+"""Kill -9 under dead letter load: each message is acknowledged, or a dead letter, exactly once (DL4).
 
-`MAGNETAR_KILLS=200` kills that often; `make simulate` does.
+`MAGNETAR_KILLS=200` sets the number of kills; `make simulate` uses it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DRAIN_MAX_S = 90
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetter:
     name: str
     origin: str
     reason: str
@@ -49,7 +49,7 @@ def work_until_nothing_is_left(client: pulsar.Client, broker: KillableBroker) ->
     while backlog(broker) and time.monotonic() < deadline:
         work_for(0.5, consumer, acked)
     left = backlog(broker)
-    assert left == 0, f"{left} entries are neither acknowledged nor dead after {_DRAIN_MAX_S} s"
+    assert left == 0, f"{left} entries are neither acknowledged nor dead-lettered after {_DRAIN_MAX_S} s"
     consumer.close()
     return acked
 
@@ -59,46 +59,51 @@ def work_for(seconds: float, consumer: pulsar.Consumer, acked: set[str]) -> None
     work(consumer, lambda: time.monotonic() > end, acked)
 
 
-def all_letters(client: pulsar.Client) -> list[Letter]:
+def all_dead_letters(client: pulsar.Client) -> list[DeadLetter]:
     reader = client.create_reader(DEAD_LETTERS, pulsar.MessageId.earliest)
-    letters = []
+    dead_letters = []
     while reader.has_message_available():
         message = reader.read_next(5000)
         properties = message.properties()
         death = json.loads(properties["DEATH_HISTORY"])[-1]
         assert (properties["REAL_SUBSCRIPTION"], death["subscription"]) == (SUBSCRIPTION, SUBSCRIPTION)
-        letters.append(
-            Letter(message.data().decode(), properties["ORIGIN_MESSAGE_ID"], properties["DEATH_REASON"], death["count"])
+        dead_letters.append(
+            DeadLetter(
+                message.data().decode(), properties["ORIGIN_MESSAGE_ID"], properties["DEATH_REASON"], death["count"]
+            )
         )
     reader.close()
-    return letters
+    return dead_letters
 
 
-def check(told: dict[str, Any], acked: set[str], letters: list[Letter]) -> None:
-    assert told["failures"] == []
-    sent = {f"{producer}:{number}" for producer in PRODUCERS for number in range(told["sent"][producer])}
-    dead = Counter(letter.name for letter in letters)
+def check(result: dict[str, Any], acked: set[str], dead_letters: list[DeadLetter]) -> None:
+    assert result["failures"] == []
+    sent = {f"{producer}:{number}" for producer in PRODUCERS for number in range(result["sent"][producer])}
+    dead = Counter(letter.name for letter in dead_letters)
     twice = [name for name, copies in dead.items() if copies > 1]
-    assert not twice, f"{len(twice)} dead letters are there more than once: {sorted(twice)[:10]}"
-    assert len({letter.origin for letter in letters}) == len(letters)
+    assert not twice, f"{len(twice)} dead letters are duplicated: {sorted(twice)[:10]}"
+    assert len({letter.origin for letter in dead_letters}) == len(dead_letters)
     lost = sent - acked - dead.keys()
-    assert not lost, f"{len(lost)} of {len(sent)} messages are neither acknowledged nor dead: {sorted(lost)[:10]}"
+    assert not lost, (
+        f"{len(lost)} of {len(sent)} messages are neither acknowledged nor dead-lettered: {sorted(lost)[:10]}"
+    )
     assert dead.keys() <= sent
     failed = {name for name in sent if always_fails(name)}
-    assert failed and failed <= dead.keys(), f"given back for ever and not dead: {sorted(failed - dead.keys())[:10]}"
-    # The client gives back whole batches: what it had acknowledged of one a moment before may die with the others.
+    assert failed and failed <= dead.keys(), f"always nacked but not dead-lettered: {sorted(failed - dead.keys())[:10]}"
+    # The client nacks whole batches: messages of one that it acknowledged just before may be dead-lettered with the
+    # others.
     innocent = {name for name in dead if name.startswith("single:")} - failed
-    assert not innocent, f"dead though no consumer gave them back too often: {sorted(innocent)[:10]}"
-    assert {(letter.reason, letter.count) for letter in letters} == {("MaxRedeliveries", LIMIT + 1)}
+    assert not innocent, f"dead-lettered without enough nacks: {sorted(innocent)[:10]}"
+    assert {(letter.reason, letter.count) for letter in dead_letters} == {("MaxRedeliveries", LIMIT + 1)}
 
 
 @pytest.mark.timeout(120 + 10 * _KILLS)
-def test_dl4_kill_while_messages_die(tmp_path: Path) -> None:
+def test_dl4_kill_during_dead_lettering(tmp_path: Path) -> None:
     moments = random.Random()
     broker = KillableBroker(tmp_path / "data", ("brokerDeduplicationEnabled=true",))
     broker.start()
     try:
-        with load_on("failing", broker, tmp_path) as told:
+        with load_on("failing", broker, tmp_path) as result:
             for _ in range(_KILLS):
                 time.sleep(moments.uniform(0.3, 1.0))
                 broker.kill()
@@ -109,8 +114,10 @@ def test_dl4_kill_while_messages_die(tmp_path: Path) -> None:
         client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         with contextlib.closing(client):
             acked = work_until_nothing_is_left(client, broker)
-            letters = all_letters(client)
-        check(told, acked | set(told["acked"]), letters)
-        print(f"{_KILLS + 1} kills, {sum(told['sent'].values())} messages, {len(letters)} dead letters, each once")
+            dead_letters = all_dead_letters(client)
+        check(result, acked | set(result["acked"]), dead_letters)
+        print(
+            f"{_KILLS + 1} kills, {sum(result['sent'].values())} messages, {len(dead_letters)} dead letters, each once"
+        )
     finally:
         broker.kill()

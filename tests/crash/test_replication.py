@@ -1,8 +1,7 @@
-"""Two clusters replicate into each other under load, and whatever takes part is killed: brokers, drivers, workers.
+"""Two clusters replicate into each other under load while brokers, drivers and workers are killed.
 
-Afterwards everything that was published in either is in both, once and in order (GR6). `MAGNETAR_CHAOS_KILLS=60` and
-`MAGNETAR_CHAOS_SECONDS=300` go on for so long, which `make simulate` does; `MAGNETAR_CHAOS_SEED` has the kills in the
-same order again.
+Afterwards both contain every published message, once and in order (GR6). `MAGNETAR_CHAOS_KILLS=60` and
+`MAGNETAR_CHAOS_SECONDS=300` extend the run, as `make simulate` does; `MAGNETAR_CHAOS_SEED` repeats an order of kills.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SECONDS = float(os.environ.get("MAGNETAR_CHAOS_SECONDS", "0"))
 _SEED = int(os.environ.get("MAGNETAR_CHAOS_SEED", random.randrange(1_000_000)))
 
 TOPICS = {"orders": 3, "bills": 2, "events": 0, "rare": 0}
-"""With their partitions. Of `rare` there are few messages."""
+"""Topics with their partitions. `rare` has few messages."""
 STEADY = "events"
 CONSUMED = "orders"
 GROWN = "bills"
@@ -54,7 +53,7 @@ _PATIENCE_S = 120.0
 
 
 class Kind(StrEnum):
-    """What is killed, in either cluster."""
+    """Something to kill, in either cluster."""
 
     WORKER = "worker"
     BROKER = "broker"
@@ -76,7 +75,7 @@ def kills(moments: random.Random) -> list[Kind]:
 
 
 class World:
-    """Both clusters, and who publishes there."""
+    """Both clusters, and their publishers."""
 
     def __init__(self, folder: Path, scratch: Path, moments: random.Random, stack: contextlib.ExitStack) -> None:
         self.moments = moments
@@ -92,7 +91,7 @@ class World:
         self.partitions = dict(TOPICS)
         for topic, partitions in TOPICS.items():
             a.create(topic, partitions)
-            wait_until(f"{topic} is in b", lambda topic=topic: full_names(topic, self.partitions)[0] in b.status())  # type: ignore[misc]
+            wait_until(f"{topic} exists in b", lambda topic=topic: full_names(topic, self.partitions)[0] in b.status())  # type: ignore[misc]
         b.start_pipelines()
         self._log = folder / "client.log"
         clients = [stack.enter_context(self.connected(site)) for site in self.sites]
@@ -105,8 +104,8 @@ class World:
         publisher = Publisher(site.name, client, random.Random(self.moments.random()))
         stack.callback(publisher.abandon)
         for topic, partitions in TOPICS.items():
-            # A new partition, which the official client finds by itself after a minute, would lose messages: it gives
-            # numbers to the first ones there twice, before and after its producer is open.
+            # The official client finds a new partition after a minute and would lose messages: it numbers its first
+            # messages twice, before and after opening the producer.
             names = [partition(topic, index) for index in range(partitions)] if topic == GROWN else [topic]
             for name in names:
                 publisher.add(name, full(name), seldom=topic == "rare")
@@ -122,10 +121,10 @@ class World:
 
     @property
     def topics(self) -> list[str]:
-        """And partitions, by the name that clients know."""
+        """Topics and partitions, by the names clients use."""
         return [name for topic in self.partitions for name in full_names(topic, self.partitions)]
 
-    # -- what happens meanwhile
+    # -- the run
 
     def copy_and_kill(self, order: list[Kind]) -> None:
         for site in self.sites:
@@ -156,22 +155,22 @@ class World:
         self.killed[kind] += 1
 
     def _take_over(self, site: Site) -> None:
-        """Both brokers have to forget the connections of a driver that stands still: then another one may copy."""
+        """Waits until both brokers have dropped the connections of a suspended driver, so that another may copy."""
         for each in self.sites:
             each.kill_broker(self.moments)
         self._wait_for_copying(site)
 
     def _wait_for_copying(self, *sites: Site) -> None:
-        """From one of them."""
+        """Waits until one of the topics makes progress."""
         before = [self._copied(site) for site in sites]
         names = " or ".join(site.name for site in sites)
-        wait_until(f"something of {names} is copied", lambda: [self._copied(site) for site in sites] != before)
+        wait_until(f"one of {names} makes progress", lambda: [self._copied(site) for site in sites] != before)
 
     def _copied(self, site: Site) -> str:
         return site.copied(STEADY, next(other for other in self.sites if other is not site))
 
     def _change_topics(self) -> None:
-        """A topic gets another partition, and there is a new one."""
+        """Adds a partition to a topic, and creates a topic."""
         grower, other = self.moments.sample([0, 1], 2)
         count = TOPICS[GROWN] + 1
         self.sites[grower].grow(GROWN, count)
@@ -184,7 +183,7 @@ class World:
     # -- the end
 
     def wait_until_all_is_copied(self) -> None:
-        """As long as it goes on, it may take its time."""
+        """Waits as long as there is progress."""
         expected = set(self.topics)
         least, deadline_s = -1, 0.0
         while True:
@@ -198,7 +197,7 @@ class World:
             if time.monotonic() > deadline_s:
                 stuck = [row for row in rows if row["backlog"] or row["state"] != "running"]
                 missing = [sorted(expected - site.status().keys()) for site in self.sites]
-                pytest.fail(f"{left} messages are not copied (seed {_SEED}); not replicated {missing}; {stuck}")
+                pytest.fail(f"{left} messages were not copied (seed {_SEED}); not replicated {missing}; {stuck}")
             time.sleep(LOOK_AGAIN_S)
 
     def _rows(self, site: Site, expected: set[str]) -> list[dict[str, Any]]:
@@ -214,7 +213,7 @@ def full_names(topic: str, partitions: dict[str, int]) -> list[str]:
 
 
 Stored = dict[str, dict[str, list[int]]]
-"""Numbers of messages by topic or partition and by producer, in the order of the topic."""
+"""Message numbers by topic or partition and by producer, in the order of the topic."""
 
 
 def read_all(client: pulsar.Client, topics: list[str]) -> Stored:
@@ -230,11 +229,11 @@ def read_all(client: pulsar.Client, topics: list[str]) -> Stored:
 
 
 def check(cluster: str, stored: Stored, sent: dict[str, int]) -> None:
-    """Everything is there, once, and in order for each producer of a partition."""
+    """Every message exists once, in order for each producer of a partition."""
     for topic, by_producer in stored.items():
         for name, numbers in by_producer.items():
             twice = [number for number, count in Counter(numbers).items() if count > 1]
-            assert not twice, f"{topic} in {cluster} has messages of {name} twice: {twice[:10]} (seed {_SEED})"
+            assert not twice, f"{topic} in {cluster} has duplicate messages of {name}: {twice[:10]} (seed {_SEED})"
             late = [one for one, other in pairwise(numbers) if one > other]
             assert not late, f"{topic} in {cluster} has messages of {name} out of order: {late[:10]} (seed {_SEED})"
     for name, count in sent.items():
@@ -246,23 +245,23 @@ def check(cluster: str, stored: Stored, sent: dict[str, int]) -> None:
 
 
 def check_consumed(consumer: MovingConsumer, sent: dict[str, int]) -> int:
-    """Wherever it was, the consumer got everything (GR9); how much of it more than once, is told."""
+    """The consumer received everything, in whichever cluster (GR9); returns the number of duplicates."""
     received = {parsed(content) for content in consumer.received}
     published = {(name, number) for name, count in sent.items() if f" {CONSUMED} " in name for number in range(count)}
     missed = sorted(published - received)
-    assert not missed, f"the consumer that moved missed {len(missed)} messages: {missed[:10]} (seed {_SEED})"
+    assert not missed, f"the moving consumer missed {len(missed)} messages: {missed[:10]} (seed {_SEED})"
     return consumer.received.total() - len(received)
 
 
 def remarkable(compared: dict[str, Any]) -> dict[str, Any]:
-    """All that is said of a topic but its size, if it is said that something is not as it should be."""
+    """Everything reported for a topic except sizes, if a problem is reported."""
     said = {kind: value for kind, value in compared.items() if value and value != {"entries": 0, "ranges": []}}
     is_well = said.keys() <= {"topic", "target", "originals", "copies"} and compared["originals"] == compared["copies"]
     return {} if is_well else said
 
 
 def verify(source: Site, remote: Site) -> int:
-    """What the command says; how many entries it has compared."""
+    """Runs verify and returns the number of compared entries."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = main(["replication", "verify", source.broker.http_url, remote.broker.http_url, "--json"])
@@ -274,20 +273,18 @@ def verify(source: Site, remote: Site) -> int:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are found in /proc")
 @pytest.mark.timeout(400 + 60 * _KILLS + _SECONDS)
-def test_gr6_whatever_is_killed_both_clusters_have_everything_once(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_gr6_both_clusters_have_everything_once_after_kills(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     moments = random.Random(_SEED)
     order = kills(moments)
     print(f"seed {_SEED}")
-    # A name that is short: there are sockets in it.
+    # A short name, since it becomes part of socket paths.
     scratch = tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True)
     began_s = time.monotonic()
     with contextlib.ExitStack() as stack:
         stack.enter_context(scratch)
         world = World(tmp_path, Path(scratch.name), moments, stack)
         world.copy_and_kill(order)
-        world.consumer.end()  # before the load does: there is something left for the other cluster
+        world.consumer.end()  # before the load ends, so that messages are left for the other cluster
         sent = {name: count for publisher in world.publishers for name, count in publisher.end().items()}
         world.wait_until_all_is_copied()
         quiet_s = time.monotonic()
@@ -301,7 +298,7 @@ def test_gr6_whatever_is_killed_both_clusters_have_everything_once(
                 everywhere.append(read_all(client, world.topics))
             check(site.name, everywhere[-1], sent)
         assert everywhere[0] == everywhere[1], f"partitions differ (seed {_SEED})"
-        world.consumer.take_the_rest()
+        world.consumer.drain()
         twice = check_consumed(world.consumer, sent)
         for site in world.sites:
             faults = re.findall(r'please report.*|File "[^"]*/magnetar/[^"]*", line .*', site.log)
@@ -311,5 +308,5 @@ def test_gr6_whatever_is_killed_both_clusters_have_everything_once(
     print(
         f"{world.killed.total()} kills ({killed}; seed {_SEED}) in {quiet_s - began_s:.0f} s; {sum(sent.values())}"
         f" messages in {entries} entries, each once and in order in both clusters; a consumer that moved"
-        f" {consumer.moves} times got all, {twice} of {consumer.received.total()} again; {took_s:.0f} s in all"
+        f" {consumer.moves} times received all, {twice} of {consumer.received.total()} again; {took_s:.0f} s in all"
     )

@@ -1,4 +1,4 @@
-"""Many at once: clients that auto-create the same topic, and creation against deletion until the broker is killed."""
+"""Races: clients that auto-create the same topic, and creation against deletion until the broker is killed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NAMESPACE = "/admin/v2/persistent/public/default"
 
 
 def gather(count: int, action: Callable[[int], object]) -> list[object]:
-    """Starts all at the same moment and gives their answers."""
+    """Starts all calls at the same moment and returns their results."""
     barrier = threading.Barrier(count)
 
     def one(index: int) -> object:
@@ -44,7 +44,7 @@ def clients() -> list[RawClient]:
 
 class TestFiftyClients:
     @pytest.mark.parametrize("kind", ["non-partitioned", "partitioned"])
-    def test_ac1_one_topic_and_one_answer(self, kind: str, clients: list[RawClient]) -> None:
+    def test_ac1_one_topic_and_one_response(self, kind: str, clients: list[RawClient]) -> None:
         settings = {"allowAutoTopicCreationType": kind, "defaultNumPartitions": 4}
         with running_broker(**settings) as broker:
             for _ in range(CLIENTS):
@@ -68,7 +68,7 @@ class TestFiftyClients:
             for client in clients:
                 client.close()
 
-    def test_by_rest_one_creates_and_all_others_hear_that_it_exists(self) -> None:
+    def test_by_rest_one_creates_and_all_others_get_a_conflict(self) -> None:
         with running_broker() as broker:
             url = f"{broker.http_url}{NAMESPACE}/t/partitions"
 
@@ -80,18 +80,18 @@ class TestFiftyClients:
 
 
 class TestCreateAndDelete:
-    """Against a process that is killed in the middle: no half-made topic, before or after."""
+    """A broker process is killed in between: no partially created topic, before or after."""
 
     @pytest.mark.parametrize("seed", range(4))
-    def test_no_half_made_topic_after_sigkill(self, seed: int, tmp_path: Path) -> None:
+    def test_no_partially_created_topic_after_sigkill(self, seed: int, tmp_path: Path) -> None:
         broker = KillableBroker(tmp_path / "data")
         broker.start()
-        acknowledged: dict[str, bool] = {}  # topic -> whether it was there at the last answer we got
-        doubtful: set[str] = set()  # asked for, no answer
+        acknowledged: dict[str, bool] = {}  # topic -> whether it existed at the last response
+        doubtful: set[str] = set()  # requested, no response
         stop, begun = threading.Event(), threading.Event()
 
         def toggle(name: str) -> None:
-            """One thread per name, so that it knows what the last answer means."""
+            """One thread per name, so that the meaning of the last response is known."""
             url = f"{broker.http_url}{NAMESPACE}/{name}/partitions"
             with httpx.Client(timeout=5) as http, contextlib.suppress(httpx.HTTPError):
                 while not stop.is_set():
@@ -108,7 +108,7 @@ class TestCreateAndDelete:
         threads = [threading.Thread(target=toggle, args=(f"t{number}",)) for number in range(6)]
         for thread in threads:
             thread.start()
-        assert begun.wait(30), "nothing was done before the kill"
+        assert begun.wait(30), "no request succeeded before the kill"
         time.sleep(random.Random(seed).uniform(0, 0.5))
         broker.kill()
         stop.set()
@@ -124,19 +124,19 @@ class TestCreateAndDelete:
     def check(self, http: httpx.Client, acknowledged: dict[str, bool], doubtful: set[str]) -> None:
         topics = Counter(full.rpartition("/")[2].split("-")[0] for full in http.get(NAMESPACE).json())
         partitioned = {full.rpartition("/")[2] for full in http.get(f"{NAMESPACE}/partitioned").json()}
-        assert topics == dict.fromkeys(partitioned, 5)  # all partitions with their metadata, or nothing of either
+        assert topics == dict.fromkeys(partitioned, 5)  # all partitions with their metadata, or neither
         for name, is_there in acknowledged.items():
             if name not in doubtful:
                 assert (name in partitioned) == is_there, name
         for name in partitioned:
             assert http.get(f"{NAMESPACE}/{name}/partitioned-stats").json()["metadata"]["partitions"] == 5
         for name in acknowledged:
-            # Whatever is left of it does not stand in the way.
+            # Remains do not prevent a new creation.
             http.delete(f"{NAMESPACE}/{name}/partitions")
             assert http.put(f"{NAMESPACE}/{name}/partitions", json=2).status_code == 204
             assert http.get(f"{NAMESPACE}/{name}/partitions").json()["partitions"] == 2
 
-    def test_a_race_of_both_on_one_name(self) -> None:
+    def test_creation_and_deletion_race_for_one_name(self) -> None:
         with running_broker() as broker:
             url = f"{broker.http_url}{NAMESPACE}/t/partitions"
 

@@ -40,5 +40,5 @@ plain = st.text(st.characters(categories=("Lu", "Ll", "Nd")), min_size=1, max_si
 
 
 @given(st.dictionaries(plain, plain))
-def test_plain_pairs_are_found_again(pairs: dict[str, str]) -> None:
+def test_plain_pairs_round_trip(pairs: dict[str, str]) -> None:
     assert parse_properties("".join(f"{key}={value}\n" for key, value in pairs.items())) == pairs

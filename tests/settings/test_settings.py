@@ -1,4 +1,4 @@
-"""Settings: defaults, what is allowed, and the page that describes them."""
+"""Settings: defaults, allowed values, and the reference page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(**pairs: str) -> Settings:
     return settings
 
 
-def test_defaults_are_those_of_pulsar_where_the_two_agree() -> None:
+def test_defaults_equal_pulsars_where_both_have_the_setting() -> None:
     settings = Settings()
     assert settings.maxMessageSize == 5 * 1024 * 1024
     assert settings.brokerServicePort == 6650
@@ -33,11 +33,11 @@ def test_defaults_are_those_of_pulsar_where_the_two_agree() -> None:
     assert settings.bindAddress == "127.0.0.1"
 
 
-def test_nothing_given_means_the_defaults() -> None:
+def test_without_input_all_settings_have_their_default() -> None:
     assert Settings.from_mapping({}) == (Settings(), [])
 
 
-def test_texts_become_values() -> None:
+def test_texts_are_converted_to_values() -> None:
     settings = read(
         maxMessageSize=" 1048576 ",
         backlogQuotaDefaultLimitGB="1.5",
@@ -57,7 +57,7 @@ def test_texts_become_values() -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_an_empty_text_is_the_default_and_a_default_reads_as_itself(name: str) -> None:
+def test_an_empty_text_means_the_default_and_defaults_round_trip(name: str) -> None:
     assert read(**{name: ""}) == Settings()
     assert read(**{name: KINDS[name].show(getattr(Settings(), name))}) == Settings()
 
@@ -95,13 +95,13 @@ def test_unknown_keys_are_returned_in_order() -> None:
         ("bindAddress", "two words", "a host name or an IP address"),
     ],
 )
-def test_a_wrong_value_is_refused_with_key_value_and_what_is_allowed(name: str, text: str, allowed: str) -> None:
+def test_an_invalid_value_is_rejected_with_key_value_and_allowed_values(name: str, text: str, allowed: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         Settings.from_mapping({name: text})
     assert str(refused.value) == f"{name}={text} is not allowed: {allowed}"
 
 
-def test_a_long_wrong_value_makes_a_short_message() -> None:
+def test_a_long_invalid_value_is_shortened_in_the_error() -> None:
     with pytest.raises(InvalidSetting) as refused:
         Settings.from_mapping({"maxMessageSize": "9" * 10_000})
     assert len(str(refused.value)) < 300
@@ -118,14 +118,14 @@ def test_a_long_wrong_value_makes_a_short_message() -> None:
         {"subscriptionTypesEnabled": ["Shared"]},
     ],
 )
-def test_no_settings_exist_with_a_wrong_value(values: dict[str, object]) -> None:
+def test_settings_with_an_invalid_value_cannot_be_built(values: dict[str, object]) -> None:
     with pytest.raises(InvalidSetting, match="is not allowed"):
         Settings(**values)  # type: ignore[arg-type]
     with pytest.raises(InvalidSetting, match="is not allowed"):
         msgspec.structs.replace(Settings(), **values)
 
 
-def test_settings_do_not_change() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         Settings().maxMessageSize = 1  # type: ignore[misc]
 
@@ -162,10 +162,10 @@ def test_every_setting_has_one_sentence_and_fits_its_type(name: str) -> None:
     assert type(getattr(Settings(), name)) is expected
 
 
-def test_the_reference_page_is_drawn_from_the_settings() -> None:
+def test_the_reference_page_is_generated_from_the_settings() -> None:
     assert REFERENCE_PAGE.read_text(encoding="utf-8") == render(), "run `make docs`"
 
 
-def test_every_heading_stands_before_a_setting() -> None:
+def test_every_heading_is_followed_by_a_setting() -> None:
     assert set(HEADINGS) <= set(KINDS)
     assert next(iter(KINDS)) in HEADINGS

@@ -1,4 +1,4 @@
-"""The additions of the in-memory storage: crashes that lose unsynced writes, and failures on demand."""
+"""Extras of the in-memory storage: crashes that lose unsynced writes, and failures on demand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rows(storage: MemoryStorage) -> list[tuple[bytes, bytes]]:
     return storage.scan(Space.STATE, *EVERYTHING)
 
 
-def test_a_crash_loses_what_was_not_synced() -> None:
+def test_a_crash_loses_unsynced_writes() -> None:
     storage = MemoryStorage()
     put(storage, b"a", b"1")
     storage.sync()
@@ -30,7 +30,7 @@ def test_a_crash_loses_what_was_not_synced() -> None:
     assert rows(storage.crash()) == [(b"a", b"1")]
 
 
-def test_a_crash_keeps_the_first_unsynced_writes_whole_and_in_order() -> None:
+def test_a_crash_keeps_a_prefix_of_the_unsynced_writes() -> None:
     storage = MemoryStorage()
     put(storage, b"a", b"1")
     storage.sync()
@@ -49,7 +49,7 @@ def test_a_crash_keeps_the_first_unsynced_writes_whole_and_in_order() -> None:
     assert rows(storage) == outcomes[2]  # looking at outcomes does not change the original
 
 
-def test_a_survivor_is_independent_and_counts_what_it_kept_as_durable() -> None:
+def test_a_survivor_is_independent_and_its_writes_are_durable() -> None:
     storage = MemoryStorage()
     put(storage, b"a", b"1")
     survivor = storage.crash(keep_unsynced_writes=1)

@@ -1,4 +1,4 @@
-"""What only a folder on a disk can show: other processes, crashes, strangers' files, corruption, a full disk."""
+"""Properties of a folder on disk: other processes, crashes, foreign files, corruption, a full disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fill(storage: RocksStorage, numbers: range, value: bytes = b"x" * 1000) -> N
 
 @contextmanager
 def python(program: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
-    """Another process that runs the program; killed at the end if it still runs."""
+    """Runs the program in another process, and kills it at the end if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -51,7 +51,7 @@ def line_of(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def test_what_was_written_is_there_after_a_clean_restart(tmp_path: Path) -> None:
+def test_writes_survive_a_clean_restart(tmp_path: Path) -> None:
     storage = RocksStorage(tmp_path)
     fill(storage, range(100))
     batch = storage.batch()
@@ -97,7 +97,7 @@ def test_everything_synced_survives_sigkill(tmp_path: Path) -> None:
     assert cursor == str(len(rows) // 10 - 1).encode()  # both spaces recovered to the same batch
 
 
-def test_a_folder_in_use_by_another_process_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_folder_in_use_by_another_process_is_rejected_by_name(tmp_path: Path) -> None:
     program = """
         import sys
         from pathlib import Path
@@ -117,10 +117,10 @@ def test_a_folder_in_use_by_another_process_is_refused_by_name(tmp_path: Path) -
         process.stdin.write("\n")
         process.stdin.flush()
         assert line_of(process) == "closed"
-        RocksStorage(tmp_path).close()  # free as soon as it is closed there, although that process still runs
+        RocksStorage(tmp_path).close()  # unlocked as soon as it is closed, although that process still runs
 
 
-def test_a_second_storage_on_the_same_folder_in_one_process_is_refused(tmp_path: Path) -> None:
+def test_a_second_storage_on_the_same_folder_in_one_process_is_rejected(tmp_path: Path) -> None:
     storage = RocksStorage(tmp_path)
     with pytest.raises(StorageBusy):
         RocksStorage(tmp_path)
@@ -137,20 +137,20 @@ def test_an_abandoned_batch_does_not_keep_a_closed_folder_locked(tmp_path: Path)
     assert len(batch) == 1
 
 
-def test_a_folder_that_is_not_ours_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_foreign_folder_is_rejected_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(StorageError, match="not a magnetar data folder"):
         RocksStorage(tmp_path)
     assert os.listdir(tmp_path) == ["thesis.txt"]
 
 
-def test_an_empty_folder_with_what_a_file_system_leaves_there_is_fine(tmp_path: Path) -> None:
+def test_an_empty_folder_with_file_system_metadata_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
     RocksStorage(tmp_path).close()
 
 
 @pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 6])
-def test_another_format_is_refused_with_both_versions(tmp_path: Path, version: int) -> None:
+def test_another_format_is_rejected_with_both_versions(tmp_path: Path, version: int) -> None:
     RocksStorage(tmp_path).close()
     marker = tmp_path / MARKER_NAME
     marker.write_text(marker.read_text().replace(str(FORMAT_VERSION), str(version)))
@@ -161,19 +161,19 @@ def test_another_format_is_refused_with_both_versions(tmp_path: Path, version: i
 
 
 @pytest.mark.parametrize("marker", ["", "something else\n", "magnetar data folder, format x\n"])
-def test_a_broken_marker_is_refused(tmp_path: Path, marker: str) -> None:
+def test_a_broken_marker_is_rejected(tmp_path: Path, marker: str) -> None:
     (tmp_path / MARKER_NAME).write_text(marker)
     with pytest.raises(StorageError, match="not a magnetar data folder"):
         RocksStorage(tmp_path)
 
 
-def test_a_creation_that_was_cut_short_is_finished_by_the_next_start(tmp_path: Path) -> None:
+def test_an_interrupted_creation_is_completed_by_the_next_start(tmp_path: Path) -> None:
     (tmp_path / (MARKER_NAME + ".new")).write_text("magnetar da")
     RocksStorage(tmp_path).close()
     RocksStorage(tmp_path).close()
 
 
-def test_a_path_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_folder_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be used"):
         RocksStorage(tmp_path / "file")
@@ -182,7 +182,7 @@ def test_a_path_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_permission_is_rejected(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
     folder.chmod(0o500)
@@ -203,7 +203,7 @@ def test_a_missing_data_file_is_reported_at_open(tmp_path: Path) -> None:
         RocksStorage(tmp_path)
 
 
-def test_data_without_its_index_file_is_not_taken_for_an_empty_folder(tmp_path: Path) -> None:
+def test_data_without_its_index_file_is_not_mistaken_for_an_empty_folder(tmp_path: Path) -> None:
     storage = RocksStorage(tmp_path)
     fill(storage, range(1000))
     storage.close()
@@ -229,7 +229,7 @@ def test_a_corrupt_block_raises_instead_of_ending_the_scan(tmp_path: Path, rever
 
 
 def test_a_full_disk_fails_the_write_and_every_later_one(tmp_path: Path) -> None:
-    # A limit on the size of files makes writes fail like a full disk does, without a disk to fill.
+    # A limit on file sizes makes writes fail like a full disk.
     program = """
         import resource, sys
         from pathlib import Path
@@ -254,14 +254,14 @@ def test_a_full_disk_fails_the_write_and_every_later_one(tmp_path: Path) -> None
                 operation()
                 print("pretended", flush=True)
             except StorageError:
-                print("refused", flush=True)
+                print("rejected", flush=True)
         storage.close()
         print("end", flush=True)
     """
     with python(program, tmp_path) as process:
         synced = int(line_of(process))
         assert str(tmp_path) in line_of(process)
-        assert [line_of(process) for _ in range(3)] == ["refused", "refused", "end"]
+        assert [line_of(process) for _ in range(3)] == ["rejected", "rejected", "end"]
         assert process.wait(30) == 0
     assert 0 < synced <= 3000
     storage = RocksStorage(tmp_path)
@@ -272,23 +272,21 @@ def test_a_full_disk_fails_the_write_and_every_later_one(tmp_path: Path) -> None
 
 
 def log_holding(folder: Path, needle: bytes) -> tuple[Path, int]:
-    """The write-ahead log that holds these bytes, and where."""
+    """The write-ahead log that contains these bytes, and their offset."""
     for file in folder.glob("*.log"):
         if (at := file.read_bytes().find(needle)) >= 0:
             return file, at
-    raise AssertionError("no log holds the bytes")
+    raise AssertionError("no log contains the bytes")
 
 
 @pytest.mark.parametrize("damage", ["zeros", "garbage", "old content", "cut off"])
-def test_a_log_torn_by_a_power_loss_loses_the_unsynced_batch_as_a_whole_and_nothing_else(
-    tmp_path: Path, damage: str
-) -> None:
-    # Given a storage that already uses its old logs again, with a synced batch and one that is not
+def test_a_torn_log_loses_only_the_unsynced_batch(tmp_path: Path, damage: str) -> None:
+    # Given a storage that reuses its old logs, with a synced batch and an unsynced one
     storage = RocksStorage(tmp_path / "live")
     for round in range(6):
         fill(storage, range(round * 300, round * 300 + 300), os.urandom(1000))
         storage.sync()
-        storage.compact(Space.ENTRIES, *EVERYTHING)  # flushes, so that the log is free to be used again
+        storage.compact(Space.ENTRIES, *EVERYTHING)  # flushes, so that the log can be reused
     fill(storage, range(1800, 1810), b"synced")
     storage.sync()
     torn = os.urandom(64)
@@ -302,7 +300,7 @@ def test_a_log_torn_by_a_power_loss_loses_the_unsynced_batch_as_a_whole_and_noth
     storage.close()
     log, at = log_holding(tmp_path / "image", torn)
     content = bytearray(log.read_bytes())
-    assert len(content) > at + 100_000  # there is old content behind the batch: the log was used before
+    assert len(content) > at + 100_000  # old content follows the batch: the log was reused
     if damage == "cut off":
         del content[at + 100 :]
     else:

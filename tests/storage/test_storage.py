@@ -1,4 +1,4 @@
-"""What both storages promise: the same tests run on RocksDB and on its in-memory twin."""
+"""The contract of storage: the same tests run on RocksDB and on its in-memory twin."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_empty_keys_and_values_are_kept(storage: Storage) -> None:
     assert storage.scan(Space.ENTRIES, b"", b"a") == [(b"", b"no key")]
 
 
-def test_deleting_what_is_absent_is_fine(storage: Storage) -> None:
+def test_deleting_an_absent_key_is_allowed(storage: Storage) -> None:
     batch = storage.batch()
     batch.delete(b"never")
     storage.write(batch)
@@ -78,7 +78,7 @@ def test_deleting_what_is_absent_is_fine(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("space", BOTH_SPACES)
-def test_delete_range_takes_start_and_leaves_end(storage: Storage, space: Space) -> None:
+def test_delete_range_includes_start_and_excludes_end(storage: Storage, space: Space) -> None:
     fill(storage, space, [key(n) for n in range(10)])
     batch = storage.batch()
     batch.delete_range(space, key(3), key(6))
@@ -111,18 +111,18 @@ def test_a_batch_can_be_written_once(storage: Storage) -> None:
     storage.write(batch)
     with pytest.raises(StorageError, match="already written"):
         storage.write(batch)
-    fill(storage, Space.STATE, [b"later"])  # the mistake does not make the storage fail
+    fill(storage, Space.STATE, [b"later"])  # the mistake does not fail the storage
     assert storage.get(Space.STATE, b"later") == b"v"
 
 
 @pytest.mark.parametrize("value", [bytearray(b"v"), memoryview(b"v"), "v", None])
-def test_values_are_bytes_and_nothing_else(storage: Storage, value: object) -> None:
+def test_values_must_be_bytes(storage: Storage, value: object) -> None:
     batch = storage.batch()
     with pytest.raises((TypeError, ValueError)):
         batch.put_entry(b"k", value)  # type: ignore[arg-type]
 
 
-def test_a_batch_of_the_other_twin_is_refused(storage: Storage, tmp_path: Path) -> None:
+def test_a_batch_of_the_other_twin_is_rejected(storage: Storage, tmp_path: Path) -> None:
     other: Storage = MemoryStorage() if isinstance(storage, RocksStorage) else RocksStorage(tmp_path / "other")
     with pytest.raises(TypeError):
         storage.write(other.batch())
@@ -173,7 +173,7 @@ def test_scan_does_not_overshoot_when_large_values_follow_small_ones(
     assert len(rows) == 203
 
 
-def test_a_scan_is_a_copy_that_later_writes_leave_alone(storage: Storage) -> None:
+def test_a_scan_is_a_copy_unaffected_by_later_writes(storage: Storage) -> None:
     fill(storage, Space.STATE, [b"a", b"b"])
     rows = storage.scan(Space.STATE, b"", b"z")
     fill(storage, Space.STATE, [b"a", b"c"], b"new")
@@ -200,7 +200,7 @@ USES: list[Callable[[Storage], object]] = [
 
 
 @pytest.mark.parametrize("use", USES)
-def test_a_closed_storage_refuses_everything_but_a_second_close(
+def test_a_closed_storage_rejects_everything_but_a_second_close(
     storage: Storage, use: Callable[[Storage], object]
 ) -> None:
     storage.close()

@@ -1,4 +1,4 @@
-"""Random histories must look the same on RocksDB and in memory, through restarts and compactions."""
+"""Random histories must be equal on RocksDB and in memory, through restarts and compactions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.storage.api import Batch, Space, Storage
 from magnetar.storage.memory import MemoryStorage
 from magnetar.storage.rocks import RocksStorage
 
-# A small alphabet, so that operations meet; prefixes and 0xff so that the order of bytes matters.
+# A small alphabet, so that operations overlap; prefixes and 0xff, so that byte order matters.
 keys = st.one_of(
     st.sampled_from([b"", b"\0", b"a", b"a\0", b"ab", b"b", b"\xff", b"\xff\xff"]),
     st.binary(max_size=2),

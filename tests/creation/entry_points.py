@@ -1,7 +1,7 @@
-"""One broker in memory and every way into it that can make a topic come to be: three commands and two REST calls.
+"""An in-memory broker and every entry point that can create a topic: three commands and two REST calls.
 
-`ask` of each way answers what the client was told: a number of partitions, "ok", or a refusal as (code, text) where the
-code is the protocol's or the HTTP status.
+`ask` returns the response: a number of partitions, "ok", or an error as (code, text), where the code is the protocol's
+or the HTTP status.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Answer = int | str | tuple[int, str]
 
 TOPIC_NOT_FOUND, NOT_ALLOWED = 11, 22
 
-BINARY_WAYS = ("PRODUCER", "SUBSCRIBE", "PARTITIONED_METADATA")
-REST_WAYS = ("GET partitions", "PUT subscription")
-WAYS = BINARY_WAYS + REST_WAYS
+BINARY_ENTRY_POINTS = ("PRODUCER", "SUBSCRIBE", "PARTITIONED_METADATA")
+REST_ENTRY_POINTS = ("GET partitions", "PUT subscription")
+ENTRY_POINTS = BINARY_ENTRY_POINTS + REST_ENTRY_POINTS
 
 
-class Ways:
+class EntryPoints:
     def __init__(self, **settings: Any) -> None:
         self.admin = Admin(**settings)
         self._ids = count(1)
@@ -36,21 +36,21 @@ class Ways:
     def _connect(self) -> None:
         address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
         self._session = Session(self.admin.broker, address, lambda: None, lambda: None)
-        self._say(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
+        self._send(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
 
     def restart(self) -> None:
-        """The broker is killed and starts again on what is on disk, with the settings it had."""
+        """Crashes the broker and restarts it on its disk, with the same settings."""
         self.admin = Admin(self.admin.storage.crash(), **_as_dict(self.admin))
         self._connect()
 
-    def ask(self, way: str, topic: str, *, create: bool = True, subscription: str = "s") -> Answer:
-        if way == "PRODUCER":
+    def ask(self, entry_point: str, topic: str, *, create: bool = True, subscription: str = "s") -> Answer:
+        if entry_point == "PRODUCER":
             return self._producer(topic)
-        if way == "SUBSCRIBE":
+        if entry_point == "SUBSCRIBE":
             return self._subscribe(topic, subscription, create)
-        if way == "PARTITIONED_METADATA":
+        if entry_point == "PARTITIONED_METADATA":
             return self.metadata(topic, create)
-        if way == "GET partitions":
+        if entry_point == "GET partitions":
             return self.rest_partitions(topic, "true" if create else "false")
         response = self.admin("PUT", f"{_path(topic)}/subscription/{quote(subscription, safe='')}")
         return "ok" if response.status_code == 204 else (response.status_code, response.json()["reason"])
@@ -59,7 +59,7 @@ class Ways:
         request = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=next(self._ids))
         if create is not None:
             request.metadata_auto_creation_enabled = create
-        reply = self._say(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=request))
+        reply = self._send(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=request))
         answer = reply.partitionMetadataResponse
         if answer.response == pb.CommandPartitionedTopicMetadataResponse.Success:
             return answer.partitions
@@ -73,7 +73,7 @@ class Ways:
         return response.status_code, response.json()["reason"]
 
     def create(self, topic: str, partitions: int = 0) -> None:
-        """As an administrator does."""
+        """Creates a topic as an administrator."""
         if partitions:
             self.admin.done("PUT", f"{_path(topic)}/partitions", json=partitions)
         else:
@@ -91,7 +91,7 @@ class Ways:
     def _producer(self, topic: str) -> Answer:
         number = next(self._ids)
         request = pb.CommandProducer(topic=topic, producer_id=number, request_id=number)
-        return _outcome(self._say(Command(type=Command.PRODUCER, producer=request)))
+        return _outcome(self._send(Command(type=Command.PRODUCER, producer=request)))
 
     def _subscribe(self, topic: str, subscription: str, create: bool) -> Answer:
         number = next(self._ids)
@@ -103,9 +103,9 @@ class Ways:
             request_id=number,
             force_topic_creation=create,
         )
-        return _outcome(self._say(Command(type=Command.SUBSCRIBE, subscribe=request)))
+        return _outcome(self._send(Command(type=Command.SUBSCRIBE, subscribe=request)))
 
-    def _say(self, command: Command) -> Command:
+    def _send(self, command: Command) -> Command:
         self._session.receive(encode_frame(command))
         self.admin.commit()
         (reply,) = (frame[0] for frame in FrameDecoder(1 << 20).receive_data(b"".join(self._session.take_output())))
