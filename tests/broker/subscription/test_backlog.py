@@ -151,7 +151,7 @@ def test_what_a_subscription_carries_is_durable() -> None:
 # -- unload
 
 
-def test_an_unloaded_topic_comes_back_with_everything() -> None:
+def test_an_unloaded_topic_is_opened_again_with_everything() -> None:
     world = World()
     world.producer()
     world.consumer()
@@ -172,7 +172,7 @@ def test_an_unloaded_topic_comes_back_with_everything() -> None:
     world.producer(name="q")
 
 
-def test_nobody_comes_in_before_everything_is_on_disk() -> None:
+def test_a_topic_being_unloaded_is_not_opened_before_everything_is_on_disk() -> None:
     world = World()
     world.publish(1)
     name = world.topic().name
@@ -185,7 +185,7 @@ def test_nobody_comes_in_before_everything_is_on_disk() -> None:
     assert world.topic().log.confirmed == 1
 
 
-def test_the_clock_of_an_unloaded_topic_wakes_nobody() -> None:
+def test_timers_of_an_unloaded_topic_do_nothing() -> None:
     """A timer of the object that is gone must not take delayed messages from the one that stands for it now."""
     world = World()
     world.consumer(name="before")

@@ -35,7 +35,7 @@ def test_permits_count_messages_not_entries() -> None:
     assert world.client.take() == [2]
 
 
-def test_a_nack_comes_again_with_a_count_that_survives_a_restart() -> None:
+def test_a_nacked_message_is_redelivered_with_a_count_that_survives_a_restart() -> None:
     world = World()
     world.publish(3)
     consumer = world.consumer()
@@ -71,7 +71,7 @@ def test_a_consumer_that_leaves_is_not_counted_against_its_messages() -> None:
     assert [delivery[:2] for _, delivery in other.delivered] == [(0, 0), (1, 0), (2, 0)]
 
 
-def test_partly_acknowledged_batches_come_again_with_what_is_open() -> None:
+def test_a_partly_acknowledged_batch_is_redelivered_with_its_open_messages() -> None:
     world = World()
     world.publish(1, messages=4)
     consumer = world.consumer()
@@ -105,7 +105,7 @@ def test_cumulative_ack_of_half_a_batch() -> None:
     assert world.subscription().cursor.open_bits(1) == 0b1100
 
 
-def test_cumulative_ack_is_refused_where_messages_are_spread() -> None:
+def test_cumulative_acks_are_rejected_where_messages_are_spread() -> None:
     world = World()
     world.publish(1)
     world.consumer(type=SHARED)
@@ -257,7 +257,7 @@ def test_many_delayed_messages_at_one_time() -> None:
     assert sorted(world.client.take()) == list(range(2500))
 
 
-def test_seek_goes_back_and_sends_consumers_away() -> None:
+def test_a_seek_goes_back_and_disconnects_consumers() -> None:
     world = World()
     world.publish(5)
     world.consumer()
@@ -281,7 +281,7 @@ def test_a_reader_that_does_not_come_back_after_its_seek_is_forgotten() -> None:
     assert "reader" not in world.topic().subscriptions
 
 
-def test_end_of_topic_is_said_once_when_everything_is_acknowledged() -> None:
+def test_end_of_topic_is_sent_once_when_everything_is_acknowledged() -> None:
     world = World()
     world.publish(2)
     world.consumer()

@@ -235,7 +235,8 @@ class StickyKey:
                 self._keys.stop_waiting(entry_id)
                 entry = self._deliveries.take_one(entry_id)
                 if entry is not None:
-                    self._give(consumer, entry, key_hash)
+                    self._keys.hold(entry_id, key_hash, consumer)
+                    self._deliveries.give(consumer, [entry])
                 given += 1
         return given
 
@@ -249,11 +250,8 @@ class StickyKey:
             self._keys.remember(entry[0], key_hash)
             self._deliveries.put_back([entry])
         else:
-            self._give(consumer, entry, key_hash)
-
-    def _give(self, consumer: Consumer, entry: Entry, key_hash: int) -> None:
-        self._keys.hold(entry[0], key_hash, consumer)
-        self._deliveries.give(consumer, [entry])
+            self._keys.hold(entry[0], key_hash, consumer)
+            self._deliveries.give(consumer, [entry])
 
     def _receiver(self, key_hash: int) -> Consumer | None:
         assert self._owners is not None

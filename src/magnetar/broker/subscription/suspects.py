@@ -69,7 +69,9 @@ class Suspects:
 
     def has_room(self, consumer: Consumer, entry_id: int) -> bool:
         """Whether a consumer that can receive may get this entry beside those that it holds."""
-        limit = self.company_of(entry_id) if consumer.pending else 0
+        if not consumer.pending or not self._cursor.has_states:
+            return True
+        limit = self.company_of(entry_id)
         return not limit or len(consumer.pending) < limit
 
     def hold_back(self) -> None:
