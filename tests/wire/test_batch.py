@@ -45,7 +45,7 @@ class TestBatch:
             single.ClearField("payload_size")
             assert single == original
 
-    def test_the_layout_as_written_down(self) -> None:
+    def test_the_documented_layout(self) -> None:
         batch = build_batch([(SingleMessageMetadata(partition_key="k"), b"payload")])
         assert batch == b"\x00\x00\x00\x05" + b"\x12\x01k\x18\x07" + b"payload"
 

@@ -62,13 +62,13 @@ def frame_of(body: bytes, blob: bytes = b"") -> bytes:
 
 class TestDecoding:
     @pytest.mark.parametrize("size", [1, 2, 3, 7, 8, 9, 64, 100_000])
-    def test_the_pieces_do_not_matter(self, size: int) -> None:
+    def test_any_piece_size(self, size: int) -> None:
         frames, decoder = decode_in_pieces(CONVERSATION_BYTES, size)
         assert frames == CONVERSATION
         assert decoder.error is None
 
     @given(st.lists(st.integers(0, len(CONVERSATION_BYTES))))
-    def test_no_cut_matters(self, cuts: list[int]) -> None:
+    def test_any_cuts(self, cuts: list[int]) -> None:
         decoder = FrameDecoder(FRAME_SIZE_MAX)
         frames: list[Frame] = []
         edges = [0, *sorted(cuts), len(CONVERSATION_BYTES)]
@@ -83,7 +83,7 @@ class TestDecoding:
         assert decoder.receive_data(encode_frame(FLOW) + second[:kept]) == [(FLOW, None)]
         assert decoder.receive_data(second[kept:] + PING) == [(SEND, BLOB), *decode(PING)]
 
-    def test_a_frame_is_given_out_with_its_last_byte(self) -> None:
+    def test_a_frame_is_returned_with_its_last_byte(self) -> None:
         data = encode_frame_with_blob(SEND, BLOB)
         decoder = FrameDecoder(FRAME_SIZE_MAX)
         assert decoder.receive_data(data[:-1]) == []
@@ -104,7 +104,7 @@ class TestDecoding:
         assert decoder.receive_data(b"") == []
         assert decoder.receive_data(PING[5:]) == decode(PING)
 
-    def test_a_blob_is_bytes_of_its_own(self) -> None:
+    def test_a_blob_is_its_own_bytes_object(self) -> None:
         ((_, blob),) = decode(encode_frame_with_blob(SEND, BLOB))
         assert type(blob) is bytes
 
@@ -225,7 +225,7 @@ class TestRepeatedSend:
     def test_a_gap_or_a_step_back_is_parsed(self) -> None:
         assert self.shapes(*(plain_send(1, n) for n in (0, 1, 3, 4, 2, 3))) == [True, True, True, False, True, False]
 
-    def test_producers_in_turn_are_parsed(self) -> None:
+    def test_interleaved_producers_are_parsed(self) -> None:
         assert all(self.shapes(*(plain_send(n % 2, n // 2) for n in range(10))))
 
     def test_with_another_field_it_is_parsed(self) -> None:
@@ -233,7 +233,7 @@ class TestRepeatedSend:
         chunk.send.is_chunk = True
         assert self.shapes(plain_send(1, 0), plain_send(1, 1), chunk, plain_send(1, 3)) == [True] * 4
 
-    def test_other_commands_between_do_not_disturb(self) -> None:
+    def test_other_commands_in_between_are_allowed(self) -> None:
         first = encode_frame_with_blob(plain_send(1, 0), BLOB) + encode_frame_with_blob(plain_send(1, 1), BLOB)
         frames = decode(first + encode_frame(FLOW) + encode_frame_with_blob(plain_send(1, 2), b""))
         assert frames[2:] == [(FLOW, None), (None, None)]

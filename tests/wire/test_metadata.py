@@ -57,13 +57,13 @@ blobs = pytest.mark.parametrize("blob", BLOBS.values(), ids=BLOBS)
 
 class TestParts:
     @blobs
-    def test_are_found_whatever_stands_before(self, blob: bytes) -> None:
+    def test_are_found_after_any_prefix(self, blob: bytes) -> None:
         assert metadata_of(blob) == METADATA
         assert payload_of(blob) == PAYLOAD
         assert split_blob(blob) == (METADATA, PAYLOAD)
         assert checksum_ok(blob)
 
-    def test_layout_as_written_down(self) -> None:
+    def test_documented_layout(self) -> None:
         section = METADATA.SerializeToString()
         covered = len(section).to_bytes(4) + section + PAYLOAD
         assert b"\x0e\x01" + google_crc32c.value(covered).to_bytes(4) + covered == PLAIN

@@ -51,7 +51,7 @@ def test_a_zigzag_varint_is_decoded_where_it_is(value: int, before: bytes, after
     assert decode_zigzag(before + encoded + after, len(before)) == (value, len(before) + len(encoded))
 
 
-def test_small_zigzag_numbers_take_turns() -> None:
+def test_small_zigzag_numbers_alternate() -> None:
     assert [encode_zigzag(value) for value in (0, -1, 1, -2, 2)] == [b"\0", b"\1", b"\2", b"\3", b"\4"]
 
 

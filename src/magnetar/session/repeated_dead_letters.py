@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _PROPERTY = ORIGIN_MESSAGE_ID.encode()  # the misspelt name begins with it too
 _PROPERTY_WITHIN = 8192
-_SIZE_MAX = 128 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ def _parts(
     """Properties, metadata and payload of each message of an entry. Raises EntryError, also for an encrypted batch."""
     if not metadata.HasField("num_messages_in_batch"):
         return [(text_properties(metadata.properties), None, payload)]
-    messages = batch_messages_of(metadata, payload, _SIZE_MAX)
+    messages = batch_messages_of(metadata, payload)
     return [(text_properties(single.properties), single, part) for single, part in messages]
 
 

@@ -58,11 +58,9 @@ def messages_of(
     return [*split_batch(metadata, content)]
 
 
-def batch_messages_of(
-    metadata: MessageMetadata, payload: bytes, size_max: int = UNCOMPRESSED_SIZE_MAX
-) -> list[tuple[SingleMessageMetadata, bytes]]:
-    """The messages of an entry that is a batch."""
-    return split_batch(metadata, content_of(metadata, payload, size_max))
+def batch_messages_of(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
+    """As `messages_of`, for an entry that is a batch."""
+    return split_batch(metadata, content_of(metadata, payload))
 
 
 def pack(metadata: MessageMetadata, content: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""What a schema is, and which may follow which: every strategy, every type, and definitions that are wrong."""
+"""Compatibility: every strategy, every type, and malformed definitions."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_avro_notation(old: Any, new: Any, strategies: set[str], type: SchemaTyp
     assert allowed(avro(new, type), avro(old, type)) == strategies
 
 
-def test_transitive_strategies_ask_every_version() -> None:
+def test_transitive_strategies_check_every_version() -> None:
     first, second = avro(record(field("a"))), avro(record(field("a"), field("b", "int", default=1)))
     third = avro(record(field("a"), field("b", "int")))  # reads the second, not the first
     assert allowed(third, first, second) >= {"BACKWARD", "FULL", "FORWARD", "FORWARD_TRANSITIVE"}
@@ -206,19 +206,19 @@ def test_a_consumer_only_has_to_read() -> None:
 # -- other types
 
 
-def test_another_type_fits_nowhere() -> None:
+def test_another_type_is_incompatible() -> None:
     assert allowed(Schema(SchemaType.INT32), Schema(SchemaType.STRING)) == {"ALWAYS_COMPATIBLE"}
     assert allowed(avro(ONE, SchemaType.JSON), avro(ONE)) == {"ALWAYS_COMPATIBLE"}
     text = refusal(Schema(SchemaType.INT32), Schema(SchemaType.STRING))
     assert text == "the schema is of type INT32, version 0 is STRING"
 
 
-def test_types_without_a_definition_have_nothing_to_differ() -> None:
+def test_types_without_a_definition_are_compatible() -> None:
     assert allowed(Schema(SchemaType.INT64), Schema(SchemaType.INT64)) == ALL
     assert allowed(Schema(SchemaType.EXTERNAL, b"1"), Schema(SchemaType.EXTERNAL, b"2")) == ALL
 
 
-def test_key_and_value_are_asked_one_by_one() -> None:
+def test_key_and_value_are_compared_one_by_one() -> None:
     old = pair(avro(ONE), avro(ONE, SchemaType.JSON))
     assert allowed(pair(avro(WITH_DEFAULT), avro(ONE, SchemaType.JSON)), old) == ALL
     assert allowed(pair(avro(ONE), avro(WITHOUT_DEFAULT, SchemaType.JSON)), old) == FORWARD
@@ -327,7 +327,7 @@ def test_what_is_refused(bad: Schema, reason: str) -> None:
 
 
 @given(st.sampled_from(SchemaType), st.binary(max_size=60), st.dictionaries(st.text(max_size=20), st.text(max_size=9)))
-def test_whatever_comes_is_accepted_or_refused(type: SchemaType, data: bytes, properties: dict[str, str]) -> None:
+def test_any_input_is_accepted_or_refused(type: SchemaType, data: bytes, properties: dict[str, str]) -> None:
     given_schema = Schema(type, data, properties)
     try:
         definition.check(given_schema)
@@ -403,7 +403,7 @@ def test_which_schemas_are_the_same(one: Schema, other: Schema, same: bool) -> N
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50))
-def test_key_and_value_come_apart_as_they_were_put_together(key: bytes, value: bytes) -> None:
+def test_key_and_value_round_trip(key: bytes, value: bytes) -> None:
     both = Schema(SchemaType.KEY_VALUE, encode_key_value(key, value), {"key.schema.type": "AVRO"})
     assert key_and_value(both) == (Schema(SchemaType.AVRO, key), Schema(SchemaType.BYTES, value))
 
@@ -429,8 +429,8 @@ VERDICTS = [json.loads(line) for line in (Path(__file__).parent / "avro_verdicts
 
 
 @pytest.mark.parametrize("verdict", VERDICTS, ids=range(len(VERDICTS)))
-def test_verdicts_of_the_java_library_that_apache_pulsar_asks(verdict: dict[str, Any]) -> None:
-    """Random pairs with what `SchemaValidator` and `Schema.equals` of Avro 1.12 for Java say about them."""
+def test_verdicts_of_the_java_library_that_apache_pulsar_uses(verdict: dict[str, Any]) -> None:
+    """Random pairs with the verdicts of `SchemaValidator` and `Schema.equals` of Avro 1.12 for Java."""
     new, old = avro(verdict["new"]), avro(verdict["old"])
     found = allowed(new, old)
     assert ("BACKWARD" in found, "FORWARD" in found) == (verdict["backward"], verdict["forward"])

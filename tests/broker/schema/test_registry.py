@@ -1,4 +1,4 @@
-"""The registry: versions, what survives a crash, what goes with a topic, what stays in memory; and who is let in."""
+"""The registry: versions, crashes, deletion with a topic, the cache; and the admission of clients' schemas."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_schema_written_in_another_way_is_the_same() -> None:
     assert schemas_of(world) == {0: ONE}
 
 
-def test_what_is_refused_leaves_nothing() -> None:
+def test_a_refused_schema_leaves_nothing() -> None:
     world = World()
     put(world, ONE)
     with pytest.raises(IncompatibleSchema):
@@ -75,7 +75,7 @@ def test_what_is_refused_leaves_nothing() -> None:
     assert schemas_of(world) == {0: ONE} == schemas_of(world.restart())
 
 
-def test_names_that_begin_alike_do_not_mix() -> None:
+def test_names_with_a_common_prefix_do_not_mix() -> None:
     world = World()
     put(world, ONE, TWO)
     put(world, STRING, schema=ID + "t")
@@ -135,7 +135,7 @@ def test_all_versions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> 
 # -- memory
 
 
-def test_only_what_was_used_last_stays_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_recently_used_schemas_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas, "CACHE_SIZE_MAX", 20_000)
     world = World()
     names = [f"public/default/t{index}" for index in range(200)]
@@ -149,7 +149,7 @@ def test_only_what_was_used_last_stays_in_memory(monkeypatch: pytest.MonkeyPatch
     assert 0 < world.broker.schemas.cached_bytes <= 20_000
 
 
-def test_what_is_counted_in_memory_is_what_is_there() -> None:
+def test_the_counted_memory_is_the_used_memory() -> None:
     world = World()
     put(world, ONE, TWO)
     put(world, STRING, schema="public/default/u")
@@ -257,7 +257,7 @@ def test_the_id_of_a_schema_is_without_domain_and_partition() -> None:
 # -- who comes in
 
 
-def test_producers_without_a_schema_may_come_unless_it_is_enforced() -> None:
+def test_producers_without_a_schema_are_admitted_unless_enforced() -> None:
     world = World()
     assert admit_producer(world.topic(), None) is None
     admit_producer(world.topic(), ONE)

@@ -290,7 +290,7 @@ def test_a_client_is_sent_nothing_that_clients_send() -> None:
 
 
 @given(st.lists(st.integers(0, 200), max_size=8))
-def test_the_pieces_do_not_matter(cuts: list[int]) -> None:
+def test_any_piece_size(cuts: list[int]) -> None:
     data = CONNECTED + SUCCESS + PING + MESSAGE + SUCCESS
     whole = Protocol()
     whole.connect()

@@ -31,7 +31,6 @@ from magnetar.wire.metadata import MetadataError, split_blob
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})(?::(?:-1|\d{1,10}))?(?::(-1|\d{1,10}))?", re.ASCII)
-_SIZE_MAX = 128 << 20  # of a batch, uncompressed
 
 
 # -- message ids
@@ -122,7 +121,7 @@ def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iter
     if metadata.HasField("marker_type"):
         return
     try:
-        messages = messages_of(metadata, payload, _SIZE_MAX)
+        messages = messages_of(metadata, payload)
     except (EncryptedEntry, ChunkEntry):
         what = "encrypted" if metadata.encryption_keys else "a chunk"
         fault = f"the message is {what}: the payload is shown as it was sent"

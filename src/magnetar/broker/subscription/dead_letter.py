@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.run import Entry
 
-_SIZE_MAX = 128 << 20  # of a batch, uncompressed
 _MOVED_TOGETHER, _MOVED_SIZE = 64, 1 << 20
 
 
@@ -115,7 +114,7 @@ class DeadLetterMove:
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text), failures, _SIZE_MAX)
+            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text), failures)
         except MagnetarError as error:
             self.problem = str(error)
             return None

@@ -35,7 +35,7 @@ Failures = dict[int, tuple[int, int, int]]
 """By batch index: the delivery count, and the times of the first and last failure."""
 
 
-def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures, size_max: int) -> tuple[list[bytes], bool]:
+def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures) -> tuple[list[bytes], bool]:
     """One blob per index in `failures`, or a single one for an entry that stays whole; and whether it stays whole."""
     try:
         metadata, payload = split_blob(blob)
@@ -45,7 +45,7 @@ def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures, size_m
     if not metadata.HasField("num_messages_in_batch"):
         return [_whole(metadata, payload, site, failures, "")], True
     try:
-        messages = batch_messages_of(metadata, payload, size_max)
+        messages = batch_messages_of(metadata, payload)
     except EncryptedEntry:
         note = f" It is an encrypted batch of {metadata.num_messages_in_batch} messages, which stays whole."
         return [_whole(metadata, payload, site, failures, note)], True
