@@ -210,7 +210,7 @@ def test_sending_waits_for_room_no_longer_than_it_may(topic: str) -> None:
     with fake_broker(deaf) as fake, Client(fake.url) as client:
         producer = client.producer(topic, pending_max=2, send_timeout_s=0.3)
         first = [producer.send_async(b"x") for _ in range(2)]
-        with pytest.raises(Timeout, match=rf"(storing a message in|room among 2 .* of) persistent://.*/{topic} took"):
+        with pytest.raises(Timeout, match=rf"(storing a message in|one of 2 .* of) persistent://.*/{topic} took"):
             producer.send(b"y")
         for future in first:
             with pytest.raises(Timeout, match=r"longer than 0\.3 s"):
@@ -300,13 +300,13 @@ def test_a_cancelled_message_is_not_sent(client: Client, topic: str) -> None:
 @pytest.mark.parametrize(
     ("value", "options", "text"),
     [
-        ("text", {}, "value has to be bytes or None, not str"),
-        (b"", {"key": 5}, "key has to be a string or bytes, not int"),
+        ("text", {}, "value must be bytes or None, not str"),
+        (b"", {"key": 5}, "key must be a string or bytes, not int"),
         (b"", {"properties": {"a": 1}}, "property 'a'=1 is not a pair of strings"),
         (b"", {"event_time_ms": -1}, "event_time_ms -1 is not a number between 0 and"),
         (b"", {"deliver_at_ms": 2**63}, "deliver_at_ms 9223372036854775808 is not"),
         (b"", {"sequence_id": "1"}, "sequence_id '1' is not"),
-        (b"", {"ordering_key": "o"}, "ordering_key has to be bytes, not str"),
+        (b"", {"ordering_key": "o"}, "ordering_key must be bytes, not str"),
     ],
 )
 def test_bad_messages(client: Client, topic: str, value: bytes, options: dict[str, object], text: str) -> None:
@@ -322,8 +322,8 @@ def test_bad_messages(client: Client, topic: str, value: bytes, options: dict[st
         ({"compression": "gzip"}, "compression 'gzip' is not one of none, lz4, zlib, zstd, snappy"),
         ({"access_mode": "shared"}, "access_mode 'shared' is not one of Shared, Exclusive"),
         ({"hashing_scheme": "md5"}, "hashing_scheme 'md5' is not one of"),
-        ({"pending_max": 0}, "pending_max has to be a number above 0, not 0"),
-        ({"batch_delay_s": "1"}, "batch_delay_s has to be a number above 0, not '1'"),
+        ({"pending_max": 0}, "pending_max must be a number above 0, not 0"),
+        ({"batch_delay_s": "1"}, "batch_delay_s must be a number above 0, not '1'"),
     ],
 )
 def test_bad_options_of_a_producer(client: Client, topic: str, options: dict[str, object], text: str) -> None:
@@ -610,7 +610,7 @@ def test_bad_arguments(client: Client) -> None:
     for call in (client.producer, client.reader):
         with pytest.raises(InvalidName, match="namespace name ''"):
             call("bad//name")
-    with pytest.raises(InvalidArgument, match="queue_size has to be a number above 0, not 0"):
+    with pytest.raises(InvalidArgument, match="queue_size must be a number above 0, not 0"):
         client.reader("t", queue_size=0)
-    with pytest.raises(InvalidArgument, match="operation_timeout_s has to be a number above 0, not -1"):
+    with pytest.raises(InvalidArgument, match="operation_timeout_s must be a number above 0, not -1"):
         Client("pulsar://localhost", operation_timeout_s=-1)

@@ -202,7 +202,7 @@ def test_plain_text_to_a_port_with_tls(certificates: Certificates) -> None:
 def test_an_alert_of_tls_is_known(certificates: Certificates) -> None:
     with fake_broker(greeting=b"\x15\x03\x03\x00\x02\x02\x46") as fake:
         text = refusal(fake.url, None, ProtocolBroken)
-        assert text.endswith("was closed: it is a port for TLS; write pulsar+ssl://")
+        assert text.endswith("was closed: it is a port for TLS: write pulsar+ssl://")
 
 
 def test_the_certificate_of_a_client(certificates: Certificates) -> None:
@@ -464,7 +464,7 @@ def test_a_fresh_token_that_cannot_be_read_ends_the_connection(tmp_path: Path) -
 def test_a_challenge_that_cannot_be_answered(security: Security | None, text: str) -> None:
     with fake_broker(greeting=encode_frame(challenge("sasl"))) as fake:
         shown = refusal(fake.url, security, NotSupported)
-        assert f"{fake.address}: the broker asks for authentication by 'sasl', but the client" in shown
+        assert f"{fake.address}: the broker requests authentication by 'sasl', but the client" in shown
         assert text in shown
 
 

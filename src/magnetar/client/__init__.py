@@ -3,9 +3,9 @@
     with magnetar.client.Client("pulsar://localhost:6650") as client:
         client.producer("hello").send(b"world")
 
-`errors` has every error; `protocol` is the conversation itself, without input or output.
+`errors` has every error; `connection.protocol` is the protocol itself, without input or output.
 
-Nothing is imported before it is used: the errors alone are cheap.
+Names are imported on first use (PEP 562): `security` imports the errors, and must not import the client with them.
 """
 
 from __future__ import annotations
@@ -82,6 +82,10 @@ _MODULES = {
     "Security": "magnetar.security.credentials",
     "TopicTail": "magnetar.client.blocking.readers",
 }
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Every error a user of the client can see. Owns the way from a code of the protocol or an HTTP status to a class.
+"""Every error of the client. Owns the class for each code of the protocol and each HTTP status.
 
-`code` is the protocol's ServerError where a broker gave one, `status` the HTTP status where one came by HTTP; the text
-is the broker's own, after what was asked for. What is `retriable` may work when the same is asked again.
+`code` is the ServerError of the protocol, `status` the HTTP status, where the broker sent one; the text names the
+request, and then has the broker's own text. A `retriable` error may pass: the same request may succeed later.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from magnetar.errors import MagnetarError
 
 
 class ClientError(MagnetarError):
-    """Root of the client's errors."""
+    """The root of the client's errors."""
 
     retriable = False
 
@@ -22,11 +22,11 @@ class ClientError(MagnetarError):
 
 
 class InvalidArgument(ClientError):
-    """The caller's own mistake, found before anything was sent."""
+    """An argument is invalid; nothing was sent."""
 
 
 class ConnectionLost(ClientError):
-    """A broker cannot be reached, or a connection ended while something was waited for."""
+    """A broker cannot be reached, or a connection ended during a request."""
 
     retriable = True
 
@@ -36,17 +36,17 @@ class Unreachable(ConnectionLost):
 
 
 class Interrupted(ConnectionLost):
-    """A connection that had worked ended; the broker may be there still, or again."""
+    """A working connection ended; the broker may still be there, or be back soon."""
 
 
 class ProtocolBroken(ConnectionLost):
-    """What came from the other side is not the protocol; the connection was closed."""
+    """The data received is not the protocol; the connection was closed."""
 
     retriable = False
 
 
 class Timeout(ClientError):
-    """Something did not come in time; the text says what."""
+    """A request or wait took too long; the text names it."""
 
     retriable = True
 
@@ -56,7 +56,7 @@ class Closed(ClientError):
 
 
 class ServerFailure(ClientError):
-    """The broker failed, or answered in a way that has no class of its own."""
+    """The broker failed, or sent a code or status without its own class."""
 
 
 class NotAuthenticated(ClientError):
@@ -72,15 +72,15 @@ class NotFound(ClientError):
 
 
 class NamespaceNotFound(NotFound):
-    """Of a topic that was asked for or to be created; its tenant may be missing as well."""
+    """The namespace of a topic does not exist, and perhaps not its tenant either."""
 
 
 class NotSupported(ClientError):
-    """This client or the broker cannot do what was asked for; nothing was sent or changed."""
+    """The client or the broker does not support the request; nothing was changed."""
 
 
 class NotAllowed(ClientError):
-    """The broker understands the request and refuses it."""
+    """The broker rejected a request that it understands."""
 
 
 class ConsumerAssignFailed(NotAllowed):
@@ -92,7 +92,7 @@ class InvalidName(ClientError):
 
 
 class Conflict(ClientError):
-    """It exists already, or is in use."""
+    """The resource exists already, or is in use."""
 
 
 class ConsumerBusy(ClientError):
@@ -100,11 +100,11 @@ class ConsumerBusy(ClientError):
 
 
 class ProducerBusy(ClientError):
-    """Another producer has this name or exclusive access to the topic."""
+    """Another producer has the name, or exclusive access to the topic."""
 
 
 class ProducerFenced(ClientError):
-    """Another producer took exclusive access; a new producer has to be made."""
+    """Another producer took exclusive access; this one cannot be used any more."""
 
 
 class ServiceNotReady(ClientError):
@@ -116,11 +116,11 @@ class TooManyRequests(ClientError):
 
 
 class QuotaExceeded(ClientError):
-    """The backlog quota of the namespace or topic is used up."""
+    """The backlog quota of the namespace or topic is exceeded."""
 
 
 class ChecksumRefused(ClientError):
-    """A message was damaged on its way to the broker."""
+    """A message was corrupted on its way to the broker."""
 
 
 class TopicTerminated(ClientError):
@@ -136,9 +136,9 @@ class MessageTooLarge(ClientError):
 
 
 class UnreadableMessage(ClientError):
-    """A message that is corrupt, or that this client cannot open; reading goes on after it.
+    """A message that is corrupt, or that this client cannot decode; the next read continues after it.
 
-    `message_id` (a `MessageId`) and `topic` say which one.
+    `topic` and `message_id` (a `MessageId`) identify it.
     """
 
     def __init__(self, text: str, *, topic: str, message_id: object) -> None:
@@ -148,7 +148,7 @@ class UnreadableMessage(ClientError):
 
 
 class EndOfTopic(ClientError):
-    """The topic was terminated and every message of it has been read."""
+    """The topic is terminated and all its messages have been read."""
 
 
 _OF_CODE: dict[int, type[ClientError]] = {

@@ -1,8 +1,8 @@
-"""A client whose loop runs in the calling thread and only while it is called: no thread, no handing over.
+"""A client whose event loop runs in the calling thread, and only during a call: no second thread, no handover.
 
-For workers that do one thing after another, and for whom every switch between threads would cost more than the work.
-Between calls nothing is read or answered: a connection may be given up by the broker meanwhile, and is made again.
-Who needs several clients at once has them share an `InlineLoop`.
+For workers that do one thing after another, where every switch between threads would cost more than the work. Between
+calls nothing is read or sent: the broker may close the connection meanwhile, and the next call opens it again. Several
+clients of one thread share an `InlineLoop`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from magnetar.client.options import ClientOptions
 
 _T = TypeVar("_T")
 
-# After such a pause a connection may have been closed by the other side; finding that out takes some turns of the loop.
+# After such a pause the broker may have closed the connection; the loop needs some turns to notice.
 _PAUSE_S = 1.0
 _TURNS_AFTER_A_PAUSE = 4
 
 
 class InlineLoop:
-    """Runs coroutines of clients that belong together, one call after another. For one thread."""
+    """Runs the coroutines of one or more clients, one call after another. For one thread."""
 
     def __init__(self) -> None:
         self._loop = _new_event_loop()
         self._ran_at_s = time.monotonic()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """An interrupt cancels the coroutine, and waits until it has ended."""
+        """An interrupt cancels the coroutine and waits for its end."""
         if self._loop.is_closed():
             coroutine.close()
             raise Closed("the client is closed")
@@ -49,7 +49,7 @@ class InlineLoop:
             self._ran_at_s = time.monotonic()
 
     def close(self, *clients: AsyncClient) -> None:
-        """Closes clients that were used here, and whatever is left of what they began."""
+        """Closes the clients and ends the tasks that are left."""
         if self._loop.is_closed():
             return
         try:
@@ -61,14 +61,14 @@ class InlineLoop:
 
 
 class InlineClient:
-    """Takes what `AsyncClient` takes. `run` runs a coroutine of `client` to its end. For one thread."""
+    """Takes the arguments of `AsyncClient`; `run` runs a coroutine of `client` to its end. For one thread."""
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self.client = AsyncClient(url, **options)
         self._loop = InlineLoop()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """An interrupt cancels the coroutine, and waits until it has ended."""
+        """An interrupt cancels the coroutine and waits for its end."""
         return self._loop.run(coroutine)
 
     def close(self) -> None:
@@ -84,7 +84,7 @@ class InlineClient:
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
-    except ImportError:  # not for every platform
+    except ImportError:  # not available on every platform
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
 

@@ -1,4 +1,4 @@
-"""A message as an application sees it, and its id. Owns the spellings of an id; knows nothing of entries or batches."""
+"""Messages as an application sees them, and their ids. Owns the text and byte forms of an id."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Position(NamedTuple):
 
 
 class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
-    """Where a message is. Ids of one topic or partition compare in the order of the topic."""
+    """The place of a message. Ids of one topic or partition compare in the order of the topic."""
 
     ledger_id: int
     entry_id: int
@@ -53,7 +53,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
 
     @staticmethod
     def from_bytes(data: bytes) -> MessageId:
-        """Reads what `to_bytes` or another Pulsar client's serialization made."""
+        """Reads the bytes of `to_bytes`, or of another Pulsar client."""
         try:
             parsed = MessageIdData.FromString(data)
         except DecodeError:
@@ -69,7 +69,7 @@ class MessageId(msgspec.Struct, frozen=True, order=True, gc=False):
         )
 
     def to_bytes(self) -> bytes:
-        """The id in Pulsar's serialized form, which all its clients read."""
+        """The serialized form that all Pulsar clients read."""
         return self.to_wire().SerializeToString()
 
     def to_wire(self) -> MessageIdData:
@@ -97,18 +97,18 @@ EARLIEST = MessageId(-1, -1)
 """Before the first message that is still stored."""
 
 LATEST = MessageId(_LONG_MAX, _LONG_MAX)
-"""After the last message at the moment of asking."""
+"""After the last message at the time of the request."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was read. Times are milliseconds since the epoch."""
+    """A received message. Times are milliseconds since the epoch."""
 
     topic: str
     """The full name; of a partitioned topic, that of the partition."""
     id: MessageId
     value: bytes
     key: str | None = None
-    """As given by the producer; a key of bytes is spelled in base64, and `key_is_base64` says so."""
+    """The key of the producer; a key of bytes is base64, with `key_is_base64`."""
     key_is_base64: bool = False
     ordering_key: bytes | None = None
     properties: dict[str, str] = msgspec.field(default_factory=dict)
@@ -121,9 +121,9 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: bytes | None = None
     replicated_from: str | None = None
     is_null: bool = False
-    """The producer sent "no value", which is not the same as an empty one."""
+    """The producer sent no value, which is not the same as an empty one."""
     chunk_ids: tuple[MessageId, ...] = ()
-    """Of a message that came in chunks: where they all are. `id` is that of the last one."""
+    """The ids of all chunks of a chunked message. `id` is that of the last one."""
 
 
 def _signed(value: int) -> int:

@@ -1,4 +1,4 @@
-"""The words of the client's options: what may be given, and what it is called in the protocol."""
+"""Options of the client: their legal values, the numbers of the protocol for them, and checks of arguments."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 
 class ClientOptions(TypedDict, total=False):
-    """What may be said of a client besides its address; the same for all shells."""
+    """The options of a client besides its address, the same for all clients."""
 
     security: Security | None
     admin_url: str | None
@@ -50,7 +50,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 class SendOptions(TypedDict, total=False):
-    """What may be said of a message besides its value. Times are milliseconds since the epoch."""
+    """The options of a message besides its value. Times are milliseconds since the epoch."""
 
     key: str | bytes | None
     properties: Mapping[str, str] | None
@@ -69,7 +69,7 @@ def choose(name: str, value: str, choices: Mapping[str, _T]) -> _T:
 
 def check_positive(name: str, value: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InvalidArgument(f"{name} has to be a number above 0, not {value!r}")
+        raise InvalidArgument(f"{name} must be a number above 0, not {value!r}")
 
 
 def parse_topic(topic: str) -> TopicName:

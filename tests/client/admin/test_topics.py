@@ -174,7 +174,7 @@ class TestApachePulsar:
             if there == 2:
                 client.create_topic("t", 2)
             else:
-                with pytest.raises(Conflict, match="with 2 partitions: it exists already, with 3 partitions"):
+                with pytest.raises(Conflict, match="with 2 partitions: it already exists with 3 partitions"):
                     client.create_topic("t", 2)
         path = "/admin/v2/persistent/public/default/t/partitions?createLocalTopicOnly=true"
         assert heard[0] == ("PUT", path, 2)

@@ -119,6 +119,8 @@ def test_bad_arguments(client: Client, topic: str) -> None:
     with (
         client.consumer(topic, "a", initial_position=EARLIEST) as one,
         client.consumer(f"{topic}-other", "b") as other,
-        pytest.raises(InvalidArgument, match=f"is not of this consumer's persistent://public/default/{topic}-other"),
+        pytest.raises(
+            InvalidArgument, match=f"does not belong to the consumer of persistent://public/default/{topic}-other"
+        ),
     ):
         other.acknowledge(one.receive(PATIENCE_S))

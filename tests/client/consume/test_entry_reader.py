@@ -405,7 +405,7 @@ def test_a_reader_that_asks_no_more_is_drained(client: Client, inline: InlineCli
     reader = inline.run(inline.client.entries_after(topic, EARLIEST, bytes_max=100_000))
     received = inline.run(next_ids(reader, 10))
     assert not reader.is_drained
-    reader.ask_no_more()
+    reader.stop_requesting()
     while not reader.is_drained:
         more = inline.run(next_ids(reader, 10))
         assert more

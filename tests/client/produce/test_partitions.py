@@ -311,7 +311,7 @@ def fake_http(status: int, body: bytes) -> Iterator[str]:
     [
         (200, b"<html>", ServerFailure, "does not have the form of the REST API"),
         (200, b'{"partitions":"many"}', ServerFailure, "does not have the form of the REST API"),
-        (200, b'{"partitions":-1}', ServerFailure, "-1 is not a number of partitions"),
+        (200, b'{"partitions":-1}', ServerFailure, "the broker reports -1 partitions"),
         (404, b'{"reason":"Topic not found"}', NotFound, "default/t: Topic not found"),
         (404, b"not json", NotFound, "not json"),
         (412, b'{"reason":"no"}', NotAllowed, "no"),

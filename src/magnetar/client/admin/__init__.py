@@ -1,1 +1,1 @@
-"""Administration of topics and schemas in a cluster."""
+"""Topics and schemas of a cluster."""

@@ -1,7 +1,6 @@
-"""What a cluster knows of its topics besides their messages: which there are, and the schemas they have.
+"""Schemas as a client sees them, with their forms on the wire and in REST, and topics chosen by a pattern.
 
-Owns what a `Schema` is to a client, its spellings on the wire and in REST, and which topics a pattern means. The
-questions themselves are asked by `finding` and `rest`.
+Sends nothing: requests are in `connection.lookup` and `connection.http_lookup`.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ from magnetar.wire import schema_pb2 as pb
 
 _VERSION = struct.Struct(">q")
 
-# What a broker keeps for itself in namespaces of users.
+# Topics that a broker creates for itself in namespaces of users.
 _SYSTEM = re.compile(r"__change_events|__transaction_.*|.*__transaction_pending_ack")
 
 
 class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """A schema of a topic. `type` is spelled as in REST (JSON, AVRO, INT32, KEY_VALUE), `data` is the definition.
 
-    The definition of a KEY_VALUE schema is both definitions, each behind its length as 4 bytes, big-endian. `version`
-    is what `Message.schema_version` has: 8 bytes, big-endian.
+    The definition of a KEY_VALUE schema has both definitions, each after its length as 4 bytes, big-endian. `version`
+    is that of `Message.schema_version`: 8 bytes, big-endian.
     """
 
     type: str
@@ -52,7 +51,7 @@ def schema_of_wire(response: pb.CommandGetSchemaResponse) -> Schema:
 
 
 def schema_to_wire(schema: Schema) -> pb.Schema:
-    """What a producer says that has the schema; raises `KeyError` for a type that there is not."""
+    """The schema as a producer sends it; raises `KeyError` for an unknown type."""
     return pb.Schema(
         name=schema.name,
         type=SchemaType[schema.type].value,  # type: ignore[arg-type]
@@ -61,8 +60,8 @@ def schema_to_wire(schema: Schema) -> pb.Schema:
     )
 
 
-class SchemaAnswer(msgspec.Struct):
-    """As REST says it; the definitions of a KEY_VALUE schema are two members of a JSON object."""
+class SchemaResponse(msgspec.Struct):
+    """The JSON of REST; the definitions of a KEY_VALUE schema are two members of a JSON object."""
 
     version: int
     type: str
@@ -70,13 +69,13 @@ class SchemaAnswer(msgspec.Struct):
     properties: dict[str, str] | None = None
 
 
-def schema_of_rest(answer: SchemaAnswer, name: str) -> Schema:
-    data = _key_value_data(answer.data, name) if answer.type == "KEY_VALUE" else answer.data.encode()
+def schema_of_rest(response: SchemaResponse, name: str) -> Schema:
+    data = _key_value_data(response.data, name) if response.type == "KEY_VALUE" else response.data.encode()
     return Schema(
-        type=answer.type,
+        type=response.type,
         data=data,
-        properties=answer.properties or {},
-        version=_VERSION.pack(answer.version),
+        properties=response.properties or {},
+        version=_VERSION.pack(response.version),
         name=name,
     )
 
@@ -94,18 +93,20 @@ def _key_value_data(text: str, name: str) -> bytes:
 
 def version_number(version: bytes) -> int:
     if len(version) < _VERSION.size:
-        raise InvalidArgument(f"schema version {version.hex()!r} of {len(version)} bytes has to have {_VERSION.size}")
+        raise InvalidArgument(f"schema version {version.hex()!r} has {len(version)} bytes instead of {_VERSION.size}")
     number: int = _VERSION.unpack_from(version)[0]
     return number
 
 
 def chosen_topics(topics: Iterable[str], pattern: str | None) -> list[str]:
-    """Those whose full name without partition is as the regular expression says; without `://` in it, the domain is
-    left out too."""
+    """The topics whose full name, without the partition, matches the regular expression.
+
+    A pattern without `://` is matched against the name without its domain.
+    """
     try:
         names = [TopicName.parse(topic) for topic in topics]
     except InvalidName as error:
-        raise ServerFailure(f"the broker lists a topic that has no legal name: {error}") from None
+        raise ServerFailure(f"the broker lists a topic with an illegal name: {error}") from None
     users = [name for name in names if not _SYSTEM.fullmatch(name.base.local)]
     if pattern is not None:
         try:

@@ -1,7 +1,7 @@
-"""Topics as an administrator makes them: how many partitions one has, creating it in one shape, giving it more.
+"""Topic administration: counting partitions, creating a topic, adding partitions.
 
-What geo-replication asks of the other cluster. Counting never creates. Whoever creates or grows is told when the topic
-has another shape than the one asked for; which shape it ought to have is not decided here.
+Used by geo-replication on the remote cluster. Counting never creates a topic; creating and growing raise an error when
+the topic has another shape than requested. Does not decide the shape.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from urllib.parse import quote
 from magnetar.client.errors import Conflict, InvalidArgument, NamespaceNotFound, NotFound, NotSupported
 from magnetar.names import PARTITION_MAX, TopicName
 
-# A remote that replicates by itself would otherwise make the same topic in all of its own remotes.
+# A remote cluster that replicates would otherwise create the topic in its own remote clusters too.
 _CREATE_HERE_ONLY = {"createLocalTopicOnly": "true"}
-_NO_REASON = ": TopicNotFound"  # the name of the code alone
+_NO_REASON = ": TopicNotFound"  # the name of the code and no text
 _GROW_HERE_ONLY = {"updateLocalTopicOnly": "true"}
 
 
 class PartitionLookup(Interface):
-    """Both finders are one."""
+    """Both topic lookups are one."""
 
     async def partitions(self, topic: TopicName, *, create: bool) -> int: ...
 
 
 class AdminRequests(Interface):
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
-        """By REST, `path` below /admin/v2/; `body` becomes JSON, None is no body."""
+        """By REST, `path` below /admin/v2/; `body` is sent as JSON, None is no body."""
         ...
 
 
 async def partition_count(cluster: PartitionLookup, topic: TopicName, *, by_rest: PartitionLookup | None) -> int | None:
-    """0 for a topic that is not partitioned, None where there is no topic. Creates nothing.
+    """0 for a topic that is not partitioned, None for no topic. Creates nothing.
 
-    `cluster` may be asked by the binary protocol, which is quicker; `by_rest`, if there is that, tells what it cannot:
-    how many partitions a topic of an old broker has, and what is missing where Apache Pulsar gives no reason.
+    `cluster` may use the binary protocol, which is faster; `by_rest`, where given, answers what that cannot: the
+    partitions on an old broker, and whether topic or namespace is missing where Apache Pulsar gives no reason.
     """
     try:
         return await cluster.partitions(topic, create=False)
@@ -50,8 +50,8 @@ async def partition_count(cluster: PartitionLookup, topic: TopicName, *, by_rest
 
 
 async def create_topic(cluster: AdminRequests, topic: TopicName, partitions: int) -> None:
-    """`partitions` 0: not partitioned. `Conflict` if there is a topic of the name; of a partitioned one, perhaps: see
-    `check_shape`.
+    """`partitions` 0: not partitioned. `Conflict` if the topic exists; an existing partitioned topic may go unnoticed,
+    see `check_shape`.
     """
     _check_partitions(partitions, least=0)
     if topic.is_partition:
@@ -69,19 +69,19 @@ async def create_topic(cluster: AdminRequests, topic: TopicName, partitions: int
 
 
 def check_shape(topic: TopicName, wanted: int, found: int | None) -> None:
-    """Of a topic that was just created, apparently. Raises `Conflict`.
+    """Raises `Conflict` for a topic that was reported as created but has another number of partitions.
 
-    Asked to create for itself only, Apache Pulsar calls any partitioned topic that is there already a success. None is
-    no contradiction: in a cluster, another broker may not have heard of the topic yet.
+    With createLocalTopicOnly, Apache Pulsar reports success for any partitioned topic that exists. `found` None is no
+    conflict: another broker of the cluster may not know the topic yet.
     """
     if found not in (wanted, None):
-        raise Conflict(f"creating {topic.full} with {wanted} partitions: it exists already, with {found} partitions")
+        raise Conflict(f"creating {topic.full} with {wanted} partitions: it already exists with {found} partitions")
 
 
 async def grow_topic(cluster: AdminRequests, topic: TopicName, partitions: int) -> None:
-    """Gives a partitioned topic more partitions. Having as many already is fine; fewer is `NotAllowed`.
+    """Adds partitions to a partitioned topic. The same number is fine; a smaller one is `NotAllowed`.
 
-    A topic that is not partitioned, or not there, is `Conflict`.
+    A topic that is not partitioned, or does not exist, is `Conflict`.
     """
     _check_partitions(partitions, least=1)
     what = f"growing {topic.full} to {partitions} partitions"
@@ -89,7 +89,7 @@ async def grow_topic(cluster: AdminRequests, topic: TopicName, partitions: int) 
 
 
 def topic_path(topic: TopicName) -> str:
-    """Where REST has a topic, below its version."""
+    """The path of a topic in REST, below the version."""
     return "/".join(quote(part, safe="") for part in (topic.domain, topic.tenant, topic.namespace, topic.local))
 
 
@@ -99,7 +99,7 @@ def _check_partitions(partitions: int, *, least: int) -> None:
 
 
 def _names_the_namespace(error: NotFound, topic: TopicName) -> bool:
-    """A missing topic, namespace and tenant have one code and one status; only the reason tells them apart."""
+    """A missing topic, namespace and tenant have the same code and status; only the reason differs."""
     reason = error.text.replace(topic.full.partition("://")[2], "").lower()
     return "namespace" in reason or "tenant" in reason
 

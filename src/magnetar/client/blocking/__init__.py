@@ -1,1 +1,1 @@
-"""The blocking client: asyncio in a thread of its own."""
+"""The blocking client: asyncio in its own thread."""

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, and the way to it and back: what the blocking client is made of."""
+"""The event loop of the blocking client, in its own thread, and calls into it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LoopThread:
         self._thread.start()
 
     def _main(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:  # which ends what is left over
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:  # which cancels the tasks that are left
             runner.get_loop().run_forever()
 
     @property
@@ -30,14 +30,14 @@ class LoopThread:
         return not self.loop.is_closed() and self._thread.is_alive()
 
     def run(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """Every coroutine that is run here limits its own waiting; an interrupt of the caller cancels it."""
+        """Coroutines limit their own waiting; an interrupt of the caller cancels the coroutine."""
         if not self.is_running:
             coroutine.close()
             raise Closed("the client is closed")
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
             return future.result()
-        except CancelledError:  # somebody closed the client meanwhile, and the loop with it
+        except CancelledError:  # another thread closed the client, and the loop with it
             raise Closed("the client is closed") from None
         except BaseException:
             future.cancel()

@@ -1,4 +1,4 @@
-"""The blocking producer: messages go to the loop's thread in bulk, and futures come back."""
+"""The blocking producer: hands messages over to the loop's thread in bulk, and returns futures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Posted = tuple[Outgoing, Future[MessageId], bool]
 
 
 class Producer:
-    """Made by `Client.producer`; a context manager. Messages to one partition are stored in the order of the calls."""
+    """Created by `Client.producer`; a context manager. See `AsyncProducer`."""
 
     def __init__(self, thread: LoopThread, producer: AsyncProducer, pending_max: int, send_timeout_s: float) -> None:
         self.topic = producer.topic
@@ -30,13 +30,13 @@ class Producer:
         self._pending_max = pending_max
         self._send_timeout_s = send_timeout_s
         self._slots = threading.BoundedSemaphore(pending_max)
-        # What the loop has not taken over yet; emptied in one go, however many messages were put in meanwhile.
+        # Messages that the loop has not taken yet; it takes all of them at once.
         self._handover: deque[_Posted] = deque()
         self._handover_turn = asyncio.Lock()
         self._handover_is_due = False
 
     def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
-        # The caller waits: nothing else will come to fill the batch.
+        # The caller waits: no other message will fill the batch.
         return self._post(value, options, seals=True).result()
 
     def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> Future[MessageId]:
@@ -61,7 +61,7 @@ class Producer:
             raise Closed("the client is closed")
         if not self._slots.acquire(timeout=self._send_timeout_s):
             raise Timeout(
-                f"room among {self._pending_max} pending messages of {self.topic} took longer than"
+                f"waiting for one of {self._pending_max} pending messages of {self.topic} took longer than"
                 f" {self._send_timeout_s:g} s"
             )
         future: Future[MessageId] = Future()
@@ -76,7 +76,7 @@ class Producer:
 
     async def _hand_over_all(self) -> None:
         async with self._handover_turn:
-            # First, so that whoever posts from here on sees to it that somebody looks again.
+            # First, so that a message posted from here on schedules the next handover.
             self._handover_is_due = False
             while self._handover:
                 await self._hand_over(*self._handover.popleft())
@@ -101,7 +101,7 @@ class Producer:
         await self._producer.flush()
 
     async def finish(self) -> None:
-        """`close`, as the client itself does it."""
+        """`close`, for the loop's thread."""
         await self._hand_over_all()
         await self._producer.close()
 

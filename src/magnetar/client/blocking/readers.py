@@ -1,4 +1,4 @@
-"""Readers, consumers, watches and cursors of the blocking client: each its asyncio twin, with methods that wait."""
+"""Readers, consumers, tails and cursors of the blocking client: asyncio classes with methods that wait."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from magnetar.client.consume.tail import AsyncTopicTail
 from magnetar.client.errors import EndOfTopic
 from magnetar.client.message import Message, MessageId
 
-_READ_AHEAD = 100  # messages a reader takes over at once: one way through the loop for many
+_READ_AHEAD = 100  # messages that a reader takes from the loop at once
 
 
 class Reader:
-    """Made by `Client.reader`; a context manager, and an iterator that ends where a terminated topic does.
+    """Created by `Client.reader`; a context manager, and an iterator that ends with a terminated topic.
 
-    Messages of a partition come in their order, partitions as they come.
+    See `AsyncReader`.
     """
 
     def __init__(self, thread: LoopThread, reader: AsyncReader) -> None:
@@ -60,7 +60,7 @@ class Reader:
 
 
 class TopicTail:
-    """Made by `Client.tail`; a context manager. Idle watches cost nothing."""
+    """Created by `Client.tail`; a context manager. See `AsyncTopicTail`."""
 
     def __init__(self, thread: LoopThread, inner: AsyncTopicTail) -> None:
         self.topic = inner.topic
@@ -88,11 +88,7 @@ class TopicTail:
 
 
 class Consumer:
-    """Made by `Client.consumer`; a context manager.
-
-    After a lost connection the broker sends again what was not acknowledged, also what was received and is being worked
-    on.
-    """
+    """Created by `Client.consumer`; a context manager. See `AsyncConsumer`."""
 
     def __init__(self, thread: LoopThread, consumer: AsyncConsumer) -> None:
         self.topic = consumer.topic
@@ -128,7 +124,7 @@ class Consumer:
 
 
 class Cursor:
-    """Made by `Client.cursor`; a context manager."""
+    """Created by `Client.cursor`; a context manager. See `AsyncCursor`."""
 
     def __init__(self, thread: LoopThread, cursor: AsyncCursor) -> None:
         self.topic = cursor.topic

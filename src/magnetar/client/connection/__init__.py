@@ -1,1 +1,1 @@
-"""Connections to brokers: protocol, pool, lookup, retries."""
+"""Connections to brokers: protocol, pool, lookup, HTTP, retries."""

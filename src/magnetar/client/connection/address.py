@@ -1,6 +1,6 @@
 """Service addresses: `pulsar://host:port[,host:port…]` and `http://host:port`, with TLS `pulsar+ssl://` and `https://`.
 
-Owns their grammar, resolves nothing.
+Owns their syntax; resolves no host.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class ServiceUrl(msgspec.Struct, frozen=True):
-    """A scheme and at least one address; all addresses lead to the same cluster."""
+    """A scheme and one or more addresses of the same cluster."""
 
     scheme: str
     addresses: tuple[Address, ...]
@@ -59,7 +59,7 @@ def parse_service_url(text: str) -> ServiceUrl:
 
 def _parse_address(text: str, default_port: int, url: str) -> Address:
     try:
-        # The parser for URLs knows IPv6 hosts; anything but host and port is a mistake here.
+        # urlsplit parses IPv6 hosts; anything but host and port is an error.
         parts = urlsplit(f"//{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
@@ -67,7 +67,7 @@ def _parse_address(text: str, default_port: int, url: str) -> Address:
     if not host or parts.path or parts.query or parts.fragment or parts.username is not None or text.isspace():
         raise InvalidArgument(f"service url {_shown(url)}: {_shown(text)} is not of the form host:port")
     if port == 0:
-        raise InvalidArgument(f"service url {_shown(url)}: port 0 is not a port to connect to")
+        raise InvalidArgument(f"service url {_shown(url)}: port 0 cannot be connected to")
     return Address(host, default_port if port is None else port)
 
 

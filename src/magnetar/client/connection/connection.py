@@ -1,7 +1,7 @@
 """A connection to one broker: the protocol object on an asyncio transport.
 
-Owns the socket, who waits for which answer, and to whom an event of a producer or consumer goes. Does not look for
-brokers and does not reconnect: a connection that is lost stays lost.
+Owns the socket, the pending requests, and the dispatch of events to producers and consumers. Does no lookup and does
+not reconnect: a lost connection stays lost.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from magnetar.client.errors import (
     InvalidArgument,
     NotAuthenticated,
     ProtocolBroken,
+    Unreachable,
 )
 from magnetar.security.credentials import Credentials, Security
 from magnetar.security.tls import CERTIFICATE_HINT, SHUTDOWN_TIMEOUT_S, context_of, explain, explain_loss
@@ -45,7 +46,7 @@ from magnetar.security.token import with_hint
 
 
 class ProducerListener(Interface):
-    """What a connection tells a producer."""
+    """The events of a producer."""
 
     def on_receipt(self, receipt: Receipt) -> None: ...
 
@@ -56,7 +57,7 @@ class ProducerListener(Interface):
 
 
 class ConsumerListener(Interface):
-    """What a connection tells a consumer."""
+    """The events of a consumer."""
 
     def on_delivery(self, delivery: Delivery) -> None: ...
 
@@ -67,7 +68,7 @@ class ConsumerListener(Interface):
 
 
 class Connection(asyncio.Protocol):
-    """Made by `open_connection`; `broker` is what the handshake told."""
+    """Created by `open_connection`; `broker` is the result of the handshake."""
 
     broker: Connected
 
@@ -102,27 +103,27 @@ class Connection(asyncio.Protocol):
     def is_open(self) -> bool:
         return self.error is None
 
-    # -- what others ask of it
+    # -- requests
 
     async def handshake(self) -> None:
         self.broker = await self._handshake
 
     async def request(self, build: Callable[[int], Command], what: str, timeout_s: float) -> Command:
-        """Sends the command that `build` makes of a new request id, and waits for its answer."""
+        """Sends the command that `build` returns for a new request id, and waits for the reply."""
         if self.error is not None:
             raise self.error
         request_id = self._protocol.new_request_id()
-        answer: asyncio.Future[Command] = self._loop.create_future()
-        self._requests[request_id] = answer
+        reply: asyncio.Future[Command] = self._loop.create_future()
+        self._requests[request_id] = reply
         try:
             self.send(build(request_id))
             async with within(timeout_s, f"{what} at {self.address}"):
-                return await answer
+                return await reply
         finally:
             self._requests.pop(request_id, None)
 
     def new_request_id(self) -> int:
-        """For a request whose answer nobody waits for."""
+        """For a request without a waiter for its reply."""
         return self._protocol.new_request_id()
 
     def send(self, command: Command) -> None:
@@ -137,7 +138,7 @@ class Connection(asyncio.Protocol):
         self._lose(Closed(f"the connection to {self.address} was closed"))
 
     async def wait_closed(self, timeout_s: float) -> None:
-        """With TLS both sides say goodbye; who does not is not waited for any longer."""
+        """With TLS both sides close the session; a broker that does not is disconnected."""
         if self._transport is None:
             return
         try:
@@ -148,7 +149,7 @@ class Connection(asyncio.Protocol):
             await asyncio.sleep(0)
 
     def abort(self) -> None:
-        """Without a goodbye."""
+        """Closes the socket without closing the TLS session."""
         self.close()
         if self._transport is not None:
             self._transport.abort()
@@ -163,7 +164,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         for event in self._protocol.receive_data(data):
-            self._pass_on(event)
+            self._dispatch(event)
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -171,7 +172,7 @@ class Connection(asyncio.Protocol):
         reason = f": {explain_loss(error)}" if error is not None else " by the broker"
         kind = Interrupted if self._handshake.done() else ConnectionLost
         if not self._handshake.done() and (error is None or isinstance(error, ConnectionError)):
-            reason += f" before it answered; {CERTIFICATE_HINT if self._is_tls else TLS_PORT_HINT}"
+            reason += f" before it replied; {CERTIFICATE_HINT if self._is_tls else TLS_PORT_HINT}"
         self._lose(kind(f"the connection to {self.address} was closed{reason}"))
 
     def _flush_soon(self) -> None:
@@ -188,14 +189,14 @@ class Connection(asyncio.Protocol):
     def _keep_alive(self) -> None:
         broken = self._protocol.keep_alive()
         if broken is not None:
-            self._pass_on(broken)
+            self._dispatch(broken)
             return
         self._flush()
         self._timer = self._loop.call_later(self._keepalive_s, self._keep_alive)
 
     # -- events
 
-    def _pass_on(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         if isinstance(event, Delivery):
             if consumer := self.consumers.get(event.consumer_id):
                 consumer.on_delivery(event)
@@ -203,7 +204,7 @@ class Connection(asyncio.Protocol):
             if producer := self.producers.get(event.producer_id):
                 producer.on_receipt(event)
         elif isinstance(event, Reply | ErrorReply):
-            self._answer(event)
+            self._complete(event)
         elif isinstance(event, SendError):
             if producer := self.producers.get(event.producer_id):
                 producer.on_send_error(event)
@@ -223,8 +224,8 @@ class Connection(asyncio.Protocol):
         elif isinstance(event, Broken):
             self._lose(self._located(event.error))
 
-    def _answer(self, event: Reply | ErrorReply) -> None:
-        """An answer that nobody waits for any more came after its timeout."""
+    def _complete(self, event: Reply | ErrorReply) -> None:
+        """A reply without a waiter came after its timeout."""
         waiter = self._requests.get(event.request_id)
         if waiter is None or waiter.done():
             return
@@ -237,9 +238,9 @@ class Connection(asyncio.Protocol):
         try:
             credentials = self._security.credentials()
         except InvalidArgument as error:
-            self._lose(ConnectionLost(f"{self.address} asks for fresh credentials, but {error.text}"))
+            self._lose(ConnectionLost(f"{self.address} requests fresh credentials, but {error.text}"))
             return
-        assert credentials is not None  # only who has some is asked
+        assert credentials is not None  # brokers challenge only clients that sent some
         self._credentials = credentials
         self._protocol.authenticate(credentials)
 
@@ -252,7 +253,7 @@ class Connection(asyncio.Protocol):
         return type(error)(text, code=error.code)
 
     def _lose(self, error: ClientError) -> None:
-        """Tells everybody, once."""
+        """Notifies all waiters, producers and consumers, once."""
         if self.error is not None:
             return
         self.error = error
@@ -277,7 +278,7 @@ class Connection(asyncio.Protocol):
 def _fail(waiter: asyncio.Future[Any], error: ClientError) -> None:
     if not waiter.done():
         waiter.set_exception(error)
-        waiter.exception()  # marked as seen: whoever waited may have gone
+        waiter.exception()  # marked as retrieved: the waiter may be gone
 
 
 async def open_connection(
@@ -289,11 +290,11 @@ async def open_connection(
     security: Security,
     is_tls: bool,
 ) -> Connection:
-    """Connects and shakes hands; raises `ConnectionLost`, `Timeout` or what the broker answered."""
+    """Connects and does the handshake; raises `Unreachable`, `Timeout` or the error of the broker."""
     try:
         credentials = security.credentials()
         context = context_of(security) if is_tls else None
-    except InvalidArgument as error:  # it was fine when the client was made: a file is being replaced, or gone
+    except InvalidArgument as error:  # it was valid when the client was created: a file is being replaced, or gone
         raise ConnectionLost(f"cannot connect to {address}: {error.text}") from error
     connection = Connection(address, proxy_to_broker, keepalive_s, security, credentials, is_tls)
     loop = asyncio.get_running_loop()
@@ -306,7 +307,7 @@ async def open_connection(
             await connection.handshake()
     except OSError as error:
         reason = explain(error) if is_tls else error.strerror or error
-        raise ConnectionLost(f"cannot connect to {address}: {reason}") from error
+        raise Unreachable(f"cannot connect to {address}: {reason}") from error
     except BaseException:
         connection.abort()
         raise

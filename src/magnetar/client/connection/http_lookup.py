@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, version_number
+from magnetar.client.admin.schemas import Schema, SchemaResponse, schema_of_rest, version_number
 from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import ServiceUrl
 from magnetar.client.connection.http import AsyncHttpTransport, check_status
@@ -51,7 +51,7 @@ class HttpLookup:
         )
         partitions = _decode(body, _Partitions, what).partitions
         if not 0 <= partitions <= PARTITION_MAX:
-            raise ServerFailure(f"{what}: the broker's answer {partitions} is not a number of partitions")
+            raise ServerFailure(f"{what}: the broker reports {partitions} partitions")
         return partitions
 
     async def broker(self, topic: TopicName) -> Broker:
@@ -66,7 +66,7 @@ class HttpLookup:
         path = f"/admin/v2/namespaces/{quote(namespace, safe='/')}/topics"
         try:
             body = await self._get(path, {"mode": "ALL"}, what)
-        except NotFound:  # there are none in a namespace that does not exist, says the binary protocol
+        except NotFound:  # by the binary protocol a namespace that does not exist has no topics
             return []
         return _decode(body, list[str], what)
 
@@ -79,10 +79,10 @@ class HttpLookup:
             body = await self._get(f"/admin/v2/schemas/{path}/schema{number}", {}, what)
         except NotFound:
             return None
-        return schema_of_rest(_decode(body, SchemaAnswer, what), name.full.partition("://")[2])
+        return schema_of_rest(_decode(body, SchemaResponse, what), name.full.partition("://")[2])
 
     async def deduplicates(self, topic: TopicName) -> bool | None:
-        """Asks the topic, its namespace and the broker in turn: the first that says something decides."""
+        """Asks the topic, its namespace and the broker in turn: the first that has a setting decides."""
         if not topic.is_persistent:
             return False
         name = topic.base
@@ -102,7 +102,7 @@ class HttpLookup:
         return {"true": True, "false": False}.get(_decode(body, dict[str, str], what).get(_DEDUPLICATION, ""))
 
     async def _flag(self, path: str, what: str) -> bool | None:
-        """None if nothing is set there, or if there is no such thing."""
+        """None if nothing is set there, or if the broker does not have the path."""
         try:
             body = await self._get(path, {}, what)
         except (NotAuthorized, NotAuthenticated, NotFound, NotSupported):
@@ -114,7 +114,7 @@ class HttpLookup:
         await self._request(method, f"/admin/v2/{path}", query, what, content)
 
     async def show(self, path: str, kind: type[_T], what: str, *, body: object = None) -> _T:
-        """What only REST tells, `path` below /admin/v2/; with a `body`, which becomes JSON, it is asked by POST."""
+        """A question that only REST answers, `path` below /admin/v2/; with a `body`, sent as JSON, it is a POST."""
         method, content = ("GET", None) if body is None else ("POST", msgspec.json.encode(body))
         return _decode(await self._request(method, f"/admin/v2/{path}", {}, what, content), kind, what)
 

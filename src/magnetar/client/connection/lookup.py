@@ -1,6 +1,6 @@
-"""Finding topics by the binary protocol: which there are, how many partitions, which broker has them, their schemas.
+"""Topic lookup by the binary protocol: topics of a namespace, partitions, the broker that serves a topic, schemas.
 
-`TopicLookup` is what the rest of the client needs; its twin over HTTP is in `rest`.
+`TopicLookup` is the interface that the client needs; `http_lookup` implements it over HTTP.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REDIRECTS_MAX = 20
 
 
 class Broker(msgspec.Struct, frozen=True):
-    """Where a topic is served."""
+    """The broker that serves a topic."""
 
     url: str
     through_proxy: bool = False
@@ -38,7 +38,7 @@ class TopicLookup(Interface):
     async def broker(self, topic: TopicName) -> Broker: ...
 
     async def topics(self, namespace: str) -> list[str]:
-        """The full names of all topics of a namespace, partitions one by one."""
+        """The full names of all topics of a namespace, each partition on its own."""
         ...
 
     async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
@@ -46,11 +46,11 @@ class TopicLookup(Interface):
         ...
 
     async def deduplicates(self, topic: TopicName) -> bool | None:
-        """None if it cannot be told."""
+        """None if unknown."""
         ...
 
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
-        """What only REST can do, `path` below /admin/v2/; `body` becomes JSON, None is no body."""
+        """A change that only REST can make, `path` below /admin/v2/; `body` is sent as JSON, None is no body."""
         ...
 
     async def close(self) -> None: ...
@@ -64,9 +64,9 @@ class BinaryLookup:
     async def partitions(self, topic: TopicName, *, create: bool) -> int:
         connection = await self._pool.any()
         if not create and not connection.broker.lists_partitions_without_creation:
-            # An older broker would not see the flag, and create the topic.
+            # An older broker would ignore the flag and create the topic.
             raise NotSupported(
-                f"the broker at {connection.address} ({connection.broker.server_version}) cannot tell the partitions"
+                f"the broker at {connection.address} ({connection.broker.server_version}) cannot list the partitions"
                 f" of {topic.full} without creating it: it does not announce"
                 " supports_get_partitioned_metadata_without_auto_creation"
             )
@@ -140,24 +140,24 @@ class BinaryLookup:
         response = answer.getSchemaResponse
         if response.HasField("error_code"):
             error = response_error(f"the schema of {topic.full}", response.error_code, response.error_message)
-            if isinstance(error, NotFound):  # which is also said of a topic that exists and has none
+            if isinstance(error, NotFound):  # also the reply for a topic that exists and has no schema
                 return None
             raise error
         return schema_of_wire(response)
 
     async def deduplicates(self, topic: TopicName) -> bool | None:
-        """The protocol has no word for it."""
+        """The protocol has no command for it."""
         return None
 
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
-        raise NotSupported(f"{what} goes by REST only: give the client an admin_url")
+        raise NotSupported(f"{what} requires REST: give the client an admin_url")
 
     async def close(self) -> None:
-        """The pool is the client's."""
+        """The pool belongs to the service."""
 
 
 def chosen_url(what: str, plain: str, encrypted: str, *, is_tls: bool) -> str:
-    """The broker's address with TLS for whoever came with TLS, and no other."""
+    """The broker's TLS address for a client that uses TLS, and only then."""
     url = encrypted if is_tls else plain
     if url:
         return url
@@ -169,5 +169,5 @@ def chosen_url(what: str, plain: str, encrypted: str, *, is_tls: bool) -> str:
 
 
 def response_error(what: str, code: int, text: str) -> ClientError:
-    """Apache Pulsar often gives the code alone."""
+    """The error of a response; Apache Pulsar often sends a code without a text."""
     return of_code(code, f"{what}: {text or pb.ServerError.Name(code)}")  # type: ignore[arg-type]

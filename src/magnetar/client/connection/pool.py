@@ -1,6 +1,6 @@
-"""The connections of one client: at most one to each broker, opened when first needed, and again after it was lost.
+"""The connections of one client: at most one to each broker, opened on first use, and again after it was lost.
 
-Knows nothing of topics; `finding` says which broker has one.
+Knows nothing of topics; `lookup` finds the broker of one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from magnetar.client.connection.connection import Connection, open_connection
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, NotSupported, Timeout
 from magnetar.security.credentials import Security
 
-_GOODBYE_S = 1.0
+_CLOSE_TIMEOUT_S = 1.0
 
 _Key = tuple[Address, str | None]
 
@@ -39,7 +39,7 @@ class Pool:
         return next(self._ids)
 
     async def any(self) -> Connection:
-        """A connection to any of the service's addresses: the one that worked last, or the next that does."""
+        """A connection to one of the service's addresses, beginning with the one that worked last."""
         addresses = self._service.addresses
         errors: list[ClientError] = []
         for offset in range(len(addresses)):
@@ -59,7 +59,7 @@ class Pool:
         """A connection to the broker at `url`, directly or through the service's own address."""
         broker = parse_service_url(url)
         if broker.is_tls != self.is_tls:
-            raise NotSupported(f"{self._service} leads to {url}: either both are encrypted, or none")
+            raise NotSupported(f"{self._service} leads to {url}: both have to be encrypted, or neither")
         address = broker.addresses[0]
         if not through_proxy:
             return await self._get((address, None))
@@ -78,7 +78,7 @@ class Pool:
             self._opening[key] = task
             task.add_done_callback(lambda _: self._opening.pop(key, None))
         try:
-            # Shielded: others may wait for the same connection when this caller gives up.
+            # Shielded: other callers may wait for the same connection when this one is cancelled.
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if task.cancelled():  # which only `close` does
@@ -106,4 +106,4 @@ class Pool:
         await asyncio.gather(*opening, return_exceptions=True)
         for connection in self._connections.values():
             connection.close()
-        await asyncio.gather(*(connection.wait_closed(_GOODBYE_S) for connection in self._connections.values()))
+        await asyncio.gather(*(connection.wait_closed(_CLOSE_TIMEOUT_S) for connection in self._connections.values()))

@@ -1,12 +1,12 @@
-"""The conversation with a broker, without input or output: bytes go in and events come out, commands go in and bytes
+"""The client side of the protocol, without input or output: bytes go in and events come out, commands go in and bytes
 come out.
 
-Owns request ids, the handshake, the signs of life and what may be heard in which state (a table). Knows nothing of
-sockets, of time, or of what is inside a message.
+Owns request ids, the handshake, keep-alive, and which command is legal in which state (a table). Knows nothing of
+sockets, time, or the contents of a message.
 
     START ── connect() ──► CONNECTING ── CONNECTED ──► READY ── a fault, ERROR without a request, close() ──► CLOSED
 
-A broker may ask for credentials in CONNECTING, and for fresh ones in READY; `authenticate` answers.
+A broker may request credentials in CONNECTING, and fresh ones in READY; `authenticate` sends them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ Command = pb.BaseCommand
 
 PROTOCOL_VERSION = 21
 MESSAGE_SIZE_MAX = 5 << 20
-"""What a broker allows that does not say."""
+"""The limit of a broker that announces none."""
 
 FRAME_SIZE_MAX = 128 << 20
-"""Far above what brokers allow, and far below what the first bytes of another protocol would mean."""
+"""Far above the limits of brokers, far below the size that the first bytes of another protocol would give."""
 
 _NO_REQUEST = (1 << 64) - 1
 _CLIENT_VERSION = f"Magnetar {__version__}"
-_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")  # an alert, the beginning of a handshake; as a frame they were too large
+_TLS_RECORDS = (
+    b"\x15\x03",
+    b"\x16\x03",
+)  # an alert, the first record of a handshake; as frames they would be too large
 
 TLS_PORT_HINT = "if it is a port for TLS, write pulsar+ssl://"
 
@@ -46,7 +49,7 @@ class State(enum.Enum):
     CLOSED = "closed"
 
 
-# -- what comes out
+# -- events
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -58,7 +61,7 @@ class Connected(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a request, as the command that it came in."""
+    """The reply to a request, as a command."""
 
     request_id: int
     command: Command
@@ -110,11 +113,11 @@ class EndReached(msgspec.Struct, frozen=True):
 
 
 class Challenged(msgspec.Struct, frozen=True):
-    """The broker asks for the credentials, as they are now."""
+    """The broker requests the current credentials."""
 
 
 class Broken(msgspec.Struct, frozen=True):
-    """The last event there is: the connection has to be closed, for the reason given."""
+    """The last event: the connection has to be closed, because of the error."""
 
     error: ClientError
 
@@ -135,23 +138,23 @@ Event = (
 
 
 class Protocol:
-    """A client's side of one connection. After a `Broken` event neither events nor bytes come out any more."""
+    """The client side of one connection. After a `Broken` event neither events nor bytes come out."""
 
     def __init__(self) -> None:
         self.state = State.START
-        self.is_heard = True  # since the last keep-alive check
+        self._is_alive = True  # since the last keep-alive check
         self._ping_is_open = False
         self._decoder = FrameDecoder(FRAME_SIZE_MAX, followed=Command.MESSAGE)
         self._delivery: Delivery | None = None  # the last one
         self._output: list[bytes] = []
         self._request_id = 0
         self._auth_method = ""
-        self._was_heard = False
+        self._has_received = False
 
-    # -- what goes out
+    # -- output
 
     def connect(self, proxy_to_broker: str | None = None, credentials: Credentials | None = None) -> None:
-        """`proxy_to_broker` is the host and port of the broker that a proxy has to pass everything on to."""
+        """`proxy_to_broker` is the host and port of the broker to which a proxy forwards the connection."""
         assert self.state is State.START
         self.state = State.CONNECTING
         connect = pb.CommandConnect(
@@ -161,14 +164,14 @@ class Protocol:
         if credentials is not None:
             self._auth_method = connect.auth_method_name = credentials.method
             connect.auth_data = credentials.data
-            # Without it the broker ends the connection when a token expires, and does not ask for the next one.
+            # Without it the broker closes the connection when a token expires, and does not request the next one.
             connect.feature_flags.supports_auth_refresh = True
         if proxy_to_broker is not None:
             connect.proxy_to_broker_url = proxy_to_broker
         self.send(Command(type=Command.CONNECT, connect=connect))
 
     def authenticate(self, credentials: Credentials) -> None:
-        """Answers `Challenged`."""
+        """Replies to `Challenged`."""
         response = pb.CommandAuthResponse(
             client_version=_CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
@@ -192,12 +195,12 @@ class Protocol:
         return output
 
     def keep_alive(self) -> Broken | None:
-        """Called once per keep-alive interval: asks a silent broker for a sign of life, then gives it up."""
-        if self.is_heard:
-            self.is_heard = False
+        """Called once per keep-alive interval: pings a silent broker, and gives it up after the next interval."""
+        if self._is_alive:
+            self._is_alive = False
             self._ping_is_open = False
         elif self._ping_is_open:
-            return self._break(ConnectionLost("the broker gave no sign of life for two keep-alive intervals"))
+            return self._break(ConnectionLost("no data from the broker for two keep-alive intervals"))
         else:
             self._ping_is_open = True
             self.write(PING)
@@ -207,14 +210,14 @@ class Protocol:
         self.state = State.CLOSED
         self._output.clear()
 
-    # -- what comes in
+    # -- input
 
     def receive_data(self, data: bytes) -> list[Event]:
         """Events of every whole frame in `data`, in order."""
-        self.is_heard = True
-        if not self._was_heard and data[:2] in _TLS_RECORDS:
-            return [self._break(ProtocolBroken("it is a port for TLS; write pulsar+ssl://"))]
-        self._was_heard = True
+        self._is_alive = True
+        if not self._has_received and data[:2] in _TLS_RECORDS:
+            return [self._break(ProtocolBroken("it is a port for TLS: write pulsar+ssl://"))]
+        self._has_received = True
         events: list[Event] = []
         more: list[bytes] | None = None  # of the delivery that is the last event
         for command, blob in self._decoder.receive_data(data):
@@ -269,7 +272,7 @@ class Protocol:
         if self._auth_method and method == self._auth_method:
             return Challenged()
         has = f"has credentials for {self._auth_method!r} only" if self._auth_method else "has no credentials"
-        return self._break(NotSupported(f"the broker asks for authentication by {method!r}, but the client {has}"))
+        return self._break(NotSupported(f"the broker requests authentication by {method!r}, but the client {has}"))
 
     def _on_connect_error(self, command: Command, blob: bytes | None) -> Event | None:
         text = f"the broker refused the connection: {command.error.message}"
@@ -289,7 +292,7 @@ class Protocol:
 
     def _on_producer_success(self, command: Command, blob: bytes | None) -> Event | None:
         success = command.producer_success
-        # Not ready: it waits for exclusive access, and a second answer to the same request will follow.
+        # Not ready: the producer waits for exclusive access, and a second reply to the same request follows.
         return Reply(success.request_id, command) if success.producer_ready else None
 
     def _on_receipt(self, command: Command, blob: bytes | None) -> Event | None:
@@ -315,7 +318,7 @@ class Protocol:
         )
 
     def _on_next_message(self, blob: bytes | None) -> Event | None:
-        """The MESSAGE before it once more, with the next entry."""
+        """Repeats the previous MESSAGE with the next entry."""
         last = self._delivery
         assert last is not None
         entry_id = last.entry_id + len(last.blobs)
@@ -345,7 +348,7 @@ class Protocol:
         return EndReached(command.reachedEndOfTopic.consumer_id)
 
     def _on_active_change(self, command: Command, blob: bytes | None) -> Event | None:
-        """Who is active is the broker's business: it sends messages to that consumer and to no other."""
+        """Ignored: the broker sends messages only to the active consumer."""
         return None
 
 
@@ -353,7 +356,7 @@ def _name_of(code: int) -> str:
     return pb.ServerError.Name(code)  # type: ignore[arg-type]
 
 
-# Answers that carry the id of the request, with the field they are in.
+# Replies that carry the id of the request, with their field.
 _REPLIES: dict[int, str] = {
     Command.SUCCESS: "success",
     Command.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
@@ -392,4 +395,4 @@ TABLE: dict[State, dict[int, _Handler]] = {
     },
     State.CLOSED: {},
 }
-"""What may be heard in which state. A miss ends the connection."""
+"""The commands that are legal in each state. Any other ends the connection."""

@@ -14,31 +14,31 @@ _WORD_BITS = 64
 
 
 class AsyncConsumer(MessageReceiver):
-    """Made by `AsyncClient.consumer`.
+    """Created by `AsyncClient.consumer`.
 
-    After a lost connection the broker sends again what was not acknowledged, also what was received and is being worked
-    on. Of a batch the broker is told which messages are done; the batch is done with its last one.
+    After a lost connection the broker sends unacknowledged messages again, also those that are being processed.
+    Messages of a batch are acknowledged one by one; the batch is acknowledged with its last message.
     """
 
     def __init__(self, topic: str, subscription: str, streams: Sequence[SubscriptionStream], queue: EntryQueue) -> None:
         super().__init__(topic, streams, queue)
         self.subscription = subscription
         self._by_topic = {stream.topic.full: stream for stream in streams}
-        # Of batches that are partly acknowledged: the messages that are open, one bit each.
+        # The unacknowledged messages of partly acknowledged batches, one bit each.
         self._open_bits: dict[tuple[str, int, int], int] = {}
 
     async def receive(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes."""
+        """The next message. Raises `Timeout` after `timeout_s`; None is no limit."""
         return await self._next(timeout_s)
 
     async def acknowledge(self, message: Message) -> None:
-        """Returns when the broker has it on disk."""
+        """Returns once the broker has stored it."""
         stream = self._stream_of(message)
         ids = [_position(chunk) for chunk in message.chunk_ids] or [self._single_ack(message)]
         await stream.acknowledge(ids)
 
     async def acknowledge_cumulative(self, message: Message) -> None:
-        """This message and all before it, of its partition. Not for shared subscriptions."""
+        """Acknowledges this message and all before it in its partition. Not for shared subscriptions."""
         stream = self._stream_of(message)
         done = message.id
         data = _position(done)
@@ -48,11 +48,11 @@ class AsyncConsumer(MessageReceiver):
         await stream.acknowledge_up_to(data)
 
     async def negative_acknowledge(self, message: Message) -> None:
-        """Asks for the message again, at once; of a batch, for all of its messages that are not acknowledged."""
+        """Requests redelivery at once; for a batch, of all its unacknowledged messages."""
         self._stream_of(message).redeliver([_position(part) for part in message.chunk_ids or (message.id,)])
 
     async def unsubscribe(self) -> None:
-        """Deletes the subscription, and closes."""
+        """Deletes the subscription and closes the consumer."""
         for stream in self._streams:
             await stream.unsubscribe()
         await self.close()
@@ -60,7 +60,9 @@ class AsyncConsumer(MessageReceiver):
     def _stream_of(self, message: Message) -> SubscriptionStream:
         stream = self._by_topic.get(message.topic)
         if stream is None:
-            raise InvalidArgument(f"message {message.id} of {message.topic} is not of this consumer's {self.topic}")
+            raise InvalidArgument(
+                f"message {message.id} of {message.topic} does not belong to the consumer of {self.topic}"
+            )
         return stream
 
     def _single_ack(self, message: Message) -> pb.MessageIdData:

@@ -1,7 +1,7 @@
-"""The position of a durable subscription, asked for and moved on, without receiving anything.
+"""The cursor of a durable subscription: reads and moves its position without receiving messages.
 
-For what reads a topic in another way and lets the broker know how far it is, so that its backlog is true. Owns coming
-back after a lost connection. The subscription is taken exclusively meanwhile.
+For jobs that read a topic in another way, and acknowledge here so that the backlog is true. Owns reconnecting. The
+subscription is held exclusively meanwhile.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from magnetar.client.message import EARLIEST, MessageId, Position
 _T = TypeVar("_T")
 
 _EACH_MAX = 1000
-"""Entries that one command acknowledges one by one."""
+"""The most entries that one command acknowledges individually."""
 
 
 class AsyncCursor:
-    """Made by `AsyncClient.cursor`; an async context manager."""
+    """Created by `AsyncClient.cursor`; an async context manager."""
 
     def __init__(self, factory: RawConsumerFactory, subscription: str, initial_position: MessageId) -> None:
         self.topic = factory.topic.full
@@ -36,7 +36,7 @@ class AsyncCursor:
         self._turn = asyncio.Lock()
 
     async def position(self) -> MessageId:
-        """The last entry that is acknowledged with everything before it."""
+        """The mark-delete position: the last entry that is acknowledged together with all before it."""
         return await self._with_retry(self._ask_position)
 
     async def _ask_position(self) -> MessageId:
@@ -44,19 +44,19 @@ class AsyncCursor:
         return position
 
     async def acknowledge_up_to(self, position: MessageId) -> None:
-        """The entry there and all before it; one that is acknowledged already is left so. Returns when it is stored."""
+        """Acknowledges the entry and all before it; returns once the broker has stored it."""
         await self._with_retry(lambda: self._acknowledge(position))
 
     async def _acknowledge(self, position: MessageId) -> None:
         await (await self._opened()).acknowledge_up_to_durably(position.position)
 
     def acknowledge_soon(self, position: MessageId) -> None:
-        """The same without waiting, for who will acknowledge more: it may be lost with a connection."""
+        """The same without waiting, for callers that acknowledge more later: it may be lost with a connection."""
         if self._consumer is not None and self._consumer.is_open:
             self._consumer.acknowledge_up_to(position.position)
 
     async def acknowledge_each(self, positions: Sequence[MessageId]) -> None:
-        """The entries there and none of those before; returns when it is stored."""
+        """Acknowledges these entries and no others; returns once the broker has stored it."""
         for start in range(0, len(positions), _EACH_MAX):
             part = [position.position for position in positions[start : start + _EACH_MAX]]
             await self._with_retry(partial(self._acknowledge_each, part))
@@ -66,14 +66,14 @@ class AsyncCursor:
 
     async def _opened(self) -> RawConsumer:
         if self._consumer is None or not self._consumer.is_open:
-            end = FirstEntry()  # nothing comes, as nothing is asked for
+            end = FirstEntry()  # receives nothing, since it gives no permits
             self._consumer = await self._factory.open_durable(
                 end, self.subscription, begins_at_first=self._begins_at_first
             )
         return self._consumer
 
     async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Asks again while the broker cannot be reached, or has not noticed yet that another consumer is gone."""
+        """Tries again while the broker cannot be reached, or still holds the subscription for a lost consumer."""
 
         async def ask_if_open() -> _T:
             if self.is_closed:

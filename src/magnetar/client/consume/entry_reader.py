@@ -1,8 +1,7 @@
-"""Whole entries of one topic or partition over a range of positions, for what reads a lot and looks inside by itself.
+"""A reader of whole entries in a range of positions of one topic or partition, for bulk reads.
 
-Owns where the range begins and ends, how many bytes are on their way, and going on after a lost connection. Does not
-open entries: checksums, compression and batches are the caller's business, and so are batch indexes. A range without
-an end goes on with what is published.
+Owns the range, the bytes in flight, and continuing after a lost connection. Does not open entries: checksums,
+compression, batches and batch indexes are up to the caller. A range without an end continues with new entries.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from magnetar.client.message import LATEST, MessageId, Position
 from magnetar.wire.metadata import messages_in
 
 FIRST_PERMITS = 32
-"""Messages asked for before anything is known of their size."""
+"""The permits before the size of messages is known."""
 
 HANDED_OUT_BYTES = 4 << 20
-"""As many bytes, of what is there already, one `next` hands out."""
+"""The bytes of received entries that one call of `next` returns, at most."""
 
-# What came longer ago counts less and less for the average.
+# Older entries count less and less for the average.
 _REMEMBERED_BYTES = 32 << 20
 
-# So long nothing has to come before the broker is asked whether anything will, and later again.
+# The silence after which the broker is asked whether more entries will come; it doubles.
 _QUIET_FIRST_S = 0.25
 _QUIET_LAST_S = 4.0
 
 
 class AsyncEntryReader:
-    """Made by `AsyncClient.entries`; an async context manager. `last` is the position of the entry received last."""
+    """Created by `AsyncClient.entries`; an async context manager. `_last` is the last position received."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class AsyncEntryReader:
         self._last = _position_before(start, inclusive=start_inclusive)
         self._end = end.position
         self._follows = follows
-        self._is_asking = True
+        self._is_requesting = True
         self._bytes_max = bytes_max
         self._reconnector = Reconnector(
             f"reading {self.topic}", self.open, self._on_failure, limit_s=factory.reconnect_timeout_s
@@ -64,7 +63,7 @@ class AsyncEntryReader:
         self._is_over = self._end <= self._last
         self._was_there = False
         self._is_opening = False
-        # Of what was received: for the average size of a message and how many are in an entry.
+        # Totals of received entries, for the average size of a message and the messages per entry.
         self._bytes = 0
         self._messages = 0
         self._count = 0
@@ -74,18 +73,18 @@ class AsyncEntryReader:
     # -- life
 
     async def open(self) -> None:
-        """Also called to go on after a lost connection."""
+        """Also called to continue after a lost connection."""
         if self._is_over:
             return
         consumer = await self._factory.open(self, self._last, was_there=self._was_there)
         self._was_there = True
         self._permits = 0
         self._consumer = consumer
-        self._is_opening = True  # whoever opens it hears of a connection that is lost
+        self._is_opening = True  # the caller gets the error of a lost connection
         try:
             self._refill()
             if not self._follows:
-                await self._look_for_the_end(consumer)
+                await self._check_end(consumer)
             if not (consumer.is_open or self._is_over):
                 raise ConnectionLost(f"the broker closed the consumer of {self.topic} at once")
         except BaseException:
@@ -95,8 +94,8 @@ class AsyncEntryReader:
         finally:
             self._is_opening = False
 
-    async def _look_for_the_end(self, consumer: RawConsumer) -> None:
-        """The end may be beyond what is stored, or may have been deleted: then it will never come."""
+    async def _check_end(self, consumer: RawConsumer) -> None:
+        """The end may be after the last stored entry, or deleted: then it never arrives."""
         last, mark = await consumer.last()
         self._end = min(self._end, last.position)
         if self._end <= max(self._last, mark.position):
@@ -123,14 +122,14 @@ class AsyncEntryReader:
     async def __aexit__(self, *reason: object) -> None:
         await self.close()
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def on_delivery(self, delivery: Delivery) -> None:
         ledger_id, blobs = delivery.ledger_id, delivery.blobs
         messages = sum(map(messages_in, blobs))
         self._permits -= messages
         if self._is_over:
-            return  # what was on its way already
+            return  # it was in flight already
         first = delivery.entry_id
         is_at_end = (ledger_id, first + len(blobs) - 1) >= self._end
         if is_at_end or (ledger_id, first) <= self._last:
@@ -149,7 +148,7 @@ class AsyncEntryReader:
         self._wake()
 
     def _within_range(self, ledger_id: int, first: int, blobs: list[bytes]) -> tuple[int, list[bytes]]:
-        """What begins before the range, or comes after it, is left out."""
+        """Leaves out entries before and after the range."""
         until = first + len(blobs)
         if ledger_id < self._last[0]:
             return first, []
@@ -163,7 +162,7 @@ class AsyncEntryReader:
         return begin, blobs[begin - first : max(until, begin) - first]
 
     def on_end_reached(self) -> None:
-        """The topic is terminated, and this was all of it."""
+        """The topic is terminated, and all its entries were received."""
         self._finish()
 
     def on_lost(self, error: ClientError) -> None:
@@ -183,10 +182,10 @@ class AsyncEntryReader:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # -- what the caller asks
+    # -- reading
 
     async def runs_within(self, seconds: float) -> list[Run]:
-        """As `next_runs`, but [] also if nothing came in that time."""
+        """As `next_runs`, but [] also if nothing arrived in that time."""
         if not self._runs and self._error is None and not (self.is_closed or self._is_over):
             await self._wait(seconds)
         if self._runs or self._error is not None or self.is_closed:
@@ -195,22 +194,22 @@ class AsyncEntryReader:
 
     @property
     def has_entries(self) -> bool:
-        """Whether the next call will hand out something at once."""
+        """Whether the next call returns entries at once."""
         return bool(self._runs)
 
     @property
     def is_drained(self) -> bool:
-        """Whether all that was asked for has come and was handed out."""
+        """Whether all requested entries have arrived and were returned."""
         return self._permits <= 0 and not self._runs
 
-    def ask_no_more(self) -> None:
-        """Only what is on its way already will come."""
-        self._is_asking = False
+    def stop_requesting(self) -> None:
+        """Only entries in flight arrive any more."""
+        self._is_requesting = False
 
     async def progress(self) -> tuple[MessageId, MessageId]:
-        """The last message of the topic, and how far all that the broker sends has been received.
+        """The last message of the topic, and the position up to which everything has been received.
 
-        The second may be after the entry received last: brokers do not send what they wrote for themselves.
+        The second may be after the last entry received: brokers do not send their own markers.
         """
         consumer = self._consumer
         if consumer is None:
@@ -225,11 +224,11 @@ class AsyncEntryReader:
         return await consumer.last()
 
     async def next(self) -> list[Entry]:
-        """Entries in their order, as many as are there but at least one; [] when the range is read to its end."""
+        """The received entries in order, at least one; [] at the end of the range."""
         return [entry for run in await self.next_runs() for entry in run.entries()]
 
     async def next_runs(self) -> list[Run]:
-        """The same in another form, for who does not need an object for each."""
+        """The same as runs, for callers that do not need an object for each entry."""
         quiet_s = _QUIET_FIRST_S
         while not self._runs:
             if self.is_closed:
@@ -240,10 +239,10 @@ class AsyncEntryReader:
                 raise self._error
             if not await self._wait(quiet_s):
                 quiet_s = min(quiet_s * 2, _QUIET_LAST_S)
-                await self._look_again()
+                await self._check_silence()
         while not self._is_over and self._queued_bytes < HANDED_OUT_BYTES:
             before = len(self._runs)
-            await asyncio.sleep(0)  # a turn of the loop reads what the socket has
+            await asyncio.sleep(0)  # a turn of the loop reads from the socket
             if len(self._runs) == before:
                 break
         runs, self._runs = self._runs, []
@@ -265,26 +264,26 @@ class AsyncEntryReader:
             self._waiter = None
         return True
 
-    async def _look_again(self) -> None:
-        """Nothing came for a while: whether what is left of the range will ever come."""
+    async def _check_silence(self) -> None:
+        """After a silence: checks whether the rest of the range can still arrive."""
         consumer = self._consumer
         if consumer is None:
-            return  # it is reconnecting
+            return  # it reconnects
         if self._count:
-            # What the broker does not send to consumers it acknowledges itself: then the cursor is past it.
+            # The broker acknowledges its own markers, which it does not send: then the cursor is past them.
             consumer.acknowledge_up_to(self._last)
         try:
-            await self._look_for_the_end(consumer)
+            await self._check_end(consumer)
         except ConnectionLost:
-            return  # which `on_lost` is told as well
+            return  # `on_lost` is called as well
         except ClientError:
             if consumer.is_open:
                 raise
 
     def _refill(self) -> None:
-        """Asks for more once half of what may be on its way has come."""
+        """Permits more once half of the window has arrived."""
         consumer = self._consumer
-        if consumer is None or not self._is_asking:
+        if consumer is None or not self._is_requesting:
             return
         if not self._count:
             if self._permits <= 0:
@@ -295,7 +294,7 @@ class AsyncEntryReader:
         window = max(1, int(self._bytes_max / average))
         ledger_id, entry_id = self._end
         if ledger_id == self._last[0]:
-            # What comes after the range would be thrown away.
+            # Entries after the range would be dropped.
             left = int((entry_id - self._last[1]) * self._messages / self._count * 1.1) + 1
             window = min(window, left)
         wanted = window - max(self._permits, 0)
@@ -306,7 +305,7 @@ class AsyncEntryReader:
 
 
 def _position_before(start: MessageId, *, inclusive: bool) -> Position:
-    """The last position that is not wanted. An entry of which a part may be wanted is wanted."""
+    """The last position before the range. An entry that is partly in the range belongs to it."""
     ledger_id, entry_id = start.position
     if start.position == LATEST.position or entry_id < 0:
         return start.position

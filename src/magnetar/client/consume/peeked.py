@@ -1,6 +1,6 @@
-"""Messages as the admin REST API shows them: one entry as the body of an answer, its metadata in headers `X-Pulsar-…`.
+"""Messages as the admin REST API returns them: an entry is the body of a response, its metadata `X-Pulsar-…` headers.
 
-Owns the names of these headers. It sends nothing; who asked for the answer brings it here.
+Owns the names of these headers. Sends nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _properties = msgspec.json.Decoder(dict[str, str])
 
 
 def messages_of_answer(topic: str, partition: int, headers: Mapping[str, str], body: bytes) -> list[Message]:
-    """The messages of the entry in an answer; `headers` ignore the case of names. Raises `UnreadableMessage`."""
+    """The messages of the entry in a response; `headers` ignore the case of names. Raises `UnreadableMessage`."""
     try:
         position = msgspec.structs.replace(MessageId.parse(headers[_MESSAGE_ID]), partition=partition)
         metadata = _metadata(headers)
     except (KeyError, ValueError, MetadataError) as error:
         raise UnreadableMessage(
-            f"a message of {topic} cannot be read: the answer's headers are wrong: {error}",
+            f"a message of {topic} cannot be read: the headers of the response are invalid: {error}",
             topic=topic,
             message_id=headers.get(_MESSAGE_ID, ""),
         ) from error
     if headers.get(_IS_ENCRYPTED, "").lower() == "true":
-        metadata.ClearField("num_messages_in_batch")  # only who has the key can take an encrypted batch apart
+        metadata.ClearField("num_messages_in_batch")  # without the key an encrypted batch cannot be split
     return Opener().open(Entry(topic, position, 0, (), build_blob(metadata, body)))[0]
 
 
@@ -86,7 +86,7 @@ def _base64(headers: Mapping[str, str], name: str) -> bytes | None:
 
 
 def _properties_of(headers: Mapping[str, str]) -> dict[str, str]:
-    """As one JSON object, or from older brokers a header for each."""
+    """One JSON object, or from older brokers a header for each property."""
     text = headers.get(_PROPERTIES)
     if text:
         return _properties.decode(text)

@@ -1,6 +1,6 @@
-"""Questions about positions that take a consumer of their own: where a time begins, and what comes after a position.
+"""Positions that a short-lived consumer finds: the stored range, the position of a time, the entry after a position.
 
-Each leaves the topic as it was: what is opened for a question is gone with its answer.
+Each function leaves the topic as it was: its consumer, or its subscription, is gone when it returns.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from magnetar.client.consume.raw_consumer import BEFORE_ALL, Bounds, RawConsumer
 from magnetar.client.errors import ClientError, ConnectionLost
 from magnetar.client.message import MessageId, Position
 
-# How long to wait for an entry that the broker says is there, before it is asked again whether that is still so.
+# The wait for an entry that the broker reports, before it is asked again.
 _QUIET_S = 1.0
 
 
 class FirstEntry:
-    """The end of a consumer that gets one entry, or is only asked; `id` is that of the entry."""
+    """The listener of a consumer that receives at most one entry; `id` is that of the entry."""
 
     def __init__(self, partition: int = -1) -> None:
         self._partition = partition
@@ -41,8 +41,8 @@ class FirstEntry:
 
 
 async def bounds(factory: RawConsumerFactory) -> Bounds:
-    """What a topic stores at this moment."""
-    # Deleting entries does not move the cursor of a consumer that is there already: a new one is asked.
+    """The stored range of a topic at this moment."""
+    # Deleting entries does not move the cursor of an existing consumer, hence a new one.
     consumer = await factory.open(FirstEntry(), BEFORE_ALL)
     try:
         last, before_first = await consumer.last()
@@ -76,8 +76,8 @@ async def first_after(factory: RawConsumerFactory, after: Position) -> MessageId
 async def position_at(factory: RawConsumerFactory, time_ms: int) -> MessageId:
     """The position before the first message that was published at a time or later.
 
-    Only a cursor can be moved to a time, and brokers send its consumer away when that is done: so that it is there when
-    the consumer is back, it is that of a durable subscription, which is deleted at the end.
+    Only a cursor can seek to a time, and brokers disconnect its consumer then. To outlive that, it is the cursor of a
+    durable subscription, which is deleted at the end.
     """
     name = f"position-at-{secrets.token_hex(8)}"
     consumer = await factory.open_durable(FirstEntry(), name)

@@ -1,4 +1,4 @@
-"""Readers for asyncio: the messages of a topic, or of all its partitions, from a place on. Nothing is acknowledged."""
+"""Readers for asyncio: the messages of a topic, or of all its partitions, from a position on, unacknowledged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from magnetar.client.message import Message
 
 
 class MessageReceiver:
-    """Messages of several streams, one after another: what readers and consumers have in common."""
+    """The messages of one or more subscription streams: the shared part of readers and consumers."""
 
     def __init__(self, topic: str, streams: Sequence[SubscriptionStream], queue: EntryQueue) -> None:
         self.topic = topic
@@ -36,7 +36,7 @@ class MessageReceiver:
         return item
 
     def _fill(self) -> bool:
-        """Whether a message is ready, opening entries until one is. Raises what ends the stream."""
+        """Whether a message is ready, after opening entries as needed. Raises the error that ends the stream."""
         if self.is_closed:
             raise Closed(f"the reader of {self.topic} is closed")
         queue = self._queue
@@ -48,7 +48,7 @@ class MessageReceiver:
         if queue.error is not None:
             raise queue.error
         if all(stream.end_is_reached for stream in self._streams):
-            raise EndOfTopic(f"{self.topic} is terminated and was read to its end")
+            raise EndOfTopic(f"{self.topic} is terminated, and all its messages have been read")
         return False
 
     async def close(self) -> None:
@@ -66,18 +66,18 @@ class MessageReceiver:
 
 
 class AsyncReader(MessageReceiver):
-    """Made by `AsyncClient.reader`. Messages of a partition come in their order, partitions as they come."""
+    """Created by `AsyncClient.reader`. Messages of one partition arrive in order, partitions in any order."""
 
     async def read(self, timeout_s: float | None = None) -> Message:
-        """The next message. `Timeout` after `timeout_s`; None waits as long as it takes.
+        """The next message. Raises `Timeout` after `timeout_s`; None is no limit.
 
-        `EndOfTopic` when the topic was terminated and is read to its end. `UnreadableMessage` for a message that is
-        corrupt or encrypted: the next call goes on after it.
+        Raises `EndOfTopic` at the end of a terminated topic, and `UnreadableMessage` for a message that is corrupt or
+        encrypted: the next call continues after it.
         """
         return await self._next(timeout_s)
 
     async def read_many(self, messages_max: int, timeout_s: float | None = None) -> list[Message]:
-        """At least one message, waiting as `read` does, and those that are there already, up to `messages_max`."""
+        """At least one message, for which it waits as `read` does, and those already received, up to `messages_max`."""
         messages = [await self._next(timeout_s)]
         while len(messages) < messages_max and self._has_message():
             item = self._queue.ready.popleft()[1]
@@ -86,24 +86,24 @@ class AsyncReader(MessageReceiver):
         return messages
 
     def _has_message(self) -> bool:
-        """An error keeps its place: it is raised by the next call."""
+        """An error stays in its place: the next call raises it."""
         try:
             return self._fill() and isinstance(self._queue.ready[0][1], Message)
         except ClientError:
             return False
 
     async def has_next(self) -> bool:
-        """Whether the topic has a message now that was not read yet."""
+        """Whether the topic has an unread message at this moment."""
         try:
             if self._fill():
                 return True
             more = await asyncio.gather(*(stream.has_more() for stream in self._streams))
-            return any(more) or self._fill()  # it may have come with the answer
+            return any(more) or self._fill()  # it may have arrived with the reply
         except EndOfTopic:
             return False
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages for ever, waiting for new ones; ends where a terminated topic ends."""
+        """Waits for new messages; ends with a terminated topic."""
         while True:
             try:
                 message = await self.read()

@@ -1,6 +1,6 @@
-"""One consumer of one topic or partition, whatever connection it is on: what readers and consumers are made of.
+"""The stream of one subscription on one topic or partition, across connections: readers and consumers consist of them.
 
-Owns subscribing, permits, and going on after a connection was lost. Several streams share an `EntryQueue` of entries.
+Owns subscribing, permits, and continuing after a lost connection. Several streams share an `EntryQueue`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Subscribe = pb.CommandSubscribe
 
 
 class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """`start` is where a reader begins; a durable subscription has a position of its own at the broker."""
+    """`start` is where a reader starts; the position of a durable subscription is stored by the broker."""
 
     subscription: str
     subscription_type: Subscribe.SubType.ValueType
@@ -46,9 +46,9 @@ class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EntryQueue:
-    """Entries of one or several streams in the order they came, and `ready`, what is left of the one opened last.
+    """The entries of one or more streams in order of arrival, and `ready`, the rest of the entry opened last.
 
-    `changed` wakes whoever waits for a message.
+    `changed` wakes the reader or consumer.
     """
 
     def __init__(self) -> None:
@@ -62,22 +62,22 @@ class EntryQueue:
         self.changed.set()
 
     def drop(self, stream: SubscriptionStream) -> None:
-        """What was not taken yet of an stream whose broker will send it again."""
+        """Drops the entries of a stream whose broker will send them again."""
         self.entries = deque(item for item in self.entries if item[0] is not stream)
         self.ready = deque(item for item in self.ready if item[0] is not stream)
 
     def fail(self, error: ClientError) -> None:
-        """Said to the reader after what came before it."""
+        """The error follows the entries that arrived before it."""
         if self.error is None:
             self.error = error
         self.changed.set()
 
 
 class SubscriptionStream:
-    """A reader's stream goes on after the last entry it received; a subscription's gets again what is not acknowledged.
+    """A reader continues after the last entry it received; a durable subscription gets unacknowledged entries again.
 
-    `_received` is the last ledger and entry a reader got. `_unwanted` is the last ledger, entry and batch index before
-    the place where it began, where that is known.
+    `_received` is the last position of a reader. `_unwanted` is the last ledger, entry and batch index before its
+    start, where that is known.
     """
 
     def __init__(
@@ -101,9 +101,9 @@ class SubscriptionStream:
         self._connection: Connection | None = None
         self._settled = asyncio.Event()  # connected, or never again
         self._received: Position | None = None
-        self._unwanted = _place_before(options.start, options.start_inclusive)
+        self._unwanted = _last_before(options.start, options.start_inclusive)
         self._queued = 0
-        self._permits = 0  # to be given back to the broker
+        self._permits = 0  # to be returned to the broker
         self._is_closed = False
 
     # -- life
@@ -116,7 +116,7 @@ class SubscriptionStream:
             if self._unwanted is None and not self.options.durable and self.topic.is_persistent:
                 await self._pin(connection)
         except BaseException:
-            # The broker may have made the consumer although we did not hear of it.
+            # The broker may have created the consumer although its reply was lost.
             if connection.consumers.pop(self._consumer_id, None) is not None:
                 connection.send(commands.close(self._consumer_id, connection.new_request_id()))
             raise
@@ -128,8 +128,8 @@ class SubscriptionStream:
         self._flow(self.options.queue_size - self._queued)
 
     async def _pin(self, connection: Connection) -> None:
-        """Finds out where "latest" was: after a lost connection reading goes on there, not at a later "latest"."""
-        response = await self._ask_last_message_id(connection)
+        """Finds the position of "latest", to continue there after a lost connection, not at a later "latest"."""
+        response = await self._request_last_message_id(connection)
         if response.HasField("consumer_mark_delete_position"):
             mark = MessageId.from_wire(response.consumer_mark_delete_position)
             self._unwanted = (*mark.position, _INDEX_MAX)
@@ -165,14 +165,14 @@ class SubscriptionStream:
                 self.options.timeout_s,
             )
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def on_delivery(self, delivery: Delivery) -> None:
         for entry_id, blob in enumerate(delivery.blobs, delivery.entry_id):
             if not self.options.durable:
                 position = Position(delivery.ledger_id, entry_id)
                 if not self._is_wanted(position):
-                    self._give_back(messages_in(blob))
+                    self._return_permits(messages_in(blob))
                     continue
                 self._received = position
             self._queued += 1
@@ -181,7 +181,7 @@ class SubscriptionStream:
             self._queue.put(self, entry)
 
     def _is_wanted(self, position: Position) -> bool:
-        """The broker begins with the very entry it was told: only we know whether, and how much of it, is wanted."""
+        """The broker starts with the entry that SUBSCRIBE names; whether it belongs to the range is decided here."""
         if self._received is not None:
             return position > self._received
         return self._unwanted is None or (*position, _INDEX_MAX) > self._unwanted
@@ -192,7 +192,7 @@ class SubscriptionStream:
 
     def on_lost(self, error: ClientError) -> None:
         if self._connection is None or self._is_closed:
-            return  # it was being opened: whoever does that hears of it
+            return  # it was being opened: the caller of `open` gets the error
         self._connection = None
         if isinstance(error, Closed):
             self._on_failure(error)
@@ -208,10 +208,10 @@ class SubscriptionStream:
         self._settled.set()
         self._queue.fail(error)
 
-    # -- what the reader or consumer asks
+    # -- reading
 
     def open_entry(self, entry: Entry) -> list[Message | UnreadableMessage]:
-        """The messages of an entry that was taken from the queue, those before the start left out."""
+        """The messages of an entry from the queue, without those before the start."""
         self._queued -= 1
         try:
             messages, permits = self._opener.open(entry)
@@ -230,16 +230,16 @@ class SubscriptionStream:
             and self._connection is not None
             and (self._queued == 0 or self._permits + permits >= self._refill)
         ):
-            # A reader's cursor lives with its consumer; moving it keeps the broker's statistics true, and lets it
-            # find out that the end of a terminated topic is reached.
+            # A reader's cursor lives as long as its consumer; moving it keeps the broker's statistics true, and
+            # lets the broker notice the end of a terminated topic.
             self._connection.send(commands.acknowledge_up_to(self._consumer_id, entry.id.to_wire()))
-        self._give_back(permits)
+        self._return_permits(permits)
 
     @property
     def _refill(self) -> int:
         return max(1, self.options.queue_size // 2)
 
-    def _give_back(self, permits: int) -> None:
+    def _return_permits(self, permits: int) -> None:
         self._permits += permits
         if self._permits >= self._refill:
             self._flow(self._permits)
@@ -250,10 +250,10 @@ class SubscriptionStream:
             self._connection.send(commands.flow(self._consumer_id, permits))
 
     async def has_more(self) -> bool:
-        """Whether the broker has something that was not received yet."""
+        """Whether the broker has a message that was not received yet."""
         if not self.topic.is_persistent:
             return False
-        response = await self._ask_last_message_id(await self._connected())
+        response = await self._request_last_message_id(await self._connected())
         last = MessageId.from_wire(response.last_message_id)
         if last.entry_id < 0:
             return False
@@ -265,14 +265,14 @@ class SubscriptionStream:
         return (*last.position, max(last.batch_index, 0)) > unwanted
 
     async def _connected(self) -> Connection:
-        """While it reconnects, whoever asks something waits as long as for an answer."""
+        """While the stream reconnects, requests wait as long as for a reply."""
         async with within(self.options.timeout_s, f"reconnecting for {self.topic.full}"):
             await self._settled.wait()
         if self._connection is None:
             raise self._queue.error or Closed(f"the consumer of {self.topic.full} is closed")
         return self._connection
 
-    async def _ask_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
+    async def _request_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
         answer = await connection.request(
             partial(commands.get_last_message_id, self._consumer_id),
             f"the last message id of {self.topic.full}",
@@ -280,7 +280,7 @@ class SubscriptionStream:
         )
         return answer.getLastMessageIdResponse
 
-    # -- what only durable subscriptions need
+    # -- durable subscriptions
 
     async def acknowledge(self, ids: list[pb.MessageIdData]) -> None:
         """Returns once the broker has stored it."""
@@ -298,7 +298,7 @@ class SubscriptionStream:
         check_acknowledged(await connection.request(build, what, self.options.timeout_s), what)
 
     def redeliver(self, ids: list[pb.MessageIdData]) -> None:
-        """Without a connection there is nothing to do: everything comes again with the next one."""
+        """Without a connection there is nothing to do: the next one gets everything again."""
         if self._connection is not None:
             self._connection.send(commands.redeliver(self._consumer_id, ids))
 
@@ -312,8 +312,8 @@ class SubscriptionStream:
         connection.consumers.pop(self._consumer_id, None)
 
 
-def _place_before(start: MessageId, inclusive: bool) -> tuple[int, int, int] | None:
-    """The last place that is not wanted; None for "latest", which only the broker knows."""
+def _last_before(start: MessageId, inclusive: bool) -> tuple[int, int, int] | None:
+    """The last place before the start; None for "latest", which only the broker knows."""
     if start.position == LATEST.position:
         return None
     if inclusive and start.entry_id >= 0:

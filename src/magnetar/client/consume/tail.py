@@ -1,7 +1,7 @@
-"""Watching a topic: what it stores, and waiting for more without polling.
+"""The tail of a topic: its stored range, and the wait for the next message without polling.
 
-A watch is a consumer that may get one message: the entry that arrives is the news. Owns when it has to begin anew at
-another position, which takes a question or two to the broker; while nothing is published it costs nothing.
+A tail is a consumer with one permit: the arrival of an entry ends the wait. Owns when the consumer has to start again
+at another position, which takes one or two requests; while nothing is published it costs nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +25,16 @@ _INDEX_MAX = 1 << 31
 
 
 class Waiter(Protocol):
-    """Whoever waits for a watch; an `asyncio.Event` is one."""
+    """A waiter of a tail; an `asyncio.Event` is one."""
 
     def set(self) -> None: ...
 
 
 class AsyncTopicTail:
-    """Made by `AsyncClient.tail`; an async context manager.
+    """Created by `AsyncClient.tail`; an async context manager.
 
-    `_after` is the position that the consumer began after, or the one of the last entry it got; it gets one more if
-    `_permits`, the messages it may get, is above 0. `_seen` is the ledger, entry and batch index of the newest message
-    that is known of.
+    `_after` is the position after which the consumer started, or that of the last entry it received; it receives one
+    more if `_permits` is above 0. `_seen` is the ledger, entry and batch index of the newest message known.
     """
 
     def __init__(self, factory: RawConsumerFactory) -> None:
@@ -51,10 +50,10 @@ class AsyncTopicTail:
         self._waiters: set[Waiter] = set()
         self._turn = asyncio.Lock()
 
-    # -- questions
+    # -- stored range
 
     async def bounds(self) -> Bounds:
-        """What the topic stores at this moment. `NotFound` if it does not exist."""
+        """The stored range at this moment. `NotFound` if the topic does not exist."""
         return await self._with_retry(self._ask_bounds)
 
     async def _ask_bounds(self) -> Bounds:
@@ -63,7 +62,7 @@ class AsyncTopicTail:
         return found
 
     async def last(self) -> MessageId:
-        """The last message stored, as `bounds` says it, with less effort."""
+        """The last message stored; cheaper than `bounds`."""
         return await self._with_retry(self._ask_last)
 
     async def _ask_last(self) -> MessageId:
@@ -77,21 +76,21 @@ class AsyncTopicTail:
         return last
 
     async def wait(self, after: MessageId, timeout_s: float | None) -> bool:
-        """Returns True as soon as something after `after` is stored, False after `timeout_s` (None: never)."""
+        """Returns True as soon as a message after `after` is stored, False after `timeout_s`; None is no limit."""
         return bool(await wait_any([(self, after)], timeout_s))
 
-    # -- waiting, as `wait_any` does it
+    # -- waiting, for `wait_any` and the topic watcher
 
     def has_more(self, after: MessageId) -> bool:
-        """Whether a message after `after` is known of."""
+        """Whether a message after `after` is known."""
         return self._seen > _place(after)
 
     def is_armed(self, after: MessageId) -> bool:
-        """Whether the next message after `after` will be noticed."""
+        """Whether the next message after `after` will wake the waiters."""
         return self._consumer is not None and self._permits > 0 and self._after == after.position
 
     async def arm(self, after: MessageId) -> None:
-        """Sees to it that there is news, or that the next message will be."""
+        """Makes `has_more` or `is_armed` true."""
         await self._with_retry(lambda: self._arm(after))
 
     async def _arm(self, after: MessageId) -> None:
@@ -101,10 +100,10 @@ class AsyncTopicTail:
             consumer = self._consumer
             if consumer is None:
                 consumer = await self._begin(after.position)
-                if after.batch_index >= 0:  # what is left of that batch is news too, and will not arrive
+                if after.batch_index >= 0:  # the rest of that batch counts too, and will not arrive
                     await self._last_of(consumer)
             elif self._after != after.position:
-                # It lags behind, so probably much is published: then a question says so, without a new consumer.
+                # The consumer lags behind, so probably much is published: a request shows it without a new consumer.
                 await self._last_of(consumer)
                 if self.has_more(after):
                     return
@@ -123,11 +122,11 @@ class AsyncTopicTail:
         return self._consumer
 
     def _note(self, last: MessageId) -> None:
-        """Not the newer of both: what was seen before may have been deleted."""
+        """Not the newer of both: the message seen before may have been deleted."""
         self._seen = (*last.position, max(last.batch_index, 0))
 
     def add_waiter(self, waiter: Waiter) -> None:
-        """It is set whenever there is news, or the watch has to be aimed again."""
+        """It is set whenever a message arrives, or the tail has to be armed again."""
         self._waiters.add(waiter)
 
     def remove_waiter(self, waiter: Waiter) -> None:
@@ -137,7 +136,7 @@ class AsyncTopicTail:
         for waiter in self._waiters:
             waiter.set()
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def on_delivery(self, delivery: Delivery) -> None:
         last = delivery.entry_id + len(delivery.blobs) - 1
@@ -147,7 +146,7 @@ class AsyncTopicTail:
         self._wake()
 
     def on_end_reached(self) -> None:
-        """The topic is terminated: nothing will come, which is what waiting for it finds."""
+        """The topic is terminated: nothing arrives any more."""
 
     def on_lost(self, error: ClientError) -> None:
         self._consumer = None
@@ -158,10 +157,10 @@ class AsyncTopicTail:
     # -- life
 
     async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Asks again while the broker cannot be reached, for as long as that may take since it began."""
+        """Tries again while the broker cannot be reached, for `reconnect_timeout_s` since it was lost."""
         while True:
             if self.is_closed:
-                raise Closed(f"the watch of {self.topic} is closed")
+                raise Closed(f"the tail of {self.topic} is closed")
             try:
                 answer = await ask()
             except ClientError as error:
@@ -190,41 +189,39 @@ class AsyncTopicTail:
         await self.close()
 
 
-async def wait_any(
-    watched: Sequence[tuple[AsyncTopicTail, MessageId]], timeout_s: float | None
-) -> list[AsyncTopicTail]:
-    """The watches with something stored after the given positions, as soon as there is one; [] after `timeout_s`."""
-    for watch, after in watched:
+async def wait_any(tails: Sequence[tuple[AsyncTopicTail, MessageId]], timeout_s: float | None) -> list[AsyncTopicTail]:
+    """The tails with messages after the given positions, as soon as there is one; [] after `timeout_s`."""
+    for tail, after in tails:
         if after.position == LATEST.position:
-            raise InvalidArgument(f"cannot wait for what is after LATEST on {watch.topic}: give a position")
+            raise InvalidArgument(f"cannot wait for a message after LATEST on {tail.topic}: give a position")
     changed = asyncio.Event()
-    for watch, _ in watched:
-        watch.add_waiter(changed)
+    for tail, _ in tails:
+        tail.add_waiter(changed)
     try:
         async with asyncio.timeout(timeout_s):
             while True:
                 changed.clear()
-                await _arm_all(watched)
-                news = [watch for watch, after in watched if watch.has_more(after)]
-                if news:
-                    return news
+                await _arm_all(tails)
+                found = [tail for tail, after in tails if tail.has_more(after)]
+                if found:
+                    return found
                 await changed.wait()
     except TimeoutError:
         return []
     finally:
-        for watch, _ in watched:
-            watch.remove_waiter(changed)
+        for tail, _ in tails:
+            tail.remove_waiter(changed)
 
 
-async def _arm_all(watched: Iterable[tuple[AsyncTopicTail, MessageId]]) -> None:
-    idle = [(w, after) for w, after in watched if not (w.has_more(after) or w.is_armed(after))]
+async def _arm_all(tails: Iterable[tuple[AsyncTopicTail, MessageId]]) -> None:
+    idle = [(tail, after) for tail, after in tails if not (tail.has_more(after) or tail.is_armed(after))]
     if len(idle) == 1:
-        watch, after = idle[0]
-        await watch.arm(after)
+        tail, after = idle[0]
+        await tail.arm(after)
     elif idle:
-        await gather(w.arm(after) for w, after in idle)
+        await gather(tail.arm(after) for tail, after in idle)
 
 
 def _place(after: MessageId) -> tuple[int, int, int]:
-    """The last place that is not news: without a batch index, the end of the entry."""
+    """The last place before the wait: without a batch index, the end of the entry."""
     return (*after.position, after.batch_index if after.batch_index >= 0 else _INDEX_MAX)

@@ -1,7 +1,7 @@
-"""TopicWatcher of many topics: which of them store something after a position, told once and when it happens.
+"""A watcher of many topics: reports each once, as soon as it has a message after a position.
 
-A watch for each topic; owns which of them are waited for, and that no more than some are begun at a time. While nothing
-is published, thousands of them cost nothing but their memory.
+Has a tail for each topic; owns which topics are watched, and limits how many tails are armed at a time. While nothing
+is published, thousands of topics cost nothing but memory.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from magnetar.client.consume.tail import AsyncTopicTail
 from magnetar.client.errors import ClientError, Closed
 from magnetar.client.message import MessageId
 
-_BEGUN_AT_ONCE_MAX = 32
+_ARMED_AT_ONCE_MAX = 32
 
 OpenTail = Callable[[str], AsyncTopicTail]
 
 
 class _Notifier:
-    """Rings for one topic."""
+    """The waiter of one topic."""
 
     __slots__ = ("_notify", "_topic")
 
@@ -34,38 +34,38 @@ class _Notifier:
 
 
 class AsyncTopicWatcher:
-    """Made by `AsyncClient.topic_watcher`; an async context manager.
+    """Created by `AsyncClient.topic_watcher`; an async context manager.
 
-    A topic that is expected is told once, with None if there is something after the position, or with the error that
-    ended the wait; then it may be expected again.
+    A watched topic is reported once, with None when it has a message after the position, or with the error that ended
+    the wait; then it may be watched again.
     """
 
     def __init__(self, open_tail: OpenTail) -> None:
         self.is_closed = False
         self._open_tail = open_tail
         self._tails: dict[str, AsyncTopicTail] = {}
-        self._after: dict[str, MessageId] = {}  # of those that are expected
+        self._after: dict[str, MessageId] = {}  # of watched topics
         self._arming: dict[str, asyncio.Task[None]] = {}
-        self._turns = asyncio.Semaphore(_BEGUN_AT_ONCE_MAX)
+        self._turns = asyncio.Semaphore(_ARMED_AT_ONCE_MAX)
         self._reported: dict[str, ClientError | None] = {}
         self._changed = asyncio.Event()
 
     def watch(self, topic: str, after: MessageId) -> None:
-        """`topic` is one without partitions, or one partition; `after` a position of it, or EARLIEST."""
+        """`topic` is a topic without partitions or one partition; `after` is a position in it, or EARLIEST."""
         if self.is_closed:
             raise Closed("the topic watcher is closed")
         self._reported.pop(topic, None)
         self._after[topic] = after
-        self._look(topic)
+        self._check(topic)
 
     async def forget(self, topic: str) -> None:
-        """Nothing more is told of it."""
+        """Ends watching the topic."""
         self._reported.pop(topic, None)
         self._after.pop(topic, None)
         await self._drop(topic)
 
     async def next(self, timeout_s: float | None) -> dict[str, ClientError | None]:
-        """All that is to be told, as soon as there is something; {} after `timeout_s`. `Closed` when it is closed."""
+        """All reports, as soon as there is one; {} after `timeout_s`. Raises `Closed` when the watcher is closed."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._reported and not self.is_closed:
@@ -78,8 +78,8 @@ class AsyncTopicWatcher:
         reported, self._reported = self._reported, {}
         return reported
 
-    def _look(self, topic: str) -> None:
-        """Whenever a topic is expected, and whenever its watch says that something changed."""
+    def _check(self, topic: str) -> None:
+        """Called when a topic is watched, and whenever its tail changed."""
         after = self._after.get(topic)
         if after is None or topic in self._arming:
             return
@@ -105,13 +105,13 @@ class AsyncTopicWatcher:
                 self._report(topic, error)
         finally:
             del self._arming[topic]
-        self._look(topic)  # what rang meanwhile
+        self._check(topic)  # it may have changed meanwhile
 
     def _tail(self, topic: str) -> AsyncTopicTail:
         tail = self._tails.get(topic)
         if tail is None:
             tail = self._tails[topic] = self._open_tail(topic)
-            tail.add_waiter(_Notifier(self._look, topic))
+            tail.add_waiter(_Notifier(self._check, topic))
         return tail
 
     def _report(self, topic: str, error: ClientError | None) -> None:
@@ -151,7 +151,7 @@ class TopicWatcher:
         self._inner = inner
 
     def watch(self, topic: str, after: MessageId) -> None:
-        """Does not wait for the broker: what is wrong with the topic is told as its news."""
+        """Does not wait for the broker: an error of the topic is reported by `next`."""
         self._thread.loop.call_soon_threadsafe(self._watch, topic, after)
 
     def _watch(self, topic: str, after: MessageId) -> None:

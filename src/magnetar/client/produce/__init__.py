@@ -1,1 +1,1 @@
-"""Producers, of messages and of whole entries."""
+"""Producers of messages and of whole entries."""

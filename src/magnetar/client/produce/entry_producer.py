@@ -1,7 +1,7 @@
-"""Whole entries out to one topic or partition: what is in them, and which sequence ids they have, the caller decides.
+"""A producer of whole entries for one topic or partition; the caller provides contents and sequence ids.
 
-Owns the order, the limit on what is on its way, sending again after a connection was lost, and noticing when the
-broker's deduplication does not fit what was sent. Does not look into an entry.
+Owns their order, the limit on entries in flight, sending again after a lost connection, and detecting deduplication
+that contradicts what was sent. Does not parse an entry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.templates import SendEncoder
 
 _METADATA_SIZE_MAX = 10 * 1024
-"""How much larger than its message size limit a broker lets a frame be."""
+"""The bytes that a broker allows in a frame beyond its message size limit."""
 
 
 class EntryProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,10 +52,10 @@ class _Pending(msgspec.Struct, gc=False):
 
 
 class AsyncEntryProducer:
-    """Made by `AsyncClient.entry_producer`. Entries are stored in the order of the calls.
+    """Created by `AsyncClient.entry_producer`. Entries are stored in the order of the calls.
 
-    After an error nothing is stored any more, and every call raises it: a new producer has to be made, whose
-    `last_sequence_id` says how far this one came, where the topic deduplicates.
+    After an error nothing more is stored, and every call raises it. Where the topic deduplicates, the
+    `last_sequence_id` of a new producer of the name is the last id that this one stored.
     """
 
     def __init__(
@@ -68,14 +68,14 @@ class AsyncEntryProducer:
     ) -> None:
         self.topic = topic.full
         self.last_sequence_id = -1
-        """What the broker had stored of this name when the producer was opened; -1 for nothing."""
+        """The last id that the broker had stored for this name when the producer was opened; -1 for none."""
         self.schema_version: bytes | None = None
         self.message_size_max = 0
         self.messages_stored = 0
         self.last_stored_id = -1
-        """The highest sequence id of the last entry that is stored, of those that this producer sent."""
+        """The highest sequence id of the last entry that this producer sent and the broker stored."""
         self.refused_id: int | None = None
-        """The sequence id of the entry that the broker refused; the producer has an error then."""
+        """The sequence id of the entry that the broker rejected; the producer has an error then."""
         self.is_closed = False
         self.error: ClientError | None = None
         self._options = options
@@ -90,7 +90,7 @@ class AsyncEntryProducer:
         self._settled = asyncio.Event()
         self._settled.set()
         self._progress_s = 0.0
-        self._trouble: ClientError | None = None
+        self._last_error: ClientError | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -105,7 +105,7 @@ class AsyncEntryProducer:
     # -- life
 
     async def open(self) -> None:
-        """Tries again while the name is taken or the broker cannot be reached, for `open_timeout_s`."""
+        """Tries again while the name is in use or the broker cannot be reached, for `open_timeout_s`."""
         backoff = Backoff(first_s=0.05, last_s=2)
         await with_retry(f"opening {self._what}", self._link.open, self._options.open_timeout_s, backoff=backoff)
 
@@ -121,19 +121,19 @@ class AsyncEntryProducer:
         self._send_frames()
 
     def _check_memory(self, last_sequence_id: int) -> None:
-        """What the broker remembers has to be between what it confirmed and what was sent."""
+        """The last id that the broker knows must be between the last receipt and the last entry sent."""
         for entry in self._pending:
             if entry.sequence_id <= last_sequence_id < entry.highest_sequence_id:
                 raise Conflict(
-                    f"{self._what} came back, and the broker knows sequence id {last_sequence_id}, which is inside of a"
+                    f"{self._what} reconnected, and the broker knows sequence id {last_sequence_id}, which is inside a"
                     f" pending entry from {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses"
                     " the name"
                 )
         known = max(self.last_sequence_id, self.last_stored_id)
         if self._options.deduplicated and last_sequence_id < known:
             raise Conflict(
-                f"{self._what} came back, and the broker knows sequence id {last_sequence_id} only, but had confirmed"
-                f" {known}: the topic does not deduplicate, or has forgotten"
+                f"{self._what} reconnected, and the broker knows sequence id {last_sequence_id} only, but had confirmed"
+                f" {known}: the topic does not deduplicate, or lost its state"
             )
 
     @property
@@ -141,7 +141,7 @@ class AsyncEntryProducer:
         return f"producer {self.name!r} of {self.topic}"
 
     async def close(self) -> None:
-        """Leaves. What has no receipt yet may be stored or not: `flush` before."""
+        """Entries without a receipt may be stored or not: `flush` first."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -152,21 +152,21 @@ class AsyncEntryProducer:
     # -- sending
 
     async def send(self, blob: bytes, *, sequence_id: int, highest_sequence_id: int, messages: int) -> None:
-        """Waits for room only; what becomes of the entry is told by `flush`, and an error by the next `send` too."""
+        """Waits for the limit only; `flush` waits for the receipt. `flush` and the next `send` raise an error."""
         self._check(blob, sequence_id, highest_sequence_id)
         await self._acquire(blob)
         self._add(blob, sequence_id, highest_sequence_id, messages)
         self._send_frames()
 
     async def send_each(self, blobs: Sequence[bytes], first_id: int) -> None:
-        """As `send`, of entries with one message each and sequence ids that follow each other."""
+        """As `send`, for entries of one message each with consecutive sequence ids."""
         if not blobs:
             return
         self._check(max(blobs, key=len), first_id, first_id)
         try_acquire, add = self._limit.try_acquire, self._add
         for sequence_id, blob in enumerate(blobs, first_id):
             if not try_acquire(len(blob)):
-                self._send_frames()  # what is waited for is on its way
+                self._send_frames()  # the receipts that are waited for belong to these
                 await self._acquire(blob)
             add(blob, sequence_id, sequence_id, 1)
         self._send_frames()
@@ -190,7 +190,7 @@ class AsyncEntryProducer:
             self._settled.clear()
         self._pending.append(_Pending(sequence_id, highest_sequence_id, messages, len(blob), frame))
         if self._timer is None:
-            self._timer = self._loop.call_later(self._options.send_timeout_s, self._watch)
+            self._timer = self._loop.call_later(self._options.send_timeout_s, self._check_progress)
 
     def _check(self, blob: bytes, sequence_id: int, highest_sequence_id: int) -> None:
         if self.error is not None:
@@ -214,12 +214,12 @@ class AsyncEntryProducer:
             connection.write(entry.frame)
 
     async def flush(self) -> None:
-        """Waits until everything is stored; raises the error that says why not."""
+        """Waits until all entries are stored; raises the error."""
         await self._settled.wait()
         if self.error is not None:
             raise self.error
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def on_receipt(self, receipt: Receipt) -> None:
         pending = self._pending
@@ -231,14 +231,14 @@ class AsyncEntryProducer:
         if self._options.deduplicated and receipt.id.entry_id < 0 and entry.tries == 1:
             self._give_up(
                 Conflict(
-                    f"the broker dropped an entry of {self._what} as a duplicate that was sent once, sequence ids"
-                    f" {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses the name"
+                    f"the broker dropped an entry of {self._what} as a duplicate although it was sent once, sequence"
+                    f" ids {entry.sequence_id} to {entry.highest_sequence_id}: another producer uses the name"
                 )
             )
             return
         self._sent -= 1
         self._progress_s = self._loop.time()
-        self._trouble = None
+        self._last_error = None
         self.last_stored_id = entry.highest_sequence_id
         self.messages_stored += entry.messages
         self._drop_first()
@@ -250,29 +250,29 @@ class AsyncEntryProducer:
 
     def on_send_error(self, failure: SendError) -> None:
         if is_retriable(failure.error):
-            self._trouble = failure.error
+            self._last_error = failure.error
             self._link.start_over(failure.error)
         else:
             self.refused_id = failure.sequence_id
-            text = f"{self._what}: the entry of sequence id {failure.sequence_id} was refused: {failure.error.text}"
+            text = f"{self._what}: the broker rejected sequence id {failure.sequence_id}: {failure.error.text}"
             self._give_up(type(failure.error)(text, code=failure.error.code))
 
     def on_lost(self, error: ClientError) -> None:
-        self._trouble = error
+        self._last_error = error
         self._link.lost(error)
 
-    def _watch(self) -> None:
-        """Gives up a broker that is there, or is always about to be, and stores nothing."""
+    def _check_progress(self) -> None:
+        """Gives up a broker that stores nothing for too long, connected or not."""
         self._timer = None
         if not self._pending:
             return
         timeout_s = self._options.send_timeout_s
         due_s = self._progress_s + timeout_s
         if due_s <= self._loop.time():
-            reason = "" if self._trouble is None else f": {self._trouble.text}"
+            reason = "" if self._last_error is None else f": {self._last_error.text}"
             self._give_up(Timeout(f"{self._what}: nothing was stored for {timeout_s:g} s{reason}"))
         else:
-            self._timer = self._loop.call_at(due_s, self._watch)
+            self._timer = self._loop.call_at(due_s, self._check_progress)
 
     def _give_up(self, error: ClientError) -> None:
         self._link.stop()

@@ -1,6 +1,6 @@
-"""Several producers of entries that belong together: opened, flushed and closed at the same time.
+"""A group of entry producers that are opened, flushed and closed together.
 
-Owns that they share one limit on what is on its way. Which there are, and what they send, the caller decides.
+They share one limit on entries in flight. The caller decides which producers there are and what they send.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magnetar.wire import schema_pb2 as pb
 
 
 class ProducerKey(NamedTuple):
-    """Who sends where. `name` None lets the broker make one up."""
+    """A producer by topic and name. With `name` None the broker generates one."""
 
     topic: str
     name: str | None
@@ -41,24 +41,24 @@ class EntryProducers:
         self._limit = InFlightLimit(pending_max, pending_bytes_max)
         self._producers: dict[ProducerKey, AsyncEntryProducer] = {}
 
-    def __getitem__(self, sender: ProducerKey) -> AsyncEntryProducer:
-        return self._producers[sender]
+    def __getitem__(self, key: ProducerKey) -> AsyncEntryProducer:
+        return self._producers[key]
 
-    def __contains__(self, sender: ProducerKey) -> bool:
-        return sender in self._producers
+    def __contains__(self, key: ProducerKey) -> bool:
+        return key in self._producers
 
     @property
-    def senders(self) -> tuple[ProducerKey, ...]:
+    def keys(self) -> tuple[ProducerKey, ...]:
         return tuple(self._producers)
 
-    async def open(self, senders: Iterable[ProducerKey], schema: pb.Schema | None = None) -> None:
-        """Opens those that are not open yet, all at once."""
-        await gather([self._open(sender, schema) for sender in dict.fromkeys(senders) if sender not in self._producers])
+    async def open(self, keys: Iterable[ProducerKey], schema: pb.Schema | None = None) -> None:
+        """Opens the producers that are not open yet, concurrently."""
+        await gather([self._open(key, schema) for key in dict.fromkeys(keys) if key not in self._producers])
 
-    async def _open(self, sender: ProducerKey, schema: pb.Schema | None) -> None:
-        self._producers[sender] = await self._client.entry_producer(
-            sender.topic,
-            name=sender.name,
+    async def _open(self, key: ProducerKey, schema: pb.Schema | None) -> None:
+        self._producers[key] = await self._client.entry_producer(
+            key.topic,
+            name=key.name,
             deduplicated=self._deduplicated,
             schema=schema,
             limit=self._limit,
@@ -67,10 +67,10 @@ class EntryProducers:
         )
 
     async def flush(self) -> None:
-        """Waits until everything is stored; raises the first error that says why not."""
+        """Waits until everything is stored; raises the first error."""
         await gather([producer.flush() for producer in self._producers.values()])
 
     async def close(self) -> None:
-        """Leaves all of them. That one cannot be told any more is no error: its connection is gone."""
+        """Errors are ignored: a producer whose connection is gone is closed already."""
         producers, self._producers = list(self._producers.values()), {}
         await asyncio.gather(*(producer.close() for producer in producers), return_exceptions=True)

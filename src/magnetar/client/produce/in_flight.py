@@ -1,4 +1,4 @@
-"""How much may be on its way to a broker. Knows nothing of what it is."""
+"""The limit on entries in flight: sent, and without a receipt. Knows nothing of their contents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class InFlightLimit:
-    """A number of things and of their bytes. Whoever waits for room gets it in the order of asking."""
+    """Limits the number of entries and their bytes. Waiters are served in order."""
 
     def __init__(self, entries_max: int, bytes_max: int) -> None:
         self._entries_max = entries_max
@@ -17,7 +17,7 @@ class InFlightLimit:
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     def try_acquire(self, size: int) -> bool:
-        """Takes it only if nobody has to wait for it."""
+        """Whether the entry fits now; then it counts."""
         if self._waiting or not self._fits(size):
             return False
         self._entries += 1
@@ -33,7 +33,7 @@ class InFlightLimit:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
-                self.release(size)  # the turn came at the moment of giving up
+                self.release(size)  # the turn came at the moment of cancellation
             raise
 
     def release(self, size: int) -> None:
@@ -46,7 +46,7 @@ class InFlightLimit:
                 turn.set_result(None)
 
     def _fits(self, size: int) -> bool:
-        """A thing larger than all the room may go alone."""
+        """An entry above the limit may go alone."""
         return self._entries < self._entries_max and (not self._entries or self._bytes + size <= self._bytes_max)
 
     def _add(self, size: int) -> None:

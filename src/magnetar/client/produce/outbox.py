@@ -1,7 +1,7 @@
-"""Messages on their way to one topic or partition, from the call that sends them to the broker's receipt, in order.
+"""The outbox of one topic or partition: messages from the call that sends them to the broker's receipt, in order.
 
-Owns sequence ids, batches, compression and what has to be sent again. Knows nothing of connections: it makes frames and
-is told of receipts.
+Owns sequence ids, batches, compression, and which entries have to be sent again. Knows nothing of connections: it
+builds frames and takes receipts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from magnetar.wire.schema_pb2 import BaseCommand, CommandSend, MessageMetadata, 
 
 _LONG_MAX = (1 << 63) - 1
 
-# What becomes of a message: its id or an error, exactly once.
+# Called with the id of a message or an error, exactly once.
 Done: TypeAlias = Callable[[MessageId | ClientError], None]
 
 
 class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to be sent, checked by `outgoing`. No value at all is not the same as an empty one."""
+    """A message to be sent, checked by `outgoing`. No value is not the same as an empty one."""
 
     value: bytes | None
     key: str | None = None
@@ -47,7 +47,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def may_be_batched(self) -> bool:
-        """A time of delivery and a choice of clusters hold for a whole entry."""
+        """Delivery time and target clusters apply to a whole entry."""
         return self.deliver_at_ms is None and not self.replicate_to
 
 
@@ -62,13 +62,13 @@ def outgoing(
     sequence_id: int | None = None,
     replicate_to: Sequence[str] | None = None,
 ) -> Outgoing:
-    """Checks what an application wants to send; raises `InvalidArgument`."""
+    """Checks a message to be sent; raises `InvalidArgument`."""
     if value is not None and not isinstance(value, bytes | bytearray | memoryview):
-        raise InvalidArgument(f"value has to be bytes or None, not {type(value).__name__}")
+        raise InvalidArgument(f"value must be bytes or None, not {type(value).__name__}")
     if key is not None and not isinstance(key, str | bytes):
-        raise InvalidArgument(f"key has to be a string or bytes, not {type(key).__name__}")
+        raise InvalidArgument(f"key must be a string or bytes, not {type(key).__name__}")
     if ordering_key is not None and not isinstance(ordering_key, bytes):
-        raise InvalidArgument(f"ordering_key has to be bytes, not {type(ordering_key).__name__}")
+        raise InvalidArgument(f"ordering_key must be bytes, not {type(ordering_key).__name__}")
     for name, number in (
         ("event_time_ms", event_time_ms),
         ("deliver_at_ms", deliver_at_ms),
@@ -101,7 +101,7 @@ class OutboxOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry(msgspec.Struct):
-    """What one SEND carries."""
+    """The entry of one SEND."""
 
     sequence_id: int
     frame: bytes
@@ -120,9 +120,9 @@ class _Entry(msgspec.Struct):
 
 
 class Outbox:
-    """`last_sequence_id` and `producer_name` come from the broker before anything is added.
+    """The broker sets `last_sequence_id` and `producer_name` before the first message is added.
 
-    Every message that was added is in exactly one place: in the open batch, unsent, or sent and without a receipt.
+    Every added message is in exactly one place: in the open batch, unsent, or sent without a receipt.
     """
 
     def __init__(self, options: OutboxOptions, producer_id: int, partition: int) -> None:
@@ -138,7 +138,7 @@ class Outbox:
         self._pending: deque[_Entry] = deque()
         self._sent = 0  # of pending, from the left
 
-    # -- in
+    # -- adding
 
     def add(self, message: Outgoing, done: Done, *, now_ms: int, deadline_s: float) -> None:
         sequence_id = self.last_sequence_id + 1 if message.sequence_id is None else message.sequence_id
@@ -161,11 +161,11 @@ class Outbox:
             self.seal(now_ms)
 
     def seal(self, now_ms: int) -> None:
-        """Ends the open batch: what is in it can be sent."""
+        """Ends the open batch, so that it can be sent."""
         if len(self._batch) > 1:
             messages, self._batch = self._batch, []
             self._append(self._batch_entry(messages, now_ms))
-        elif self._batch:  # alone, a message is shorter without a batch around it
+        elif self._batch:  # a single message is shorter without a batch
             [(message, sequence_id, done)], self._batch = self._batch, []
             self._append(self._single_entry(message, sequence_id, done, now_ms, self._batch_deadline_s))
 
@@ -173,7 +173,7 @@ class Outbox:
         if entry is not None:
             self._pending.append(entry)
 
-    # -- out
+    # -- sending
 
     @property
     def has_open_batch(self) -> bool:
@@ -190,7 +190,7 @@ class Outbox:
         return self._batch_deadline_s if self._batch else None
 
     def take_frames(self) -> list[bytes]:
-        """Frames that were not sent yet on this connection."""
+        """The frames not sent yet on this connection."""
         if self._sent == len(self._pending):
             return []
         frames = [self._pending[index].frame for index in range(self._sent, len(self._pending))]
@@ -198,15 +198,15 @@ class Outbox:
         return frames
 
     def rewind(self) -> None:
-        """The connection is gone: whatever has no receipt is to be sent again."""
+        """The connection is gone: all entries without a receipt are sent again."""
         self._sent = 0
 
-    # -- what becomes of it
+    # -- results
 
     def on_receipt(self, sequence_id: int, position: MessageId) -> bool:
-        """False when receipts were lost on the way: the connection cannot be trusted any more.
+        """False when receipts are missing: the connection cannot be trusted any more.
 
-        A receipt for what is not waited for any more came after its timeout.
+        A receipt without a pending entry came after its timeout.
         """
         if self._pending and self._sent and self._pending[0].sequence_id == sequence_id:
             entry = self._pending.popleft()
@@ -224,7 +224,7 @@ class Outbox:
                 return
 
     def expire(self, now_s: float, error: ClientError) -> None:
-        """Fails what is over its time."""
+        """Fails the messages whose time is over."""
         while self._pending and self._pending[0].deadline_s <= now_s:
             self._sent -= self._sent > 0
             self._pending.popleft().fail(error)
@@ -243,7 +243,7 @@ class Outbox:
         for _, _, done in batch:
             done(error)
 
-    # -- bytes
+    # -- entries
 
     def _single_entry(
         self, message: Outgoing, sequence_id: int, done: Done, now_ms: int, deadline_s: float
@@ -276,7 +276,7 @@ class Outbox:
         return self._entry(send, metadata, payload, dones, self._batch_deadline_s, is_batch=True)
 
     def _metadata(self, message: Outgoing, sequence_id: int, now_ms: int) -> MessageMetadata:
-        """What a batch has too: it is routed and ordered by the key of its first message."""
+        """The fields of batches and single messages; a batch has the key of its first message."""
         metadata = MessageMetadata(
             producer_name=self.producer_name,
             sequence_id=sequence_id,

@@ -1,6 +1,6 @@
-"""Producers for asyncio: one outbox per partition, on whatever connection its broker is.
+"""Producers for asyncio: one outbox and one link per partition.
 
-Owns opening producers, sending again after a connection was lost, the limit on pending messages, and time limits.
+Owns sending again after a lost connection, the limit on pending messages, and time limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 
 PENDING_BYTES_MAX = 64 << 20
-"""Besides the number of messages, their sizes are limited: values may be megabytes."""
+"""The limit on the bytes of pending messages, besides their number: values may be megabytes."""
 
 
 class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class PartitionProducer:
         return self._link.name
 
     async def open(self, name: str | None = None) -> None:
-        """`name` is what the broker called the producer of another partition of the same topic."""
+        """`name` is the name that the broker generated for another partition of the topic."""
         await self._link.open(name)
 
     def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
@@ -83,7 +83,7 @@ class PartitionProducer:
     # -- sending
 
     def add(self, message: Outgoing, done: Done) -> None:
-        """Takes a message over; `done` is called with its id or an error. Sends what is complete."""
+        """Takes a message and calls `done` with its id or an error. Sends complete batches."""
         if self.error is not None:
             done(self.error)
             return
@@ -118,7 +118,7 @@ class PartitionProducer:
         if next_s is not None:
             self._expiry_timer = self._loop.call_at(next_s, self._expire)
 
-    # -- what the connection tells
+    # -- events of the connection
 
     def on_receipt(self, receipt: Receipt) -> None:
         if not self._outbox.on_receipt(receipt.sequence_id, receipt.id):
@@ -131,7 +131,7 @@ class PartitionProducer:
             self._outbox.on_rejected(failure.sequence_id, failure.error)
 
     def _start_over(self, error: ClientError) -> None:
-        """A new producer sends again what has no receipt."""
+        """A new producer sends again all entries without a receipt."""
         self._link.start_over(error)
 
     def on_lost(self, error: ClientError) -> None:
@@ -147,7 +147,7 @@ class PartitionProducer:
 
 
 class AsyncProducer:
-    """Made by `AsyncClient.producer`. Messages to one partition are stored in the order of the calls."""
+    """Created by `AsyncClient.producer`. Messages of one partition are stored in the order of the calls."""
 
     def __init__(
         self, topic: TopicName, parts: Sequence[PartitionProducer], router: Router, options: ProducerOptions
@@ -165,25 +165,24 @@ class AsyncProducer:
 
     @property
     def name(self) -> str:
-        """As given, or as the broker made it up."""
+        """The given name, or the one that the broker generated."""
         return self._parts[0].name
 
     async def send(self, value: bytes | None, **options: Unpack[SendOptions]) -> MessageId:
-        """Publishes a message and waits until the broker has stored it; the time for that is `send_timeout_s`.
+        """Publishes a message and waits until the broker has stored it, for `send_timeout_s` at most.
 
-        None is "no value", which is not the same as an empty one. The id of a message that the broker's deduplication
-        dropped is -1:-1.
+        None is no value, which is not the same as an empty one. The id of a duplicate that the broker dropped is -1:-1.
         """
         return await (await self.post(outgoing(value, **options), is_watched=True))
 
     async def send_async(self, value: bytes | None, **options: Unpack[SendOptions]) -> asyncio.Future[MessageId]:
-        """As `send`, but returns at once, except while `pending_max` messages are on their way: it waits for room."""
+        """As `send`, but returns at once, unless `pending_max` messages are pending: then it waits for one of them."""
         return await self.post(outgoing(value, **options))
 
     async def post(self, message: Outgoing, *, is_watched: bool = False) -> asyncio.Future[MessageId]:
-        """An error of a message that somebody waits for (`is_watched`) is not told once more by `flush`."""
-        room = f"room among {self._options.pending_max} pending messages of {self.topic}"
-        async with within(self._options.send_timeout_s, room):
+        """`flush` does not raise the error of a message that has a waiter (`is_watched`)."""
+        what = f"waiting for one of {self._options.pending_max} pending messages of {self.topic}"
+        async with within(self._options.send_timeout_s, what):
             await self._limit.acquire(message.size)
         if self.is_closed:
             self._limit.release(message.size)
@@ -203,12 +202,12 @@ class AsyncProducer:
         return future
 
     def seal(self) -> None:
-        """Sends open batches now, without waiting for their time."""
+        """Sends open batches now."""
         for part in self._parts:
             part.seal()
 
     async def flush(self) -> None:
-        """Waits until everything sent so far is stored; raises the first error of `send_async` since the last flush."""
+        """Waits until all messages are stored; raises the first error of `send_async` since the last flush."""
         self.seal()
         if self._open:
             await asyncio.wait(list(self._open))
@@ -217,7 +216,7 @@ class AsyncProducer:
             raise failure
 
     async def close(self) -> None:
-        """Sends what is pending and leaves; an error of what was pending is raised."""
+        """Sends pending messages, raises their error, and closes the producer."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -238,4 +237,4 @@ def _settle(future: asyncio.Future[MessageId], result: MessageId | ClientError) 
         future.set_result(result)
     else:
         future.set_exception(result)
-        future.exception()  # marked as seen: whoever does not look at it hears of it from `flush`
+        future.exception()  # marked as retrieved: `flush` raises it too

@@ -1,7 +1,6 @@
-"""A producer at its broker: opened, opened again after the connection was lost, closed.
+"""The link of a producer to its broker: opened, opened again after a lost connection, closed.
 
-Owns the name, the epochs and on which connection the producer is. What is sent, and what has to be sent again, is its
-owner's business.
+Owns the name, the epochs and the connection of the producer. Sending, and sending again, is up to the link's owner.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ class LinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LinkOwner(ProducerListener, Interface):
-    """Who has a link: hears of receipts, and of these."""
+    """The owner of a link; receives the events of the producer, and these."""
 
     def on_opened(self, connection: Connection, success: pb.CommandProducerSuccess) -> None:
-        """The producer is open, for the first time or again. An error that is raised here closes it."""
+        """The producer is open, for the first time or again. An error raised here closes it."""
 
     def on_failed(self, error: ClientError) -> None:
-        """It will not be opened again."""
+        """The producer failed, and is not opened again."""
 
 
 class ProducerLink:
@@ -64,7 +63,7 @@ class ProducerLink:
         self._is_closed = False
 
     async def open(self, name: str | None = None) -> None:
-        """`name` is what the broker called the producer of another partition of the same topic."""
+        """`name` is the name that the broker generated for another partition of the topic."""
         if name is not None and not self.name:
             self.name = name
         connection = await self._connect()
@@ -76,16 +75,16 @@ class ProducerLink:
             if self.producer_id not in connection.producers:
                 raise connection.error or ConnectionLost(f"broker {connection.address} closed the producer at once")
             self._epoch += 1
-            self._take(answer.producer_success)
+            self._apply(answer.producer_success)
             self.connection = connection
             self._owner.on_opened(connection, answer.producer_success)
         except BaseException:
-            # The broker may have made the producer although we did not hear of it.
+            # The broker may have created the producer although its reply was lost.
             self.connection = None
-            self._leave(connection)
+            self._close_at(connection)
             raise
 
-    def _take(self, success: pb.CommandProducerSuccess) -> None:
+    def _apply(self, success: pb.CommandProducerSuccess) -> None:
         self.name = success.producer_name
         self._topic_epoch = success.topic_epoch if success.HasField("topic_epoch") else None
 
@@ -112,20 +111,20 @@ class ProducerLink:
         close = pb.CommandCloseProducer(producer_id=self.producer_id, request_id=request_id)
         return Command(type=Command.CLOSE_PRODUCER, close_producer=close)
 
-    def _leave(self, connection: Connection) -> None:
+    def _close_at(self, connection: Connection) -> None:
         if connection.producers.pop(self.producer_id, None) is not None:
             connection.send(self._close_command(connection.new_request_id()))
 
     def start_over(self, error: ClientError) -> None:
-        """Leaves the broker's producer and opens a new one."""
+        """Closes the broker's producer and opens a new one."""
         if self.connection is not None:
-            self._leave(self.connection)
+            self._close_at(self.connection)
         self.lost(error)
 
     def lost(self, error: ClientError) -> None:
-        """The connection or the broker's producer is gone: a new one is opened, unless the error says that none can."""
+        """The connection or the broker's producer is gone: opens a new one, unless the error is final."""
         if self.connection is None or self._is_closed:
-            return  # it was being opened: whoever does that hears of it
+            return  # it was being opened: the caller of `open` gets the error
         self.connection = None
         if isinstance(error, Closed | ProducerFenced):
             self._owner.on_failed(error)
@@ -133,12 +132,12 @@ class ProducerLink:
             self._reconnector.start(error)
 
     def stop(self) -> None:
-        """Nothing is opened any more."""
+        """Ends reconnecting."""
         self._is_closed = True
         self._reconnector.stop()
 
     async def close(self) -> None:
-        """Tells the broker, and waits for its answer: the name is free then."""
+        """Returns once the name is free again."""
         self.stop()
         connection, self.connection = self.connection, None
         if connection is not None and connection.producers.pop(self.producer_id, None) is not None:

@@ -1,7 +1,7 @@
-"""Which partition a message goes to. Owns the hashes that Pulsar's clients share; knows nothing of connections.
+"""Routing of messages to partitions. Owns the hashes that Pulsar's clients share; knows nothing of connections.
 
-A message with a key goes where the hash of the key says. Others go round: one by one without batching, and in turns of
-time with it, so that batches stay whole.
+The hash of its key decides the partition of a message. Messages without a key go round: one by one without batching,
+and with it for some time to each partition, so that batches stay whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def murmur3_hash(key: str) -> int:
 
 
 def java_string_hash(key: str) -> int:
-    """As `String.hashCode` in Java, over UTF-16 units, without its sign."""
+    """`String.hashCode` of Java, over UTF-16 units, without the sign."""
     units = key.encode("utf-16-be", "surrogatepass")
     value = 0
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -33,7 +33,7 @@ HASHES = {"Murmur3_32Hash": murmur3_hash, "JavaStringHash": java_string_hash}
 
 
 class Router:
-    """Chooses among `partitions`; `turn_s` is how long a batching producer stays with one of them."""
+    """Chooses among `partitions`; a batching producer stays with one of them for `turn_s`."""
 
     __slots__ = ("_hash", "_next", "_partitions", "_start", "_turn_s")
 

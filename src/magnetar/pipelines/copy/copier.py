@@ -281,7 +281,7 @@ class Copier:
             is_late = wanted is not None
             if wanted is None:
                 wanted = await self._look(reader)
-                reader.ask_no_more()
+                reader.stop_requesting()
             if reader.is_drained or (is_late and not runs):
                 break
             wait_s = self._deadline_s + _OVERTIME_S - now_s

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from magnetar.client.admin.schemas import Schema, SchemaAnswer, schema_of_rest, schema_to_wire
+from magnetar.client.admin.schemas import Schema, SchemaResponse, schema_of_rest, schema_to_wire
 from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.inline import InlineClient
 from magnetar.spark.codec.columns import VALUE
@@ -41,7 +41,7 @@ def parse_schema(text: str) -> Schema:
         given = msgspec.json.decode(text, type=_SchemaJson)
     except msgspec.DecodeError as error:
         raise InvalidOption(f"option schema is not JSON as in the admin API: {error}") from None
-    answer = SchemaAnswer(version=0, type=given.type.upper(), data=given.schema, properties=given.properties)
+    answer = SchemaResponse(version=0, type=given.type.upper(), data=given.schema, properties=given.properties)
     schema = schema_of_rest(answer, "option schema")
     try:
         schema_to_wire(schema)

@@ -252,8 +252,8 @@ class WriteTask:
         for sender, builder in self._builders.items():
             await self._send_entries(producers, sender, builder.seal())
         await producers.flush()
-        self._written.senders = producers.senders
-        self._written.messages = sum(producers[sender].messages_stored for sender in producers.senders)
+        self._written.senders = producers.keys
+        self._written.messages = sum(producers[sender].messages_stored for sender in producers.keys)
         if self._written.messages != self._sent:
             raise SparkSourceError(f"{self._sent} messages were sent, but only {self._written.messages} are stored")
         await self._verify_deduplication(producers)
