@@ -87,7 +87,7 @@ def test_gr4_2_against_more_copies_to_the_same_index(remote: int, creates: bool)
     decision = decide_remote(2, remote, creates=creates, mismatch=Mismatch.PIP370)
     assert makes_nothing(decision)
     assert decision.state is State.RUNNING
-    assert f"{remote} partitions in the remote cluster: each is copied to the one of its index" in decision.reason
+    assert f"{remote} partitions in the remote cluster: each is copied to the one with its index" in decision.reason
     assert copied(decision, 2) == [0, 1]
 
 

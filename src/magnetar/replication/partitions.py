@@ -1,21 +1,32 @@
-"""PIP-370's table: what becomes of a topic in a remote cluster, by the partitions it has here and there.
+"""PIP-370's table: the topic in a remote cluster, by the partitions it has here and there.
 
-Whoever makes remote topics or copies into them asks here: admin calls, and the pipeline that replicates. Owns the
-decision alone. It asks no cluster and changes nothing.
+Owns the decision alone, for brokers and pipelines that create remote topics or copy into them. It queries no cluster
+and changes nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from magnetar.replication.model import Mismatch, State
 
 NOT_PARTITIONED = 0
 
 
+class WantedTopic(msgspec.Struct, frozen=True):
+    """The topic that a route wants in its remote cluster."""
+
+    topic: str  # here
+    target: str  # its name in the remote cluster
+    partitions: int
+    grown_from: int
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`creates` and `grows_to` are partitions to be made in the remote cluster; `copied` is how many are copied."""
+    """`creates` and `grows_to` are partitions to create in the remote cluster; `copied` are those to copy."""
 
     state: State
     reason: str = ""
@@ -24,17 +35,17 @@ class Decision:
     copied: int = 0
 
     def copies(self, partition: int) -> bool:
-        """Of a topic that is not partitioned, the partition is -1."""
+        """The partition is -1 for a topic without partitions."""
         return max(partition, 0) < self.copied
 
 
 def decide_remote(
     local: int, remote: int | None, *, creates: bool, mismatch: Mismatch, grown_from: int = 0
 ) -> Decision:
-    """`local` and `remote` are partitions, 0 for a topic without; `remote` is None where there is no topic.
+    """`local` and `remote` are partitions, 0 for a topic without; `remote` is None where the topic does not exist.
 
-    `grown_from` is what the topic had here before it was first given more partitions: a remote that has so many, or a
-    number on the way from there to here, is to follow.
+    `grown_from` is the number that the topic had here before it first grew: a remote topic with as many, or with a
+    number between both, grows along.
     """
     all_of_it = max(local, 1)
     if remote is None:
@@ -52,9 +63,9 @@ def decide_remote(
     if creates and 0 < grown_from <= remote < local:
         return Decision(State.RUNNING, grows_to=local, copied=local)
     if mismatch is Mismatch.STOP:
-        return Decision(State.MISMATCH, f"{shapes}: nothing is copied, as partitionMismatch=stop says")
+        return Decision(State.MISMATCH, f"{shapes}: nothing is copied, because of partitionMismatch=stop")
     if remote > local:
-        return Decision(State.RUNNING, f"{shapes}: each is copied to the one of its index", copied=local)
+        return Decision(State.RUNNING, f"{shapes}: each is copied to the one with its index", copied=local)
     left_out = f"partition {remote}" if remote == local - 1 else f"partitions {remote} to {local - 1}"
     return Decision(State.MISMATCH, f"{shapes}: {left_out} cannot be copied", copied=remote)
 

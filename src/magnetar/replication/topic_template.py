@@ -19,6 +19,8 @@ from functools import lru_cache
 
 from magnetar.errors import InvalidName
 from magnetar.names import PARTITION_SUFFIX, PERSISTENT, TopicName
+from magnetar.replication.model import DeclaredRoute
+from magnetar.replication.partitions import WantedTopic
 
 FIELDS = ("tenant", "namespace", "topic")
 
@@ -69,6 +71,15 @@ def remote_topic(topic: str, template: str) -> str:
     if renamed.is_partition:
         raise _wrong(template, f"makes {renamed.full} of topic {base.full}, which is the name of a partition")
     return renamed.with_partition(name.partition).full if name.is_partition else renamed.full
+
+
+def wanted_topic(route: DeclaredRoute) -> WantedTopic | None:
+    """None where the name is not valid in the remote cluster."""
+    try:
+        target = remote_topic(route.topic, route.policy.rename)
+    except InvalidName:
+        return None
+    return WantedTopic(route.topic, target, route.partitions, route.grown_from)
 
 
 def clashes(routes: Iterable[tuple[str, str]]) -> dict[str, str]:

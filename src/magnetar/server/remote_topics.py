@@ -1,7 +1,7 @@
 """Topics in remote clusters: checked, created or grown soon after those here, and their state reported.
 
 A task in the server's loop that finds new and changed routes in the broker's declaration and hands each to the
-`topic_making` of its cluster. It never delays the broker: changes are collected and processed in turns. Where
+`cluster_topics` of its cluster. It never delays the broker: changes are collected and processed in turns. Where
 createTopicToRemoteClusterForReplication is false, remote topics are checked only.
 """
 
@@ -13,16 +13,13 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.replication.model import Declaration, DeclaredRoute
-from magnetar.replication.partitions import Decision
-from magnetar.replication.topic_template import remote_topic
+from magnetar.replication.partitions import Decision, WantedTopic
+from magnetar.replication.topic_template import wanted_topic
 
 if TYPE_CHECKING:
-    from magnetar.server.topic_making import TopicMaking
+    from magnetar.server.cluster_topics import ClusterTopics
 
 log = logging.getLogger(__name__)
 
@@ -35,15 +32,6 @@ Key = tuple[str, str]
 """A route: a topic without partition, and a remote cluster."""
 
 
-class Errand(msgspec.Struct, frozen=True):
-    """A topic to check, create or grow in a remote cluster."""
-
-    topic: str
-    target: str  # its name in the remote cluster
-    partitions: int
-    grown_from: int
-
-
 class RemoteTopics:
     """`changed` announces a new declaration; the work runs in the loop until `close`.
 
@@ -54,8 +42,8 @@ class RemoteTopics:
         self._declaration = declaration
         self._on_decision = on_decision
         self._pause_last_s = pause_last_s
-        self._seen: dict[Key, Errand] = {}
-        self._remotes: dict[str, TopicMaking] = {}
+        self._seen: dict[Key, WantedTopic] = {}
+        self._remotes: dict[str, ClusterTopics] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -86,35 +74,35 @@ class RemoteTopics:
     async def _process(self, declaration: Declaration) -> None:
         """In turns: there may be many topics, and the broker has other work."""
         await self._set_remotes(declaration)
-        seen: dict[Key, Errand] = {}
+        seen: dict[Key, WantedTopic] = {}
         for index, row in enumerate(declaration.topics):
             if index % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            errand = _errand(row)
+            wanted = _wanted(row)
             remote = self._remotes.get(row.remote)
-            if errand is None or remote is None:
+            if wanted is None or remote is None:
                 continue
             key = (row.topic, row.remote)
-            seen[key] = errand
-            if self._seen.get(key) != errand:
-                remote.see_to(errand)
+            seen[key] = wanted
+            if self._seen.get(key) != wanted:
+                remote.put(wanted)
         for topic, name in self._seen.keys() - seen.keys():
             if name in self._remotes:
-                self._remotes[name].forget(topic)
+                self._remotes[name].discard(topic)
         self._seen = seen
 
     async def _set_remotes(self, declaration: Declaration) -> None:
         """A cluster with a new address starts over: what failed there may work now."""
-        wanted = {row.remote for row in declaration.topics} & declaration.clusters.keys()
+        names = {row.remote for row in declaration.topics} & declaration.clusters.keys()
         for name, remote in list(self._remotes.items()):
-            if name not in wanted or declaration.clusters[name] != remote.address:
+            if name not in names or declaration.clusters[name] != remote.address:
                 del self._remotes[name]
-                self._seen = {key: errand for key, errand in self._seen.items() if key[1] != name}
+                self._seen = {key: wanted for key, wanted in self._seen.items() if key[1] != name}
                 await remote.close()
-        for name in wanted - self._remotes.keys():
+        for name in names - self._remotes.keys():
             # The client takes long to import and most brokers never need it: in a thread, while clients are served.
-            making = await asyncio.to_thread(importlib.import_module, "magnetar.server.topic_making")
-            self._remotes[name] = making.TopicMaking(
+            module = await asyncio.to_thread(importlib.import_module, "magnetar.server.cluster_topics")
+            self._remotes[name] = module.ClusterTopics(
                 name,
                 declaration.clusters[name],
                 self._on_decision,
@@ -124,12 +112,7 @@ class RemoteTopics:
             )
 
 
-def _errand(row: DeclaredRoute) -> Errand | None:
+def _wanted(row: DeclaredRoute) -> WantedTopic | None:
     """None for what only a pipeline can judge: a bad name, a partition without its partitioned topic."""
-    try:
-        target = remote_topic(row.topic, row.policy.rename)
-    except InvalidName:
-        return None
-    if TopicName.parse(target).is_partition:
-        return None
-    return Errand(row.topic, target, row.partitions, row.grown_from)
+    wanted = wanted_topic(row)
+    return None if wanted is None or TopicName.parse(wanted.target).is_partition else wanted

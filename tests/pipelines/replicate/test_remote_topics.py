@@ -1,4 +1,4 @@
-"""Asking remote clusters for shapes: once for each topic, again with back-off, and not at all while one is away."""
+"""Remote topics, in threads: each is checked once, again with back-off, and one at a time while its cluster is away."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from magnetar.client.errors import (
     NamespaceNotFound,
     NotAuthorized,
 )
-from magnetar.pipelines.replicate import remote_topics as remotes_module
-from magnetar.pipelines.replicate.remote_topics import RemoteCluster, Remotes, Route
+from magnetar.pipelines.replicate import remote_topics
+from magnetar.pipelines.replicate.remote_topics import RemoteClient, RemoteTopics, Route
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Mismatch, RoutePolicy, State
 from magnetar.replication.partitions import Decision
 
 TOPIC = "persistent://public/default/t"
-SIDES = {"b": ClusterEndpoint("b", "pulsar://b:6650", "http://b:8080")}
+ENDPOINTS = {"b": ClusterEndpoint("b", "pulsar://b:6650", "http://b:8080")}
 WAIT_S = 10.0
 
 
 class FakeCluster:
-    """Topics and their partitions. `failure` is what every question gets, `asked` what was asked."""
+    """Topics and their partitions. `failure` is the reply to every request; `asked` are the checked topics."""
 
     def __init__(self) -> None:
         self.shapes: dict[str, int] = {}
@@ -84,16 +84,16 @@ def declaration(*topics: DeclaredRoute, creates: bool = True, mismatch: Mismatch
 
 
 class Asker:
-    """The remotes of a test, and the decisions they make."""
+    """The remote topics of a test, and their decisions."""
 
     def __init__(self, cluster: FakeCluster, **options: Any) -> None:
-        self._told: queue.SimpleQueue[tuple[Route, Decision]] = queue.SimpleQueue()
-        self.remotes = Remotes(
-            lambda route, decision: self._told.put((route, decision)), open_cluster=lambda _: cluster, **options
+        self._decisions: queue.SimpleQueue[tuple[Route, Decision]] = queue.SimpleQueue()
+        self.remotes = RemoteTopics(
+            lambda route, decision: self._decisions.put((route, decision)), open_client=lambda _: cluster, **options
         )
 
     def next(self) -> Decision:
-        return self._told.get(timeout=WAIT_S)[1]
+        return self._decisions.get(timeout=WAIT_S)[1]
 
     def until(self, is_wanted: Callable[[Decision], bool]) -> Decision:
         while not is_wanted(decision := self.next()):
@@ -103,7 +103,7 @@ class Asker:
     def take(self, count: int) -> dict[Route, Decision]:
         found: dict[Route, Decision] = {}
         while len(found) < count:
-            route, decision = self._told.get(timeout=WAIT_S)
+            route, decision = self._decisions.get(timeout=WAIT_S)
             found[route] = decision
         return found
 
@@ -115,34 +115,34 @@ def cluster() -> FakeCluster:
 
 @pytest.fixture
 def asker(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Asker]:
-    monkeypatch.setattr(remotes_module, "RETRY_FIRST_S", 0.02)
+    monkeypatch.setattr(remote_topics, "RETRY_FIRST_S", 0.02)
     made = Asker(cluster, retry_max_s=0.05, sweep_s=0.1)
     yield made
     made.remotes.stop()
 
 
-def test_gr2_a_missing_topic_is_made_in_the_same_shape(asker: Asker, cluster: FakeCluster) -> None:
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 3, "b")), SIDES, {})
+def test_gr2_a_missing_topic_is_created_with_the_same_partitions(asker: Asker, cluster: FakeCluster) -> None:
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 3, "b")), ENDPOINTS, {})
     assert asker.next() == Decision(State.RUNNING, creates=3, copied=3)
     assert cluster.shapes == {TOPIC: 3}
 
 
 def test_gr2_a_topic_that_grew_grows_there(asker: Asker, cluster: FakeCluster) -> None:
     cluster.shapes[TOPIC] = 2
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 4, "b", grown_from=2)), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 4, "b", grown_from=2)), ENDPOINTS, {})
     assert asker.next().copied == 4
     assert cluster.shapes == {TOPIC: 4}
 
 
-def test_gr10_what_somebody_else_made_at_the_same_moment_counts(asker: Asker, cluster: FakeCluster) -> None:
+def test_gr10_a_topic_that_another_client_creates_at_the_same_moment_counts(asker: Asker, cluster: FakeCluster) -> None:
     cluster.created_by_others[TOPIC] = 1
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 2, "b")), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 2, "b")), ENDPOINTS, {})
     decision = asker.next()
     assert (decision.state, decision.copied) == (State.MISMATCH, 1)
 
 
-def test_gr3_a_topic_that_may_not_be_made_is_asked_for_until_it_is_there(asker: Asker, cluster: FakeCluster) -> None:
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b"), creates=False), SIDES, {})
+def test_gr3_a_topic_that_may_not_be_created_is_checked_until_it_exists(asker: Asker, cluster: FakeCluster) -> None:
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b"), creates=False), ENDPOINTS, {})
     assert asker.next().state is State.WAITING
     assert asker.next().state is State.WAITING
     assert cluster.shapes == {}
@@ -150,9 +150,9 @@ def test_gr3_a_topic_that_may_not_be_made_is_asked_for_until_it_is_there(asker: 
     asker.until(lambda decision: decision.state is State.RUNNING)
 
 
-def test_a_renamed_topic_is_asked_for_by_its_other_name(asker: Asker, cluster: FakeCluster) -> None:
+def test_a_renamed_topic_is_checked_by_its_remote_name(asker: Asker, cluster: FakeCluster) -> None:
     policy = RoutePolicy(rename="{tenant}/{namespace}/{topic}-copy")
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b", policy)), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b", policy)), ENDPOINTS, {})
     asker.next()
     assert cluster.shapes == {f"{TOPIC}-copy": 0}
 
@@ -161,9 +161,9 @@ def test_a_renamed_topic_is_asked_for_by_its_other_name(asker: Asker, cluster: F
     "error",
     [NamespaceNotFound("namespace x does not exist"), NotAuthorized("not you"), InvalidArgument("token_file is gone")],
 )
-def test_what_the_remote_refuses_is_said_in_its_words(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
+def test_a_refusal_is_reported_in_the_remote_s_words(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
     cluster.failure = error
-    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b")), SIDES, {})
+    asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b")), ENDPOINTS, {})
     decision = asker.next()
     assert decision.state is State.REFUSED
     assert error.text in decision.reason
@@ -175,51 +175,49 @@ def test_what_the_remote_refuses_is_said_in_its_words(asker: Asker, cluster: Fak
 def test_gr5_of_a_cluster_that_is_away_one_topic_is_tried_and_all_come_back(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(200)]
     cluster.failure = ConnectionLost("nobody there")
-    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), SIDES, {})
+    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), ENDPOINTS, {})
     decisions = asker.take(200)
     assert {decision.state for decision in decisions.values()} == {State.UNREACHABLE}
     assert all("nobody there" in decision.reason for decision in decisions.values())
     asked = len(cluster.asked)
-    assert asked <= 2 * remotes_module.THREADS, "not by each of its topics"
+    assert asked <= 2 * remote_topics.THREADS, "not by each of its topics"
     threading.Event().wait(0.3)
     assert len(cluster.asked) - asked < 30
     cluster.failure = None
     asker.take(0)
     running: set[Route] = set()
     while len(running) < 200:
-        route, decision = asker._told.get(timeout=WAIT_S)
+        route, decision = asker._decisions.get(timeout=WAIT_S)
         if decision.state is State.RUNNING:
             running.add(route)
 
 
-def test_the_topic_that_is_tried_may_be_withdrawn(asker: Asker, cluster: FakeCluster) -> None:
+def test_the_topic_that_is_tried_while_a_cluster_is_away_may_be_withdrawn(asker: Asker, cluster: FakeCluster) -> None:
     cluster.failure = ConnectionLost("nobody there")
     others = [DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(3)]
-    asker.remotes.declare(declaration(*others), SIDES, {})
+    asker.remotes.declare(declaration(*others), ENDPOINTS, {})
     asker.take(3)
     cluster.failure = None
     for kept in others:
-        asker.remotes.declare(declaration(kept), SIDES, {})
+        asker.remotes.declare(declaration(kept), ENDPOINTS, {})
         cluster.failure = ConnectionLost("nobody there")
     cluster.failure = None
     asker.until(lambda decision: decision.state is State.RUNNING)
 
 
-def test_a_thousand_topics_are_asked_side_by_endpoint_but_not_all_at_once(asker: Asker, cluster: FakeCluster) -> None:
+def test_a_thousand_topics_are_checked_a_few_at_a_time(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(1000)]
     cluster.shapes = dict.fromkeys(topics, 0)
-    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), SIDES, {})
+    asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), ENDPOINTS, {})
     assert {decision.state for decision in asker.take(1000).values()} == {State.RUNNING}
-    assert 2 <= cluster.most_at_once <= remotes_module.THREADS
+    assert 2 <= cluster.most_at_once <= remote_topics.THREADS
 
 
 @pytest.mark.parametrize("others", [0, 50])
-def test_a_remote_topic_that_is_deleted_is_noticed_and_made_again(
-    asker: Asker, cluster: FakeCluster, others: int
-) -> None:
+def test_a_deleted_remote_topic_is_noticed_and_created_again(asker: Asker, cluster: FakeCluster, others: int) -> None:
     """One by one, and by a list of the namespace where there are many."""
     declared = [DeclaredRoute(TOPIC, 2, "b"), *(DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(others))]
-    asker.remotes.declare(declaration(*declared), SIDES, {})
+    asker.remotes.declare(declaration(*declared), ENDPOINTS, {})
     asker.take(others + 1)
     del cluster.shapes[TOPIC]
     decision = asker.until(lambda decision: decision.creates == 2)
@@ -231,7 +229,7 @@ def test_a_cluster_without_address_and_then_with_one(asker: Asker, cluster: Fake
     wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
     asker.remotes.declare(wanted, {}, {"b": "cluster b has no address"})
     assert asker.next() == Decision(State.UNREACHABLE, "cluster b has no address")
-    asker.remotes.declare(wanted, SIDES, {})
+    asker.remotes.declare(wanted, ENDPOINTS, {})
     asker.until(lambda decision: decision.state is State.RUNNING)
 
 
@@ -252,26 +250,27 @@ class SlowCluster(FakeCluster):
         self._is_closed.set()
 
 
-def test_gr5_a_question_that_is_open_when_the_address_is_corrected_is_asked_there(cluster: FakeCluster) -> None:
-    slow, told = SlowCluster(), queue.SimpleQueue[Decision]()
+def test_gr5_a_check_under_way_is_repeated_at_a_corrected_address(cluster: FakeCluster) -> None:
+    slow, decisions = SlowCluster(), queue.SimpleQueue[Decision]()
     corrected = ClusterEndpoint("b", "pulsar://b:6651", "http://b:8080")
-    remotes = Remotes(
-        lambda _, decision: told.put(decision), open_cluster=lambda endpoint: cluster if endpoint == corrected else slow
+    remotes = RemoteTopics(
+        lambda _, decision: decisions.put(decision),
+        open_client=lambda endpoint: cluster if endpoint == corrected else slow,
     )
     try:
         wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
-        remotes.declare(wanted, SIDES, {})
+        remotes.declare(wanted, ENDPOINTS, {})
         assert slow.is_asked.wait(WAIT_S)
         remotes.declare(wanted, {"b": corrected}, {})
-        assert told.get(timeout=WAIT_S).state is State.RUNNING
+        assert decisions.get(timeout=WAIT_S).state is State.RUNNING
     finally:
         slow.close()
         remotes.stop()
 
 
-def test_a_cluster_that_is_closed_ends_open_questions_and_takes_no_more() -> None:
+def test_a_closed_client_ends_requests_and_takes_no_more() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        remote = RemoteCluster(ClusterEndpoint("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
+        remote = RemoteClient(ClusterEndpoint("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
         failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
 
         def ask() -> None:

@@ -23,7 +23,7 @@ from magnetar.pipelines.events import EventThread
 from magnetar.pipelines.heartbeats import Heartbeats
 from magnetar.pipelines.jobs import Jobs, SparkFailed
 from magnetar.pipelines.lanes import JobLanes
-from magnetar.pipelines.replicate.remote_topics import Remotes, Route
+from magnetar.pipelines.replicate.remote_topics import RemoteTopics, Route
 from magnetar.pipelines.replicate.reports import log_level, reports_of
 from magnetar.pipelines.replicate.row import Copied, CopyJob
 from magnetar.pipelines.replicate.scheduler import Scheduler
@@ -55,7 +55,7 @@ class Pipeline:
         endpoint = source.endpoint
         self._client = Client(endpoint.service_url, security=endpoint.security, reconnect_timeout_s=_RECONNECT_S)
         self._watcher = self._client.topic_watcher()
-        self._remotes = Remotes(self._on_decision, retry_max_s=retry_max_s)
+        self._remotes = RemoteTopics(self._on_decision, retry_max_s=retry_max_s)
         self._jobs = Jobs(spark)
         self._is_growing = lanes is None
         self._lanes = JobLanes(

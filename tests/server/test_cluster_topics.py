@@ -11,10 +11,9 @@ import pytest
 
 from magnetar.client.errors import ClientError, Conflict, ConnectionLost, NamespaceNotFound, NotSupported
 from magnetar.replication.model import ClusterAddress, Mismatch, State
-from magnetar.replication.partitions import Decision
-from magnetar.server import topic_making
-from magnetar.server.remote_topics import Errand
-from magnetar.server.topic_making import TopicMaking
+from magnetar.replication.partitions import Decision, WantedTopic
+from magnetar.server import cluster_topics
+from magnetar.server.cluster_topics import ClusterTopics
 
 ADDRESS = ClusterAddress(service_url="http://b:8080")
 
@@ -60,18 +59,18 @@ class Remote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> Remote:
     remote = Remote()
-    monkeypatch.setattr(topic_making, "_client", lambda endpoint: remote)
-    monkeypatch.setattr(topic_making, "_PAUSE_FIRST_S", 0.001)
-    monkeypatch.setattr(topic_making, "_LINGER_S", 0.01)
+    monkeypatch.setattr(cluster_topics, "_client", lambda endpoint: remote)
+    monkeypatch.setattr(cluster_topics, "_PAUSE_FIRST_S", 0.001)
+    monkeypatch.setattr(cluster_topics, "_LINGER_S", 0.01)
     return remote
 
 
-def errand(topic: str, partitions: int = 0, grown_from: int = 0) -> Errand:
-    return Errand(topic, topic, partitions, grown_from)
+def wanted(topic: str, partitions: int = 0, grown_from: int = 0) -> WantedTopic:
+    return WantedTopic(topic, topic, partitions, grown_from)
 
 
 def run(
-    act: Callable[[TopicMaking], Awaitable[Any]], address: ClusterAddress = ADDRESS, *, creates: bool = True
+    act: Callable[[ClusterTopics], Awaitable[Any]], address: ClusterAddress = ADDRESS, *, creates: bool = True
 ) -> dict[str, Decision]:
     """The last decision on each topic."""
     decisions: dict[str, Decision] = {}
@@ -81,11 +80,11 @@ def run(
         decisions[topic] = decision
 
     async def whole() -> None:
-        making = TopicMaking("b", address, on_decision, creates=creates, mismatch=Mismatch.PIP370, pause_last_s=0.004)
+        topics = ClusterTopics("b", address, on_decision, creates=creates, mismatch=Mismatch.PIP370, pause_last_s=0.004)
         try:
-            await act(making)
+            await act(topics)
         finally:
-            await making.close()
+            await topics.close()
 
     asyncio.run(whole())
     return decisions
@@ -97,10 +96,10 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-def test_many_are_made_few_at_once(remote: Remote) -> None:
-    async def act(making: TopicMaking) -> None:
+def test_many_topics_are_created_a_few_at_once(remote: Remote) -> None:
+    async def act(topics: ClusterTopics) -> None:
         for index in range(100):
-            making.see_to(errand(f"t{index}", index % 3))
+            topics.put(wanted(f"t{index}", index % 3))
         await until(lambda: len(remote.topics) == 100)
 
     decisions = run(act)
@@ -111,11 +110,11 @@ def test_many_are_made_few_at_once(remote: Remote) -> None:
 
 
 def test_a_cluster_that_is_away_for_a_while_gets_everything(remote: Remote) -> None:
-    remote.refuse = lambda topic: ConnectionLost("nobody there") if len(remote.asked) < 50 else None
+    remote.refuse = lambda topic: ConnectionLost("nobody there") if len(remote.asked) < 20 else None
 
-    async def act(making: TopicMaking) -> None:
+    async def act(topics: ClusterTopics) -> None:
         for index in range(40):
-            making.see_to(errand(f"t{index}"))
+            topics.put(wanted(f"t{index}"))
         await until(lambda: len(remote.topics) == 40)
 
     run(act)
@@ -124,16 +123,16 @@ def test_a_cluster_that_is_away_for_a_while_gets_everything(remote: Remote) -> N
 def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     remote.refuse = lambda topic: ConnectionLost("nobody there")
 
-    async def act(making: TopicMaking) -> None:
+    async def act(topics: ClusterTopics) -> None:
         for index in range(1000):
-            making.see_to(errand(f"t{index}"))
+            topics.put(wanted(f"t{index}"))
         await until(lambda: "leaving them to the pipelines process" in caplog.text)
         asked = len(remote.asked)
-        assert asked <= 6 * 16, "and not all of its topics are tried for that"
+        assert asked <= 16 + 5, "one topic at a time after the first attempt"
         await asyncio.sleep(0.05)
         assert len(remote.asked) == asked
         remote.refuse = lambda topic: None
-        making.see_to(errand("later"))
+        topics.put(wanted("later"))
         await until(lambda: "later" in remote.topics)
 
     with caplog.at_level(logging.WARNING):
@@ -153,10 +152,10 @@ def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog:
 
     remote.refuse = refuse
 
-    async def act(making: TopicMaking) -> None:
+    async def act(topics: ClusterTopics) -> None:
         for index in range(40):
-            making.see_to(errand(f"bad/namespace/t{index}"))
-        making.see_to(errand("good"))
+            topics.put(wanted(f"bad/namespace/t{index}"))
+        topics.put(wanted("good"))
         await until(lambda: "good" in remote.topics)
         assert remote.asked.index("good") == 40, "each was tried once until then"
         await until(lambda: len(caplog.records) == 40)
@@ -169,22 +168,22 @@ def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog:
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "one for the namespace"
 
 
-def test_a_refused_topic_is_asked_for_again(remote: Remote) -> None:
-    """Its namespace may be made a little later."""
+def test_a_refused_topic_is_checked_again(remote: Remote) -> None:
+    """Its namespace may be created a little later."""
     remote.refuse = lambda topic: NamespaceNotFound("no namespace") if remote.asked.count(topic) < 3 else None
 
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t", 2))
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t", 2))
         await until(lambda: remote.topics == {"t": 2})
 
     run(act)
 
 
-def test_what_can_never_be_is_tried_once(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_permanent_error_is_tried_once(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     remote.refuse = lambda topic: NotSupported("only by REST")
 
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t"))
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t"))
         await until(lambda: "only by REST" in caplog.text)
 
     with caplog.at_level(logging.WARNING):
@@ -193,14 +192,14 @@ def test_what_can_never_be_is_tried_once(remote: Remote, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("there", [0, 2, 3])
-def test_gr10_somebody_else_makes_it_at_the_same_moment(
+def test_gr10_another_client_creates_it_at_the_same_moment(
     remote: Remote, there: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Then it is looked at again, and left as it is."""
+    """Then it is checked again, and left as it is."""
     remote.before_create = lambda topic: remote.topics.setdefault(topic, there) and None
 
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t", 2))
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t", 2))
         await until(lambda: remote.asked == ["t", "t"])
         await asyncio.sleep(0.02)
 
@@ -209,11 +208,11 @@ def test_gr10_somebody_else_makes_it_at_the_same_moment(
     assert (remote.topics, remote.asked, caplog.text) == ({"t": there}, ["t", "t"], "")
 
 
-def test_the_latest_errand_of_a_topic_counts(remote: Remote) -> None:
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t", 2))
+def test_the_latest_wish_for_a_topic_counts(remote: Remote) -> None:
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t", 2))
         await until(lambda: remote.asked == ["t"])
-        making.see_to(errand("t", 4, grown_from=2))
+        topics.put(wanted("t", 4, grown_from=2))
         await until(lambda: remote.topics == {"t": 4})
 
     run(act)
@@ -222,9 +221,9 @@ def test_the_latest_errand_of_a_topic_counts(remote: Remote) -> None:
 def test_gr3_where_nothing_may_be_created_it_is_checked_only(remote: Remote) -> None:
     remote.topics = {"same": 2, "other": 3}
 
-    async def act(making: TopicMaking) -> None:
+    async def act(topics: ClusterTopics) -> None:
         for topic in ("same", "other", "missing"):
-            making.see_to(errand(topic, 2, grown_from=1))
+            topics.put(wanted(topic, 2, grown_from=1))
         await until(lambda: len(remote.asked) == 3)
         await asyncio.sleep(0.02)
 
@@ -237,22 +236,23 @@ def test_gr3_where_nothing_may_be_created_it_is_checked_only(remote: Remote) -> 
     assert remote.topics == {"same": 2, "other": 3}
 
 
-def test_what_is_no_longer_replicated_is_forgotten(remote: Remote) -> None:
+def test_a_topic_that_is_no_longer_replicated_is_dropped(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_topics, "_PAUSE_FIRST_S", 0.1)
     remote.refuse = lambda topic: NamespaceNotFound("no namespace")
 
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t"))
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t"))
         await until(lambda: remote.asked == ["t"])
-        making.forget("t")
-        await asyncio.sleep(0.02)
+        topics.discard("t")
+        await asyncio.sleep(0.15)
 
     run(act)
     assert remote.asked == ["t"]
 
 
-def test_a_cluster_without_an_address_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t"))
+def test_a_cluster_without_an_address_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t"))
         await until(lambda: "its record has no usable address" in caplog.text)
 
     with caplog.at_level(logging.WARNING):
@@ -260,9 +260,9 @@ def test_a_cluster_without_an_address_is_said(caplog: pytest.LogCaptureFixture) 
     assert decisions["t"].state is State.UNREACHABLE
 
 
-def test_authentication_that_cannot_be_used_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    async def act(making: TopicMaking) -> None:
-        making.see_to(errand("t"))
+def test_unusable_authentication_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(topics: ClusterTopics) -> None:
+        topics.put(wanted("t"))
         await until(lambda: "AuthenticationAthenz" in caplog.text)
 
     with caplog.at_level(logging.WARNING):
