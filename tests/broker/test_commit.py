@@ -1,4 +1,4 @@
-"""Groups: order, size, and that state of a later transaction never slips into an earlier group."""
+"""Commit groups: order, size, and isolation of later state from earlier groups."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Counter:
         batch.put(b"counter", bytes([self.value]))
 
 
-def test_completions_run_in_order_and_only_when_told() -> None:
+def test_completions_run_in_order_and_only_on_request() -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     said: list[str] = []
@@ -31,7 +31,7 @@ def test_completions_run_in_order_and_only_when_told() -> None:
     assert commits.take() is None
 
 
-def test_a_large_group_is_cut_between_transactions() -> None:
+def test_a_large_group_is_split_between_transactions() -> None:
     commits = Commits(MemoryStorage(), ManualHost())
     first = commits.open()
     first.grow(GROUP_SIZE_MAX + 1)
@@ -42,7 +42,7 @@ def test_a_large_group_is_cut_between_transactions() -> None:
     assert commits.waiting_bytes == 0
 
 
-def test_state_is_stored_as_it_was_when_its_group_was_closed() -> None:
+def test_state_is_stored_as_of_the_close_of_its_group() -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     counter = Counter()
@@ -58,7 +58,7 @@ def test_state_is_stored_as_it_was_when_its_group_was_closed() -> None:
     assert storage.get(Space.STATE, b"counter") == b"\x01"
 
 
-def test_plain_state_alone_asks_for_no_sync() -> None:
+def test_plain_state_alone_requires_no_sync() -> None:
     commits = Commits(MemoryStorage(), ManualHost())
     commits.touch(Counter())
     group = commits.take()
@@ -66,7 +66,7 @@ def test_plain_state_alone_asks_for_no_sync() -> None:
     assert not group.durable
 
 
-def test_forgotten_state_is_not_written() -> None:
+def test_discarded_state_is_not_written() -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     counter = Counter()

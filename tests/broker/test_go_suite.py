@@ -1,4 +1,4 @@
-"""What the Go client's own suite found in topics and dispatchers."""
+"""Bugs in topics and dispatchers found by the Go client's own suite."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from magnetar.errors import TopicTerminated
 from tests.broker.world import Client, World
 
 
-def test_messages_that_come_one_by_one_are_shared_out_in_turns() -> None:
+def test_single_messages_are_distributed_in_turns() -> None:
     world = World()
     first, second = Client(), Client()
     world.consumer(name="1", client=first)
@@ -19,7 +19,7 @@ def test_messages_that_come_one_by_one_are_shared_out_in_turns() -> None:
     assert len(second.take()) == 5
 
 
-def test_a_terminated_topic_takes_no_producers() -> None:
+def test_a_terminated_topic_rejects_producers() -> None:
     world = World()
     world.publish()
     world.topic().terminate()

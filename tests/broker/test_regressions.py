@@ -1,4 +1,4 @@
-"""Bugs that the simulation or the crash test found, each as the shortest story that shows it."""
+"""Bugs found by the simulation or the crash test, each in its shortest form."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FAILOVER, KEY_SHARED = SubscriptionType.Failover, SubscriptionType.Key_Shared
 
 Command = pb.BaseCommand
 
-# Four bytes of metadata that are no protobuf. Its sizes hold, so it is stored like anything else.
+# Four bytes of metadata that are no protobuf. Its sizes are valid, so it is stored like any other entry.
 JUNK = b"\x00\x00\x00\x04\xff\xff\xff\xffpayload"
 
 
@@ -38,7 +38,7 @@ class Nothing:
 
 @pytest.mark.parametrize("is_durable", [True, False])
 def test_commits_are_not_idle_while_a_group_is_being_written_or_waits_for_a_sync(is_durable: bool) -> None:
-    """Replies said in that moment were lost by a crash."""
+    """Replies sent at that moment were lost in a crash."""
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     if is_durable:
@@ -49,16 +49,16 @@ def test_commits_are_not_idle_while_a_group_is_being_written_or_waits_for_a_sync
     assert not commits.idle
     storage.write(group.batch)
     group.complete()
-    assert commits.idle is is_durable  # what was written without a sync is not safe yet
+    assert commits.idle is is_durable  # unsynced writes are not safe yet
 
 
-def test_a_delayed_message_whose_hour_came_before_a_restart_is_delivered() -> None:
+def test_a_delayed_message_due_before_a_restart_is_delivered() -> None:
     world = World()
     world.topic()
     world.consumer(permits=0)
     world.publish(deliver_at_ms=START_MS + 1000)
     world.publish(deliver_at_ms=START_MS + 3_600_000)
-    world.advance(seconds=2)  # the first is due now, and nobody takes it
+    world.advance(seconds=2)  # the first is due now, without a receiver
     again = world.restart()
     again.consumer()
     assert again.client.take() == [0]
@@ -67,7 +67,7 @@ def test_a_delayed_message_whose_hour_came_before_a_restart_is_delivered() -> No
 
 
 @pytest.mark.parametrize("per", ["PerConsumer", "PerSubscription"])
-def test_a_look_ahead_of_zero_is_no_limit(per: str) -> None:
+def test_a_look_ahead_of_zero_means_no_limit(per: str) -> None:
     world = World(None, **{f"keySharedLookAheadMsgInReplayThreshold{per}": 0})
     world.publish(3, keys=["a", "b"])
     world.consumer(type=KEY_SHARED)
@@ -87,7 +87,7 @@ def test_key_shared_loses_nothing_when_the_subscription_reaches_its_limit() -> N
 
 
 @pytest.mark.parametrize("type", [SHARED, KEY_SHARED])
-def test_others_go_on_when_the_consumer_leaves_that_had_filled_the_limit(type: SubscriptionType) -> None:
+def test_others_continue_when_the_consumer_that_filled_the_limit_leaves(type: SubscriptionType) -> None:
     world = World(maxUnackedMessagesPerSubscription=2)
     world.publish(2, keys=["a"])
     greedy, other = world.consumer(type=type, name="greedy"), Client()
@@ -98,7 +98,7 @@ def test_others_go_on_when_the_consumer_leaves_that_had_filled_the_limit(type: S
     assert other.take() == [0, 1]
 
 
-def test_metadata_that_cannot_be_read_holds_up_nobody() -> None:
+def test_unreadable_metadata_does_not_block_a_subscription() -> None:
     world = World()
     world.consumer("by-key", type=KEY_SHARED, client=(by_key := Client()))
     world.consumer("shared", client=(shared := Client()))
@@ -127,7 +127,7 @@ def test_the_end_of_a_topic_is_announced_when_it_is_durable_and_read() -> None:
     assert world.client.ended == [consumer.name]
 
 
-def test_an_ack_that_comes_after_everything_was_given_back() -> None:
+def test_an_ack_after_a_redelivery_request_for_everything() -> None:
     world = World()
     world.publish(3)
     consumer = world.consumer(type=EXCLUSIVE)
@@ -143,13 +143,13 @@ def test_an_ack_that_comes_after_everything_was_given_back() -> None:
 
 
 @pytest.mark.parametrize("target", [0, 1])
-def test_a_seek_takes_back_acks_that_were_stored_before_the_last_ones(target: int) -> None:
-    """They stayed on disk when the cursor had passed them and come back within one group: lost after a crash."""
+def test_a_seek_reverts_acks_stored_before_the_last_ones(target: int) -> None:
+    """They stayed on disk when the cursor passed them and came back within one group: lost after a crash."""
     world = World()
     world.publish(4)
     world.consumer()
     world.subscription().ack(2)
-    world.settle()  # entry 2 has a key of its own now
+    world.settle()  # entry 2 has its own key now
     world.subscription().ack(0)
     world.subscription().ack(1)
     world.subscription().seek(target)
@@ -166,12 +166,12 @@ def test_the_former_active_consumer_leaves_while_its_successor_waits() -> None:
     assert old.take() == [0, 1, 2]
     world.consumer(type=FAILOVER, name="successor", priority=0, client=(new := Client()))
     world.topic().remove_consumer(former)
-    world.broker.invariants()  # what it held was in no place
+    world.broker.invariants()  # its entries were in no place
     world.advance(seconds=2)
     assert new.take() == [0, 1, 2]
 
 
-def test_a_clock_that_is_set_back_does_not_prolong_a_hand_over() -> None:
+def test_a_clock_set_back_does_not_prolong_a_hand_over() -> None:
     world = World(activeConsumerFailoverDelayTimeMillis=1000)
     world.publish(3)
     world.consumer(type=FAILOVER, name="former", priority=1)
@@ -183,7 +183,7 @@ def test_a_clock_that_is_set_back_does_not_prolong_a_hand_over() -> None:
     assert new.take() == [0, 1, 2]
 
 
-def test_a_hand_over_ends_when_everybody_leaves() -> None:
+def test_a_hand_over_ends_when_all_consumers_leave() -> None:
     world = World(activeConsumerFailoverDelayTimeMillis=1000)
     world.publish(3)
     former = world.consumer(type=FAILOVER, name="former", priority=1)
@@ -195,7 +195,7 @@ def test_a_hand_over_ends_when_everybody_leaves() -> None:
     assert world.client.take() == [0, 1, 2]
 
 
-def test_a_seek_into_a_batch_that_is_trimmed_takes_the_next_one_whole() -> None:
+def test_a_seek_into_a_trimmed_batch_takes_the_next_one_whole() -> None:
     world = World(managedLedgerMinLedgerRolloverTimeMinutes=0)
     world.publish(2, messages=3)
     session = session_of(world)
@@ -215,7 +215,7 @@ def test_a_seek_into_a_batch_that_is_trimmed_takes_the_next_one_whole() -> None:
     assert world.subscription().cursor.open_bits(0) is None
 
 
-def test_a_seek_that_wants_no_message_of_its_batch() -> None:
+def test_a_seek_past_all_messages_of_its_batch() -> None:
     world = World()
     world.publish(2, messages=3)
     world.consumer(permits=0)
@@ -225,7 +225,7 @@ def test_a_seek_that_wants_no_message_of_its_batch() -> None:
     assert world.client.take() == [1]
 
 
-def test_a_batch_of_more_messages_than_compressed_bytes() -> None:
+def test_a_batch_with_more_messages_than_compressed_bytes() -> None:
     world = World()
     session = session_of(world)
     blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"well compressed")
@@ -238,7 +238,7 @@ def test_a_batch_of_more_messages_than_compressed_bytes() -> None:
 
 
 @pytest.mark.parametrize("type", [SHARED, KEY_SHARED, EXCLUSIVE, FAILOVER])
-def test_dl13_suspects_are_tried_in_groups_before_they_are_tried_alone(type: SubscriptionType) -> None:
+def test_dl13_suspects_are_isolated_in_groups_before_they_are_isolated_alone(type: SubscriptionType) -> None:
     """One by one, a thousand took minutes with a client that acknowledges ten times a second."""
     world = World()
     world.publish(100, keys=["a", "b", "c"])
@@ -253,7 +253,7 @@ def test_dl13_suspects_are_tried_in_groups_before_they_are_tried_alone(type: Sub
 
 
 @pytest.mark.parametrize("type", [SHARED, KEY_SHARED, EXCLUSIVE, FAILOVER])
-def test_dl13_a_consumer_that_wants_more_before_it_acknowledges_is_not_stuck(type: SubscriptionType) -> None:
+def test_dl13_a_consumer_that_needs_more_messages_before_it_acknowledges_is_not_stuck(type: SubscriptionType) -> None:
     world = World()
     world.publish(20, keys=["a"])
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
@@ -267,12 +267,12 @@ def test_dl13_a_consumer_that_wants_more_before_it_acknowledges_is_not_stuck(typ
         world.advance(milliseconds=ALONE_PATIENCE_MS)
     world.advance(milliseconds=ALONE_PATIENCE_MS)
     world.topic().remove_consumer(consumer)
-    assert len(world.consumer(type=type).pending) == 1  # patience comes back
+    assert len(world.consumer(type=type).pending) == 1  # isolation resumes
 
 
 @pytest.mark.parametrize("type", [EXCLUSIVE, FAILOVER])
-def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_for(type: SubscriptionType) -> None:
-    """The Python client gives everything back at once and sends acks from before that up to 100 ms later."""
+def test_dl11_acks_after_a_redelivery_request_clear_their_messages(type: SubscriptionType) -> None:
+    """The Python client requests redelivery of everything and sends earlier acks up to 100 ms later."""
     world = World()
     world.publish(4)
     consumer = world.consumer(type=type)
@@ -281,7 +281,7 @@ def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_
     for again in ([2, 3], [3]):
         world.subscription().redeliver(consumer, None)  # 0 and 1 are handled, 2 failed
         world.settle()
-        assert world.client.take() == []  # nothing may pass what comes again
+        assert world.client.take() == []  # nothing may overtake redelivered messages
         world.advance(milliseconds=100)
         world.subscription().ack_cumulative(1)
         world.advance(milliseconds=50)
@@ -291,13 +291,13 @@ def test_dl11_acks_that_come_after_messages_are_given_back_clear_those_they_are_
 
 @pytest.mark.parametrize("open_bits", [0b111, 0b110])
 def test_dl5_messages_that_a_batch_does_not_have_are_not_counted(open_bits: int) -> None:
-    """A client that named one again and again made the broker bury nothing, which failed."""
+    """A client that repeatedly named one made the broker dead-letter nothing, which failed."""
     world = World()
     world.publish(1, messages=3)
     consumer = world.consumer()
     world.subscription().set_dead_letter_policy(DeadLetterPolicy(1), "test")
     world.subscription().ack(0, open_bits=open_bits)
-    named = 0b1001 & ~open_bits | 0b1000  # acknowledged, or never there
+    named = 0b1001 & ~open_bits | 0b1000  # acknowledged, or nonexistent
     for _ in range(3):
         world.subscription().redeliver(consumer, [0], indexes={0: named})
         world.settle()
@@ -306,8 +306,8 @@ def test_dl5_messages_that_a_batch_does_not_have_are_not_counted(open_bits: int)
 
 
 @pytest.mark.parametrize("rest_ms", [1000, 90_000])
-def test_what_rests_and_is_delayed_comes_when_both_are_over(rest_ms: int) -> None:
-    """It failed where order counts and delays do not: for the next consumer the end of one of the two was enough."""
+def test_a_delayed_message_that_backs_off_waits_for_both(rest_ms: int) -> None:
+    """After a failure in an ordered type, which ignores delays, the next consumer waited for only one of the two."""
     delay_ms = 60_000
     world = World()
     world.publish(1, deliver_at_ms=world.clock.now_ms() + delay_ms)
@@ -325,8 +325,8 @@ def test_what_rests_and_is_delayed_comes_when_both_are_over(rest_ms: int) -> Non
     assert world.client.take() == [0]
 
 
-def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two turns, each of which moves some: letters came from a subscription that was gone."""
+def test_expired_messages_are_not_moved_after_their_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dead letters are moved in several turns: some came from a deleted subscription."""
     monkeypatch.setattr("magnetar.broker.subscription.subscription._DEAD_LETTERED_PER_TURN", 2)
     world = World()
     world.publish(5)
@@ -340,7 +340,7 @@ def test_what_expires_is_not_moved_any_more_when_its_subscription_is_deleted(mon
 
 
 def test_a_topic_is_trimmed_under_a_reader_that_waits_for_delayed_messages() -> None:
-    """What was just taken to be delivered again was in no place at that moment, and counted as delayed."""
+    """Messages just taken for redelivery were in no place at that moment, and counted as delayed."""
     world = World()
     world.publish(1, deliver_at_ms=world.clock.now_ms() + 60_000)
     world.publish(3)
@@ -352,7 +352,7 @@ def test_a_topic_is_trimmed_under_a_reader_that_waits_for_delayed_messages() -> 
     world.topic().log.trim(world.broker.commits.batch(), 2)
     world.client.writable = True
     subscription.flow(reader, 0)
-    world.settle()  # with a look at every place
+    world.settle()  # checks every place
     assert world.client.take() == [2, 3]
 
 

@@ -1,4 +1,4 @@
-"""A broker in memory with a clock that stands still, clients that are lists, and commits that happen when told."""
+"""An in-memory broker with a manual clock, clients that are lists, and commits on request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START_MS = 1_800_000_000_000
 
 
 class Client:
-    """A peer that remembers what it was told."""
+    """A peer that records its notifications."""
 
     def __init__(self, address: str = "10.0.0.1:5000") -> None:
         self.writable = True
@@ -76,7 +76,7 @@ class World:
         self.settle()
 
     def settle(self) -> None:
-        """Commits and dispatches until nothing is left to do."""
+        """Commits and dispatches until there is no more work."""
         busy = True
         while busy:
             busy = self.broker.has_work
@@ -89,7 +89,7 @@ class World:
         self.broker.invariants()
 
     def restart(self, **settings: object) -> World:
-        """What a new process finds after this one was killed."""
+        """A new process on the disk of this one, which was killed."""
         world = World(self.storage.crash(), **settings)
         world.clock.advance_ms(self.clock.now_ms() - START_MS)
         return world

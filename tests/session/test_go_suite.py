@@ -1,4 +1,4 @@
-"""What the Go client's own suite found in the conversation with a client."""
+"""Bugs in the session found by the Go client's own suite."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def types_of(commands: list[Command]) -> list[int]:
     return [command.type for command in commands]
 
 
-def test_a_failover_consumer_hears_of_its_turn_with_its_first_flow() -> None:
+def test_a_failover_consumer_becomes_active_with_its_first_flow() -> None:
     talk = Conversation()
     assert types_of(talk.subscribe()) == [Command.SUCCESS]
     heard = talk.flow()
@@ -54,7 +54,7 @@ def test_a_failover_consumer_hears_of_its_turn_with_its_first_flow() -> None:
     assert talk.flow() == []
 
 
-def test_a_failover_consumer_that_asks_for_nothing_hears_of_its_turn_all_the_same() -> None:
+def test_a_failover_consumer_without_permits_becomes_active_all_the_same() -> None:
     talk = Conversation()
     talk.subscribe()
     talk.world.advance(seconds=1)
@@ -69,8 +69,8 @@ def test_a_missing_namespace_has_no_topics() -> None:
     assert heard[0].getTopicsOfNamespaceResponse.topics == []
 
 
-def test_the_entry_a_reader_starts_at_is_sent_to_it() -> None:
-    """Only the client knows whether it wants that message itself, and from which index of a batch."""
+def test_the_entry_a_reader_starts_at_is_sent() -> None:
+    """Only the client knows whether it wants that message, and from which index of a batch."""
     talk = Conversation()
     talk.world.publish(5)
     ledger_id = talk.world.topic().ledger_id

@@ -1,4 +1,4 @@
-"""Policies that are obeyed where clients talk: the types of subscriptions, and the size of messages."""
+"""Policies enforced by the session: subscription types and message size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_ALLOWED = 22
 
 
 class Talk:
-    """A client without a socket, on a topic that is there."""
+    """A client without a socket, on an existing topic."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -52,7 +52,7 @@ class Talk:
 
 
 @pytest.mark.parametrize("level", ["namespace", "topic"])
-def test_only_subscriptions_of_enabled_types_are_taken(level: str) -> None:
+def test_only_subscriptions_of_enabled_types_are_accepted(level: str) -> None:
     talk = Talk()
     catalog = talk.world.broker.catalog
     overrides = Overrides(subscription_types=["Failover", "Shared"])
@@ -71,7 +71,7 @@ def test_only_subscriptions_of_enabled_types_are_taken(level: str) -> None:
     assert sorted(talk.world.topic().subscriptions) == ["s1", "s2"]
 
 
-def test_the_size_of_messages_is_limited_at_once_and_for_one_topic() -> None:
+def test_the_message_size_is_limited_at_once_and_per_topic() -> None:
     talk = Talk()
     catalog, name = talk.world.broker.catalog, TopicName.parse("t")
     producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")

@@ -1,4 +1,4 @@
-"""DL12: a letter that a client publishes twice, because its ack was lost, is stored once."""
+"""DL12: a dead letter that a client publishes twice, because its ack was lost, is stored once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DLQ = "t-s-DLQ"
 
 
 class Connection:
-    """One client of a world: a consumer of `t` and a producer of the dead letter topic."""
+    """A client with a consumer of `t` and a producer of the dead letter topic."""
 
     def __init__(self, world: World, target: str = DLQ, *, subscribes: bool = True) -> None:
         self.world = world
@@ -93,10 +93,10 @@ def started(target: str = DLQ) -> Connection:
 
 
 @pytest.mark.parametrize("target", [DLQ, "t-s-RETRY", "graveyard"])
-def test_dl12_a_repeated_publish_is_absorbed_also_after_a_crash(target: str) -> None:
+def test_dl12_a_repeated_publish_is_dropped_even_after_a_crash(target: str) -> None:
     client = started(target)
     assert client.letter().message_id.entryId == 0
-    assert client.letter().message_id.entryId == (1 << 64) - 1  # stored before: no position of its own
+    assert client.letter().message_id.entryId == (1 << 64) - 1  # stored before: no new position
     again = Connection(client.world.restart(), target)
     again.letter()
     assert stored(again.world, target) == 1
@@ -104,18 +104,18 @@ def test_dl12_a_repeated_publish_is_absorbed_also_after_a_crash(target: str) -> 
     assert stored(again.world, target) == 2
 
 
-def test_dl12_what_is_acknowledged_is_forgotten() -> None:
+def test_dl12_acknowledged_messages_are_forgotten() -> None:
     client = started()
     client.letter()
     client.ack(0)
     assert not client.world.subscription().cursor.has_states or client.world.subscription().cursor.state_of(0) is None
-    client.letter()  # nobody holds it: it is what it is
+    client.letter()  # not in flight: an ordinary message
     assert stored(client.world) == 2
 
 
-def test_dl12_the_crash_between_publish_and_note_loses_neither() -> None:
+def test_dl12_a_crash_between_publish_and_note_loses_neither() -> None:
     client = started()
-    client.world.broker.commits.open().grow(1 << 30)  # the next transaction begins a new group
+    client.world.broker.commits.open().grow(1 << 30)  # the next transaction starts a new group
     client.session.receive(
         encode_frame_with_blob(
             Command(type=Command.SEND, send=pb.CommandSend(producer_id=2, sequence_id=0)),
@@ -136,7 +136,7 @@ def _stamped(metadata: pb.MessageMetadata) -> pb.MessageMetadata:
     return metadata
 
 
-def test_dl12_a_redriven_message_may_die_again() -> None:
+def test_dl12_a_redriven_message_may_be_dead_lettered_again() -> None:
     client = started()
     client.letter()
     client.letter(generation="1")
@@ -144,7 +144,7 @@ def test_dl12_a_redriven_message_may_die_again() -> None:
     assert stored(client.world) == 2
 
 
-def test_dl12_nobody_else_can_make_it_drop_anything() -> None:
+def test_dl12_other_clients_cannot_cause_a_drop() -> None:
     client = started()
     client.letter()
     stranger = Connection(client.world, subscribes=False)
@@ -154,7 +154,7 @@ def test_dl12_nobody_else_can_make_it_drop_anything() -> None:
 
 
 @pytest.mark.parametrize("compression", [pb.NONE, pb.ZSTD])
-def test_dl12_of_a_batch_only_what_is_new_is_stored(compression: pb.CompressionType.ValueType) -> None:
+def test_dl12_of_a_batch_only_new_messages_are_stored(compression: pb.CompressionType.ValueType) -> None:
     client = started()
     client.letter(1)
 
@@ -179,7 +179,7 @@ def test_dl12_of_a_batch_only_what_is_new_is_stored(compression: pb.CompressionT
     assert stored(client.world) == 2
 
 
-def test_dl12_messages_of_one_batch_die_one_by_one() -> None:
+def test_dl12_messages_of_one_batch_are_dead_lettered_one_by_one() -> None:
     client = started()
     for batch in (0, 1, 0, 1, 2):
         ledger_id = client.world.topic().ledger_id
@@ -196,12 +196,12 @@ def test_dl8_ids_are_read_in_every_spelling(name: str, text: str, batch_index: i
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:7", "a:b:c", "5:7:-1:4:5", "(5,7)", "\u0665:7:-1", "5" * 30 + ":7:-1"])
-def test_what_is_no_id_is_no_letter(text: str) -> None:
+def test_a_malformed_id_marks_no_dead_letter(text: str) -> None:
     assert read_origin({"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": text}) is None
 
 
-def test_dl7_the_next_retry_of_a_message_whose_ack_is_still_on_its_way_is_no_repetition() -> None:
-    """Clients send acks with a delay; a retry comes back before that, and each one names the same origin."""
+def test_dl7_the_next_retry_of_a_message_with_a_pending_ack_is_no_repetition() -> None:
+    """Clients delay acks; a retry may arrive earlier, and every retry has the same origin."""
     client = started("t-s-RETRY")
     origin = {"ORIGIN_MESSAGE_ID": f"{client.world.topic().ledger_id}:0:-1"}
     for retry in ("1", "1", "2", "2", "3"):
@@ -209,7 +209,7 @@ def test_dl7_the_next_retry_of_a_message_whose_ack_is_still_on_its_way_is_no_rep
     assert stored(client.world, "t-s-RETRY") == 3
 
 
-def test_an_id_that_is_no_text_is_no_letter() -> None:
+def test_an_id_that_is_not_utf8_marks_no_dead_letter() -> None:
     client = started()
     text = _stamped(client.metadata(0, ORIGIN_MESSAGE_ID="XX"))
     bytes_ = pb.MessageMetadata.FromString(text.SerializeToString().replace(b"XX", b"\xff\xfe"))

@@ -1,4 +1,4 @@
-"""GR7: replicators of Apache Pulsar as clients of this broker, on the wire."""
+"""GR7: Apache Pulsar's replicators as clients of this broker, on the wire."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Replicator:
 
 
 def receipt(answer: Command) -> tuple[int, int, int, int]:
-    """Sequence id, highest sequence id, and where it is stored."""
+    """Sequence id, highest sequence id, and the stored position."""
     assert answer.type == Command.SEND_RECEIPT
     said = answer.send_receipt
     return said.sequence_id, said.highest_sequence_id, said.message_id.ledgerId, said.message_id.entryId
@@ -82,7 +82,7 @@ def test_gr7_receipts_are_those_of_apache_pulsar() -> None:
     assert receipt(replicator.send(5, "5:11")) == (5, 11, ledger, 2)
 
 
-def test_gr7_who_does_not_ask_for_positions_gets_sequence_ids() -> None:
+def test_gr7_without_the_feature_flag_receipts_have_sequence_ids() -> None:
     world = World()
     replicator = Replicator(world, "pulsar.repl.east", knows_positions=False)
     ledger = world.topic().ledger_id
@@ -91,13 +91,13 @@ def test_gr7_who_does_not_ask_for_positions_gets_sequence_ids() -> None:
 
 
 @pytest.mark.parametrize("name", ["someone", "magnetar.repl.east/t/1"])
-def test_gr7_others_on_such_a_connection_are_as_ever(name: str) -> None:
+def test_gr7_other_producers_on_such_a_connection_are_unaffected(name: str) -> None:
     world = World()
     producer = Replicator(world, name, knows_positions=True)
     assert receipt(producer.send(7, "5:9")) == (7, 7, world.topic().ledger_id, 0)
 
 
-def test_gr6_the_last_sequence_id_of_a_pipeline_is_told() -> None:
+def test_gr6_a_pipeline_receives_its_last_sequence_id() -> None:
     world = World()
     Replicator(world, "magnetar.repl.east/t/1", knows_positions=False).send(7)
     again = world.restart()
@@ -107,7 +107,7 @@ def test_gr6_the_last_sequence_id_of_a_pipeline_is_told() -> None:
     assert success.producer_success.last_sequence_id == 7
 
 
-def test_a_pipeline_reads_its_subscription_whichever_types_are_allowed() -> None:
+def test_a_pipeline_may_consume_with_any_allowed_subscription_types() -> None:
     world = World(subscriptionTypesEnabled=frozenset({"Shared"}))
     world.broker.catalog.save_cluster("east", ClusterRecord())
     overrides = Overrides(replication_clusters=["standalone", "east"])
@@ -128,8 +128,8 @@ def test_a_pipeline_reads_its_subscription_whichever_types_are_allowed() -> None
     assert refused.error.error == pb.NotAllowedError
 
 
-def test_gr6_nothing_is_stored_after_a_copy_that_was_refused() -> None:
-    """The last position is all that is remembered: one after a gap would make the gap look copied."""
+def test_gr6_nothing_is_stored_after_a_rejected_copy() -> None:
+    """Only the last position is remembered: a copy after a gap would make the gap look copied."""
     world = World()
     pipeline = Replicator(world, "magnetar.repl.east/t/1", knows_positions=False)
     ledger = world.topic().ledger_id
@@ -144,7 +144,7 @@ def test_gr6_nothing_is_stored_after_a_copy_that_was_refused() -> None:
     assert world.topic().last_sequence_id("magnetar.repl.east/t/1") == 0
 
 
-def test_what_others_send_after_a_refusal_is_stored() -> None:
+def test_messages_of_others_after_a_rejection_are_stored() -> None:
     world = World()
     producer = Replicator(world, "someone", knows_positions=False)
     broken = pb.CommandSend(producer_id=1, sequence_id=1, num_messages=1)
@@ -154,7 +154,7 @@ def test_what_others_send_after_a_refusal_is_stored() -> None:
 
 
 def test_sp6_a_consumer_that_copies_under_an_old_route_policy_is_disconnected() -> None:
-    """What is published after a mask was set must not be copied without it."""
+    """Messages published after a mask was set must not be copied without it."""
     world = World()
     replication = world.broker.replication
     world.broker.catalog.save_cluster("west", ClusterRecord(broker_service_url="pulsar://west:6650"))

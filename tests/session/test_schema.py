@@ -1,4 +1,4 @@
-"""Schemas on the wire: what a client says and hears, without a socket."""
+"""Schemas on the wire, without a socket."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def primitive(type: Type.ValueType) -> pb.Schema:
 
 
 class Talk:
-    """One connected client; `ask` returns what the broker says when everything is on disk."""
+    """One connected client; `ask` returns the response after the commit."""
 
     def __init__(self, world: World | None = None, **settings: Any) -> None:
         self.world = world or World(**settings)
@@ -37,7 +37,7 @@ class Talk:
         self._ids = iter(range(1, 1000))
 
     def request(self, command: Command) -> list[Command]:
-        """What is said at once."""
+        """Returns the immediate response."""
         self.session.receive(encode_frame(command))
         return self._said()
 
@@ -89,7 +89,7 @@ def version(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-def test_a_producer_is_told_the_version_of_its_schema() -> None:
+def test_a_producer_receives_the_version_of_its_schema() -> None:
     talk = Talk()
     assert talk.produce(avro(a="int")).producer_success.schema_version == version(0)
     assert talk.produce(avro(a="int")).producer_success.schema_version == version(0)
@@ -100,7 +100,7 @@ def test_a_producer_is_told_the_version_of_its_schema() -> None:
 
 
 def test_plain_bytes_may_be_registered_too() -> None:
-    """The Go client does so with its schema of bytes, and asks for it when it reads."""
+    """The Go client registers its bytes schema, and requests it when it reads."""
     talk = Talk()
     none = primitive(Type.Value("None"))
     assert talk.subscribe(none).type == Command.SUCCESS
@@ -110,7 +110,7 @@ def test_plain_bytes_may_be_registered_too() -> None:
     assert talk.produce().producer_success.schema_version == b""
 
 
-def test_a_producer_that_asks_twice_hears_the_same_version() -> None:
+def test_a_repeated_producer_request_returns_the_same_version() -> None:
     talk = Talk()
     request = pb.CommandProducer(topic="t", producer_id=1, request_id=1, schema=avro(a="int"))
     for _ in range(2):
@@ -118,7 +118,7 @@ def test_a_producer_that_asks_twice_hears_the_same_version() -> None:
         assert answer.producer_success.schema_version == version(0)
 
 
-def test_success_is_said_when_the_schema_is_durable() -> None:
+def test_success_is_sent_when_the_schema_is_durable() -> None:
     talk = Talk()
     talk.produce()
     request = pb.CommandProducer(topic="t", producer_id=9, request_id=9, schema=avro(a="int"))
@@ -130,7 +130,7 @@ def test_success_is_said_when_the_schema_is_durable() -> None:
     assert kept.get().schema_version == version(0)
 
 
-def test_an_incompatible_producer_is_refused_and_the_connection_goes_on() -> None:
+def test_an_incompatible_producer_is_rejected_and_the_connection_kept() -> None:
     talk = Talk()
     talk.produce(avro(a="int"))
     refused = talk.produce(avro(a="string"))
@@ -144,7 +144,7 @@ def test_an_incompatible_producer_is_refused_and_the_connection_goes_on() -> Non
     assert len(talk.world.topic().producers) == 2
 
 
-def test_consumers_are_checked_and_may_take_any_schema() -> None:
+def test_consumers_are_checked_and_may_accept_any_schema() -> None:
     talk = Talk()
     assert talk.subscribe(primitive(Type.AutoConsume)).type == Command.SUCCESS
     assert talk.get().error_code == pb.TopicNotFound
@@ -158,7 +158,7 @@ def test_consumers_are_checked_and_may_take_any_schema() -> None:
     assert len(talk.world.topic().subscriptions) == 4
 
 
-def test_a_consumer_brings_no_schema_where_plain_bytes_are_sent() -> None:
+def test_a_consumer_registers_no_schema_for_a_topic_of_plain_bytes() -> None:
     talk = Talk()
     talk.produce()
     refused = talk.subscribe(avro(a="int"))
@@ -198,7 +198,7 @@ def test_get_schema_latest_and_by_version() -> None:
         ("nowhere/at/all/it/is", None, pb.InvalidTopicName),
     ],
 )
-def test_get_schema_that_cannot_be_answered(topic: str, wanted: bytes | None, code: int) -> None:
+def test_get_schema_of_a_missing_schema(topic: str, wanted: bytes | None, code: int) -> None:
     talk = Talk()
     talk.produce(avro(a="int"))
     answer = talk.get(wanted, topic)
@@ -220,7 +220,7 @@ def test_get_or_create_schema() -> None:
     assert talk.get_or_create(primitive(Type.Value("None"))).schema_version == b""
 
 
-def test_validation_is_enforced_for_all_who_produce() -> None:
+def test_validation_is_enforced_for_all_producers() -> None:
     talk = Talk(isSchemaValidationEnforced=True)
     talk.produce(avro(a="int"))
     assert talk.produce().error.error == pb.IncompatibleSchema
@@ -228,7 +228,7 @@ def test_validation_is_enforced_for_all_who_produce() -> None:
     assert talk.get_or_create(primitive(Type.Value("None"))).error_code == pb.IncompatibleSchema
 
 
-def test_a_producer_that_waits_for_its_turn_hears_its_version_then() -> None:
+def test_a_producer_waiting_for_exclusive_access_receives_its_version_later() -> None:
     talk = Talk()
 
     def produce(number: int, mode: pb.ProducerAccessMode.ValueType) -> pb.CommandProducerSuccess:

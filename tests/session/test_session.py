@@ -1,4 +1,4 @@
-"""A session without a socket: keep-alive, the bits of ack sets, and that the docs say what the table says."""
+"""A session without a socket: keep-alive, bits of ack sets, and the protocol page."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(session: Session) -> list[Command]:
     return [command for command, _ in frames]
 
 
-def test_pm2_connected_announces_what_works_and_nothing_else() -> None:
+def test_pm2_connected_announces_exactly_the_supported_features() -> None:
     session, _ = conversation()
     connected = said(session)[0].connected
     assert connected.protocol_version == 21
@@ -48,10 +48,10 @@ def test_pm2_connected_announces_what_works_and_nothing_else() -> None:
     }
 
 
-def test_a_silent_client_is_asked_once_and_then_given_up() -> None:
+def test_a_silent_client_is_pinged_once_and_then_disconnected() -> None:
     session, closed = conversation()
     said(session)
-    session.keep_alive()  # it spoke during the last interval
+    session.keep_alive()  # it sent something during the last interval
     assert said(session) == []
     session.keep_alive()
     assert [command.type for command in said(session)] == [Command.PING]
@@ -60,7 +60,7 @@ def test_a_silent_client_is_asked_once_and_then_given_up() -> None:
     assert session.state is State.CLOSED
 
 
-def test_a_client_that_answers_stays() -> None:
+def test_a_client_that_answers_stays_connected() -> None:
     session, closed = conversation()
     for _ in range(5):
         session.keep_alive()
@@ -69,7 +69,7 @@ def test_a_client_that_answers_stays() -> None:
     assert closed == []
 
 
-def test_an_old_client_is_answered_in_its_own_version() -> None:
+def test_an_old_client_is_answered_in_its_protocol_version() -> None:
     session, _ = conversation()
     old = Session(session.broker, session.where, lambda: None, lambda: None)
     connect = pb.CommandConnect(client_version="old", protocol_version=8)
@@ -84,11 +84,11 @@ def test_ack_sets_are_words_of_64_bits(bits: int) -> None:
     assert all(-(1 << 63) <= word < 1 << 63 for word in words)
 
 
-def test_the_protocol_page_is_what_the_table_says() -> None:
+def test_the_protocol_page_matches_the_table() -> None:
     assert Path("docs/protocol.md").read_text(encoding="utf-8") == protocol_page()
 
 
-def test_the_receipt_of_a_dropped_duplicate_names_no_position() -> None:
+def test_the_receipt_of_a_dropped_duplicate_has_no_position() -> None:
     world = World(brokerDeduplicationEnabled=True)
     session = Session(world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
     connect = pb.CommandConnect(client_version="t", protocol_version=21)
@@ -104,4 +104,4 @@ def test_the_receipt_of_a_dropped_duplicate_names_no_position() -> None:
     first, second = [command.send_receipt.message_id for command in said(session)]
     nowhere = (1 << 64) - 1
     assert (first.ledgerId, first.entryId) == (world.topic().ledger_id, 0)
-    assert (second.ledgerId, second.entryId) == (nowhere, nowhere)  # -1:-1, as Apache Pulsar says it
+    assert (second.ledgerId, second.entryId) == (nowhere, nowhere)  # -1:-1, as in Apache Pulsar

@@ -1,4 +1,4 @@
-"""The broker obeys what is set: for a namespace, for a topic, on topics that are open already, and after a restart."""
+"""Effects of policies: of a namespace, of a topic, on open topics, and after a restart."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def remaining(world: World) -> list[int]:
 
 
 @LEVELS
-def test_retention_keeps_what_is_acknowledged(level: str) -> None:
+def test_retention_keeps_acknowledged_messages(level: str) -> None:
     world = World(managedLedgerMinLedgerRolloverTimeMinutes=0)
     world.publish(3)
     put(world, level, retention=Retention(minutes=60, mb=-1))
@@ -80,7 +80,7 @@ def test_retention_keeps_what_is_acknowledged(level: str) -> None:
 
 
 @LEVELS
-def test_retention_by_size_gives_up_the_oldest(level: str) -> None:
+def test_retention_by_size_deletes_the_oldest(level: str) -> None:
     world = World(managedLedgerMinLedgerRolloverTimeMinutes=0)
     put(world, level, retention=Retention(minutes=-1, mb=1))
     world.publish(4, payload=b"x" * (MB // 3))
@@ -91,7 +91,7 @@ def test_retention_by_size_gives_up_the_oldest(level: str) -> None:
     assert remaining(world) == []
 
 
-def test_a_shorter_retention_of_the_topic_wins_over_its_namespace() -> None:
+def test_a_shorter_retention_of_the_topic_overrides_its_namespace() -> None:
     world = World(managedLedgerMinLedgerRolloverTimeMinutes=0)
     put(world, "namespace", retention=Retention(minutes=-1, mb=-1))
     world.publish(2)
@@ -103,7 +103,7 @@ def test_a_shorter_retention_of_the_topic_wins_over_its_namespace() -> None:
 
 
 @LEVELS
-def test_a_time_to_live_gives_up_what_nobody_read(level: str) -> None:
+def test_a_time_to_live_expires_unread_messages(level: str) -> None:
     world = World(messageExpiryCheckIntervalInMinutes=1)
     world.topic()
     world.consumer(permits=0)
@@ -123,7 +123,7 @@ def test_a_time_to_live_gives_up_what_nobody_read(level: str) -> None:
 
 
 def over_quota(level: str, kind: QuotaKind, policy: QuotaPolicy) -> World:
-    """A topic with a backlog of three messages of 100 bytes, of which the quota would allow two, a minute ago."""
+    """A topic with a backlog of three messages of 100 bytes from a minute ago; the quota allows two."""
     world = World(backlogQuotaCheckIntervalInSeconds=60)
     world.consumer(permits=0)
     if kind is QuotaKind.destination_storage:
@@ -145,7 +145,7 @@ def over_quota(level: str, kind: QuotaKind, policy: QuotaPolicy) -> World:
     ("policy", "refusal"),
     [(QuotaPolicy.producer_request_hold, QuotaHold), (QuotaPolicy.producer_exception, QuotaExceeded)],
 )
-def test_a_backlog_over_its_quota_stops_producers(
+def test_a_backlog_over_its_quota_blocks_producers(
     level: str, kind: QuotaKind, policy: QuotaPolicy, refusal: type[MagnetarError]
 ) -> None:
     world = over_quota(level, kind, policy)
@@ -159,7 +159,7 @@ def test_a_backlog_over_its_quota_stops_producers(
 
 @LEVELS
 @pytest.mark.parametrize("kind", QuotaKind)
-def test_a_backlog_over_its_quota_gives_up_the_oldest(level: str, kind: QuotaKind) -> None:
+def test_a_backlog_over_its_quota_evicts_the_oldest(level: str, kind: QuotaKind) -> None:
     world = over_quota(level, kind, QuotaPolicy.consumer_backlog_eviction)
     assert world.client.closed == []
     assert world.subscription().backlog == 2
@@ -169,7 +169,7 @@ def test_a_backlog_over_its_quota_gives_up_the_oldest(level: str, kind: QuotaKin
 
 @LEVELS
 @pytest.mark.parametrize("kind", QuotaKind)
-def test_a_quota_that_is_removed_holds_nobody(level: str, kind: QuotaKind) -> None:
+def test_a_removed_quota_blocks_no_producer(level: str, kind: QuotaKind) -> None:
     world = over_quota(level, kind, QuotaPolicy.producer_exception)
     put(world, level, backlog_quotas=None)
     world.producer(name="again")
@@ -177,7 +177,7 @@ def test_a_quota_that_is_removed_holds_nobody(level: str, kind: QuotaKind) -> No
     world.producer(name="another")
 
 
-def test_each_kind_of_quota_comes_from_the_nearest_level() -> None:
+def test_each_kind_of_quota_is_resolved_separately() -> None:
     world = World(backlogQuotaDefaultLimitBytes=7, backlogQuotaDefaultLimitSecond=9)
     hold, error = QuotaPolicy.producer_request_hold, QuotaPolicy.producer_exception
     put(world, "namespace", backlog_quotas={QuotaKind.destination_storage: BacklogQuota(5, error)})
@@ -193,14 +193,14 @@ def test_each_kind_of_quota_comes_from_the_nearest_level() -> None:
 
 
 @LEVELS
-def test_deduplication_is_switched_on_and_off(level: str) -> None:
+def test_deduplication_is_enabled_and_disabled(level: str) -> None:
     world = World()
     producer = world.producer()
     world.publish(2, producer=producer)
     world.publish(2, producer=producer)
     assert world.topic().log.last == 3
     put(world, level, deduplication=True)
-    world.publish(2, producer=producer)  # what came before it was on does not count
+    world.publish(2, producer=producer)  # messages from before do not count
     world.publish(3, producer=producer)
     assert world.topic().log.last == 6
     assert world.topic().last_sequence_id("p") == 2
@@ -213,21 +213,21 @@ def test_deduplication_is_switched_on_and_off(level: str) -> None:
     assert world.topic().log.last == 8
 
 
-def test_what_deduplication_remembered_is_forgotten_even_before_the_disk_knows() -> None:
+def test_deduplication_forgets_uncommitted_sequences_when_disabled() -> None:
     world = World()
     put(world, "topic", deduplication=True)
     producer = world.producer()
     world.publish(3, producer=producer)
     name, catalog = TopicName.parse("t"), world.broker.catalog
     for enabled in (False, True):
-        catalog.set_overrides(name, Overrides(deduplication=enabled))  # nothing is committed in between
+        catalog.set_overrides(name, Overrides(deduplication=enabled))  # no commit in between
     assert world.topic().last_sequence_id("p") == -1
     world.settle()
     assert world.restart().topic().last_sequence_id("p") == -1
 
 
 @LEVELS
-def test_deduplication_holds_after_a_restart(level: str) -> None:
+def test_deduplication_stays_enabled_after_a_restart(level: str) -> None:
     world = World()
     put(world, level, deduplication=True)
     world.publish(3)
@@ -240,7 +240,7 @@ def test_deduplication_holds_after_a_restart(level: str) -> None:
 
 
 @LEVELS
-def test_producers_are_limited(level: str) -> None:
+def test_the_number_of_producers_is_limited(level: str) -> None:
     world = World(maxProducersPerTopic=5)
     put(world, level, max_producers=1)
     world.producer(name="a")
@@ -252,7 +252,7 @@ def test_producers_are_limited(level: str) -> None:
 
 
 @LEVELS
-def test_consumers_of_a_topic_are_limited(level: str) -> None:
+def test_the_number_of_consumers_of_a_topic_is_limited(level: str) -> None:
     world = World()
     put(world, level, max_consumers=1)
     world.consumer("s", name="a")
@@ -263,7 +263,7 @@ def test_consumers_of_a_topic_are_limited(level: str) -> None:
 
 
 @LEVELS
-def test_consumers_of_a_subscription_are_limited(level: str) -> None:
+def test_the_number_of_consumers_of_a_subscription_is_limited(level: str) -> None:
     world = World()
     put(world, level, max_consumers_per_subscription=1)
     world.consumer("s", name="a")
@@ -273,7 +273,7 @@ def test_consumers_of_a_subscription_are_limited(level: str) -> None:
 
 
 @LEVELS
-def test_subscriptions_are_limited(level: str) -> None:
+def test_the_number_of_subscriptions_is_limited(level: str) -> None:
     world = World()
     put(world, level, max_subscriptions=1)
     world.consumer("s")
@@ -282,7 +282,7 @@ def test_subscriptions_are_limited(level: str) -> None:
     world.consumer("s", name="another")
 
 
-def test_topics_of_a_namespace_are_limited() -> None:
+def test_the_number_of_topics_of_a_namespace_is_limited() -> None:
     world = World()
     at_namespace(world, max_topics=2)
     world.topic("a")
@@ -308,7 +308,7 @@ def test_unacknowledged_messages_of_a_consumer_are_limited(level: str) -> None:
 
 
 @LEVELS
-def test_who_gets_messages_alone_is_not_limited(level: str) -> None:
+def test_ordered_types_have_no_limit_of_unacknowledged_messages(level: str) -> None:
     world = World()
     client = Client()
     world.consumer(client=client, type=SubscriptionType.Exclusive, permits=100)
@@ -341,7 +341,7 @@ def test_unacknowledged_messages_of_a_subscription_are_limited(level: str) -> No
 
 
 @LEVELS
-def test_delayed_delivery_is_switched_off(level: str) -> None:
+def test_delayed_delivery_is_disabled(level: str) -> None:
     world = World()
     client = Client()
     world.consumer(client=client)
@@ -371,7 +371,7 @@ def test_delays_are_limited(level: str) -> None:
 # -- creation
 
 
-def test_ac1_a_namespace_decides_on_the_creation_of_its_topics() -> None:
+def test_ac1_a_namespace_controls_the_creation_of_its_topics() -> None:
     world = World(allowAutoTopicCreation=False)
     name = TopicName.parse("new")
     with pytest.raises(TopicNotFound):
@@ -389,7 +389,7 @@ def test_ac1_a_namespace_decides_on_the_creation_of_its_topics() -> None:
 
 
 @LEVELS
-def test_ac1_subscriptions_come_to_be_only_where_they_may(level: str) -> None:
+def test_ac1_subscriptions_are_auto_created_only_where_allowed(level: str) -> None:
     world = World()
     put(world, level, auto_subscription_creation=False)
     with pytest.raises(SubscriptionNotFound, match="'s' does not exist"):
@@ -399,11 +399,11 @@ def test_ac1_subscriptions_come_to_be_only_where_they_may(level: str) -> None:
     world.consumer("s")
 
 
-# -- where they come from
+# -- levels
 
 
 @LEVELS
-def test_policies_hold_after_a_restart(level: str) -> None:
+def test_policies_survive_a_restart(level: str) -> None:
     world = World()
     put(world, level, max_producers=1, retention=Retention(5, 6), subscription_types=["Shared"], max_topics=9)
     policies = world.restart(maxProducersPerTopic=7).topic().policies
@@ -412,7 +412,7 @@ def test_policies_hold_after_a_restart(level: str) -> None:
     assert policies.subscription_types == frozenset({"Shared"})
 
 
-def test_partitions_obey_what_is_set_for_the_whole() -> None:
+def test_partitions_use_the_policies_of_the_partitioned_topic() -> None:
     world = World()
     name = TopicName.parse("parted")
     world.broker.catalog.create_partitioned(name, 2, {})
@@ -425,7 +425,7 @@ def test_partitions_obey_what_is_set_for_the_whole() -> None:
     assert again.broker.topic(name.with_partition(1)).policies.max_producers == 1
 
 
-def test_settings_that_change_reach_open_topics_unless_something_is_set() -> None:
+def test_changed_settings_reach_open_topics_without_a_policy() -> None:
     world = World()
     world.topic("a")
     world.topic("b")
@@ -437,7 +437,7 @@ def test_settings_that_change_reach_open_topics_unless_something_is_set() -> Non
     assert world.topic("a").policies.max_producers == 0
 
 
-def test_a_message_size_of_zero_is_that_of_the_broker() -> None:
+def test_a_message_size_of_zero_means_the_brokers() -> None:
     world = World(maxMessageSize=2048)
     put(world, "topic", max_message_size=1024)
     assert world.topic().policies.max_message_size == 1024
@@ -445,8 +445,8 @@ def test_a_message_size_of_zero_is_that_of_the_broker() -> None:
     assert world.topic().policies.max_message_size == 2048
 
 
-def test_what_is_in_force_can_be_said_as_an_administrator_says_it() -> None:
-    """Setting everything to what is in force changes nothing, whatever the settings are."""
+def test_effective_policies_can_be_set_as_they_are_shown() -> None:
+    """Setting every policy to its effective value changes nothing."""
     for settings in (
         Settings(),
         Settings(

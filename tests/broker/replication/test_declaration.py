@@ -1,4 +1,4 @@
-"""GR1: which topics are replicated where, and the subscription that keeps the position of each."""
+"""GR1: the declaration of replicated topics, and the subscription that keeps the position of each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def full(text: str = "t") -> str:
 
 
 def replicate(world: World, *clusters: str, **overrides: object) -> None:
-    """The namespace, to these clusters and the one that is here."""
+    """Replicates the namespace to these clusters and the local one."""
     kept = Overrides(replication_clusters=[HERE, *clusters], **overrides)  # type: ignore[arg-type]
     world.broker.catalog.save_namespace(NAMESPACE, NamespaceRecord(overrides=kept))
     world.advance(milliseconds=1)
@@ -74,17 +74,17 @@ def report(world: World, *rows: Report, is_all: bool = False, pipeline: str = "p
     replication.reports.receive(Reports(pipeline, is_all, list(rows)), world.clock.now_ms(), replication.is_declared)
 
 
-# -- what is declared
+# -- declaration
 
 
-def test_gr1_nothing_is_replicated_unless_somebody_says_so(world: World) -> None:
+def test_gr1_nothing_is_replicated_unless_declared(world: World) -> None:
     world.publish()
     declaration = world.broker.replication.declaration()
     assert (declaration.topics, declaration.cluster, sorted(declaration.clusters)) == ([], HERE, [EAST, WEST])
     assert subscriptions(world) == []
 
 
-def test_gr1_a_namespace_replicates_all_its_topics_and_a_topic_says_otherwise(world: World) -> None:
+def test_gr1_a_namespace_replicates_all_its_topics_and_a_topic_overrides_it(world: World) -> None:
     world.broker.catalog.create_partitioned(name("many"), 3, {})
     world.topic("own")
     world.topic("none")
@@ -99,28 +99,28 @@ def test_gr1_a_namespace_replicates_all_its_topics_and_a_topic_says_otherwise(wo
     assert [subscriptions(world, f"many-partition-{index}") for index in range(3)] == [[TO_EAST]] * 3
 
 
-def test_a_cluster_that_is_not_declared_is_left_out(world: World) -> None:
+def test_an_undeclared_cluster_is_left_out(world: World) -> None:
     replicate(world, EAST, "mars")
     world.topic()
     assert list(declared(world)) == [("t", EAST)]
     assert subscriptions(world) == [TO_EAST]
 
 
-def test_topics_that_are_not_persistent_are_not_replicated(world: World) -> None:
+def test_non_persistent_topics_are_not_replicated(world: World) -> None:
     replicate(world, EAST)
     world.broker.topic(name("non-persistent://public/default/n"), create=True)
     assert declared(world) == {}
 
 
-def test_topics_that_apache_pulsar_keeps_its_books_in_are_not_replicated(world: World) -> None:
-    """Its replicator brings them here."""
+def test_internal_topics_of_apache_pulsar_are_not_replicated(world: World) -> None:
+    """Its replicator copies them here."""
     replicate(world, EAST)
     world.topic("__change_events")
     world.topic("t")
     assert set(declared(world)) == {("t", EAST)}
 
 
-def test_dead_letters_go_nowhere_unless_the_way_says_so(world: World) -> None:
+def test_dead_letters_are_not_replicated_unless_the_route_includes_them(world: World) -> None:
     replicate(world, EAST, WEST)
     for topic in ("t", "t-s-DLQ", "t-s-RETRY"):
         world.topic(topic)
@@ -134,7 +134,7 @@ def test_dead_letters_go_nowhere_unless_the_way_says_so(world: World) -> None:
     assert subscriptions(world, "t-s-DLQ") == []
 
 
-def test_every_change_makes_another_version_and_wakes_who_waits(world: World) -> None:
+def test_every_change_creates_a_new_version_and_wakes_waiting_requests(world: World) -> None:
     replication, catalog = world.broker.replication, world.broker.catalog
     woken: list[str] = []
     replication.watch(lambda: woken.append(replication.version))
@@ -166,10 +166,10 @@ def test_every_change_makes_another_version_and_wakes_who_waits(world: World) ->
     count = len(woken)
     world.publish(topic="other", count=5)
     world.broker.catalog.set_properties(name("other"), {"a": "b"})
-    assert len(woken) == count + 1  # for the topic, and neither for messages nor for properties
+    assert len(woken) == count + 1  # for the topic, but not for messages or properties
 
 
-def test_a_broker_that_starts_has_another_version_than_before(world: World) -> None:
+def test_a_restarted_broker_has_a_new_version(world: World) -> None:
     replicate(world, EAST)
     world.topic()
     world.settle()
@@ -178,7 +178,7 @@ def test_a_broker_that_starts_has_another_version_than_before(world: World) -> N
     assert list(declared(again)) == [("t", EAST)]
 
 
-def test_growth_is_remembered_from_the_first_and_for_ever(world: World) -> None:
+def test_growth_is_remembered_permanently(world: World) -> None:
     catalog = world.broker.catalog
     catalog.create_partitioned(name("many"), 2, {})
     replicate(world, EAST)
@@ -192,7 +192,7 @@ def test_growth_is_remembered_from_the_first_and_for_ever(world: World) -> None:
     assert subscriptions(world, "many-partition-4") == [TO_EAST]
 
 
-def test_gr9_subscriptions_that_follow_are_declared(world: World) -> None:
+def test_gr9_replicated_subscriptions_are_declared(world: World) -> None:
     replicate(world, EAST)
     world.broker.catalog.create_partitioned(name("many"), 2, {})
     for index, subscription in enumerate(("a", "b")):
@@ -208,7 +208,7 @@ def test_gr9_subscriptions_that_follow_are_declared(world: World) -> None:
     assert declared(again)["many", EAST].subscriptions == ()
 
 
-def test_the_declaration_is_not_made_anew_for_every_topic(world: World) -> None:
+def test_the_declaration_is_not_rebuilt_for_every_topic(world: World) -> None:
     replicate(world, EAST)
     for index in range(50):
         world.topic(f"t{index}")
@@ -223,10 +223,10 @@ def test_the_declaration_is_not_made_anew_for_every_topic(world: World) -> None:
     assert made == ["one-more"]
 
 
-# -- where a subscription starts and ends
+# -- life of a replication subscription
 
 
-def test_gr1_what_is_published_to_a_new_topic_waits_for_the_pipeline(world: World) -> None:
+def test_gr1_messages_of_a_new_topic_wait_for_the_pipeline(world: World) -> None:
     replicate(world, EAST)
     world.publish(10)
     assert world.subscription(TO_EAST).backlog == 10
@@ -235,7 +235,7 @@ def test_gr1_what_is_published_to_a_new_topic_waits_for_the_pipeline(world: Worl
 
 @pytest.mark.parametrize(("start_at", "backlog"), [("latest", 2), ("earliest", 5)])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_a_topic_that_has_messages_starts_where_the_setting_says(start_at: str, backlog: int, is_open: bool) -> None:
+def test_a_topic_with_messages_starts_where_the_setting_says(start_at: str, backlog: int, is_open: bool) -> None:
     world = new_world(replicationStartAt=start_at)
     world.publish(3)
     if not is_open:
@@ -247,7 +247,7 @@ def test_a_topic_that_has_messages_starts_where_the_setting_says(start_at: str, 
     assert world.subscription(TO_EAST).backlog == backlog
 
 
-def test_replication_that_is_withdrawn_leaves_nothing_behind(world: World) -> None:
+def test_withdrawn_replication_leaves_nothing(world: World) -> None:
     replicate(world, EAST, WEST)
     world.publish(3)
     client = world.consumer(TO_EAST, type=SubscriptionType.Exclusive)
@@ -260,7 +260,7 @@ def test_replication_that_is_withdrawn_leaves_nothing_behind(world: World) -> No
     assert again.subscription(TO_EAST).backlog == 0
 
 
-def test_replication_that_is_withdrawn_from_a_topic_that_is_not_open(world: World) -> None:
+def test_withdrawn_replication_of_a_topic_that_is_not_open(world: World) -> None:
     replicate(world, EAST)
     world.publish(3)
     again = world.restart()
@@ -269,8 +269,8 @@ def test_replication_that_is_withdrawn_from_a_topic_that_is_not_open(world: Worl
     assert subscriptions(again) == []
 
 
-def test_nothing_is_lost_to_replication_by_a_crash_after_any_commit() -> None:
-    """The subscription is as durable as the topic: there is never a message that it does not count."""
+def test_no_message_escapes_replication_after_a_crash_at_any_commit() -> None:
+    """The subscription is as durable as the topic: every message counts for it."""
     for steps in range(12):
         world = new_world()
         replicate(world, EAST)
@@ -289,7 +289,7 @@ def test_nothing_is_lost_to_replication_by_a_crash_after_any_commit() -> None:
             assert again.subscription(TO_EAST).backlog == 2
 
 
-def test_retention_keeps_what_is_not_copied() -> None:
+def test_retention_keeps_uncopied_messages() -> None:
     world = new_world(managedLedgerMinLedgerRolloverTimeMinutes=0)
     replicate(world, EAST)
     world.publish(10)
@@ -300,10 +300,10 @@ def test_retention_keeps_what_is_not_copied() -> None:
     assert world.topic().log.first == 7
 
 
-# -- they are the broker's own
+# -- internal subscriptions
 
 
-def test_nobody_makes_or_deletes_one(world: World) -> None:
+def test_clients_cannot_create_or_delete_one(world: World) -> None:
     topic = world.topic()
     with pytest.raises(NotAllowed, match="reserved"):
         world.consumer(TO_EAST)
@@ -317,7 +317,7 @@ def test_nobody_makes_or_deletes_one(world: World) -> None:
     assert subscriptions(world) == [TO_EAST] and consumer.subscription is not None
 
 
-def test_the_limits_are_for_clients(world: World) -> None:
+def test_limits_apply_to_clients_only(world: World) -> None:
     limits = {"max_subscriptions": 1, "max_consumers": 1, "max_producers": 1}
     replicate(world, EAST, WEST, **limits)
     world.consumer(TO_EAST, type=SubscriptionType.Exclusive)
@@ -346,8 +346,8 @@ def test_gr1_replication_has_no_dead_letters(world: World) -> None:
         subscription.set_dead_letter_policy(DeadLetterPolicy(1), "somebody")
 
 
-def test_what_expires_before_it_is_copied_is_given_up_without_letters(world: World) -> None:
-    """As in Apache Pulsar, a time to live counts for replication too."""
+def test_messages_that_expire_before_they_are_copied_are_not_dead_lettered(world: World) -> None:
+    """As in Apache Pulsar, a time to live applies to replication too."""
     replicate(world, EAST, message_ttl_s=60, dead_letter_expired=True)
     world.publish(3)
     world.advance(minutes=10)
@@ -355,7 +355,7 @@ def test_what_expires_before_it_is_copied_is_given_up_without_letters(world: Wor
     assert list(world.broker.catalog.topics) == [full()]
 
 
-def test_what_a_quota_evicts_is_given_up_without_letters() -> None:
+def test_messages_evicted_by_a_quota_are_not_dead_lettered() -> None:
     world = new_world(backlogQuotaDefaultLimitSecond=60, backlogQuotaDefaultRetentionPolicy="consumer_backlog_eviction")
     replicate(world, EAST, dead_letter_evicted=True)
     world.publish(3)
@@ -364,7 +364,7 @@ def test_what_a_quota_evicts_is_given_up_without_letters() -> None:
     assert list(world.broker.catalog.topics) == [full()]
 
 
-def test_letters_that_only_replication_has_seen_are_kept() -> None:
+def test_dead_letters_seen_only_by_replication_are_kept() -> None:
     world = new_world(managedLedgerMinLedgerRolloverTimeMinutes=0)
     world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(dead_letters=True))
     replicate(world, EAST)
@@ -395,7 +395,7 @@ def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(world: World, parti
     assert world.broker.catalog.topics == {} and declared(world) == {}
 
 
-def test_a_topic_that_gets_copies_says_who_is_connected(world: World) -> None:
+def test_the_target_topic_reports_connected_replicators(world: World) -> None:
     topic = world.topic()
     world.producer(name="magnetar.repl.east/t/1")
     world.producer(name="p")
@@ -403,10 +403,10 @@ def test_a_topic_that_gets_copies_says_who_is_connected(world: World) -> None:
         topic.check_unused()
 
 
-# -- ways
+# -- route policies
 
 
-def test_a_way_of_a_topic_counts_instead_of_its_namespaces(world: World) -> None:
+def test_a_topics_route_policy_overrides_its_namespaces(world: World) -> None:
     replication = world.broker.replication
     replicate(world, EAST, WEST)
     for topic in ("a", "b"):
@@ -426,7 +426,7 @@ def test_a_way_of_a_topic_counts_instead_of_its_namespaces(world: World) -> None
     assert declared(world)["a", EAST].policy == RoutePolicy(where="key = 'x'")
 
 
-def test_ways_go_with_what_they_are_of(world: World) -> None:
+def test_route_policies_are_deleted_with_their_scope(world: World) -> None:
     replication, catalog = world.broker.replication, world.broker.catalog
     catalog.create_namespace("public/other")
     catalog.create_partitioned(name("many"), 2, {})
@@ -480,7 +480,7 @@ def test_gr4_without_a_pipeline_everything_is_stopped(world: World) -> None:
     assert statuses(world)["t", EAST].state is State.RUNNING
 
 
-def test_gr5_backlog_and_delay_are_of_what_is_not_copied(world: World) -> None:
+def test_gr5_backlog_and_delay_cover_uncopied_messages(world: World) -> None:
     replicate(world, EAST)
     world.publish(4, payload=b"x" * 1000)
     world.advance(seconds=30)
@@ -497,12 +497,12 @@ def test_gr5_backlog_and_delay_are_of_what_is_not_copied(world: World) -> None:
     assert (status.backlog, status.backlog_bytes, status.delay_s) == (0, 0, 0.0)
 
 
-def test_gr5_rates_are_differences_whoever_counts(world: World) -> None:
+def test_gr5_rates_are_differences_of_any_reports(world: World) -> None:
     replicate(world, EAST)
     world.topic()
     report(world, Report(full(), EAST, State.RUNNING, messages_out=600, bytes_out=6000))
     world.advance(minutes=1)
-    assert statuses(world)["t", EAST].rate_out == 0.0  # that was before
+    assert statuses(world)["t", EAST].rate_out == 0.0  # the previous report
     report(world, Report(full(), EAST, State.RUNNING, messages_out=1200, bytes_out=9000))
     world.advance(minutes=1)
     assert (statuses(world)["t", EAST].rate_out, statuses(world)["t", EAST].throughput_out) == (10.0, 50.0)
@@ -525,7 +525,7 @@ def test_gr4_a_paused_route_policy_is_named_with_its_scope(world: World) -> None
     assert statuses(world)["t", EAST].state is State.RUNNING
 
 
-def test_an_error_that_is_over_is_still_the_last_one(world: World) -> None:
+def test_a_past_error_remains_the_last_error(world: World) -> None:
     replicate(world, EAST)
     world.topic()
     report(world, Report(full(), EAST, State.UNREACHABLE, reason="no route", error="refused", error_ms=5))
@@ -534,7 +534,7 @@ def test_an_error_that_is_over_is_still_the_last_one(world: World) -> None:
     assert (status.state, status.last_error, status.last_error_ms) == (State.RUNNING, "refused", 5)
 
 
-def test_only_what_is_declared_is_kept(world: World) -> None:
+def test_only_declared_routes_are_kept(world: World) -> None:
     replicate(world, EAST)
     world.broker.catalog.create_partitioned(name("many"), 2, {})
     world.topic()
@@ -552,7 +552,7 @@ def test_only_what_is_declared_is_kept(world: World) -> None:
     assert states == {("many-partition-0", EAST): State.STOPPED, ("many-partition-1", EAST): State.STOPPED}
 
 
-def test_statuses_are_chosen(world: World) -> None:
+def test_statuses_are_filtered(world: World) -> None:
     replicate(world, EAST, WEST)
     world.broker.catalog.create_partitioned(name("many"), 2, {})
     world.topic()
@@ -564,7 +564,7 @@ def test_statuses_are_chosen(world: World) -> None:
     assert statuses(world, namespace="public/other") == statuses(world, topic=name("nowhere")) == {}
 
 
-def test_a_status_opens_topics_and_a_missing_partition_is_said(world: World) -> None:
+def test_a_status_opens_topics_and_reports_a_missing_partition(world: World) -> None:
     replicate(world, EAST)
     world.broker.catalog.create_partitioned(name("many"), 2, {})
     world.publish(2, "many-partition-1")
@@ -586,7 +586,7 @@ def test_a_status_is_json() -> None:
     assert shown["state"] == "starting" and shown["backlogBytes"] == 0 and shown["policy"] == {}
 
 
-def test_a_route_policy_that_was_stored_under_the_first_names_is_read() -> None:
+def test_a_route_policy_stored_under_the_first_names_is_read() -> None:
     stored = msgspec.msgpack.encode({"letters": True, "paused": True})
     policy = RoutePolicy(dead_letters=True, paused=True)
     assert declaration._decode_policy(stored) == policy

@@ -40,7 +40,7 @@ def test_a_process_that_the_broker_starts_is_starting_until_it_reports() -> None
     assert status(reports, 300_000).has_heartbeat
 
 
-def test_a_process_that_no_longer_reports_is_stopped_even_while_it_restarts() -> None:
+def test_a_process_without_heartbeats_is_stopped_even_while_it_restarts() -> None:
     reports = ReplicationReports(START_MS)
     receive(reports, Report(TOPIC, "east", State.RUNNING))
     assert state(reports, 12_000) == (State.STOPPED, "no heartbeat from the pipelines process for 12 s")
@@ -60,7 +60,7 @@ def test_without_a_process_replication_is_stopped_with_the_reason() -> None:
     assert state(reports) == (State.STOPPED, "no pipelines process: pipelinesEnabled is false")
 
 
-def test_a_process_that_somebody_else_runs_has_the_time_of_a_heartbeat_to_report() -> None:
+def test_an_external_process_has_the_time_of_a_heartbeat_to_report() -> None:
     reports = ReplicationReports(START_MS)
     assert state(reports, HEARTBEAT_MAX_MS) == (State.STARTING, "no pipelines process has reported yet")
     assert state(reports, HEARTBEAT_MAX_MS + 1)[0] is State.STOPPED
@@ -98,7 +98,7 @@ def test_gr4_a_mismatch_holds_for_the_partitions_that_it_leaves_out() -> None:
     assert found == [State.STARTING, State.STARTING, State.MISMATCH]
 
 
-def test_checks_of_routes_that_are_gone_are_forgotten() -> None:
+def test_checks_of_deleted_routes_are_dropped() -> None:
     reports = ReplicationReports(START_MS)
     reports.expect_process(START_MS)
     reports.remote_topic_checked(TOPIC, "east", Decision(State.UNREACHABLE, "no route"), START_MS)

@@ -63,7 +63,7 @@ def native(message: str, file: str = "a.proto", package: str = "shop", **other: 
 
 
 def allowed(new: Schema, *earlier: Schema) -> set[str]:
-    """The strategies under which `new` may follow."""
+    """The strategies under which `new` is compatible."""
     found = set()
     for strategy in STRATEGIES:
         try:
@@ -155,7 +155,7 @@ def test_transitive_strategies_check_every_version() -> None:
     assert "version 0" in refusal(third, first, second, strategy="FULL_TRANSITIVE")
 
 
-def test_the_refusal_names_the_field_the_version_and_the_direction() -> None:
+def test_the_rejection_names_the_field_the_version_and_the_direction() -> None:
     old, new = avro(record(field("name", "string"), field("age"))), avro(record(field("name"), field("age")))
     text = refusal(new, avro(ONE), old, strategy="BACKWARD")
     assert text.startswith("the schema is incompatible with version 1, the strategy is BACKWARD:")
@@ -166,7 +166,7 @@ def test_the_refusal_names_the_field_the_version_and_the_direction() -> None:
     )
 
 
-def test_the_refusal_names_the_field_inside_of_a_record() -> None:
+def test_the_rejection_names_the_field_inside_a_record() -> None:
     def address(type: str) -> Schema:
         return avro(record(field("address", ["null", record(field("street", type), name="Address")])))
 
@@ -182,7 +182,7 @@ def test_at_most_five_fields_are_named() -> None:
     assert refusal(wide("int"), wide("string")).count("field f") == 5
 
 
-def test_a_comparison_that_takes_too_long_is_given_up() -> None:
+def test_a_comparison_that_takes_too_long_is_aborted() -> None:
     def union(prefix: str) -> Schema:
         branches = [record(field(f"x{index}"), name=f"{prefix}{index}") for index in range(400)]
         return avro(record(field("u", branches)))
@@ -193,7 +193,7 @@ def test_a_comparison_that_takes_too_long_is_given_up() -> None:
     assert time.monotonic() - start < 20
 
 
-def test_a_consumer_only_has_to_read() -> None:
+def test_a_consumer_only_has_to_be_able_to_read() -> None:
     old, wider = [(0, avro(ONE)), (1, avro(record(field("a", "long"))))], avro(record(field("a", "double")))
     for strategy in ("BACKWARD", "FORWARD", "FULL", "FORWARD_TRANSITIVE", "BACKWARD_TRANSITIVE", "ALWAYS_COMPATIBLE"):
         compatibility.check_reader(wider, old, strategy)
@@ -226,7 +226,7 @@ def test_key_and_value_are_compared_one_by_one() -> None:
     assert "its key is of type STRING, not AVRO" in refusal(pair(Schema(SchemaType.STRING), avro(ONE)), old)
 
 
-def test_protobuf_native_keeps_its_message() -> None:
+def test_protobuf_native_keeps_its_message_type() -> None:
     assert allowed(native("shop.Order", package="shop"), native("shop.Order")) == ALL
     assert "its message is shop.Invoice, not shop.Order" in refusal(native("shop.Invoice"), native("shop.Order"))
 
@@ -249,13 +249,13 @@ def test_json_schema_documents_of_old_clients() -> None:
     "good",
     [
         *(Schema(type) for type in PRIMITIVE),
-        Schema(SchemaType.STRING, b"null"),  # as the Python client says it
+        Schema(SchemaType.STRING, b"null"),  # as the Python client writes it
         avro("string"),
         avro(record(name="Outer$Inner", namespace="com.example")),
         avro(record(field("größe"))),
         avro(record(field("when", {"type": "long", "logicalType": "local-timestamp-nanos"}))),
         avro(record(field("d", {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}))),
-        avro(record(field("bad", "int", default="not a number"))),  # Apache Pulsar does not look at defaults
+        avro(record(field("bad", "int", default="not a number"))),  # Apache Pulsar does not check defaults
         avro(["null", "string"], SchemaType.JSON),
         native("shop.Order"),
         native("shop.Order.Line"),
@@ -266,7 +266,7 @@ def test_json_schema_documents_of_old_clients() -> None:
         Schema(SchemaType.EXTERNAL, b"\xff\x00"),
     ],
 )
-def test_what_is_accepted(good: Schema) -> None:
+def test_accepted_definitions(good: Schema) -> None:
     definition.check(good)
 
 
@@ -317,7 +317,7 @@ def test_what_is_accepted(good: Schema) -> None:
         (native("shop.Order", dependency=["c.proto"]), "lacks the file 'c.proto'"),
     ],
 )
-def test_what_is_refused(bad: Schema, reason: str) -> None:
+def test_rejected_definitions(bad: Schema, reason: str) -> None:
     with pytest.raises(InvalidSchema) as refused:
         definition.check(bad)
     assert reason in str(refused.value)
@@ -355,7 +355,7 @@ _json = st.recursive(
 
 
 @given(_json, _json)
-def test_odd_definitions_are_accepted_or_refused(one: Any, other: Any) -> None:
+def test_odd_definitions_are_accepted_or_rejected(one: Any, other: Any) -> None:
     schemas = [avro(one), avro(other), avro(record(field("x", one))), avro(record(field("x", other)))]
     for new in schemas:
         for old in schemas:
@@ -368,7 +368,7 @@ def test_odd_definitions_are_accepted_or_refused(one: Any, other: Any) -> None:
                 continue
 
 
-# -- the same
+# -- equality
 
 
 @pytest.mark.parametrize(
@@ -398,7 +398,7 @@ def test_odd_definitions_are_accepted_or_refused(one: Any, other: Any) -> None:
         ),
     ],
 )
-def test_which_schemas_are_the_same(one: Schema, other: Schema, same: bool) -> None:
+def test_equal_schemas(one: Schema, other: Schema, same: bool) -> None:
     assert are_same(one, other) == are_same(other, one) == same
 
 
@@ -408,7 +408,7 @@ def test_key_and_value_round_trip(key: bytes, value: bytes) -> None:
     assert key_and_value(both) == (Schema(SchemaType.AVRO, key), Schema(SchemaType.BYTES, value))
 
 
-def test_a_key_value_inside_of_a_key_value() -> None:
+def test_a_key_value_inside_a_key_value() -> None:
     inner = pair(Schema(SchemaType.STRING), avro(ONE))
     outer = Schema(
         SchemaType.KEY_VALUE,
@@ -423,7 +423,7 @@ def test_a_key_value_inside_of_a_key_value() -> None:
     assert key_and_value(key_and_value(outer)[1]) == (Schema(SchemaType.STRING), avro(ONE))
 
 
-# -- as Apache Pulsar's broker decides
+# -- verdicts of Apache Pulsar's broker
 
 VERDICTS = [json.loads(line) for line in (Path(__file__).parent / "avro_verdicts.jsonl").read_text().splitlines()]
 

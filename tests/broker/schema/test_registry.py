@@ -46,7 +46,7 @@ def schemas_of(world: World, schema: str = ID) -> dict[int, Schema]:
 # -- versions
 
 
-def test_versions_count_from_zero_and_a_known_schema_keeps_its_own() -> None:
+def test_versions_count_from_zero_and_a_known_schema_keeps_its_version() -> None:
     world = World()
     assert put(world, ONE, TWO, ONE, THREE, TWO) == [0, 1, 0, 2, 1]
     assert schemas_of(world) == {0: ONE, 1: TWO, 2: THREE}
@@ -56,7 +56,7 @@ def test_versions_count_from_zero_and_a_known_schema_keeps_its_own() -> None:
     assert world.broker.schemas.at(ID, 3) is world.broker.schemas.at(ID, -1) is None
 
 
-def test_a_schema_written_in_another_way_is_the_same() -> None:
+def test_a_schema_in_another_notation_is_the_same() -> None:
     world = World()
     put(world, ONE)
     spaced = Schema(SchemaType.AVRO, json.dumps(json.loads(ONE.data), indent=8).encode(), {"other": "properties"})
@@ -100,7 +100,7 @@ def test_versions_survive_a_crash_once_they_are_durable() -> None:
     assert put(again, TWO, THREE) == [1, 2]
 
 
-def test_a_deleted_schema_leaves_its_number() -> None:
+def test_a_deleted_schema_keeps_its_number_reserved() -> None:
     world = World()
     put(world, ONE, TWO)
     assert world.broker.schemas.delete(ID) == 2
@@ -110,11 +110,11 @@ def test_a_deleted_schema_leaves_its_number() -> None:
     assert len(rows(world)) == 1
     again = world.restart()
     assert again.broker.schemas.latest(ID) is None
-    assert put(again, STRING) == [4]  # not compatible with what was deleted, and it need not be
+    assert put(again, STRING) == [4]  # incompatible with the deleted one, which is allowed
     assert again.broker.schemas.delete("public/default/other") == 0
 
 
-def test_what_is_deleted_before_it_is_written_is_gone() -> None:
+def test_a_schema_deleted_before_it_is_written_is_gone() -> None:
     world = World()
     put(world, ONE)
     world.broker.schemas.forget(ID, world.broker.commits.batch())
@@ -123,7 +123,7 @@ def test_what_is_deleted_before_it_is_written_is_gone() -> None:
     assert schemas_of(world.restart()) == {0: STRING}
 
 
-def test_all_versions_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_size_of_versions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas, "HISTORY_SIZE_MAX", 1200)
     world = World()
     put(world, ONE, TWO)
@@ -158,13 +158,13 @@ def test_the_counted_memory_is_the_used_memory() -> None:
     world.settle()
     before = world.broker.schemas.cached_bytes
     world.broker.schemas.latest("public/default/empty")
-    assert before == 2 * (world.broker.schemas.cached_bytes - before)  # two that are empty by now
+    assert before == 2 * (world.broker.schemas.cached_bytes - before)  # two that are empty now
 
 
 # -- with its topic
 
 
-def test_a_schema_goes_with_its_topic_in_one_transaction() -> None:
+def test_a_schema_is_deleted_with_its_topic_in_one_transaction() -> None:
     world = World()
     admit_producer(world.topic(), ONE)
     world.settle()
@@ -177,7 +177,7 @@ def test_a_schema_goes_with_its_topic_in_one_transaction() -> None:
     assert admit_producer(world.topic(), STRING) == 0
 
 
-def test_partitions_share_a_schema_until_the_last_is_gone() -> None:
+def test_partitions_share_a_schema_until_the_last_is_deleted() -> None:
     world = World()
     name = TopicName.parse("t")
     world.broker.catalog.create_partitioned(name, 2, {})
@@ -206,7 +206,7 @@ def test_topics_of_one_name_in_both_domains_share_a_schema() -> None:
     assert schemas_of(world) == {} and rows(world) == []
 
 
-def test_a_partition_that_was_left_behind_keeps_the_schema() -> None:
+def test_an_orphaned_partition_keeps_the_schema() -> None:
     world = World()
     name = TopicName.parse("t")
     world.broker.catalog.create_partitioned(name, 2, {})
@@ -218,7 +218,7 @@ def test_a_partition_that_was_left_behind_keeps_the_schema() -> None:
     assert schemas_of(world) == {}
 
 
-def test_a_topic_without_a_schema_leaves_no_trace_of_one() -> None:
+def test_a_topic_without_a_schema_leaves_no_keys() -> None:
     world = World()
     world.topic()
     world.settle()
@@ -233,7 +233,7 @@ def test_a_topic_without_a_schema_leaves_no_trace_of_one() -> None:
     assert len(other.broker.commits.open().batch) == size + 1
 
 
-def test_the_schemas_of_a_deleted_namespace_are_gone() -> None:
+def test_the_schemas_of_a_deleted_namespace_are_deleted() -> None:
     world = World()
     for namespace in ("public/a", "public/ab"):
         world.broker.catalog.create_namespace(namespace)
@@ -249,12 +249,12 @@ def test_the_schemas_of_a_deleted_namespace_are_gone() -> None:
     assert len(schemas_of(again, "public/ab/uploaded")) == 1
 
 
-def test_the_id_of_a_schema_is_without_domain_and_partition() -> None:
+def test_the_id_of_a_schema_has_no_domain_and_partition() -> None:
     for name in ("t", "persistent://public/default/t", "non-persistent://public/default/t-partition-7"):
         assert schema_id(TopicName.parse(name)) == ID
 
 
-# -- who comes in
+# -- admission
 
 
 def test_producers_without_a_schema_are_admitted_unless_enforced() -> None:
@@ -269,7 +269,7 @@ def test_producers_without_a_schema_are_admitted_unless_enforced() -> None:
         admit_producer(strict.topic(), None)
 
 
-def test_without_auto_update_only_what_is_there_is_let_in() -> None:
+def test_without_auto_update_only_registered_schemas_are_accepted() -> None:
     world = World(isAllowAutoUpdateSchemaEnabled=False)
     with pytest.raises(IncompatibleSchema, match="does not have this AVRO schema, and auto-update of schemas is off"):
         admit_producer(world.topic(), ONE)
@@ -279,10 +279,10 @@ def test_without_auto_update_only_what_is_there_is_let_in() -> None:
         admit_producer(world.topic(), THREE)
     with pytest.raises(IncompatibleSchema):
         admit_consumer(world.topic("other"), ONE)
-    admit_consumer(world.topic(), THREE)  # it brings nothing and can read
+    admit_consumer(world.topic(), THREE)  # registers nothing and can read
 
 
-def test_the_strategy_is_the_namespace_s() -> None:
+def test_the_strategy_is_the_namespaces() -> None:
     world = World()
     admit_producer(world.topic(), ONE)
     with pytest.raises(IncompatibleSchema):
@@ -292,18 +292,18 @@ def test_the_strategy_is_the_namespace_s() -> None:
     assert admit_producer(world.topic(), STRING) == 1
 
 
-def test_the_first_consumer_of_an_idle_topic_brings_its_schema() -> None:
+def test_the_first_consumer_of_an_idle_topic_registers_its_schema() -> None:
     world = World()
     admit_consumer(world.topic(), ONE)
     assert schemas_of(world) == {0: ONE}
-    admit_consumer(world.topic(), TWO)  # it can read, and registers nothing
+    admit_consumer(world.topic(), TWO)  # can read, and registers nothing
     assert schemas_of(world) == {0: ONE}
     with pytest.raises(IncompatibleSchema):
         admit_consumer(world.topic(), STRING)
 
 
-def test_a_consumer_brings_no_schema_to_a_topic_that_is_in_use() -> None:
-    def refused(world: World) -> bool:
+def test_a_consumer_registers_no_schema_for_a_topic_in_use() -> None:
+    def rejected(world: World) -> bool:
         try:
             admit_consumer(world.topic(), ONE)
         except IncompatibleSchema as error:
@@ -313,25 +313,25 @@ def test_a_consumer_brings_no_schema_to_a_topic_that_is_in_use() -> None:
 
     with_producer = World()
     with_producer.producer()
-    assert refused(with_producer)
-    admit_consumer(with_producer.topic(), Schema(SchemaType.NONE))  # plain bytes are what it has
+    assert rejected(with_producer)
+    admit_consumer(with_producer.topic(), Schema(SchemaType.NONE))  # it has plain bytes
     with_consumer = World()
     with_consumer.consumer()
-    assert refused(with_consumer)
+    assert rejected(with_consumer)
     with_data = World()
     with_data.publish(1)
     with_data.topic().producers.remove(with_data.topic().producers.by_name["p"])
-    assert refused(with_data)
+    assert rejected(with_data)
     with_any = World()
     with_any.consumer(takes_any_schema=True)
-    assert not refused(with_any)
+    assert not rejected(with_any)
     lenient = World(schemaCompatibilityStrategy="ALWAYS_COMPATIBLE")
     lenient.producer()
-    assert not refused(lenient)
+    assert not rejected(lenient)
     assert schemas_of(lenient) == {}
 
 
-def test_a_non_persistent_topic_is_in_use_once_it_was_written_to() -> None:
+def test_a_non_persistent_topic_is_in_use_after_its_first_message() -> None:
     world = World()
     topic = world.broker.topic(TopicName.parse("non-persistent://public/default/v"), create=True)
     topic.messages_in = 1
@@ -341,7 +341,7 @@ def test_a_non_persistent_topic_is_in_use_once_it_was_written_to() -> None:
     admit_consumer(topic, ONE)
 
 
-def test_consumers_without_a_schema_of_their_own_may_always_come() -> None:
+def test_consumers_without_a_schema_are_always_accepted() -> None:
     world = World(isSchemaValidationEnforced=True)
     admit_producer(world.topic(), ONE)
     admit_consumer(world.topic(), None)
@@ -350,7 +350,7 @@ def test_consumers_without_a_schema_of_their_own_may_always_come() -> None:
         admit_producer(world.topic(), AUTO)
 
 
-def test_where_nothing_is_compatible_what_is_registered_still_is() -> None:
+def test_with_always_incompatible_registered_schemas_are_still_accepted() -> None:
     world = World(schemaCompatibilityStrategy="ALWAYS_INCOMPATIBLE")
     assert admit_producer(world.topic(), ONE) == 0 == admit_producer(world.topic(), ONE)
     admit_consumer(world.topic(), ONE)

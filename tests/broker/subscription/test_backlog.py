@@ -1,4 +1,4 @@
-"""What an administrator does to a backlog, and what consumers that stay connected see of it."""
+"""Administrative changes of a backlog, and their effects on connected consumers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ALL_TYPES = list(SubscriptionType)
 
 
 @given(st.sets(st.integers(0, 200)), st.integers(-1, 50), st.integers(1, 100))
-def test_the_nth_open_position_is_found_without_walking(acked: set[int], mark_delete: int, count: int) -> None:
+def test_the_nth_open_position_is_found_without_a_scan(acked: set[int], mark_delete: int, count: int) -> None:
     cursor = Cursor(None, 0, mark_delete)
     for entry in acked:
         cursor.ack(entry)
@@ -29,7 +29,7 @@ def test_the_nth_open_position_is_found_without_walking(acked: set[int], mark_de
 
 
 @given(st.sets(st.integers(0, 60)), st.integers(0, 40))
-def test_ranges_of_what_is_acknowledged(acked: set[int], limit: int) -> None:
+def test_ranges_of_acknowledged_positions(acked: set[int], limit: int) -> None:
     cursor = Cursor(None, 0, -1)
     for entry in acked:
         cursor.ack(entry)
@@ -46,7 +46,7 @@ def test_ranges_of_what_is_acknowledged(acked: set[int], limit: int) -> None:
 
 
 @pytest.mark.parametrize("type", ALL_TYPES)
-def test_a_connected_consumer_goes_on_after_what_was_skipped(type: SubscriptionType) -> None:
+def test_a_connected_consumer_continues_after_skipped_messages(type: SubscriptionType) -> None:
     world = World()
     consumer = world.consumer(type=type, permits=2)
     world.publish(6)
@@ -60,7 +60,7 @@ def test_a_connected_consumer_goes_on_after_what_was_skipped(type: SubscriptionT
     assert world.restart().subscription().backlog == 2
 
 
-def test_skipping_counts_what_is_not_acknowledged() -> None:
+def test_skipping_counts_unacknowledged_messages() -> None:
     world = World()
     world.consumer()
     world.publish(6)
@@ -98,7 +98,7 @@ def test_peeking_moves_nothing() -> None:
     assert subscription.backlog == 3
 
 
-def test_what_expires_is_counted() -> None:
+def test_expired_messages_are_counted() -> None:
     world = World()
     world.consumer(permits=0)
     world.publish(4)
@@ -116,7 +116,7 @@ def test_what_expires_is_counted() -> None:
 # -- truncate
 
 
-def test_truncating_leaves_nothing_and_consumers_connected() -> None:
+def test_truncating_leaves_nothing_and_keeps_consumers_connected() -> None:
     world = World(defaultRetentionTimeInMinutes=60, defaultRetentionSizeInMB=100)
     world.consumer(permits=1)
     world.consumer("reader", durable=False, permits=0)
@@ -138,7 +138,7 @@ def test_truncating_leaves_nothing_and_consumers_connected() -> None:
 # -- properties
 
 
-def test_what_a_subscription_carries_is_durable() -> None:
+def test_properties_of_a_subscription_are_durable() -> None:
     world = World()
     world.consumer()
     world.subscription().set_properties({"k": "v"})
@@ -203,7 +203,7 @@ def test_timers_of_an_unloaded_topic_do_nothing() -> None:
     assert client.take() == [0]
 
 
-def test_maintenance_leaves_a_topic_alone_that_is_being_unloaded() -> None:
+def test_maintenance_skips_a_topic_that_is_being_unloaded() -> None:
     world = World(retentionCheckIntervalInSeconds=1)
     world.publish(1)
     world.broker.unload(world.topic().name)
@@ -213,7 +213,7 @@ def test_maintenance_leaves_a_topic_alone_that_is_being_unloaded() -> None:
     assert world.topic().log.confirmed == 0
 
 
-def test_a_partitioned_topic_is_deleted_whole_or_not_at_all() -> None:
+def test_a_partitioned_topic_is_deleted_completely_or_not_at_all() -> None:
     world = World()
     name = TopicName.parse("p")
     world.broker.catalog.create_partitioned(name, 2, {})

@@ -1,4 +1,4 @@
-"""The cursor against a model of plain sets, through any sequence of acks, and through restarts."""
+"""The cursor against a model of plain sets, through any sequence of acks and restarts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LAST = 40
 
 
 class Model:
-    """What a cursor means: a set of open positions, open bits of batches of four, counts."""
+    """The meaning of a cursor: a set of open positions, open bits of batches of four, counts."""
 
     def __init__(self) -> None:
         self.open = dict.fromkeys(range(LAST + 1), 15)
@@ -74,7 +74,7 @@ def same(cursor: Cursor, model: Model) -> None:
 
 @given(steps)
 @settings(max_examples=300, deadline=None)
-def test_any_sequence_means_what_sets_would(steps: list[tuple[str, int, int]]) -> None:
+def test_any_sequence_equals_the_model(steps: list[tuple[str, int, int]]) -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 7, -1)
@@ -126,7 +126,7 @@ def test_a_hundred_thousand_holes_survive_a_restart_and_close_again() -> None:
     assert not again.acked
 
 
-def test_one_ack_writes_one_key_whatever_the_holes() -> None:
+def test_one_ack_writes_one_key_for_any_number_of_holes() -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1)
@@ -139,7 +139,7 @@ def test_one_ack_writes_one_key_whatever_the_holes() -> None:
     assert len(group.batch) == 1
 
 
-def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
+def test_seek_forgets_acks_before_and_after() -> None:
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1)
@@ -153,8 +153,8 @@ def test_seek_forgets_what_was_acknowledged_before_and_after() -> None:
     assert (again.mark_delete, list(again.acked), again.has_states) == (2, [], False)
 
 
-def test_a_change_is_not_lost_when_it_closes_a_full_group() -> None:
-    """Touching the cursor may store it with the group before: the change has to be made by then."""
+def test_a_change_that_closes_a_full_group_is_not_lost() -> None:
+    """Touching the cursor may store it with the previous group: the change must be made by then."""
     storage = MemoryStorage()
     commits = Commits(storage, ManualHost())
     cursor = Cursor(commits, 1, -1, storage)

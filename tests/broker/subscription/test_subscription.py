@@ -1,4 +1,4 @@
-"""Subscriptions in the core: where positions stand after acks, nacks, losses, limits and restarts."""
+"""Subscriptions in the core: positions after acks, nacks, losses, limits and restarts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_permits_count_messages_not_entries() -> None:
     world = World()
     world.publish(5, messages=10)
     consumer = world.consumer(permits=15)
-    assert world.client.take() == [0, 1]  # the second goes over the limit, the third does not start
+    assert world.client.take() == [0, 1]  # the second exceeds the limit, the third is not started
     assert consumer.permits == -5
     world.subscription().flow(consumer, 6)
     world.settle()
@@ -60,7 +60,7 @@ def test_redeliver_without_ids_means_everything() -> None:
     assert world.client.take() == [0, 2]
 
 
-def test_a_consumer_that_leaves_is_not_counted_against_its_messages() -> None:
+def test_closing_a_consumer_does_not_count_against_its_messages() -> None:
     world = World()
     world.publish(3)
     first = world.consumer(name="first")
@@ -85,7 +85,7 @@ def test_a_partly_acknowledged_batch_is_redelivered_with_its_open_messages() -> 
     assert (world.subscription().backlog, consumer.unacked) == (0, 0)
 
 
-def test_batch_index_acks_can_be_switched_off() -> None:
+def test_batch_index_acks_can_be_disabled() -> None:
     world = World(acknowledgmentAtBatchIndexLevelEnabled=False)
     world.publish(1, messages=2)
     world.consumer()
@@ -95,7 +95,7 @@ def test_batch_index_acks_can_be_switched_off() -> None:
     assert world.subscription().backlog == 0
 
 
-def test_cumulative_ack_of_half_a_batch() -> None:
+def test_cumulative_ack_within_a_batch() -> None:
     world = World()
     world.publish(3, messages=4)
     world.consumer(type=EXCLUSIVE)
@@ -113,7 +113,7 @@ def test_cumulative_acks_are_rejected_where_messages_are_spread() -> None:
         world.subscription().ack_cumulative(0)
 
 
-def test_exclusive_refuses_a_second_consumer_and_other_types() -> None:
+def test_exclusive_rejects_a_second_consumer_and_other_types() -> None:
     world = World()
     world.consumer(type=EXCLUSIVE)
     with pytest.raises(ConsumerBusy, match="exclusive consumer is already connected"):
@@ -133,7 +133,7 @@ def test_exclusive_redelivery_keeps_the_order() -> None:
     assert world.client.take() == [0, 2, 3]
 
 
-def test_failover_hands_over_what_is_unacknowledged() -> None:
+def test_failover_redelivers_unacknowledged_messages_to_the_next_consumer() -> None:
     world = World()
     world.publish(4)
     active = world.consumer(type=FAILOVER, name="active")
@@ -147,7 +147,7 @@ def test_failover_hands_over_what_is_unacknowledged() -> None:
     assert standby.take() == [2, 3]
 
 
-def test_a_better_consumer_takes_over_when_the_former_one_had_time_to_acknowledge() -> None:
+def test_a_better_consumer_takes_over_after_a_grace_period_for_acks() -> None:
     world = World(activeConsumerFailoverDelayTimeMillis=1000)
     world.publish(4)
     world.consumer(type=FAILOVER, name="former", priority=1)
@@ -162,7 +162,7 @@ def test_a_better_consumer_takes_over_when_the_former_one_had_time_to_acknowledg
     assert better.take() == [2, 3]
 
 
-def test_shared_spreads_over_consumers_of_the_best_priority() -> None:
+def test_shared_distributes_over_consumers_of_the_best_priority() -> None:
     world = World(dispatcherMaxRoundRobinBatchSize=1)
     clients = [Client() for _ in range(3)]
     for index, client in enumerate(clients):
@@ -221,7 +221,7 @@ def test_acks_survive_a_restart() -> None:
     assert again.client.take() == [2, 4]
 
 
-def test_delayed_messages_wait_for_their_time_also_across_a_restart() -> None:
+def test_delayed_messages_wait_for_their_time_across_a_restart() -> None:
     world = World()
     world.consumer()
     world.publish(1, deliver_at_ms=world.clock.now_ms() + 60_000)
@@ -270,7 +270,7 @@ def test_a_seek_goes_back_and_disconnects_consumers() -> None:
     assert world.client.take() == [2, 3, 4]
 
 
-def test_a_reader_that_does_not_come_back_after_its_seek_is_forgotten() -> None:
+def test_a_reader_that_does_not_reconnect_after_its_seek_is_deleted() -> None:
     world = World()
     world.publish(2)
     world.consumer("reader", type=EXCLUSIVE, durable=False)
@@ -317,7 +317,7 @@ class TestKeyShared:
         assert held == list(range(20))
         world.consumer(name="new", client=new, type=KEY_SHARED)
         world.publish(20, keys=keys)
-        assert new.take() == []  # every key that is new's now still has a message with old
+        assert new.take() == []  # every key now owned by new still has a message with old
         kept = old.take()
         assert 0 < len(kept) < 20
         for entry in held:
@@ -325,7 +325,7 @@ class TestKeyShared:
         world.settle()
         assert sorted(kept + new.take()) == list(range(20, 40))
 
-    def test_messages_of_a_lost_consumer_come_before_later_ones_of_their_key(self) -> None:
+    def test_messages_of_a_lost_consumer_precede_later_ones_of_their_key(self) -> None:
         world = World()
         old, new = Client(), Client()
         consumer = world.consumer(name="old", client=old, type=KEY_SHARED, permits=5)
@@ -344,7 +344,7 @@ class TestKeyShared:
         world.consumer(name="low", client=low, type=KEY_SHARED, hash_ranges=[(0, 32767)])
         world.publish(40, keys=[f"key-{index}" for index in range(40)])
         mine = low.take()
-        assert 0 < len(mine) < 40  # the rest has no owner yet and waits
+        assert 0 < len(mine) < 40  # the rest waits for an owner
         world.consumer(name="high", client=high, type=KEY_SHARED, hash_ranges=[(32768, 65535)])
         assert sorted(mine + high.take()) == list(range(40))
 
@@ -354,7 +354,7 @@ class TestKeyShared:
         with pytest.raises(Exception, match=r"hash range \[50, 60\] overlaps \[0, 100\] of consumer 'low'"):
             world.consumer(name="other", type=KEY_SHARED, hash_ranges=[(50, 60)])
 
-    def test_a_refused_first_consumer_leaves_nothing_behind(self) -> None:
+    def test_a_rejected_first_consumer_leaves_nothing(self) -> None:
         world = World()
         world.publish(3)
         with pytest.raises(Exception, match=r"hash range \[5, 70000\] is not within \[0, 65535\]"):

@@ -1,4 +1,4 @@
-"""GR6: what other clusters copy here is stored once, whatever the policies say and whoever is killed."""
+"""GR6: copies from other clusters are stored once, under all policies and after any crash."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ THEIRS = "pulsar.repl.east-->standalone"
 
 
 def copy(entry: int, messages: int = 1) -> tuple[int, int, int, bytes, bool, bool]:
-    """As our own pipelines send it: numbered by its position."""
+    """A copy as our pipelines send it, numbered by its position."""
     metadata = MessageMetadata(producer_name="someone", sequence_id=3, publish_time=1)
     first = entry << 16
     return first, first | (messages - 1), messages, build_blob(metadata, b"%d" % entry), False, False
@@ -34,7 +34,7 @@ def copy(entry: int, messages: int = 1) -> tuple[int, int, int, bytes, bool, boo
 def theirs(
     sequence_id: int, position: str = "", *, producer: str = "someone", original: int = 0, marker: int = 0
 ) -> tuple[int, int, int, bytes, bool, bool]:
-    """As a replicator of Apache Pulsar sends it."""
+    """A copy as Apache Pulsar's replicator sends it."""
     metadata = MessageMetadata(producer_name=producer, sequence_id=original, publish_time=1)
     if position:
         metadata.properties.append(KeyValue(key=SOURCE_POSITION, value=position))
@@ -46,7 +46,7 @@ def theirs(
 def send(
     world: World, name: str, publishes: Sequence[tuple[int, int, int, bytes, bool, bool]], **options: bool
 ) -> list[Receipt]:
-    """The receipts."""
+    """Sends and returns the receipts."""
     producer = world.topic().producers.by_name.get(name) or world.producer(name=name, **options)
     world.client.receipted.clear()
     world.topic().publish(producer, publishes)
@@ -66,7 +66,7 @@ def deduplicate(world: World, enabled: bool) -> None:
 # -- our own pipelines
 
 
-def test_gr6_a_copy_is_stored_once_without_any_policy() -> None:
+def test_gr6_a_copy_is_stored_once_without_a_policy() -> None:
     world = World()
     assert send(world, OURS, [copy(0), copy(1, 5)]) == [(0, 0, 0), (1 << 16, 1 << 16 | 4, 1)]
     assert send(world, OURS, [copy(0), copy(1, 5), copy(2)])[2] == (2 << 16, 2 << 16, 2)
@@ -74,7 +74,7 @@ def test_gr6_a_copy_is_stored_once_without_any_policy() -> None:
     assert stored(world) == 3
 
 
-def test_gr6_what_is_known_survives_a_crash_and_every_policy() -> None:
+def test_gr6_known_positions_survive_crashes_and_policies() -> None:
     world = World()
     send(world, OURS, [copy(entry) for entry in range(10)])
     for enabled in (True, False, True):
@@ -95,14 +95,14 @@ def test_gr6_a_crash_before_the_commit_forgets_the_copy_and_its_number() -> None
     assert stored(again) == 2
 
 
-def test_other_producers_are_as_they_were() -> None:
+def test_other_producers_are_unaffected() -> None:
     world = World()
     send(world, "p", [copy(0), copy(0)])
     assert stored(world) == 2
     assert world.topic().last_sequence_id("p") == -1
 
 
-def test_chunks_are_entries_with_numbers_of_their_own() -> None:
+def test_chunks_are_entries_with_their_own_numbers() -> None:
     world = World()
     chunks = [(*copy(entry)[:5], True) for entry in range(3)]
     send(world, OURS, chunks[:2])
@@ -110,8 +110,8 @@ def test_chunks_are_entries_with_numbers_of_their_own() -> None:
     assert stored(world) == 3
 
 
-def test_time_alone_makes_nothing_forgotten() -> None:
-    """A pipeline may stand still for days between a copy and its acknowledgement in the source."""
+def test_nothing_is_forgotten_by_time_alone() -> None:
+    """A pipeline may be stopped for days between a copy and its acknowledgement in the source."""
     world = World()
     send(world, OURS, [copy(0)])
     world.topic().producers.close_all()
@@ -121,7 +121,7 @@ def test_time_alone_makes_nothing_forgotten() -> None:
     assert stored(world) == 1
 
 
-def test_a_ledger_is_forgotten_when_its_source_is_hours_further_on() -> None:
+def test_a_ledger_is_forgotten_when_its_source_is_hours_ahead() -> None:
     world = World()
     next_ledger = OURS[:-1] + "8"
     other_source = OURS.replace("east", "west")
@@ -138,7 +138,7 @@ def test_a_ledger_is_forgotten_when_its_source_is_hours_further_on() -> None:
     assert known == {OURS: -1, next_ledger: 2 << 16, other_source: 0}
 
 
-def test_no_more_ledgers_are_known_than_producers_may_be() -> None:
+def test_the_number_of_known_ledgers_is_limited_like_producers() -> None:
     world = World(brokerDeduplicationMaxNumberOfProducers=3)
     for ledger in range(8):
         send(world, f"{OURS[:-1]}{ledger}", [copy(0)])
@@ -149,7 +149,7 @@ def test_no_more_ledgers_are_known_than_producers_may_be() -> None:
     assert known == [-1] * 5 + [0] * 3
 
 
-def test_a_topic_that_is_made_anew_knows_nothing() -> None:
+def test_a_recreated_topic_knows_no_positions() -> None:
     world = World()
     for name in (OURS, THEIRS):
         send(world, name, [copy(0)] if name is OURS else [theirs(0, "1:1")], knows_positions=True)
@@ -164,7 +164,7 @@ def test_a_topic_that_is_made_anew_knows_nothing() -> None:
 # -- replicators of Apache Pulsar
 
 
-def test_gr7_a_replicator_is_answered_with_positions_of_the_source() -> None:
+def test_gr7_a_replicator_receives_positions_of_the_source() -> None:
     world = World()
     receipts = send(world, THEIRS, [theirs(0, "5:8"), theirs(1, "5:9"), theirs(2, "6:0")], knows_positions=True)
     assert receipts == [(5, 8, 0), (5, 9, 1), (6, 0, 2)]
@@ -173,7 +173,7 @@ def test_gr7_a_replicator_is_answered_with_positions_of_the_source() -> None:
     assert stored(world) == 4
 
 
-def test_gr7_what_a_replicator_sent_is_known_after_a_crash_and_under_every_policy() -> None:
+def test_gr7_a_replicators_positions_survive_crashes_and_policies() -> None:
     world = World()
     send(world, THEIRS, [theirs(0, "5:9"), theirs(1, "10:0")], knows_positions=True)
     for enabled in (True, False):
@@ -185,7 +185,7 @@ def test_gr7_what_a_replicator_sent_is_known_after_a_crash_and_under_every_polic
     assert stored(world) == 2
 
 
-def test_gr7_two_clusters_do_not_know_of_each_other() -> None:
+def test_gr7_clusters_are_tracked_separately() -> None:
     world = World()
     other = THEIRS.replace("east", "west")
     for name in (THEIRS, other):
@@ -194,7 +194,7 @@ def test_gr7_two_clusters_do_not_know_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("knows_positions", [True, False])
-def test_gr7_a_marker_is_answered_and_no_consumer_gets_it(knows_positions: bool) -> None:
+def test_gr7_a_marker_gets_a_receipt_and_is_not_delivered(knows_positions: bool) -> None:
     world = World()
     world.consumer()
     markers = [theirs(4, "", marker=kind) for kind in (10, 11, 12, 13, 20, 21)]
@@ -205,15 +205,15 @@ def test_gr7_a_marker_is_answered_and_no_consumer_gets_it(knows_positions: bool)
 
 
 @pytest.mark.parametrize("position", ["", "x", "5", "5:", ":9", "5:9:1", "-5:9", "5:9x", "\u0665:9", "9" * 30 + ":1"])
-def test_gr7_a_copy_without_a_position_is_refused(position: str) -> None:
+def test_gr7_a_copy_without_a_position_is_rejected(position: str) -> None:
     world = World()
     assert send(world, THEIRS, [theirs(3, position), theirs(4, "5:9")], knows_positions=True) == [(5, 9, 0)]
     (error,) = world.client.errors
     assert isinstance(error, MetadataInvalid) and SOURCE_POSITION in str(error)
 
 
-def test_gr7_an_older_replicator_goes_by_what_the_original_producer_said() -> None:
-    """Only where the topic deduplicates: a producer that counts anew after a restart is none the worse otherwise."""
+def test_gr7_an_older_replicator_uses_the_original_producers_sequence_ids() -> None:
+    """Only with deduplication: otherwise a producer that restarts its sequence is unaffected."""
     world = World()
     first = [theirs(0, producer="a", original=5), theirs(1, producer="b", original=5)]
     send(world, THEIRS, first)
@@ -228,7 +228,7 @@ def test_gr7_an_older_replicator_goes_by_what_the_original_producer_said() -> No
     assert world.topic().last_sequence_id("a") == 6
 
 
-def test_gr7_what_is_stored_is_what_was_sent() -> None:
+def test_gr7_stored_bytes_equal_sent_bytes() -> None:
     world = World()
     publish = theirs(0, "5:9")
     send(world, THEIRS, [publish], knows_positions=True)
@@ -238,7 +238,7 @@ def test_gr7_what_is_stored_is_what_was_sent() -> None:
 
 
 @given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1))
-def test_positions_are_read_as_they_are_written(ledger: int, entry: int) -> None:
+def test_positions_round_trip(ledger: int, entry: int) -> None:
     assert position_in(f"{ledger}:{entry}") == (ledger, entry)
 
 
@@ -249,8 +249,8 @@ def test_anything_else_is_no_position(text: str) -> None:
     )
 
 
-def test_gr6_the_hot_path_of_others_is_not_touched() -> None:
-    """Decided once for each producer: an ordinary one carries nothing."""
+def test_gr6_the_hot_path_of_other_producers_is_unaffected() -> None:
+    """Decided once per producer: ordinary producers carry no state."""
     world = World()
     assert isinstance(world.producer(), Producer)
     assert world.topic().producers.by_name["p"].replicated is None

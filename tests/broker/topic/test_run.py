@@ -1,4 +1,4 @@
-"""The record of entries that are stored together."""
+"""Runs: records of entries that are stored together."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,7 @@ new_entries = st.lists(
 
 class TestCodec:
     @given(new_entries, st.integers(0, 2**40), st.integers(0, 2**60), st.integers(0, 2**50))
-    def test_gives_back_what_was_put_in(self, new: list[NewEntry], first: int, now_ms: int, bytes_before: int) -> None:
+    def test_round_trip(self, new: list[NewEntry], first: int, now_ms: int, bytes_before: int) -> None:
         value = run.encode(new, now_ms, bytes_before)
         last = first + len(new) - 1
         assert run.decode(last, value) == [(first + i, *entry) for i, entry in enumerate(new)]
@@ -23,7 +23,7 @@ class TestCodec:
         assert run.bytes_after(value) == bytes_before
 
     @given(new_entries)
-    def test_knows_no_entry_before_or_after_it(self, new: list[NewEntry]) -> None:
+    def test_has_no_entry_before_or_after_it(self, new: list[NewEntry]) -> None:
         value = run.encode(new, 1, 0)
         assert run.header(500, value, 501) is None
         assert run.header(500, value, 500 - len(new)) is None
@@ -31,12 +31,12 @@ class TestCodec:
 
 class TestCut:
     @given(new_entries)
-    def test_loses_nothing_and_keeps_the_order(self, new: list[NewEntry]) -> None:
+    def test_keeps_all_entries_in_order(self, new: list[NewEntry]) -> None:
         runs = list(run.cut(new))
         assert [entry for entries in runs for entry in entries] == new
         assert all(0 < len(entries) <= run.COUNT_MAX for entries in runs)
 
-    def test_ends_a_run_with_the_entry_that_fills_it(self) -> None:
+    def test_a_run_ends_with_the_entry_that_fills_it(self) -> None:
         large, small = (1, 0, bytes(run.SIZE_MAX // 2)), (1, 0, b"x")
         assert [len(entries) for entries in run.cut([large, small, large, small, small])] == [3, 2]
 
@@ -44,5 +44,5 @@ class TestCut:
         huge = (1, 0, bytes(run.SIZE_MAX * 3))
         assert [len(entries) for entries in run.cut([huge, huge])] == [1, 1]
 
-    def test_nothing_makes_no_run(self) -> None:
+    def test_no_entries_make_no_run(self) -> None:
         assert list(run.cut([])) == []

@@ -38,7 +38,7 @@ class TestDeduplication:
         again.publish(5)
         assert again.topic().log.last == 4
 
-    def test_idle_producers_are_forgotten(self) -> None:
+    def test_inactive_producers_are_forgotten(self) -> None:
         world = World(brokerDeduplicationEnabled=True, brokerDeduplicationProducerInactivityTimeoutMinutes=60)
         producer = world.producer(name="idle")
         world.publish(1, producer=producer)
@@ -52,7 +52,7 @@ class TestDeduplication:
 
 
 class TestAccessModes:
-    def test_exclusive_keeps_others_out(self) -> None:
+    def test_exclusive_blocks_others(self) -> None:
         world = World()
         world.producer(access_mode=AccessMode.Exclusive)
         with pytest.raises(ProducerBusy):
@@ -60,7 +60,7 @@ class TestAccessModes:
         with pytest.raises(ProducerFenced):
             world.producer(name="q", access_mode=AccessMode.Exclusive)
 
-    def test_a_replicator_can_tell_exclusive_access_from_a_name_in_use(self) -> None:
+    def test_a_replicator_can_distinguish_exclusive_access_from_a_name_in_use(self) -> None:
         world = World()
         name = "magnetar.repl.east/t/1"
         world.producer(name=name)
@@ -70,7 +70,7 @@ class TestAccessModes:
         with pytest.raises(ProducerFenced, match="has an exclusive producer"):
             world.producer("other", name=name)
 
-    def test_waiting_for_exclusive_gets_its_turn_with_a_new_epoch(self) -> None:
+    def test_a_producer_waiting_for_exclusive_access_gets_a_new_epoch(self) -> None:
         world = World()
         first = world.producer(access_mode=AccessMode.Exclusive)
         assert first.topic_epoch == 0
@@ -81,7 +81,7 @@ class TestAccessModes:
         assert ready == ["q"]
         assert second.topic_epoch == 1
 
-    def test_fencing_sends_the_others_away_for_good(self) -> None:
+    def test_fencing_disconnects_the_others_permanently(self) -> None:
         world = World()
         old = world.producer(access_mode=AccessMode.Exclusive)
         failed: list[MagnetarError] = []
@@ -101,7 +101,7 @@ class TestAccessModes:
         again = world.restart()
         assert again.producer(access_mode=AccessMode.Exclusive).topic_epoch == 1
 
-    def test_a_name_is_taken_unless_it_is_the_same_producer_coming_back(self) -> None:
+    def test_a_name_is_taken_unless_the_same_producer_reconnects(self) -> None:
         world = World()
         world.producer(name="given", name_is_given=True)
         with pytest.raises(ProducerBusy, match="'given' is already connected"):
@@ -112,7 +112,7 @@ class TestAccessModes:
 
 
 class TestRetention:
-    def test_what_everybody_has_read_goes_after_the_open_time(self) -> None:
+    def test_fully_acknowledged_entries_are_deleted_after_the_open_time(self) -> None:
         world = World(managedLedgerMinLedgerRolloverTimeMinutes=10)
         world.consumer()
         world.publish(10)
@@ -123,7 +123,7 @@ class TestRetention:
         assert world.topic().log.first == 6
         assert [entry[0] for entry in world.topic().log.read(0, 100, 1 << 20)] == [6, 7, 8, 9]
 
-    def test_ids_go_on_after_everything_was_trimmed_and_the_broker_restarted(self) -> None:
+    def test_ids_continue_after_a_full_trim_and_a_restart(self) -> None:
         world = World()
         world.consumer()
         world.publish(3, payload=KB)
@@ -151,13 +151,13 @@ class TestRetention:
         world.advance(minutes=30)
         assert 1900 < world.topic().log.first < 2100
 
-    def test_for_ever(self) -> None:
+    def test_unlimited(self) -> None:
         world = World(defaultRetentionTimeInMinutes=-1, defaultRetentionSizeInMB=-1)
         world.publish(10)
         world.advance(days=3000)
         assert world.topic().log.first == 0
 
-    def test_a_slow_subscription_holds_everything(self) -> None:
+    def test_a_slow_subscription_keeps_everything(self) -> None:
         world = World()
         world.publish(10)
         world.consumer("slow")
@@ -166,7 +166,7 @@ class TestRetention:
         world.advance(days=30)
         assert world.topic().log.first == 0
 
-    def test_topics_that_nobody_opened_since_the_restart_are_trimmed_too(self) -> None:
+    def test_topics_not_opened_since_the_restart_are_trimmed_too(self) -> None:
         world = World()
         world.publish(5)
         again = world.restart()
@@ -175,7 +175,7 @@ class TestRetention:
         again.advance(minutes=1)
         assert again.storage.scan(Space.ENTRIES, b"", b"\xff") == []
 
-    def test_a_reader_whose_place_was_trimmed_goes_on_with_what_is_left(self) -> None:
+    def test_a_reader_at_a_trimmed_position_continues_with_the_rest(self) -> None:
         world = World()
         world.publish(5)
         reader = world.consumer("reader", type=SubscriptionType.Exclusive, durable=False, permits=0)
@@ -187,7 +187,7 @@ class TestRetention:
 
 
 class TestTimeToLive:
-    def test_old_messages_are_acknowledged_for_everybody(self) -> None:
+    def test_old_messages_are_acknowledged_for_all_subscriptions(self) -> None:
         world = World(ttlDurationDefaultInSeconds=600, messageExpiryCheckIntervalInMinutes=1)
         world.consumer(permits=2)
         world.publish(5)
@@ -308,13 +308,13 @@ class TestDeletion:
         with pytest.raises(MagnetarError, match=r"active producers/subscriptions|client connected"):
             world.broker.delete_topic(TopicName.parse("t"))
 
-    def test_a_topic_that_is_not_there(self) -> None:
+    def test_a_missing_topic(self) -> None:
         world = World()
         with pytest.raises(TopicNotFound):
             world.broker.delete_topic(TopicName.parse("absent"))
 
 
-def test_generated_names_are_never_given_twice() -> None:
+def test_generated_names_are_never_reused() -> None:
     world = World()
     names = {world.broker.new_name() for _ in range(3)}
     again = world.restart()
@@ -322,14 +322,14 @@ def test_generated_names_are_never_given_twice() -> None:
     assert len(names) == 6
 
 
-def test_a_subscription_of_another_durability_is_refused() -> None:
+def test_a_subscription_of_another_durability_is_rejected() -> None:
     world = World()
     world.consumer("s", type=SubscriptionType.Exclusive, durable=False)
     with pytest.raises(NotAllowed, match="a non-durable subscription 's' exists"):
         world.topic()._find_or_create(SubscribeRequest("s", durable=True))
 
 
-def test_a_delay_above_the_limit_is_refused_and_nothing_is_stored() -> None:
+def test_a_delay_above_the_limit_is_rejected_and_nothing_is_stored() -> None:
     world = World(delayedDeliveryMaxDelayInMillis=1000, brokerDeduplicationEnabled=True)
     world.publish(1, deliver_at_ms=world.clock.now_ms() + 1001)
     assert str(world.client.errors[0]) == "delay of 1001 ms exceeds delayedDeliveryMaxDelayInMillis 1000"
@@ -338,7 +338,7 @@ def test_a_delay_above_the_limit_is_refused_and_nothing_is_stored() -> None:
     assert world.topic().log.last == 0
 
 
-def test_a_terminated_topic_takes_no_more() -> None:
+def test_a_terminated_topic_rejects_messages() -> None:
     world = World()
     world.publish(1)
     producer = world.producer(name="q")
