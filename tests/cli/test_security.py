@@ -81,7 +81,7 @@ def test_messages_travel_with_both(certificates: Certificates) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token", f"two {TOKEN}"], "--token has spaces, line ends or other characters that no token has"),
+        (["--token", f"two {TOKEN}"], "--token contains spaces, line breaks or other characters that are illegal in a token"),
         (["--token", f'{{"token": {TOKEN}'], "--token begins with { but is not a JSON object"),
         (["--token", "file:///missing/token"], "--token '/missing/token' cannot be read: No such file or directory"),
         (["--trust-certs", "ca.pem"], "--trust-certs requires an https:// address, not {url}"),
@@ -98,4 +98,4 @@ def test_a_file_that_has_no_certificates(tmp_path: Path, capsys: pytest.CaptureF
     file = tmp_path / "empty.pem"
     file.touch()
     message = CommandLine("https://localhost:1", capsys).fails("tenants", "list", "--trust-certs", str(file), code=2)
-    assert message.startswith(f"--trust-certs: trust_certs_file {str(file)!r} cannot be used: not in PEM")
+    assert message.startswith(f"--trust-certs: trust_certs_file {str(file)!r} cannot be used: not PEM")

@@ -159,7 +159,7 @@ def test_nothing_is_sent_to_who_is_not_trusted(certificates: Certificates) -> No
         text = refusal(fake.url, Security(token=TOKEN), ConnectionLost)
         assert fake.heard == []
         assert text.startswith(f"cannot connect to {fake.address}: the certificate is not trusted (")
-        assert text.endswith("give the one of its authority as trust_certs_file")
+        assert text.endswith("set trust_certs_file to the certificate of its CA")
 
 
 def test_a_certificate_of_another_host(certificates: Certificates) -> None:

@@ -1,1 +1,1 @@
-"""Tokens, TLS and credentials, for our own client and for our own ports."""
+"""Tokens, TLS and credentials, for connections that we open and for ports that we offer."""

@@ -1,7 +1,6 @@
-"""How a client proves who it is and whom it trusts: `Security`, and the same in Pulsar's own words.
+"""Settings of TLS and authentication: `Security`, and its parameters in Pulsar's clients.
 
-Owns the settings of TLS and authentication, where a token comes from, and that no token is ever shown. Opens no
-connection; `tls` makes of the settings what a socket needs.
+Owns the source of a token, and that no token is ever printed. Opens no connection; `tls` builds contexts.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import msgspec
@@ -22,15 +21,8 @@ _HIDDEN = "(hidden)"
 _File = str | os.PathLike[str]
 
 
-class Endpoint(Protocol):
-    """A service URL, of which only the encryption matters here."""
-
-    @property
-    def is_tls(self) -> bool: ...
-
-
 class Credentials(msgspec.Struct, frozen=True):
-    """What CONNECT and AUTH_RESPONSE carry."""
+    """The authentication data of CONNECT and AUTH_RESPONSE."""
 
     method: str
     data: bytes
@@ -40,16 +32,16 @@ class Credentials(msgspec.Struct, frozen=True):
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of TLS and authentication; may be pickled, and used by several clients.
+    """Settings of TLS and authentication; can be pickled and shared.
 
-    `trust_certs_file` has the certificates of the authorities that are trusted, in PEM; without it, those of the
-    system. `certificate_file` and `key_file` are the client's own (mutual TLS). Either `token`, or `token_file`, which
-    is read again whenever a token is needed, so that it may be replaced at any time.
+    `trust_certs_file` has the trusted CA certificates in PEM; the default is the system's. `certificate_file` and
+    `key_file` are our own (mutual TLS). `token_file` is read whenever a token is needed, so that it can be replaced at
+    any time; it excludes `token`.
     """
 
     trust_certs_file: _File | None = None
     allow_insecure: bool = False
-    """Any certificate will do. Whoever is in between can read and change everything."""
+    """Accepts any certificate: a man in the middle can read and change everything."""
     verify_hostname: bool = True
     certificate_file: _File | None = None
     key_file: _File | None = None
@@ -58,12 +50,12 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.token is not None and self.token_file is not None:
-            raise InvalidArgument("token and token_file are both given, but only one can be used")
+            raise InvalidArgument("token and token_file exclude each other")
         if (self.certificate_file is None) != (self.key_file is None):
             given, missing = (
                 ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
             )
-            raise InvalidArgument(f"{given} is given without {missing}")
+            raise InvalidArgument(f"{given} requires {missing}")
         if self.token is not None:
             _check_token(self.token, "token")
 
@@ -73,7 +65,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         return f"Security({', '.join(words)})"
 
     def read_token(self) -> str | None:
-        """The token as it is now; raises `InvalidArgument`."""
+        """The current token; raises `InvalidArgument`."""
         if self.token_file is None:
             return self.token
         what = f"token_file {os.fspath(self.token_file)!r}"
@@ -83,46 +75,28 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             raise InvalidArgument(f"{what} cannot be read: {error.strerror or error}") from None
         if len(content) > TOKEN_SIZE_MAX:
-            raise InvalidArgument(f"{what} is larger than a token can be, {TOKEN_SIZE_MAX} bytes")
+            raise InvalidArgument(f"{what} exceeds the size limit of a token, {TOKEN_SIZE_MAX} bytes")
         token = content.decode(errors="replace").strip()
         _check_token(token, what)
         return token
 
     def credentials(self) -> Credentials | None:
-        """A token before the client's own certificate: who has both needs the latter for TLS itself."""
+        """The token, or else the certificate; with both, the certificate serves TLS only."""
         token = self.read_token()
         if token is not None:
             return Credentials("token", token.encode())
         return Credentials("tls", b"") if self.certificate_file is not None else None
 
-    def check_for(self, *urls: Endpoint) -> None:
-        """Finds, before anything is sent, settings that cannot be used or would be without effect for all of `urls`.
-
-        Raises `InvalidArgument`.
-        """
-        from magnetar.security.tls import context_of
-
-        self.read_token()
-        if any(url.is_tls for url in urls):
-            context_of(self)
-            return
-        for name in ("trust_certs_file", "certificate_file"):
-            if getattr(self, name) is not None:
-                raise InvalidArgument(
-                    f"{name} is given, but {urls[0]} is not encrypted: write pulsar+ssl:// or https://,"
-                    " with the port for TLS"
-                )
-
     @classmethod
     def from_pulsar(cls, parameters: Mapping[str, object]) -> Security:
-        """Reads the words of Pulsar's own clients, see `PULSAR_PARAMETERS`; raises `NotSupported` for all others.
+        """Reads the parameters of Pulsar's clients in `PULSAR_PARAMETERS`; raises `NotSupported` for all others.
 
         Host names are verified unless `tlsHostnameVerificationEnable` is false.
         """
         settings: dict[str, Any] = {}
         for name, value in parameters.items():
             if name not in PULSAR_PARAMETERS:
-                raise NotSupported(f"{name} is not supported; there are {', '.join(PULSAR_PARAMETERS)}")
+                raise NotSupported(f"{name} is not supported; supported are {', '.join(PULSAR_PARAMETERS)}")
             setting = _SETTINGS.get(name)
             if setting is not None and value not in (None, ""):
                 settings[setting] = _flag(name, value) if setting in _FLAGS else str(value)
@@ -134,14 +108,14 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 PULSAR_PARAMETERS: dict[str, str] = {
     "authPluginClassName": "AuthenticationToken or AuthenticationTls, with or without its package, or token or tls",
     "authParams": "token:…, file:///path or JSON for a token; tlsCertFile:…,tlsKeyFile:… or JSON for TLS",
-    "tlsTrustCertsFilePath": "certificates of the authorities that are trusted, in PEM; the system's if missing",
+    "tlsTrustCertsFilePath": "trusted CA certificates, in PEM; the default is the system's",
     "tlsAllowInsecureConnection": "true accepts any certificate",
-    "tlsHostnameVerificationEnable": "false accepts a trusted certificate of any host",
-    "tlsEnableHostnameVerification": "the same",
+    "tlsHostnameVerificationEnable": "false accepts a trusted certificate for any host name",
+    "tlsEnableHostnameVerification": "the same as tlsHostnameVerificationEnable",
     "tlsCertificateFilePath": "the client's own certificate, in PEM",
     "tlsKeyFilePath": "its private key, in PEM",
 }
-"""What `from_pulsar` understands."""
+"""The parameters that `from_pulsar` supports."""
 
 _SETTINGS = {
     "tlsTrustCertsFilePath": "trust_certs_file",
@@ -156,9 +130,9 @@ _PACKAGE = "org.apache.pulsar.client.impl.auth."
 
 
 def token_settings(text: str, what: str = "authParams") -> dict[str, str]:
-    """`token` or `token_file` of what Pulsar's clients take for one: `token:…`, `file:///path`, JSON or the bare token.
+    """`token` or `token_file` from the forms of Pulsar's clients: `token:…`, `file:///path`, JSON or the bare token.
 
-    Raises `InvalidArgument`, which does not show a token; `what` says where the text is from.
+    Raises `InvalidArgument`, never with a token in its text; `what` names the source of the text.
     """
     if text.startswith("token:"):
         return {"token": text.removeprefix("token:")}
@@ -179,7 +153,7 @@ def _of_plugin(plugin: str, text: str) -> dict[str, str]:
     name = plugin.removeprefix(_PACKAGE)
     if name in ("", "AuthenticationDisabled"):
         if text and not name:
-            raise InvalidArgument("authParams is given without authPluginClassName")
+            raise InvalidArgument("authParams requires authPluginClassName")
         return {}
     if name in ("token", "AuthenticationToken"):
         if not text:
@@ -188,7 +162,7 @@ def _of_plugin(plugin: str, text: str) -> dict[str, str]:
     if name in ("tls", "AuthenticationTls"):
         return _tls_settings(text)
     raise NotSupported(
-        f"authPluginClassName {plugin!r} is not supported; there are {_PACKAGE}AuthenticationToken and"
+        f"authPluginClassName {plugin!r} is not supported; supported are {_PACKAGE}AuthenticationToken and"
         f" {_PACKAGE}AuthenticationTls"
     )
 
@@ -199,8 +173,8 @@ def _tls_settings(text: str) -> dict[str, str]:
     else:
         given = {name.strip(): value for name, _, value in (pair.partition(":") for pair in text.split(",") if pair)}
     for name in given:
-        if name not in ("tlsCertFile", "tlsKeyFile"):  # and it is not shown: it may be a token by mistake
-            raise NotSupported("authParams of AuthenticationTls may have tlsCertFile and tlsKeyFile, and nothing else")
+        if name not in ("tlsCertFile", "tlsKeyFile"):  # the name is not shown: it may be a token by mistake
+            raise NotSupported("authParams of AuthenticationTls accept only tlsCertFile and tlsKeyFile")
     settings = {"certificate_file": "tlsCertFile", "key_file": "tlsKeyFile"}
     return {setting: str(given[name]) for setting, name in settings.items() if name in given}
 
@@ -224,12 +198,12 @@ def _text_of(value: object) -> str:
 
 
 def _check_token(token: object, what: str) -> None:
-    """It becomes a header of HTTP, which a line end would split."""
+    """A token becomes an HTTP header, which a line break would split."""
     if not isinstance(token, str):
-        raise InvalidArgument(f"{what} is not a text but a {type(token).__name__}")
+        raise InvalidArgument(f"{what} is a {type(token).__name__}, not a string")
     if not token:
         raise InvalidArgument(f"{what} is empty")
     if len(token) > TOKEN_SIZE_MAX:
-        raise InvalidArgument(f"{what} is longer than a token can be, {TOKEN_SIZE_MAX} characters")
+        raise InvalidArgument(f"{what} exceeds the size limit of a token, {TOKEN_SIZE_MAX} characters")
     if not all("!" <= character <= "~" for character in token):
-        raise InvalidArgument(f"{what} has spaces, line ends or other characters that no token has")
+        raise InvalidArgument(f"{what} contains spaces, line breaks or other characters that are illegal in a token")

@@ -1,6 +1,6 @@
-"""TLS for the client's sockets: the context that `Security` asks for, and words for what goes wrong.
+"""TLS contexts from `Security`, and explanations of TLS failures.
 
-OpenSSL's errors name the symptom; here they get the cause and what to do. Opens no connection.
+OpenSSL's errors name a symptom; `explain` adds the cause and the remedy. Opens no connection.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Iterator
 from enum import Enum, auto
 from functools import lru_cache
+from typing import Protocol
 
 import msgspec
 
@@ -17,11 +18,11 @@ from magnetar.client.errors import InvalidArgument
 from magnetar.security.credentials import Security
 
 SHUTDOWN_TIMEOUT_S = 3.0
-"""How long the other side has to say goodbye before the socket is closed all the same."""
+"""The time for the peer to close the TLS session before the socket is closed."""
 
 _FILES = ("trust_certs_file", "certificate_file", "key_file")
 _OTHER_HOST = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_UNTRUSTED = (2, 18, 19, 20, 21)  # no way from the certificate to an authority that is trusted
+_UNTRUSTED = (2, 18, 19, 20, 21)  # no chain from the certificate to a trusted CA
 _NOT_TLS = (
     "WRONG_VERSION_NUMBER",
     "HTTP_REQUEST",
@@ -36,12 +37,19 @@ _CERTIFICATE_WANTED = (
     "CERTIFICATE_UNKNOWN",
     "HANDSHAKE_FAILURE",
 )
-CERTIFICATE_HINT = "it may want a certificate of the client, given as certificate_file and key_file"
-_PLAIN_PORT = "it may be a port without TLS: the one for TLS is mostly 6651, or 8443 for https://"
+CERTIFICATE_HINT = "it may require a client certificate: set certificate_file and key_file"
+_PLAIN_PORT = "it may be a port without TLS: the TLS port is usually 6651, or 8443 for https://"
+
+
+class Endpoint(Protocol):
+    """A service URL, of which only the encryption matters here."""
+
+    @property
+    def is_tls(self) -> bool: ...
 
 
 class Fault(Enum):
-    """What is wrong with TLS."""
+    """The kinds of TLS failures."""
 
     UNTRUSTED = auto()
     OTHER_HOST = auto()
@@ -50,18 +58,31 @@ class Fault(Enum):
     OTHER = auto()
 
 
-def context_of(security: Security, *, for_http: bool = False) -> ssl.SSLContext:
-    """Has the certificates as they are now; raises `InvalidArgument`.
+def check_settings(security: Security, *urls: Endpoint) -> None:
+    """Raises `InvalidArgument` for settings that cannot be used, or that have no effect on any of `urls`."""
+    security.read_token()
+    if any(url.is_tls for url in urls):
+        context_of(security)
+        return
+    for name in ("trust_certs_file", "certificate_file"):
+        if getattr(security, name) is not None:
+            raise InvalidArgument(
+                f"{name} is set, but {urls[0]} is not encrypted: write pulsar+ssl:// or https://, with the TLS port"
+            )
 
-    They are read again when a file was replaced, and only then: those of the system take a tenth of a second. HTTP has
-    a context of its own, for its library writes into it which protocol is spoken.
+
+def context_of(security: Security, *, for_http: bool = False) -> ssl.SSLContext:
+    """A context with the current certificates; raises `InvalidArgument`.
+
+    Files are read again only when they were replaced: reading those of the system takes a tenth of a second. HTTP has
+    its own context, because its library writes the protocol (ALPN) into it.
     """
     settings = msgspec.structs.replace(security, token=None, token_file=None)
     return _read_context(settings, tuple(_stamp(settings, name) for name in _FILES), for_http)
 
 
 def _stamp(security: Security, name: str) -> tuple[int, ...]:
-    """Differs when a file is another one than before."""
+    """Changes when the file is replaced."""
     file = getattr(security, name)
     if file is None:
         return ()
@@ -78,7 +99,7 @@ def _read_context(security: Security, stamps: tuple[tuple[int, ...], ...], for_h
         context = ssl.create_default_context(cafile=security.trust_certs_file)
     except OSError as error:
         raise InvalidArgument(f"{_named(security, 'trust_certs_file')} {_why_not(error)}") from None
-    # The newest Pythons refuse, by this flag, certificates of home-made authorities that every other client takes.
+    # Python 3.13 sets this flag, which rejects certificates of private CAs that every other client accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if security.allow_insecure or not security.verify_hostname:
         context.check_hostname = False
@@ -86,7 +107,7 @@ def _read_context(security: Security, stamps: tuple[tuple[int, ...], ...], for_h
         context.verify_mode = ssl.CERT_NONE
     if security.certificate_file is not None:
         try:
-            # With a password, though an empty one, nobody is asked for it at the terminal.
+            # With a password, even an empty one, OpenSSL does not prompt for it at the terminal.
             context.load_cert_chain(security.certificate_file, security.key_file, password="")
         except OSError as error:
             both = f"{_named(security, 'certificate_file')} with {_named(security, 'key_file')}"
@@ -95,19 +116,19 @@ def _read_context(security: Security, stamps: tuple[tuple[int, ...], ...], for_h
 
 
 def explain(error: BaseException) -> str:
-    """Why a connection with TLS cannot be made, and what to do, of an error or one of those that caused it."""
+    """Why a TLS connection failed, and the remedy, from an error or one of its causes."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             return _explain_certificate(cause)
         if isinstance(cause, ssl.SSLError):
-            return _explain_conversation(cause)
+            return _explain_handshake(cause)
         if isinstance(cause, ConnectionError) and not isinstance(cause, ConnectionRefusedError):
-            return f"the other side ended it before the TLS handshake was done; {_PLAIN_PORT}"
+            return f"the peer closed the connection during the TLS handshake; {_PLAIN_PORT}"
     return str(getattr(error, "strerror", None) or error) or type(error).__name__
 
 
 def fault_of(error: BaseException) -> Fault | None:
-    """What is wrong with TLS, of an error or one of those that caused it; None if it is something else."""
+    """The kind of TLS failure of an error or one of its causes; None if it is none."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):
             if cause.verify_code in _OTHER_HOST:
@@ -123,31 +144,33 @@ def fault_of(error: BaseException) -> Fault | None:
 
 
 def explain_loss(error: BaseException) -> str:
-    """Why a connection with TLS that was made has ended. A refused client learns of it only then, with TLS 1.3."""
+    """Why an open TLS connection ended. With TLS 1.3, a rejected client certificate is reported only then."""
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLError) and any(word in str(cause.reason) for word in _CERTIFICATE_WANTED):
-            return _explain_conversation(cause)
+            return _explain_handshake(cause)
     return str(error) or type(error).__name__
 
 
 def _explain_certificate(error: ssl.SSLCertVerificationError) -> str:
     reason = error.verify_message.rstrip(".")
     if error.verify_code in _OTHER_HOST:
-        return f"the certificate is for another host ({reason}); use a name that it has, or verify_hostname=False"
+        return (
+            f"the certificate is for another host ({reason}); use a name in the certificate, or verify_hostname=False"
+        )
     if error.verify_code in _UNTRUSTED:
-        return f"the certificate is not trusted ({reason}); give the one of its authority as trust_certs_file"
+        return f"the certificate is not trusted ({reason}); set trust_certs_file to the certificate of its CA"
     return f"the certificate is not valid: {reason}"
 
 
-def _explain_conversation(error: ssl.SSLError) -> str:
+def _explain_handshake(error: ssl.SSLError) -> str:
     reason = str(error.reason or error)
     if isinstance(error, ssl.SSLEOFError) or "EOF" in reason:
-        return f"the other side ended it before the TLS handshake was done; {_PLAIN_PORT}"
+        return f"the peer closed the connection during the TLS handshake; {_PLAIN_PORT}"
     if any(word in reason for word in _NOT_TLS):
-        return f"the other side does not speak TLS; {_PLAIN_PORT}"
+        return f"the peer does not use TLS; {_PLAIN_PORT}"
     words = reason.lower().replace("_", " ")
     if any(word in reason for word in _CERTIFICATE_WANTED):
-        return f"the other side refused TLS ({words}); {CERTIFICATE_HINT}"
+        return f"the peer rejected the TLS handshake ({words}); {CERTIFICATE_HINT}"
     return f"TLS failed: {words}"
 
 
@@ -162,9 +185,9 @@ def _named(security: Security, name: str) -> str:
 
 
 def _why_not(error: OSError) -> str:
-    """Why a file cannot be used; of what is inside, OpenSSL mostly says no more than where in its code it gave up."""
+    """Why a file cannot be used; for its contents, OpenSSL mostly reports only where its code failed."""
     if not isinstance(error, ssl.SSLError):
         return f"cannot be read: {error.strerror or error}"
     if error.reason == "KEY_VALUES_MISMATCH":
-        return "cannot be used: the key belongs to another certificate"
-    return "cannot be used: not in PEM, damaged, or a key with a password"
+        return "cannot be used: the key does not match the certificate"
+    return "cannot be used: not PEM, corrupt, or a key with a password"

@@ -1,7 +1,6 @@
-"""What a token says of itself: when it expires, and whose it is. Brokers refuse one that has expired, and mostly tell
-why to their log alone.
+"""Claims of a token for hints: its expiry and its subject. Brokers reject an expired token, mostly without the reason.
 
-Reads two claims of JSON web tokens, and knows no other kind. Verifies nothing, and shows nothing but these.
+Reads two claims of JSON web tokens, and no other kind of token. Verifies nothing, so it must not decide about access.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ _subject = msgspec.json.Decoder(_Subject)
 
 
 def expiry_hint(token: str | None, clock: Clock | None = None) -> str:
-    """Empty unless it has expired."""
+    """Empty unless the token has expired."""
     try:
         expires_s = _expiry.decode(_claims(token or "")).exp
         if (clock or SystemClock()).now_ms() < expires_s * 1000:
             return ""
         return f"the token expired at {datetime.fromtimestamp(expires_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    except (msgspec.DecodeError, OverflowError, ValueError, OSError):  # it does not say, or says what is no time
+    except (msgspec.DecodeError, OverflowError, ValueError, OSError):  # no expiry, or not a time
         return ""
 
 
 def with_hint(text: str, token: str | None) -> str:
-    """For what was refused because of a token."""
+    """The text of a rejected request, with the expiry of its token."""
     hint = expiry_hint(token)
     return f"{text}; {hint}" if hint else text
 
 
 def subject_of(token: str | None) -> str | None:
-    """Whose it is: the role, unless the broker reads it from another claim."""
+    """The subject: the role, unless the broker is configured to read another claim."""
     try:
         return _subject.decode(_claims(token or "")).sub
     except (msgspec.DecodeError, ValueError):
@@ -55,7 +54,7 @@ def subject_of(token: str | None) -> str | None:
 
 
 def _claims(token: str) -> bytes:
-    """Raises `ValueError` of what is no such token."""
+    """Raises `ValueError` if it is not a JSON web token."""
     parts = token.split(".")
     if len(parts) != _PARTS:
         raise ValueError("not a JSON web token")

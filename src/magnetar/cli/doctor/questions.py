@@ -35,7 +35,7 @@ from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Status
 from magnetar.replication.partitions import decide_remote
 from magnetar.replication.topic_template import remote_topic
-from magnetar.security.tls import Fault, fault_of
+from magnetar.security.tls import Fault, check_settings, fault_of
 from magnetar.security.token import subject_of
 
 _NOT_FOUND, _NOT_AUTHENTICATED = 404, 401
@@ -331,7 +331,7 @@ def _check(found: ClusterEndpoint) -> None:
     """Raises `InvalidArgument` for files that cannot be used, of tokens and certificates."""
     if found.security is not None:
         urls = [url for url in (found.service_url, found.admin_url) if url]
-        found.security.check_for(*map(parse_service_url, urls))
+        check_settings(found.security, *map(parse_service_url, urls))
 
 
 def _unreached(error: Exception, text: str) -> _Answer:

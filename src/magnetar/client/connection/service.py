@@ -18,6 +18,7 @@ from magnetar.client.errors import InvalidArgument, NotFound, NotSupported
 from magnetar.client.options import check_positive
 from magnetar.names import TopicName
 from magnetar.security.credentials import Security
+from magnetar.security.tls import check_settings
 
 _T = TypeVar("_T")
 
@@ -48,7 +49,7 @@ class Service:
         self.reconnect_timeout_s = reconnect_timeout_s
         self._security = security or Security()
         admin = self.url if admin_url is None else _parse_admin_url(admin_url)
-        self._security.check_for(self.url, admin)
+        check_settings(self._security, self.url, admin)
         self._pool = Pool(
             self.url, connect_timeout_s=connect_timeout_s, keepalive_s=keepalive_s, security=self._security
         )

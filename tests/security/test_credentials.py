@@ -15,6 +15,7 @@ from magnetar.client.connection.address import parse_service_url
 from magnetar.client.errors import ClientError, InvalidArgument, NotSupported
 from magnetar.clock import ManualClock
 from magnetar.security.credentials import PULSAR_PARAMETERS, Credentials
+from magnetar.security.tls import check_settings
 from magnetar.security.token import expiry_hint
 from tests.client.tokens import token_with
 
@@ -50,9 +51,9 @@ def test_what_no_token_is(token: object) -> None:
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"token": TOKEN, "token_file": "t"}, "token and token_file are both given"),
-        ({"certificate_file": "c.pem"}, "certificate_file is given without key_file"),
-        ({"key_file": "k.pem"}, "key_file is given without certificate_file"),
+        ({"token": TOKEN, "token_file": "t"}, "token and token_file exclude each other"),
+        ({"certificate_file": "c.pem"}, "certificate_file requires key_file"),
+        ({"key_file": "k.pem"}, "key_file requires certificate_file"),
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, str], text: str) -> None:
@@ -74,9 +75,9 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
     [
         (None, "cannot be read: No such file or directory"),
         (b" \n", "is empty"),
-        (TOKEN.encode() + b"\n" + TOKEN.encode(), "has spaces, line ends or other characters"),
-        (b"\xff\xfe", "has spaces, line ends or other characters"),
-        (b"x" * ((1 << 20) + 1), "is larger than a token can be, 1048576 bytes"),
+        (TOKEN.encode() + b"\n" + TOKEN.encode(), "contains spaces, line breaks or other characters"),
+        (b"\xff\xfe", "contains spaces, line breaks or other characters"),
+        (b"x" * ((1 << 20) + 1), "exceeds the size limit of a token, 1048576 bytes"),
     ],
 )
 def test_a_token_file_that_is_of_no_use(tmp_path: Path, content: bytes | None, text: str) -> None:
@@ -102,14 +103,14 @@ def test_a_token_goes_before_a_certificate() -> None:
 )
 def test_certificates_for_an_address_without_tls(url: str, settings: dict[str, str]) -> None:
     """Whoever gives certificates expects TLS; plain text would be a surprise."""
-    with pytest.raises(InvalidArgument, match=r"is given, but (pulsar|http)://a:\d+ is not encrypted"):
+    with pytest.raises(InvalidArgument, match=r"is set, but (pulsar|http)://a:\d+ is not encrypted"):
         AsyncClient(url, security=Security(**settings))  # type: ignore[arg-type]
 
 
 def test_one_encrypted_address_is_enough(tmp_path: Path) -> None:
     security = Security(trust_certs_file=tmp_path / "missing")
     with pytest.raises(InvalidArgument, match=r"trust_certs_file .* cannot be read: No such file or directory"):
-        security.check_for(parse_service_url("pulsar://a"), parse_service_url("https://a"))
+        check_settings(security, parse_service_url("pulsar://a"), parse_service_url("https://a"))
 
 
 @pytest.mark.parametrize(
@@ -120,7 +121,7 @@ def test_files_that_are_no_certificates(tmp_path: Path, content: str) -> None:
     file.write_text(content)
     for settings in ({"trust_certs_file": file}, {"certificate_file": file, "key_file": file}):
         with pytest.raises(
-            InvalidArgument, match=r"(trust_certs_file|certificate_file).*some.pem' cannot be used: not in PEM"
+            InvalidArgument, match=r"(trust_certs_file|certificate_file).*some.pem' cannot be used: not PEM"
         ):
             Client("pulsar+ssl://localhost:1", security=Security(**settings))  # type: ignore[arg-type]
 
@@ -184,13 +185,13 @@ def test_settings_of_tls_as_pulsar_writes_them() -> None:
             "oauth2.AuthenticationOAuth2",
         ),
         ({"authPluginClassName": TOKEN_PLUGIN}, InvalidArgument, "needs a token in authParams"),
-        ({"authParams": f"token:{TOKEN}"}, InvalidArgument, "authParams is given without authPluginClassName"),
+        ({"authParams": f"token:{TOKEN}"}, InvalidArgument, "authParams requires authPluginClassName"),
         ({"authPluginClassName": "token", "authParams": f'{{"token": "{TOKEN}'}, InvalidArgument, "not a JSON object"),
         ({"authPluginClassName": "token", "authParams": f'{{"tok": "{TOKEN}"}}'}, InvalidArgument, "not of the form"),
-        ({"authPluginClassName": "token", "authParams": f"token:a {TOKEN}"}, InvalidArgument, "has spaces"),
+        ({"authPluginClassName": "token", "authParams": f"token:a {TOKEN}"}, InvalidArgument, "contains spaces"),
         ({"authPluginClassName": "token", "authParams": "file://host/path"}, InvalidArgument, "file:///path"),
-        ({"authPluginClassName": "tls", "authParams": TOKEN}, NotSupported, "tlsCertFile and tlsKeyFile, and nothing"),
-        ({"authPluginClassName": "tls", "authParams": "tlsCertFile:/c"}, InvalidArgument, "without key_file"),
+        ({"authPluginClassName": "tls", "authParams": TOKEN}, NotSupported, "accept only tlsCertFile and tlsKeyFile"),
+        ({"authPluginClassName": "tls", "authParams": "tlsCertFile:/c"}, InvalidArgument, "requires key_file"),
         ({"tlsAllowInsecureConnection": "perhaps"}, InvalidArgument, "neither true nor false"),
     ],
 )
