@@ -81,7 +81,10 @@ def test_messages_travel_with_both(certificates: Certificates) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--token", f"two {TOKEN}"], "--token contains spaces, line breaks or other characters that are illegal in a token"),
+        (
+            ["--token", f"two {TOKEN}"],
+            "--token contains spaces, line breaks or other characters that are illegal in a token",
+        ),
         (["--token", f'{{"token": {TOKEN}'], "--token begins with { but is not a JSON object"),
         (["--token", "file:///missing/token"], "--token '/missing/token' cannot be read: No such file or directory"),
         (["--trust-certs", "ca.pem"], "--trust-certs requires an https:// address, not {url}"),
