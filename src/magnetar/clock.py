@@ -1,7 +1,7 @@
-"""The time as an argument: the system's clock, and two clocks that tests move by hand.
+"""Clocks: the system's, and two that tests move by hand.
 
-Owns the meaning of "now" in milliseconds since the epoch. It does not know timers or event loops: whoever moves a clock
-also tells the broker to look at it.
+Owns "now" in milliseconds since the epoch. Knows neither timers nor event loops: a test that moves a clock also calls
+the broker's `tick`.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Duration(TypedDict, total=False):
 
 
 class Clock(Protocol):
-    """What the broker knows of time. All stamps are milliseconds since the epoch."""
+    """The broker's time. All stamps are milliseconds since the epoch."""
 
     def now_ms(self) -> int: ...
 
     def from_client_ms(self, stamp: int) -> int:
-        """Translate a time that a client stamped with its own clock, such as a deliver-at time, into this clock's."""
+        """A time that a client stamped with its own clock, such as a delivery time, on this clock."""
         ...
 
 
 class SystemClock:
-    """The machine's own time."""
+    """The machine's time."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is moved, for simulations in which the clients share it."""
+    """A clock that only moves by hand, for simulations whose clients share it."""
 
     __slots__ = ("_now_ms",)
 
@@ -62,19 +62,19 @@ class ManualClock:
         return stamp
 
     def advance_ms(self, ms: int) -> None:
-        """Move by `ms`; a negative number is a clock that was set back."""
+        """Moves by `ms`; a negative number sets the clock back."""
         self._now_ms += ms
 
     def advance(self, **duration: Unpack[Duration]) -> None:
-        """Move by a duration: `advance(minutes=10)`."""
+        """Moves by a duration: `advance(minutes=10)`."""
         self.advance_ms(milliseconds(**duration))
 
 
 class ShiftedClock:
-    """The machine's time plus an offset, for tests with real clients whose own clocks go on.
+    """The machine's time plus an offset, for tests with real clients, whose clocks do not move along.
 
-    A client that asks for "in ten seconds" stamps its own time plus ten seconds. Once this clock is an hour ahead that
-    stamp would lie in the past, so stamps of clients are shifted by the same offset.
+    A client that delays a message by ten seconds stamps its own time plus ten seconds. If this clock is an hour ahead,
+    that is in the past, so stamps of clients are shifted by the same offset.
     """
 
     __slots__ = ("_offset_ms",)
@@ -92,7 +92,7 @@ class ShiftedClock:
         self._offset_ms += ms
 
     def advance(self, **duration: Unpack[Duration]) -> None:
-        """Move by a duration: `advance(minutes=10)`."""
+        """Moves by a duration: `advance(minutes=10)`."""
         self.advance_ms(milliseconds(**duration))
 
 

@@ -1,7 +1,7 @@
-"""Every error a client or an operator can see, with its code on the wire and its HTTP status.
+"""Errors that clients and operators see, with their wire code and HTTP status.
 
-An error is data: the session turns it into the protocol's answer, the admin layer into a status and a `reason`, the
-command line into one line on stderr. Nothing below those three places catches them.
+The session turns an error into a reply of the protocol, the admin room into a status and a `reason`, the command line
+into one line on stderr. Nothing below those three catches them.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class TopicNotFound(MagnetarError):
 
 
 class NamespaceNotFound(TopicNotFound):
-    """Clients are told TopicNotFound: the protocol has no code of its own for it."""
+    """TopicNotFound on the wire, where namespaces have no code."""
 
 
 class TenantNotFound(TopicNotFound):
@@ -77,7 +77,7 @@ class TopicTerminated(MagnetarError):
 
 
 class TopicBusy(MagnetarError):
-    """Deleting something that still has producers or consumers."""
+    """Deleting a topic or namespace that still has producers or consumers."""
 
     wire_code = 22
     http_status = 412
@@ -99,7 +99,7 @@ class ConsumerBusy(MagnetarError):
 
 
 class ConsumerAssignFailed(MagnetarError):
-    """Sticky key ranges that overlap or leave the hash space."""
+    """Sticky key ranges that overlap or lie outside the hash space."""
 
     wire_code = 19
     http_status = 412
@@ -110,14 +110,14 @@ class RouteChanged(ConsumerAssignFailed):
 
 
 class QuotaExceeded(MagnetarError):
-    """The backlog quota is used up and the policy is producer_exception."""
+    """The backlog exceeds its quota and the policy is producer_exception."""
 
     wire_code = 8  # ProducerBlockedQuotaExceededException
     http_status = 412
 
 
 class QuotaHold(MagnetarError):
-    """The backlog quota is used up and the policy is producer_request_hold: the client waits and tries again."""
+    """The backlog exceeds its quota and the policy is producer_request_hold: the client waits and retries."""
 
     wire_code = 7  # ProducerBlockedQuotaExceededError
     http_status = 412
@@ -132,7 +132,7 @@ class MessageTooLarge(NotAllowed):
 
 
 class ServiceNotReady(MagnetarError):
-    """The broker is starting, stopping, or a consumer is still leaving: the client tries again by itself."""
+    """The topic is being unloaded, or a consumer is still disconnecting: the client retries by itself."""
 
     wire_code = 6
     http_status = 503
@@ -143,14 +143,14 @@ class SchemaNotFound(TopicNotFound):
 
 
 class IncompatibleSchema(MagnetarError):
-    """The schema does not fit the ones the topic has, or it has one and none is given."""
+    """The schema is not compatible with those of the topic, or the topic has one and none is given."""
 
     wire_code = 18
     http_status = 409
 
 
 class InvalidSchema(MagnetarError):
-    """The definition of a schema cannot be read, or is too large."""
+    """The definition of a schema is invalid or too large."""
 
-    wire_code = 18  # as in Apache Pulsar, whose older clients know no other code
+    wire_code = 18  # as in Apache Pulsar: older clients know no other code
     http_status = 422

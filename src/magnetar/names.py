@@ -1,6 +1,6 @@
-"""Names of topics and namespaces: what is legal, and how the short and the long spellings relate.
+"""Names of topics and namespaces: their grammar, and short and full spellings.
 
-Owns the grammar only. It does not know whether a topic exists, or how many partitions it has.
+Knows neither whether a topic exists nor how many partitions it has.
 
     topic                                   short for  persistent://public/default/topic
     tenant/namespace/topic                  short for  persistent://tenant/namespace/topic
@@ -32,31 +32,31 @@ SYSTEM_TOPICS = frozenset(
         "__transaction_buffer_snapshot_segments",
     }
 )
-"""Topics of any namespace in which Apache Pulsar keeps its own books."""
+"""Topics in which Apache Pulsar stores its own data, in any namespace."""
 
 PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
 """Clients keep a partition index in a signed 32-bit integer."""
 
 TOPIC_NAME_BYTES_MAX = 1024
-"""Limit on a full topic name in UTF-8. Names are part of storage keys and of every lookup, so they must be bounded."""
+"""Limit of a full topic name in UTF-8: names are part of storage keys and of every lookup."""
 
 PARSED_NAMES_MAX = 4096
-"""How many parsed names are remembered; clients repeat a name in every lookup, metadata and producer command."""
+"""Size of the cache of parsed names: clients repeat a name in every lookup, metadata and producer command."""
 
 # The alphabet of tenants and namespaces is Pulsar's, ASCII only: they become path segments of the REST API.
 _ENTITY = re.compile(r"[-=:.\w]+", re.ASCII)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 # "-partition-01" is an ordinary name: only the canonical spelling of a number makes a partition.
 _PARTITION = re.compile(r"(?P<base>.+)-partition-(?P<index>0|[1-9][0-9]{0,9})", re.DOTALL)
-# Every HTTP client folds these two away in a path, so what carries them as its name could never be administered.
+# HTTP clients remove these two from a path, so nothing with such a name could be administered.
 _PATH_FOLDED = frozenset({".", ".."})
 
 
 class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
-    """A legal topic name, taken apart. Made by `TopicName.parse`, so that `full` always agrees with the parts.
+    """A valid topic name and its parts. Created by `TopicName.parse`, so that `full` always agrees with the parts.
 
-    `local` is the whole last part, with the partition suffix if there is one.
+    `local` is the last part, including a partition suffix.
     """
 
     full: str
@@ -68,7 +68,7 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
 
     @staticmethod
     def parse(text: str) -> TopicName:
-        """Read any spelling of a topic name; raises `InvalidName`."""
+        """Parses any spelling of a topic name; raises `InvalidName`."""
         return _parse_topic(text)
 
     @property
@@ -91,7 +91,7 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
         return _parse_topic(self.full[: self.full.rindex(PARTITION_SUFFIX)])
 
     def with_partition(self, index: int) -> TopicName:
-        """Partition `index` of this topic; where the name is a partition's, one below it, not one beside it."""
+        """Partition `index` of this topic; of a partition's name, a partition of that partition, not its sibling."""
         if not 0 <= index <= PARTITION_MAX:
             raise InvalidName(f"partition {index} of topic {self.full} is not between 0 and {PARTITION_MAX}")
         return _parse_topic(f"{self.full}{PARTITION_SUFFIX}{index}")
@@ -101,12 +101,12 @@ class TopicName(msgspec.Struct, frozen=True, cache_hash=True, kw_only=True):
 
 
 def is_system_topic(name: TopicName) -> bool:
-    """By its name: a client may have made one, and Apache Pulsar replicates its own to us."""
+    """Judged by the name alone: clients may create such topics, and Apache Pulsar replicates its own here."""
     return name.base.local in SYSTEM_TOPICS
 
 
 def parse_namespace(text: str) -> tuple[str, str]:
-    """Read `tenant/namespace`; raises `InvalidName`."""
+    """Parses `tenant/namespace`; raises `InvalidName`."""
     parts = text.split("/")
     if len(parts) != 2:
         raise InvalidName(f"namespace name {_quote(text)} is not of the form tenant/namespace")
@@ -117,9 +117,9 @@ def parse_namespace(text: str) -> tuple[str, str]:
 
 
 def check_entity(kind: str, name: str) -> str:
-    """Return `name` if it may be the name of a tenant, a namespace or a cluster (`kind` goes into the message)."""
+    """Returns `name` if it is a valid name of a tenant, a namespace or a cluster; `kind` is for the message."""
     if not _ENTITY.fullmatch(name) or name in _PATH_FOLDED:
-        raise InvalidName(f"{kind} name {_quote(name)} is not made of letters, digits and the characters - = : . _")
+        raise InvalidName(f"{kind} name {_quote(name)} may only contain letters, digits and the characters - = : . _")
     if len(name) > TOPIC_NAME_BYTES_MAX:
         raise InvalidName(f"{kind} name of {len(name)} bytes exceeds the limit of {TOPIC_NAME_BYTES_MAX}")
     return name
@@ -141,7 +141,7 @@ def _parse_topic(text: str) -> TopicName:
 
 
 def _split(text: str) -> tuple[str, str, str, str]:
-    """Domain, tenant, namespace and local name, with the defaults of a short name filled in."""
+    """Domain, tenant, namespace and local name, with the defaults for a short name."""
     domain, separator, rest = text.partition("://")
     if not separator:
         domain, rest = PERSISTENT, text
@@ -165,7 +165,7 @@ def _check_local(local: str, text: str) -> None:
     if not local or local.isspace():
         raise InvalidName(f"topic name {_quote(text)} has an empty last part")
     if local in _PATH_FOLDED:
-        raise InvalidName(f"topic name {_quote(text)} ends in {local}, which no URL can express")
+        raise InvalidName(f"topic name {_quote(text)} ends in {local}, which a URL cannot contain")
     if control := _CONTROL.search(local):
         raise InvalidName(
             f"topic name {_quote(text)} has the control character U+{ord(control[0]):04X} at {control.start()}"
@@ -189,5 +189,5 @@ def _partition_of(local: str) -> int:
 
 
 def _quote(text: str) -> str:
-    """The name as an error may show it: printable, and short whatever the client sent."""
+    """The name for an error message: printable and short."""
     return ascii(text if len(text) <= 100 else text[:100] + "...")

@@ -1,10 +1,10 @@
-"""A real broker for tests: on its own ports, in a thread of the test's process, gone when the block ends.
+"""A real broker for tests: on free ports, in a thread of the test's process, stopped at the end of the block.
 
     with magnetar.testing.broker() as b:
         client = pulsar.Client(b.service_url)
 
-Messages are kept in memory unless `data` names a folder. `b.advance(minutes=10)` moves the broker's clock, and whatever
-became due on the way (delayed messages, time to live, quotas) has happened when it returns.
+Messages are kept in memory unless `data` names a folder. `b.advance(minutes=10)` moves the broker's clock and returns
+when everything that became due (delayed messages, time to live, quotas) is done.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ T = TypeVar("T")
 
 
 class TestBroker:
-    """A running broker. All of its state belongs to its own thread; `run` does something there."""
+    """A running broker. Its state belongs to its own thread; `run` calls a function there."""
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+    __test__ = False  # not a test, despite its name
 
     def __init__(self, storage: Storage, settings: Settings) -> None:
         self.clock = ShiftedClock()
@@ -68,7 +68,7 @@ class TestBroker:
     @property
     def server(self) -> Server:
         if self._server is None:
-            raise RuntimeError("the broker does not run")
+            raise RuntimeError("the broker is not running")
         return self._server
 
     @property
@@ -90,7 +90,7 @@ class TestBroker:
         return asyncio.run_coroutine_threadsafe(call(), self.server.loop).result()
 
     def advance(self, **duration: Unpack[Duration]) -> None:
-        """Moves the broker's clock: `advance(minutes=10)`. Every timer on the way fires, in order, at its own time."""
+        """Moves the broker's clock: `advance(minutes=10)`. Timers that become due fire in order, each at its time."""
         target_ms = self.clock.now_ms() + milliseconds(**duration)
 
         def step() -> bool:
@@ -106,7 +106,7 @@ class TestBroker:
 
     def close(self) -> None:
         if self._server is not None:
-            with contextlib.suppress(RuntimeError):  # its loop is closed: it ended by itself
+            with contextlib.suppress(RuntimeError):  # its loop is closed already
                 self._server.loop.call_soon_threadsafe(self._server.stop)
         self._thread.join(_START_TIMEOUT_S)
         if self._failure is not None:

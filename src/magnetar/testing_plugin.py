@@ -1,4 +1,4 @@
-"""The pytest plugin: a fixture `magnetar_broker`, one broker per test, for any project that installs magnetar.
+"""Pytest plugin: the fixture `magnetar_broker`, one broker per test, for any project that installs magnetar.
 
 Settings come from a marker: `@pytest.mark.magnetar(brokerDeduplicationEnabled=True)`.
 """
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "magnetar(**settings): settings of the broker that magnetar_broker starts")
+    config.addinivalue_line("markers", "magnetar(**settings): settings of the broker of magnetar_broker")
 
 
 @pytest.fixture
 def magnetar_broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
-    from magnetar.testing import broker  # on first use: a test run without the fixture pays nothing
+    from magnetar.testing import broker  # imported on first use: costs nothing without the fixture
 
     marker = request.node.get_closest_marker("magnetar")
     with broker(**(marker.kwargs if marker else {})) as running:

@@ -159,7 +159,7 @@ async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) 
 def kept(admin: Admin) -> tuple[list[tuple[bytes, bytes]], dict[str, dict[str, str]]]:
     """All that is on disk, and the topics that never are."""
     rows = [row for space in Space for row in admin.storage.scan(space, b"", b"\xff" * 16)]
-    return rows, dict(admin.broker.catalog.volatile)
+    return rows, dict(admin.broker.catalog.non_persistent)
 
 
 def catalog_of(admin: Admin) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def test_illegal_subscription_names(server: TestBroker, name: str) -> None:
         topic=TOPIC, subscription=name, subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=7
     )
     client.say(Command(type=Command.SUBSCRIBE, subscribe=request))
-    assert "it needs 1 to 1024 bytes" in client.hear().error.message
+    assert "must be 1 to 1024 bytes" in client.hear().error.message
 
 
 def test_more_messages_than_bytes(server: TestBroker) -> None:

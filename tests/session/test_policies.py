@@ -67,7 +67,7 @@ def test_only_subscriptions_of_enabled_types_are_accepted(level: str) -> None:
     for number, kind in enumerate((types.Exclusive, types.Key_Shared), 3):
         answer = talk.subscribe(number, kind)
         assert answer.type == Command.ERROR and answer.error.error == NOT_ALLOWED
-        assert "is not enabled for topic persistent://public/default/t: Failover, Shared" in answer.error.message
+        assert "is not enabled for topic persistent://public/default/t, only Failover, Shared" in answer.error.message
     assert sorted(talk.world.topic().subscriptions) == ["s1", "s2"]
 
 

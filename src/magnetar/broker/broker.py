@@ -34,7 +34,7 @@ from magnetar.settings.settings import DYNAMIC, Settings
 from magnetar.storage.api import Batch, Space, Storage
 
 _MB = 1 << 20
-_TOPICS_PER_SWEEP = 200  # of a maintenance round over all topics, so that no round holds the loop for long
+_TOPICS_PER_SWEEP = 200  # in a maintenance round over all topics, so that no round blocks the loop for long
 
 
 class Pumpable(Protocol):
@@ -65,7 +65,7 @@ class Broker:
         self.is_new = last is None
         self._last_id = keys.ID.unpack(last)[0] if last else 0
         self.catalog.load()
-        # One id per life of the broker makes generated producer names unique for ever, which deduplication needs.
+        # An id per start of the broker makes generated producer names unique, which deduplication needs.
         self.life = self.next_id(self.commits.batch())
         self.replication.load()
         self._schedule_maintenance()
@@ -74,7 +74,7 @@ class Broker:
         return self.clock.now_ms()
 
     def next_id(self, batch: Batch) -> int:
-        """A number for a topic or a subscription, never given before."""
+        """A new number for a topic or a subscription, never used before."""
         self._last_id += 1
         batch.put(keys.LAST_ID, keys.ID.pack(self._last_id))
         return self._last_id
@@ -85,7 +85,7 @@ class Broker:
     # -- topics
 
     def topic(self, name: TopicName, *, create: bool = False) -> Topic:
-        """The open topic; it is loaded or, where allowed and asked for, created."""
+        """The open topic; it is loaded or, with `create` and if allowed, created."""
         topic = self.topics.get(name.full)
         if topic is not None:
             return topic
@@ -104,25 +104,25 @@ class Broker:
         return PersistentTopic(self, name, self.catalog.topics[name.full], is_new=False)
 
     def created(self, name: TopicName, topic_record: TopicRecord) -> None:
-        """The catalog has a new persistent topic: nothing of it is on disk yet, so there is nothing to load."""
+        """Opens a persistent topic that the catalog just created: it has nothing on disk to load."""
         topic = self.topics[name.full] = PersistentTopic(self, name, topic_record, is_new=True)
         self.replication.opened(topic)
 
     def recorded(self, name: TopicName, topic_record: TopicRecord) -> None:
-        """The catalog keeps something else about a topic than before."""
+        """The catalog changed the record of a topic."""
         topic = self.topics.get(name.full)
         if isinstance(topic, PersistentTopic):
             topic.record = topic_record
 
     def apply_policies(self, names: Iterable[str]) -> None:
-        """Of these topics the open ones obey what is in force now; the others do when they are opened."""
+        """Applies the effective policies to those of these topics that are open; the others get them when opened."""
         for full in list(names):
             topic = self.topics.get(full)
             if topic is not None:
                 topic.apply_policies(self.catalog.policies_of_topic(topic.name))
 
     def unload(self, name: TopicName) -> None:
-        """Sends the clients of a topic away and closes it. It is opened anew once everything of it is on disk."""
+        """Disconnects the clients of a topic and closes it. It can be opened again once all of it is on disk."""
         topic = self.topics.pop(name.full, None)
         if topic is None:
             return
@@ -136,7 +136,7 @@ class Broker:
             raise ServiceNotReady(f"topic {name.full} is being unloaded")
 
     def dead_letter_topic(self, name: TopicName, source: TopicName) -> PersistentTopic:
-        """A topic that exists and takes dead letters of `source`; raises MagnetarError where it cannot."""
+        """An existing topic, prepared for dead letters of `source`; raises MagnetarError if it cannot store them."""
         topic = self.topic(name)
         if not isinstance(topic, PersistentTopic):
             raise NotAllowed(f"dead letters cannot go to {name.full}, which is not persistent")
@@ -187,7 +187,7 @@ class Broker:
     # -- settings that change while the broker runs
 
     def set_dynamic_setting(self, name: str, text: str) -> None:
-        """Raises InvalidSetting where the value is not allowed."""
+        """Raises InvalidSetting if the value is not allowed."""
         self._apply_dynamic_settings({**self.dynamic_settings, name: text})
         self.commits.batch().put(keys.named(keys.DYNAMIC_SETTING, name), text.encode())
 
@@ -201,7 +201,7 @@ class Broker:
         self.policies = Policies.of(self.settings)
         self.catalog.settings_changed()
 
-    # -- work that waits
+    # -- pump and timers
 
     def pump_later(self, pumpable: Pumpable) -> None:
         if not self._pumpable:
@@ -209,7 +209,7 @@ class Broker:
         self._pumpable[pumpable] = None
 
     def pump(self) -> None:
-        """One turn for everything that may have something to hand out. More work asks for another turn."""
+        """One turn of dispatch for everything that requested it; more work requests another turn."""
         pumpable, self._pumpable = self._pumpable, {}
         for one in pumpable:
             try:
@@ -240,7 +240,7 @@ class Broker:
 
     def _repeat(self, every_ms: int, action: Callable[[PersistentTopic], None]) -> None:
         def sweep(names: list[str]) -> None:
-            """A round over all topics, a slice per turn; topics not open yet are opened, so that none is forgotten."""
+            """A round over all topics, some per turn; closed topics are opened, so that none is left out."""
             for full in names[:_TOPICS_PER_SWEEP]:
                 if full in self.catalog.topics and full not in self._unloading:
                     topic = self.topic(TopicName.parse(full))
@@ -267,7 +267,7 @@ class Broker:
             self.trimmed(topic)
 
     def trimmed(self, topic: PersistentTopic) -> None:
-        """Entries of this topic are deleted and still take room on disk."""
+        """Entries of this topic were deleted and still take disk space."""
         self._trimmed[topic.ledger_id] = None
 
     def _expire(self, topic: PersistentTopic) -> None:
@@ -280,7 +280,7 @@ class Broker:
         topic.forget_idle_producers(self.now_ms())
 
     def take_trimmed(self) -> list[int]:
-        """Ledgers whose deleted entries still take room on disk: compacting them is slow and belongs in a thread."""
+        """Ledgers whose deleted entries still take disk space: compacting them is slow and runs in a thread."""
         trimmed, self._trimmed = list(self._trimmed), {}
         return trimmed
 
@@ -291,7 +291,7 @@ class Broker:
 
 
 def _read_dynamic_settings(storage: Storage) -> dict[str, str]:
-    """What was set while the broker ran before; what has gone from the settings since is left out."""
+    """Stored dynamic settings, without those that are no longer settings."""
     kind = keys.DYNAMIC_SETTING
     texts = {key[1:].decode(): value.decode() for key, value in storage.scan(Space.STATE, kind, keys.after(kind))}
     return {name: text for name, text in texts.items() if name in DYNAMIC}

@@ -1,22 +1,22 @@
-"""The key space: big-endian and sorted by what is read together. Byte layouts live here and nowhere else.
+"""Keys of the storage: big-endian, and sorted so that data read together is stored together. The only byte layouts.
 
 entries   topic u64 | last entry of a run u64      -> the run (see `run`)
 state     'A' tenant                               -> TenantRecord
-          'B' setting name                         -> its value as text, set while the broker ran
+          'B' setting name                         -> dynamic value as text
           'K' cluster name                         -> ClusterRecord
           'N' tenant/namespace                     -> NamespaceRecord
           'P' base topic name                      -> PartitionedRecord
           'T' topic name                           -> TopicRecord
-          'W' cluster \\0 tenant/namespace[/topic] -> Way, of what is replicated there
+          'W' cluster \\0 tenant/namespace[/topic] -> RoutePolicy of routes to the cluster
           'V' tenant/namespace/topic \\0 version u64 -> VersionRecord, of a schema
           'S' topic u64 | subscription name        -> SubscriptionRecord
           'c' subscription u64                     -> mark-delete entry i64
           'd' topic u64 | producer name            -> sequence i64 | last use ms u64
-          'r' topic u64 | producer name            -> the same, of producers that write copies
+          'r' topic u64 | producer name            -> the same, of pipelines that replicate
           'R' topic u64 | producer name            -> source ledger u64 | entry u64 | last use ms u64
           'f' topic u64                            -> first entry u64 | bytes before it u64
           'l' topic u64 | deliver at ms u64 | entry u64 -> nothing (the index of delayed messages)
-          'p' subscription u64 | entry u64         -> what is known of one unacknowledged or out-of-order position
+          'p' subscription u64 | entry u64         -> EntryState of an unacknowledged or out-of-order entry
           '#'                                      -> last id given to a topic or a subscription u64
 """
 
@@ -41,7 +41,7 @@ def named(kind: bytes, name: str) -> bytes:
 
 
 def under(kind: bytes, owner: int, rest: bytes = b"") -> bytes:
-    """A key of `kind` that belongs to one topic or subscription."""
+    """A key of `kind` of one topic or subscription."""
     return kind + ID.pack(owner) + rest
 
 

@@ -1,7 +1,7 @@
-"""What the core needs of the client at the other end: a few things to say, and whether it listens.
+"""The peer: the core's interface to a client.
 
-The session implements it over a connection; tests and simulations implement it as a list. Everything said is only put
-into an outbox: a call never blocks and never calls back into the core.
+The session implements it over a connection; tests and simulations as lists. Calls only add to an outbox: they never
+block and never call back into the core.
 """
 
 from __future__ import annotations
@@ -36,6 +36,6 @@ class Peer(Protocol):
     def end_of_topic(self, consumer: Consumer) -> None: ...
 
     def close_consumer(self, consumer: Consumer) -> None:
-        """The broker takes the consumer away; the client looks the topic up again and comes back."""
+        """Disconnects the consumer; the client looks the topic up again and reconnects."""
 
     def close_producer(self, producer: Producer) -> None: ...

@@ -1,4 +1,4 @@
-"""Rates per second of counters that only grow, over the last interval; as in Apache Pulsar, updated once a minute."""
+"""Rates per second of growing counters, over the last interval: updated once a minute, as in Apache Pulsar."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ RATES_EVERY_MS = 60_000
 
 
 class Rates:
-    """Several counters of one object, measured together; reads like a tuple of their rates."""
+    """Rates of several counters of one object; reads like a tuple."""
 
     __slots__ = ("_last", "_per_second")
 

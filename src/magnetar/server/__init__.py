@@ -1,1 +1,1 @@
-"""The only asyncio: sockets, the committer thread, HTTP, and the life of the process."""
+"""The server: sockets, the committer thread, HTTP and the process. The only room that uses asyncio."""

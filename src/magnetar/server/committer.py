@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from magnetar.broker.commit import Commits, Group
 from magnetar.storage.api import Storage
 
-_GROUPS_PER_SYNC = 8  # bounds how long the first group of a turn waits for its receipt
+_GROUPS_PER_SYNC = 8  # bounds the latency of the first group
 
 
 class Committer:
@@ -96,7 +96,7 @@ class Committer:
         self._on_failure(error)
 
     async def drained(self) -> None:
-        """Returns when everything decided before the call is durable; raises when it never will be."""
+        """Returns when every change made before the call is durable; raises if a write failed."""
         if self._failure is not None:
             raise self._failure
         if not self._busy:
@@ -107,7 +107,7 @@ class Committer:
         await waiter
 
     async def close(self) -> None:
-        """Writes what is left and ends the thread."""
+        """Writes the remaining groups and ends the thread."""
         if self._busy and self._failure is None:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)

@@ -1,4 +1,4 @@
-"""The HTTP port: the admin application on uvicorn, inside the broker's own loop."""
+"""The HTTP port: the admin application on uvicorn, in the broker's event loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Ticks once a second and ends at once: uvicorn's own way costs every test with a broker two tenths of a second."""
+    """Ticks once a second and stops immediately: uvicorn itself would cost each test with a broker 0.2 s."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -40,11 +40,11 @@ class _Uvicorn(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        yield  # signals belong to the broker, which stops this server among others
+        yield  # the broker handles signals and stops this server
 
 
 class Alarm:
-    """What a handler waits for; see `magnetar.admin.http.request`."""
+    """Wakes a handler that waits for a change; see `magnetar.admin.http.request`."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -53,7 +53,7 @@ class Alarm:
         self._event.set()
 
     async def wait(self, seconds: float) -> None:
-        """It can ring again afterwards."""
+        """Until it rings or the time is over; it can ring again afterwards."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), seconds)
         self._event.clear()
@@ -92,6 +92,6 @@ class HttpServer:
         self._uvicorn.should_exit = True
         self._uvicorn.stopping.set()
         for alarm in list(self._alarms):
-            alarm.ring()  # whoever waits for something answers what there is
+            alarm.ring()  # handlers that wait reply with what they have
         if self._task is not None:
             await self._task

@@ -1,4 +1,4 @@
-"""The binary port: one protocol object per connection between the transport and a session."""
+"""The binary port: one protocol object per connection, between the transport and a session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from magnetar.session.session import Session
 if TYPE_CHECKING:
     from magnetar.server.server import Server
 
-# Above the first the consumers of this connection get nothing more, below the second they do again.
+# Delivery to the consumers of a connection pauses above the first and resumes below the second.
 _WRITE_BUFFER_HIGH = 2 << 20
 _WRITE_BUFFER_LOW = 512 << 10
 
 
 class Connection(asyncio.Protocol):
-    """Reading stops while too much of what this client published is not durable: a flood waits in its own socket."""
+    """Reading pauses while too many published messages are not durable yet: the rest waits in the client's socket."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -70,7 +70,7 @@ class Connection(asyncio.Protocol):
             self.resume_if_possible()
 
     def _close_soon(self) -> None:
-        """Ends the connection after what is still to be said."""
+        """Closes the connection after the remaining output."""
         assert self._transport is not None
         self._flush()
         self._transport.close()
@@ -85,7 +85,7 @@ class Connection(asyncio.Protocol):
 
     def keep_alive(self) -> None:
         assert self._session is not None
-        # A client that we do not read from cannot give a sign of life.
+        # While reading is paused, the client cannot show that it is alive.
         if not self._paused:
             self._session.keep_alive()
 

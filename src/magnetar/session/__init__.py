@@ -1,1 +1,1 @@
-"""One client's conversation: commands in, calls to the broker, replies out. No socket and no clock."""
+"""Sessions: commands of a client in, calls to the broker, replies out. No socket and no clock."""

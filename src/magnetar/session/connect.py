@@ -1,4 +1,4 @@
-"""CONNECT and the signs of life."""
+"""CONNECT, PING and PONG."""
 
 from __future__ import annotations
 
@@ -36,4 +36,4 @@ def on_ping(session: Session, command: Command) -> None:
 
 
 def on_pong(session: Session, command: Command) -> None:
-    """Hearing anything at all is the sign of life; there is nothing more to do."""
+    """Any data shows that the client is alive; there is nothing more to do."""

@@ -1,4 +1,4 @@
-"""Everything a consumer says: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK and the questions it asks."""
+"""Commands of a consumer: SUBSCRIBE, FLOW, ACK, REDELIVER, SEEK, CLOSE and its queries."""
 
 from __future__ import annotations
 
@@ -36,13 +36,11 @@ if TYPE_CHECKING:
 
 _NAME_SIZE_MAX = 1024
 _SIGN = 1 << 63
-_BATCH_INDEX_MAX = (
-    100_000  # more messages than any batch holds: a larger index is nonsense, and would make a huge number
-)
+_BATCH_INDEX_MAX = 100_000  # more than any batch has: a larger index is invalid, and would create a huge number
 
 
 def signed(value: int) -> int:
-    """Ids are unsigned on the wire but signed for clients: -1 is "before everything"."""
+    """Ids are unsigned on the wire but signed for clients: -1 is before the first entry."""
     return value - (1 << 64) if value & _SIGN else value
 
 
@@ -98,27 +96,27 @@ def _dead_letters_of(
     if not (request.durable and name.is_persistent):
         raise NotAllowed(
             f"subscription {request.subscription!r} of {name.full} cannot have a dead letter policy:"
-            " it takes a durable subscription of a persistent topic"
+            " only durable subscriptions of persistent topics can"
         )
     return policy
 
 
 def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscribe) -> None:
-    """What speaks against it before the topic is created for it."""
+    """Raises for invalid requests, before the topic is created."""
     if not request.subscription or len(request.subscription.encode()) > _NAME_SIZE_MAX:
         raise InvalidName(
-            f"subscription name of {len(request.subscription)} characters: it needs 1 to {_NAME_SIZE_MAX} bytes"
+            f"subscription name of {len(request.subscription.encode())} bytes: must be 1 to {_NAME_SIZE_MAX} bytes"
         )
     type_name = SubscriptionType(request.subType).name
     broker.catalog.check_namespace(name)
     enabled = broker.catalog.policies_of_topic(name).subscription_types
     if type_name not in enabled and not is_replication_subscription(request.subscription):
         raise NotAllowed(
-            f"subscription type {type_name} is not enabled for topic {name.full}: {', '.join(sorted(enabled))}"
+            f"subscription type {type_name} is not enabled for topic {name.full}, only {', '.join(sorted(enabled))}"
         )
     if request.keySharedMeta.keySharedMode == pb.STICKY and not request.keySharedMeta.hashRanges:
-        raise ConsumerAssignFailed("a consumer with fixed hash ranges has to name at least one")
-    # Nothing is ever compacted here, so reading a topic compacted is reading it in full, as in Apache Pulsar.
+        raise ConsumerAssignFailed("a consumer in sticky mode must name at least one hash range")
+    # Topics are never compacted here, so a compacted read is a full read, as in Apache Pulsar.
     if request.read_compacted and type_name in ("Shared", "Key_Shared"):
         raise NotAllowed(f"read_compacted is not allowed on a {type_name} subscription")
 
@@ -129,7 +127,7 @@ def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
         ledger_id = signed(request.start_message_id.ledgerId)
         entry_id = signed(request.start_message_id.entryId)
         if ledger_id >= 0 and entry_id >= 0:
-            entry_id -= 1  # the named entry comes too: only the client knows whether, and from which index, it wants it
+            entry_id -= 1  # includes that entry: only the client knows whether, and from which index, it wants it
         start = (ledger_id, entry_id)
     return SubscribeRequest(
         request.subscription,
@@ -146,7 +144,7 @@ def on_flow(session: Session, command: Command) -> None:
     handle = session.consumers.get(command.flow.consumer_id)
     if handle is not None and handle.consumer.subscription is not None:
         if not handle.is_known:
-            session.introduce(handle)
+            session.announce_active(handle)
         handle.consumer.last_flow_ms = session.broker.now_ms()
         handle.consumer.subscription.flow(handle.consumer, command.flow.messagePermits)
 
@@ -172,7 +170,7 @@ def _acknowledge(session: Session, ack: pb.CommandAck) -> None:
     acknowledge = subscription.ack if ack.ack_type == pb.CommandAck.Individual else subscription.ack_cumulative
     ledger_id = handle.topic.ledger_id
     for message_id in ack.message_id:
-        if message_id.ledgerId == ledger_id:  # of an earlier topic of this name otherwise: long gone
+        if message_id.ledgerId == ledger_id:  # otherwise of a deleted topic of this name
             open_bits = bits_of(message_id.ack_set) if message_id.ack_set else None
             acknowledge(message_id.entryId, open_bits, max(message_id.batch_size, 0))
 
@@ -183,7 +181,7 @@ def on_redeliver(session: Session, command: Command) -> None:
     if handle is None or handle.consumer.subscription is None:
         return
     ledger_id = handle.topic.ledger_id
-    # No ids at all means everything.
+    # No ids means all messages.
     ours = [m for m in redeliver.message_ids if m.ledgerId == ledger_id]
     entry_ids = [m.entryId for m in ours] if redeliver.message_ids else None
     epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else None
@@ -191,7 +189,7 @@ def on_redeliver(session: Session, command: Command) -> None:
 
 
 def _indexes_of(ids: Sequence[pb.MessageIdData]) -> dict[int, int]:
-    """The messages of batches that are named by their index, as bits by entry; an entry named as a whole has none."""
+    """Messages of batches given by index, as bits by entry; an entry given as a whole has none."""
     indexes: dict[int, int] = {}
     for message_id in ids:
         if 0 <= message_id.batch_index < _BATCH_INDEX_MAX:
@@ -212,7 +210,7 @@ def on_seek(session: Session, command: Command) -> None:
         if seek.HasField("message_id"):
             target = seek.message_id
             entry_id = topic.entry_after(signed(target.ledgerId), signed(target.entryId) - 1)
-            # The bits say which messages of that very batch are wanted; what is trimmed is replaced by another entry.
+            # The bits select messages of exactly that batch, not of the entry that replaces a trimmed one.
             is_there = (target.ledgerId, target.entryId) == (topic.ledger_id, entry_id)
             subscription.seek(entry_id, bits_of(target.ack_set) if is_there and target.ack_set else None)
         else:
@@ -232,7 +230,7 @@ def on_get_last_message_id(session: Session, command: Command) -> None:
     )
     entry = topic.log.read_one(topic.log.confirmed)
     if entry is None:
-        # What Apache Pulsar says of an empty topic: the earliest id there is.
+        # The earliest id, as Apache Pulsar replies for an empty topic.
         response.last_message_id.CopyFrom(pb.MessageIdData(ledgerId=(1 << 64) - 1, entryId=(1 << 64) - 1))
         response.last_message_id.partition = topic.name.partition
         response.last_message_id.batch_index = -1

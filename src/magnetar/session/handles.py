@@ -1,5 +1,5 @@
-"""What a conversation is made of: its states, where the client is, its producers and consumers with what the hot path
-needs at hand, and how ids and bit sets look on the wire.
+"""Parts of a session: its states, the client's address, handles of producers and consumers for the hot path, and the
+wire form of ids and bit sets.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ Command = pb.BaseCommand
 
 
 class State(enum.Enum):
-    START = "start"  # nothing but CONNECT is understood
+    START = "start"  # only CONNECT is allowed
     CONNECTED = "connected"
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the client is, and under which addresses it reaches us."""
+    """The client's address, and our addresses as it sees them."""
 
     peer: str
     service_url: str
@@ -35,7 +35,7 @@ class Address:
 
 
 class ProducerHandle:
-    """A producer of this connection with what the hot path needs at hand."""
+    """A producer of this connection, with its encoder for the hot path."""
 
     __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_dead_letters", "topic")
 
@@ -49,7 +49,7 @@ class ProducerHandle:
 
 
 class ConsumerHandle:
-    """`is_known` once the client has the answer to its SUBSCRIBE; until then `is_active` waits to be said."""
+    """`is_known`: the client has the reply to its SUBSCRIBE. Until then, `is_active` waits to be sent."""
 
     __slots__ = ("consumer", "encoder", "is_active", "is_known", "topic")
 
@@ -68,12 +68,12 @@ def words_of(open_bits: int) -> list[int]:
 
 
 def bits_of(words: Sequence[int]) -> int:
-    # Linear on purpose: how many words there are is the client's choice.
+    # Linear on purpose: the client decides how many words there are.
     return int.from_bytes(struct.pack(f"<{len(words)}q", *words), "little")
 
 
 def request_id_of(command: Command) -> int | None:
-    """The request id in whichever message the command carries; None where its kind has none."""
+    """The request id of a command; None if its kind has none."""
     for field, message in command.ListFields():
         if field.name != "type" and "request_id" in message.DESCRIPTOR.fields_by_name:
             request_id: int = message.request_id

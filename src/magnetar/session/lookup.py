@@ -1,4 +1,4 @@
-"""Lookups: where a topic is, how many partitions it has, which topics a namespace has."""
+"""LOOKUP, PARTITIONED_METADATA and GET_TOPICS_OF_NAMESPACE."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def on_lookup(session: Session, command: Command) -> None:
-    """There is one broker, so the answer is always here, for missing topics too: nothing is created by asking."""
+    """There is one broker, so the reply is always this one, for missing topics too. Nothing is created."""
     lookup = command.lookupTopic
     response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
     try:
@@ -50,13 +50,13 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
 
 def on_get_topics_of_namespace(session: Session, command: Command) -> None:
     request = command.getTopicsOfNamespace
-    topics = session.broker.catalog.topics_of.get(request.namespace, ())  # of a missing namespace: none, and no error
+    topics = session.broker.catalog.topics_of.get(request.namespace, ())  # none and no error for a missing namespace
     modes = pb.CommandGetTopicsOfNamespace
     wanted = {modes.PERSISTENT: "persistent://", modes.NON_PERSISTENT: "non-persistent://"}.get(request.mode, "")
     response = pb.CommandGetTopicsOfNamespaceResponse(
         request_id=request.request_id,
         topics=[topic for topic in topics if topic.startswith(wanted)],
-        filtered=False,  # the client applies its own pattern: its regular expressions are not Python's
+        filtered=False,  # the client filters: its regular expressions differ from Python's
         changed=True,
     )
     session.send(Command(type=Command.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=response))

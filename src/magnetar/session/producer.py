@@ -22,7 +22,7 @@ def on_producer(session: Session, command: Command) -> None:
     request = command.producer
     existing = session.producers.get(request.producer_id)
     if existing is not None:
-        # The client gave up waiting for our first answer and asks again.
+        # The client timed out waiting for the first reply and sent the request again.
         if existing.is_ready:
             _send_success(session, existing, request.request_id, ready=True)
         return
@@ -77,7 +77,7 @@ def _on_fenced(session: Session, producer_id: int, request_id: int, error: Magne
 
 
 def _create_initial_subscription(topic: Topic, name: str) -> None:
-    """A dead letter producer asks for a subscription, so that what it writes is kept (DL10)."""
+    """A dead letter producer requests a subscription, so that its messages are kept (DL10)."""
     if not isinstance(topic, PersistentTopic) or name in topic.subscriptions:
         return
     if not topic.policies.auto_subscription_creation:

@@ -62,7 +62,7 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
         index for index, dead_letter in enumerate(dead_letters) if dead_letter is None or not dead_letter.is_published
     ]
     if not kept:
-        session.absorb(handle, sequence_id, highest_id)
+        session.drop_repeated(handle, sequence_id, highest_id)
         return True
     if len(kept) < len(parts):
         messages, blob = len(kept), _rebuilt(metadata, [parts[index][1:] for index in kept])

@@ -1,6 +1,6 @@
-"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and how schemas and their versions look on the wire.
+"""GET_SCHEMA and GET_OR_CREATE_SCHEMA, and the wire form of schemas and their versions.
 
-A version is eight bytes, big-endian; none at all stands for "no schema".
+A version is eight bytes, big-endian; no bytes mean no schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NONE = pb.Schema.Type.Value("None")
 
 
 def schema_of(request: pb.CommandProducer | pb.CommandSubscribe | pb.CommandGetOrCreateSchema) -> Schema | None:
-    """The schema a client comes with. A client may register NONE, plain bytes, which is not the same as nothing."""
+    """The schema of a request. A client may register NONE, plain bytes, which differs from no schema."""
     if not request.HasField("schema"):
         return None
     given = request.schema
@@ -78,7 +78,7 @@ def _on_the_wire(name: str, schema: Schema) -> pb.Schema:
 
 
 def on_get_or_create_schema(session: Session, command: Command) -> None:
-    """Asked by a producer that sends messages of several schemas."""
+    """Sent by a producer that sends messages of several schemas."""
     request = command.getOrCreateSchema
     response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
     try:

@@ -1,7 +1,7 @@
-"""The conversation with one connection: what may be said in which state, and the outbox of what we say.
+"""A session: the protocol of one connection, without the connection.
 
-Bytes go in by `receive`, bytes come out of `take_output`; `on_output` tells the owner of the connection that there are
-some. The handlers are in the modules beside this one; the table of `session.table` joins commands to them.
+Bytes go in by `receive` and come out of `take_output`; `on_output` announces that there are some. Handlers of commands
+are in the modules beside this one, `table` lists them; SEND, the hot path, is handled here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FRAME_PADDING = 10 * 1024
 _CLOSED_REMEMBERED = 1000
 _NONE = (1 << 64) - 1
 
-# A client that has not asked for messages by then is told its turn all the same (see `Session.active_changed`).
-_INTRODUCTION_MS = 1000
+# After this time ACTIVE_CONSUMER_CHANGE is sent even without a FLOW (see `Session.active_changed`).
+_ANNOUNCE_MS = 1000
 
 
 class Session:
-    """`pending_publishes` counts what was taken in and is not durable yet."""
+    """`pending_publishes`: messages that were received and are not durable yet."""
 
     def __init__(
         self, broker: Broker, address: Address, on_output: Callable[[], None], on_close: Callable[[], None]
@@ -43,11 +43,11 @@ class Session:
         self.state = State.START
         self.writable = True
         self.client_version = ""
-        self.knows_positions = False  # its replicators are answered with positions of the source
+        self.knows_positions = False  # receipts of its replicators carry positions in the source
         self.producers: dict[int, ProducerHandle] = {}
         self.consumers: dict[int, ConsumerHandle] = {}
         self.pending_publishes = 0
-        self.is_heard = True  # since the last keep-alive check
+        self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
         self._decoder = FrameDecoder(broker.settings.maxMessageSize + FRAME_PADDING)
@@ -61,9 +61,9 @@ class Session:
     def receive(self, data: bytes) -> None:
         """Handles every whole frame in `data`. Consecutive SENDs of a producer become one publish."""
         # The hot path: one loop, locals only.
-        self.is_heard = True
+        self.has_received = True
         publishes: list[Publish] = []
-        handle: ProducerHandle | None = None  # asked for again after anything that may have closed it
+        handle: ProducerHandle | None = None  # looked up again after anything that may have closed it
         producer_id, sequence_id = self._last_send
         send_type, size_max = Command.SEND, 0
         for command, blob in self._decoder.receive_data(data):
@@ -120,8 +120,8 @@ class Session:
             self.pending_publishes += len(publishes)
             handle.topic.publish(handle.producer, publishes)
 
-    def absorb(self, handle: ProducerHandle, sequence_id: int, highest_id: int) -> None:
-        """Answers a publish as if it were stored, because it was before; once that is certain to stay so."""
+    def drop_repeated(self, handle: ProducerHandle, sequence_id: int, highest_id: int) -> None:
+        """Drops a message that was published before, and sends its receipt once the first one is durable."""
         self.pending_publishes += 1
         self.broker.commits.after(lambda: self.receipts(handle.producer, [(sequence_id, highest_id, -1)]))
 
@@ -134,7 +134,7 @@ class Session:
         handle = self.producers.get(producer_id)
         if handle is not None and handle.is_ready:
             return handle
-        # Messages already on their way when we closed the producer are expected; the client sends them again.
+        # Messages in flight when the producer was closed are expected; the client sends them again.
         if producer_id not in self._closed_producers:
             self.fail(f"producer {producer_id} does not exist on this connection")
         return None
@@ -173,7 +173,7 @@ class Session:
         self.write(encode_frame(command))
 
     def send_when_durable(self, command: Command) -> None:
-        """Says it when everything decided so far is on disk."""
+        """Sends the command when all changes so far are durable."""
         if self.broker.commits.idle:
             self.send(command)
         else:
@@ -188,7 +188,7 @@ class Session:
             self.send(Command(type=Command.ERROR, error=reply))
 
     def fail(self, reason: str) -> None:
-        """The client broke the protocol: says why and ends the connection. Everybody else goes on."""
+        """The client violated the protocol: sends the reason and closes the connection."""
         self.reply_error(_NONE, NotAllowed(reason))
         self.close()
 
@@ -197,7 +197,7 @@ class Session:
             self._on_close()
             self.connection_lost(vanished=vanished)
 
-    # -- what the broker says (Peer)
+    # -- Peer
 
     def receipts(self, producer: Producer, receipts: Sequence[Receipt]) -> None:
         self.pending_publishes -= len(receipts)
@@ -206,7 +206,7 @@ class Session:
             return
         encode = handle.encoder.encode
         frames = [
-            # A dropped duplicate has no position of its own, and its first copy's is not known any more.
+            # A dropped duplicate has no position, and that of the first message is not known any more.
             encode(*receipt) if receipt[2] >= 0 else encode_send_receipt(producer.producer_id, *receipt[:2], -1, -1)
             for receipt in receipts
         ]
@@ -238,18 +238,18 @@ class Session:
         self.write(b"".join(frames))
 
     def active_changed(self, consumer: Consumer, is_active: bool) -> None:
-        """Said with the first FLOW at the earliest: until it has read SUCCESS, the Go client knows no consumer
-        of this id and drops what it hears about it.
+        """Sent with the first FLOW at the earliest: until it has received SUCCESS, the Go client drops commands for
+        this consumer id.
         """
         handle = self.consumers.get(consumer.consumer_id)
         if handle is None or handle.is_known:
             self._send_active(consumer, is_active)
             return
         if handle.is_active is None:
-            self.broker.wake_at(self.broker.now_ms() + _INTRODUCTION_MS, lambda: self.introduce(handle))
+            self.broker.wake_at(self.broker.now_ms() + _ANNOUNCE_MS, lambda: self.announce_active(handle))
         handle.is_active = is_active
 
-    def introduce(self, handle: ConsumerHandle) -> None:
+    def announce_active(self, handle: ConsumerHandle) -> None:
         handle.is_known = True
         is_active, handle.is_active = handle.is_active, None
         if is_active is not None and self.consumers.get(handle.consumer.consumer_id) is handle:
@@ -273,7 +273,7 @@ class Session:
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
         self.send(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
 
-    # -- the life of the connection
+    # -- connection
 
     def forget_producer(self, producer_id: int) -> None:
         self.producers.pop(producer_id, None)
@@ -282,7 +282,7 @@ class Session:
             del self._closed_producers[next(iter(self._closed_producers))]
 
     def set_writable(self, writable: bool) -> None:
-        """A full transport means no permits; once it drains, its consumers get their turn."""
+        """A full transport pauses delivery; once it drains, dispatch to its consumers resumes."""
         self.writable = writable
         if writable:
             for handle in self.consumers.values():
@@ -290,9 +290,9 @@ class Session:
                     handle.consumer.subscription.flow(handle.consumer, 0)
 
     def keep_alive(self) -> None:
-        """Called once per keep-alive interval: asks a silent client for a sign of life, then gives it up."""
-        if self.is_heard:
-            self.is_heard = False
+        """Called once per keep-alive interval: pings an idle client, and closes the connection at the next call."""
+        if self.has_received:
+            self.has_received = False
             self._ping_is_open = False
         elif self._ping_is_open or self.state is State.START:
             self.close(vanished=True)
@@ -304,9 +304,9 @@ class Session:
         self.write(PONG)
 
     def connection_lost(self, *, vanished: bool = True) -> None:
-        """The client is gone: its producers and consumers leave, what they held goes to others.
+        """Removes the producers and consumers of the client; messages that its consumers held are redelivered.
 
-        It `vanished` unless we ended the connection: what its consumers held may be the reason.
+        `vanished`: the client's side ended the connection, perhaps because a message crashed it.
         """
         if self.state is State.CLOSED:
             return
@@ -323,13 +323,13 @@ class Session:
 def _fault_of(
     sequence_id: int, messages: int, blob: bytes | None, found: int, has_transaction: bool, size_max: int
 ) -> MagnetarError:
-    """What is wrong with a SEND."""
+    """The error of an invalid SEND."""
     if blob is None:
         return NotAllowed(f"message with sequence id {sequence_id} has no payload")
     if found == BAD_CHECKSUM:
         return ChecksumMismatch(f"checksum of message with sequence id {sequence_id} does not match")
     if found == MALFORMED:
-        return NotAllowed(f"metadata of message with sequence id {sequence_id} is cut off")
+        return NotAllowed(f"metadata of message with sequence id {sequence_id} is truncated")
     if _is_too_large(blob, size_max):
         return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {size_max}")
     if has_transaction:
@@ -338,5 +338,5 @@ def _fault_of(
 
 
 def _is_too_large(blob: bytes, size_max: int) -> bool:
-    # Clients measure the payload alone: the metadata around it comes on top, within the padding of the frame.
+    # Clients measure the payload alone; the metadata comes on top, within the padding of the frame.
     return len(payload_of(blob)) > size_max

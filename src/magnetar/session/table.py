@@ -1,6 +1,6 @@
-"""What we understand: for each state of a connection, the commands and who handles them.
+"""The command table: the commands allowed in each state of a connection, and their handlers.
 
-A command that is not here is the protocol's error; docs/protocol.md is generated from this table.
+A command that is not listed is a protocol error; docs/protocol.md is generated from this table.
 """
 
 from __future__ import annotations

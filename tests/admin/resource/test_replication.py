@@ -306,7 +306,7 @@ def test_gr1_a_backlog_of_replication_may_be_skipped(replicated: Admin) -> None:
 def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(replicated: Admin) -> None:
     replicated.publish("t", b"1").peer.writable = True
     replicated.broker.topics[T].producers.close_all()
-    assert "has 1 messages that cluster east has not got yet" in replicated.reason(412, "DELETE", f"{TOPICS}/t")
+    assert "has 1 messages that cluster east does not have yet" in replicated.reason(412, "DELETE", f"{TOPICS}/t")
     replicated.done("DELETE", f"{TOPICS}/t?force=true")
     replicated.done("DELETE", f"{TOPICS}/many/partitions")
     assert declaration(replicated).topics == []

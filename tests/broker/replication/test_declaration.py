@@ -383,7 +383,7 @@ def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(world: World, parti
     world.publish(2, part)
     world.topic(part).producers.close_all()
     delete = world.broker.delete_partitioned if partitions else world.broker.delete_topic
-    with pytest.raises(TopicBusy, match="has 2 messages that cluster east has not got yet"):
+    with pytest.raises(TopicBusy, match="has 2 messages that cluster east does not have yet"):
         delete(name())
     world.subscription(TO_EAST, part).advance(0)
     with pytest.raises(TopicBusy, match="has 1 messages"):

@@ -1,7 +1,6 @@
-"""What exists: clusters, tenants, namespaces and topics by name, with their records, in memory and on disk.
+"""The catalog: records of clusters, tenants, namespaces and topics by name, in memory and on disk.
 
-Who may make a topic come to be without an administrator is decided in `creation`; a topic itself is opened on first
-use by the broker.
+Auto-creation is decided in `creation`; the broker opens a topic on first use.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ R = TypeVar("R")
 class Catalog:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.clusters: dict[str, ClusterRecord] = {}  # others than this one
+        self.clusters: dict[str, ClusterRecord] = {}  # remote ones only
         self.tenants: dict[str, TenantRecord] = {}
         self.namespaces: dict[str, NamespaceRecord] = {}
         self.partitioned: dict[str, PartitionedRecord] = {}
         self.topics: dict[str, TopicRecord] = {}
-        self.volatile: dict[str, dict[str, str]] = {}  # non-persistent topics with their properties
+        self.non_persistent: dict[str, dict[str, str]] = {}  # properties of non-persistent topics
         self.topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names, persistent or not
-        self._policies: dict[str, Policies] = {}  # of namespaces, as long as nothing changes
+        self._policies: dict[str, Policies] = {}  # effective ones of namespaces, cached
 
     def load(self) -> None:
         self.clusters = self._read(keys.CLUSTER, record.decode_cluster)
@@ -85,7 +84,7 @@ class Catalog:
         self._save(keys.TENANT, tenant, tenant_record)
 
     def delete_tenant(self, tenant: str) -> None:
-        """Forgets a tenant that has no namespaces."""
+        """Deletes a tenant without namespaces."""
         assert not any(namespace.startswith(tenant + "/") for namespace in self.namespaces), "tenant has namespaces"
         del self.tenants[tenant]
         self._broker.commits.batch().delete(keys.named(keys.TENANT, tenant))
@@ -102,7 +101,7 @@ class Catalog:
         self.save_namespace(namespace, namespace_record or NamespaceRecord())
 
     def check_namespace(self, name: TopicName) -> None:
-        """Raises unless topics of this kind may live in this namespace."""
+        """Raises unless the namespace exists and topics of this kind are enabled."""
         settings = self._broker.settings
         if name.is_persistent and not settings.enablePersistentTopics:
             raise NotAllowed("enablePersistentTopics is false on this broker")
@@ -112,7 +111,7 @@ class Catalog:
             raise NamespaceNotFound("Namespace not found")
 
     def delete_namespace(self, namespace: str) -> None:
-        """Forgets a namespace that has no topics."""
+        """Deletes a namespace without topics."""
         assert not self.topics_of[namespace], "namespace has topics"
         del self.namespaces[namespace]
         del self.topics_of[namespace]
@@ -123,20 +122,20 @@ class Catalog:
         self._broker.replication.forget_routes(scope=namespace)
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
-        """A new namespace, or one that changed: its open topics obey at once."""
+        """Stores a new or changed namespace; changes take effect on its open topics immediately."""
         before = self.namespaces.get(namespace)
         self.namespaces[namespace] = namespace_record
         self._save(keys.NAMESPACE, namespace, namespace_record)
         if before is None or before.overrides != namespace_record.overrides:
             self._policies.pop(namespace, None)
             self._broker.apply_policies(self.topics_of[namespace])
-            if before is not None and _is_retargeted(before.overrides, namespace_record.overrides):
-                self._broker.replication.retargeted(self.topics_of[namespace])
+            if before is not None and _targets_changed(before.overrides, namespace_record.overrides):
+                self._broker.replication.targets_changed(self.topics_of[namespace])
 
     # -- policies
 
     def policies_of(self, namespace: str) -> Policies:
-        """What is in force in a namespace."""
+        """The effective policies of a namespace."""
         policies = self._policies.get(namespace)
         if policies is None:
             policies = self._broker.policies.with_overrides(self.namespaces[namespace].overrides)
@@ -147,12 +146,12 @@ class Catalog:
         return self.policies_of(name.namespace_full).with_overrides(self.overrides_of(name))
 
     def overrides_of(self, name: TopicName) -> Overrides:
-        """What is set on a topic itself; partitions have what their partitioned topic has."""
+        """The overrides of a topic; partitions have those of their partitioned topic."""
         kept = self.partitioned.get(name.base.full) or self.topics.get(name.full)
         return NOTHING_SET if kept is None else kept.overrides
 
     def set_overrides(self, name: TopicName, overrides: Overrides) -> None:
-        """Of a persistent topic that exists, or of all partitions of one."""
+        """Of an existing persistent topic, or of all its partitions."""
         partitioned, before = self.partitioned.get(name.base.full), self.overrides_of(name)
         if partitioned is None:
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], overrides=overrides))
@@ -161,8 +160,8 @@ class Catalog:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
             topics = [name.base.with_partition(index).full for index in range(partitioned.partitions)]
         self._broker.apply_policies(topics)
-        if _is_retargeted(before, overrides):
-            self._broker.replication.retargeted(topics)
+        if _targets_changed(before, overrides):
+            self._broker.replication.targets_changed(topics)
 
     def settings_changed(self) -> None:
         self._policies.clear()
@@ -178,8 +177,8 @@ class Catalog:
         return full in self.topics_of.get(namespace, ())
 
     def has_relatives(self, name: TopicName) -> bool:
-        """Whether something exists that has its schema in common with this topic: its own name, persistent or not,
-        partitioned or not, or a partition of that name.
+        """Whether another topic shares its schema: the same name, persistent or not, partitioned or not, or one of
+        its partitions.
         """
         own = f"{name.namespace_full}/{name.base.local}"
         for full in (f"{PERSISTENT}://{own}", f"{NON_PERSISTENT}://{own}"):
@@ -187,24 +186,24 @@ class Catalog:
                 return True
         if not name.is_partition:
             return False
-        # Only of a partition that was left behind without its partitioned topic.
+        # Needed only for a partition that was left without its partitioned topic.
         others = self.topics_of.get(name.namespace_full, ())
         return any(TopicName.parse(full).base.local == name.base.local for full in others)
 
     def properties_of(self, name: TopicName) -> dict[str, str]:
-        """Of a topic, a partition or a partitioned topic that exists."""
+        """Of an existing topic, partition or partitioned topic."""
         kept = self.partitioned.get(name.full) or self.topics.get(name.full)
-        return self.volatile.get(name.full, {}) if kept is None else kept.properties
+        return self.non_persistent.get(name.full, {}) if kept is None else kept.properties
 
     def set_properties(self, name: TopicName, properties: dict[str, str]) -> None:
-        """Of a topic or a partitioned topic that exists."""
+        """Of an existing topic or partitioned topic."""
         if name.full in self.partitioned:
             partitioned = self.partitioned[name.full]
             self._save_partitioned(name, msgspec.structs.replace(partitioned, properties=properties))
         elif name.full in self.topics:
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], properties=properties))
         else:
-            self.volatile[name.full] = properties
+            self.non_persistent[name.full] = properties
 
     def save_topic(self, name: TopicName, topic_record: TopicRecord) -> None:
         self.topics[name.full] = topic_record
@@ -212,7 +211,7 @@ class Catalog:
         self._broker.recorded(name, topic_record)
 
     def create(self, name: TopicName, properties: dict[str, str]) -> None:
-        """Makes a plain topic or one partition."""
+        """Creates a plain topic or one partition."""
         self.check_namespace(name)
         if self.exists(name) or name.full in self.partitioned:
             raise AlreadyExists("This topic already exists")
@@ -220,11 +219,11 @@ class Catalog:
         self._add(name, properties)
 
     def create_partitioned(self, name: TopicName, partitions: int, properties: dict[str, str]) -> None:
-        """Makes a partitioned topic and all its partitions in one transaction."""
+        """Creates a partitioned topic and all its partitions in one transaction."""
         self.check_namespace(name)
         self._check_partition_count(partitions)
         if name.is_partition:
-            raise NotAllowed(f"{name.full} is the name of a partition and cannot be partitioned itself")
+            raise NotAllowed(f"{name.full} is the name of a partition and cannot be partitioned")
         if self.exists(name) or name.full in self.partitioned:
             raise AlreadyExists("This topic already exists")
         self._check_limit(name, partitions)
@@ -258,16 +257,16 @@ class Catalog:
         self._broker.replication.topic_gone(name)
 
     def forget(self, name: TopicName) -> None:
-        """The topic itself has been deleted."""
+        """Removes a topic that was deleted."""
         self.topics.pop(name.full, None)
-        self.volatile.pop(name.full, None)
+        self.non_persistent.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
         self._broker.replication.topic_gone(name)
 
     def _add(self, name: TopicName, properties: dict[str, str]) -> None:
         self._list(name.full)
         if not name.is_persistent:
-            self.volatile[name.full] = properties
+            self.non_persistent[name.full] = properties
             return
         batch = self._broker.commits.batch()
         topic_record = TopicRecord(
@@ -304,5 +303,5 @@ class Catalog:
             raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
 
 
-def _is_retargeted(before: Overrides, after: Overrides) -> bool:
+def _targets_changed(before: Overrides, after: Overrides) -> bool:
     return before.replication_clusters != after.replication_clusters

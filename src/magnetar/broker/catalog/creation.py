@@ -1,14 +1,14 @@
-"""Which topics come to be by themselves: the rules of auto-creation, for every way in (PIP-263, PIP-344).
+"""Topic auto-creation rules, for every entry point (PIP-263, PIP-344).
 
-    AC1  Where auto-creation is on, of the broker or the namespace, a missing topic is made as its type says.
-    AC2  The name of a retry or dead letter topic becomes a plain topic, whatever the type says.
-    AC3  What was made by itself carries the property wasAutoCreated; what an administrator made does not.
-    AC4  A retry or dead letter topic gets no retry or dead letter topic, unless an administrator made the first.
-    AC6  X-partition-N belongs to X: it is made whenever X has more than N partitions, and never otherwise.
-    PM1  Who asks for the number of partitions may ask without creating anything.
+    AC1  With auto-creation on, for the broker or the namespace, a missing topic is created with the configured type.
+    AC2  A retry or dead letter topic is created without partitions, whatever the type.
+    AC3  Auto-created topics have the property wasAutoCreated; those of an administrator do not.
+    AC4  An auto-created retry or dead letter topic gets no retry or dead letter topic; one of an administrator may.
+    AC6  X-partition-N is created if and only if X has more than N partitions.
+    PM1  The number of partitions can be requested without creating anything.
 
-A producer or a consumer comes in by `require`; PARTITIONED_METADATA and REST by `partitions`. What an administrator
-creates on purpose goes to the catalog directly.
+Producers and consumers use `require`; PARTITIONED_METADATA and REST use `partitions`. Explicit creation by an
+administrator uses the catalog directly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WAS_AUTO_CREATED = "wasAutoCreated"
 
 
 def require(catalog: Catalog, name: TopicName, *, create: bool) -> None:
-    """Makes sure that the topic exists for a producer or a consumer, creating it where the rules allow."""
+    """Ensures that the topic of a producer or consumer exists, and creates it if the rules allow."""
     catalog.check_namespace(name)
     if catalog.exists(name):
         return
@@ -39,9 +39,9 @@ def require(catalog: Catalog, name: TopicName, *, create: bool) -> None:
 
 
 def partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
-    """How many partitions a topic has, 0 for a plain one; a missing one becomes partitioned where the rules say so.
+    """The number of partitions, 0 for a plain topic; a missing partitioned topic is created if the rules allow.
 
-    A plain topic is not made here: the producer or consumer that comes next does that.
+    A plain topic is not created here but by the producer or consumer that connects next.
     """
     catalog.check_namespace(name)
     partitioned = catalog.partitioned.get(name.full)
@@ -61,7 +61,7 @@ def partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
 
 
 def require_dead_letter_topic(catalog: Catalog, name: TopicName) -> None:
-    """Makes sure that a dead letter topic exists for a policy: whoever set the policy wanted it, whatever AC1 says."""
+    """Ensures that the dead letter topic of a policy exists. Setting the policy implies it, whatever AC1 says."""
     catalog.check_namespace(name)
     if catalog.exists(name) or name.full in catalog.partitioned:
         return
@@ -73,9 +73,9 @@ def require_dead_letter_topic(catalog: Catalog, name: TopicName) -> None:
 
 
 def check_dead_letter_topic(catalog: Catalog, name: TopicName, source: TopicName) -> None:
-    """Raises NotAllowed for what would keep every dead letter of `source` from this topic. Creates nothing.
+    """Raises NotAllowed if no dead letter of `source` could go to this topic. Creates nothing.
 
-    So it is said when a policy is set, and not when the first message fails.
+    Called when a policy is set, so that the error does not come with the first failed message.
     """
     if name.base.full == source.base.full:
         raise NotAllowed(f"deadLetterTopic {name.full} is the topic of the subscription itself")
@@ -92,7 +92,7 @@ def check_dead_letter_topic(catalog: Catalog, name: TopicName, source: TopicName
 
 
 def was_auto_created(catalog: Catalog, name: TopicName) -> bool:
-    """Of an existing topic; a partition is what its partitioned topic is."""
+    """Of an existing topic; for a partition, of its partitioned topic."""
     return WAS_AUTO_CREATED in catalog.properties_of(name.base if name.base.full in catalog.partitioned else name)
 
 
@@ -107,7 +107,7 @@ def _require_partition(catalog: Catalog, name: TopicName) -> None:
 
 
 def _auto_partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
-    """What a missing topic would become: its number of partitions, 0 for a plain one. Raises where it may not be."""
+    """The partitions that a missing topic would get, 0 for a plain one. Raises if it may not be created."""
     switch = catalog.policies_of(name.namespace_full).auto_topic_creation
     if not create or not switch.allowed:  # AC1, PM1
         raise TopicNotFound(f"Topic {name.full} not found")
@@ -118,15 +118,15 @@ def _auto_partitions(catalog: Catalog, name: TopicName, *, create: bool) -> int:
 
 
 def _refuse_nested_dead_letters(catalog: Catalog, name: TopicName) -> None:
-    """AC4. Several existing topics may be the primary: one that was auto-created with such a name is enough."""
+    """AC4. Several existing topics may be the primary one; one auto-created retry or dead letter topic is enough."""
     for full in possible_primaries(name):
         if full not in catalog.partitioned and not catalog.exists_full(name.namespace_full, full):
             continue
         primary = TopicName.parse(full)
         if is_dead_letter_or_retry_topic(primary) and was_auto_created(catalog, primary):
             raise NotAllowed(
-                f"Topic {name.full} is not auto-created: {primary.full} is a retry or dead letter topic that was"
-                " auto-created itself, and gets none of its own. An administrator may create it."
+                f"Topic {name.full} is not auto-created: {primary.full} is an auto-created retry or dead letter topic."
+                " An administrator may create it."
             )
 
 

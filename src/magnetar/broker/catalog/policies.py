@@ -1,7 +1,7 @@
-"""What a topic lives under: the broker's settings, overridden by its namespace, overridden by the topic itself.
+"""Policies of a topic: the broker's settings, overridden by its namespace, overridden by the topic.
 
-`Overrides` is what an administrator has set at one of the two levels; `Policies` is what is in force. The core asks
-`Policies` only, so that it does not matter where a value came from.
+`Overrides` are the values set at one level; `Policies` are the effective ones. The core reads `Policies` only, whatever
+the level of a value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class QuotaKind(enum.StrEnum):
 
 
 class Retention(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Negative means for ever, zero means none."""
+    """Negative is unlimited, zero is none."""
 
     minutes: int
     mb: int
@@ -44,14 +44,14 @@ class BacklogQuota(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class AutoTopicCreation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`partitions` 0 makes plain topics."""
+    """`partitions` 0 creates plain topics."""
 
     allowed: bool
     partitions: int = 0
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`max_ms` 0 is no limit. `tick_ms` is by how much a message may miss its time: here none does, whatever it is."""
+    """`max_ms` 0 is no limit. `tick_ms`, the allowed inaccuracy, has no effect: delivery is always on time."""
 
     active: bool
     max_ms: int = 0
@@ -59,7 +59,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Overrides(msgspec.Struct, omit_defaults=True):
-    """What is set at one level; None is not set there. For a limit, 0 is "no limit"."""
+    """The values set at one level; None is not set. For a limit, 0 is no limit."""
 
     retention: Retention | None = None
     message_ttl_s: int | None = None
@@ -84,8 +84,8 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     auto_topic_creation: AutoTopicCreation | None = None
     max_topics: int | None = None
     allow_auto_update_schema: bool | None = None
-    allowed_clusters: list[str] | None = None  # those that it may be replicated to; any, if empty
-    schema_auto_update: str | None = None  # the older schema_compatibility: it counts where that is not set
+    allowed_clusters: list[str] | None = None  # targets of replication; any, if empty
+    schema_auto_update: str | None = None  # the older schema_compatibility, used if that is not set
     # of a topic only
     max_message_size: int | None = None
 
@@ -94,11 +94,11 @@ NOTHING_SET = Overrides()
 
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in force. A limit of 0 is no limit, so are a time to live of 0 and a quota of 0."""
+    """The effective values. A limit, a time to live or a quota of 0 is no limit."""
 
     retention_ms: int
     retention_bytes: int
-    open_ms: int  # how long, and how many bytes, the youngest data stays even when everybody has read it
+    open_ms: int  # the newest data stays this long, and this many bytes, even if all is acknowledged
     open_bytes: int
     ttl_ms: int
     quota_bytes: int
@@ -163,7 +163,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_overrides(self, overrides: Overrides) -> Policies:
-        """These policies where `overrides` says nothing."""
+        """These policies, replaced where `overrides` has a value."""
         if overrides == NOTHING_SET:
             return self
         changed: dict[str, Any] = {
@@ -190,7 +190,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **changed)
 
     def as_overrides(self) -> Overrides:
-        """The same, said as an administrator says it."""
+        """The same values in the form that an administrator sets."""
         return Overrides(
             retention=Retention(self.retention_ms // _MINUTE_MS, self.retention_bytes // _MB),
             message_ttl_s=self.ttl_ms // 1000,

@@ -1,4 +1,4 @@
-"""What the catalog keeps on disk about tenants, namespaces, topics and subscriptions."""
+"""Records that the catalog stores: clusters, tenants, namespaces, topics and subscriptions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TenantRecord(msgspec.Struct, omit_defaults=True):
 
 
 class ClusterRecord(msgspec.Struct, omit_defaults=True):
-    """Where another cluster is reached, and who we are there; what is empty is as the settings say."""
+    """Addresses of a remote cluster and our credentials there; empty fields fall back to the settings."""
 
     service_url: str = ""
     service_url_tls: str = ""
@@ -30,9 +30,9 @@ class ClusterRecord(msgspec.Struct, omit_defaults=True):
 
 
 class NamespaceRecord(msgspec.Struct, omit_defaults=True):
-    """`permissions` is what each role may do, `subscription_permissions` which roles may use a subscription.
+    """`permissions` are the actions of each role, `subscription_permissions` the roles of each subscription.
 
-    Nobody asks for them as long as the broker has no authorization.
+    They are stored and shown only: the broker has no authorization.
     """
 
     properties: dict[str, str] = {}
@@ -42,7 +42,7 @@ class NamespaceRecord(msgspec.Struct, omit_defaults=True):
 
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):
-    """Its overrides hold for every partition. `grown_from` is what it had before it first was given more, or 0."""
+    """The overrides apply to every partition. `grown_from`: partitions before the first growth, or 0."""
 
     partitions: int
     properties: dict[str, str] = {}
@@ -57,12 +57,12 @@ class TopicRecord(msgspec.Struct, omit_defaults=True):
     terminated: bool = False
     # Whether a dead letter policy of the broker used this topic.
     holds_dead_letters: bool = msgspec.field(default=False, name="holds_letters")
-    created_ms: int = 0  # 0: before this was kept
+    created_ms: int = 0  # 0: created before this was recorded
     overrides: Overrides = msgspec.field(default_factory=Overrides)
 
 
 class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
-    """`dead_letters_from` says who set that policy; `paused` says why nothing is delivered, empty if it is."""
+    """`dead_letters_from`: the origin of that policy. `paused`: why delivery is paused, empty if it is not."""
 
     id: int
     properties: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""Geo-replication as the broker sees it: what is declared, and what pipelines report."""
+"""Geo-replication in the broker: declared routes and their policies, and reports of pipelines processes."""

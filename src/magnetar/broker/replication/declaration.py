@@ -1,9 +1,8 @@
-"""Which topics are replicated to which clusters, on which ways, and the subscription that keeps the position of each.
+"""Declared routes: which topics are replicated to which clusters, under which policy, and from which position.
 
-Owns the declaration: a row for every persistent topic and remote cluster, brought up to date when it is asked for and
-something has changed, and a version that is another one after every change. Owns the ways, on disk, and that
-`pulsar.repl.{remote}` exists on a topic from the moment it is replicated until it no longer is. Copies nothing and asks
-no other cluster: whoever does tells how it stands, see `replication_reports`.
+A route is a persistent topic and a remote cluster. Owns the declaration, which is refreshed on demand and has a new
+version after every change; the route policies, on disk; and the subscription `pulsar.repl.{remote}`, which exists on a
+topic as long as it is replicated. Copies nothing and connects to no cluster: processes that do report to `reports`.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ _SEPARATOR = "\0"  # between a cluster and a namespace or topic, in a key
 
 
 RouteScope = tuple[str, str]
-"""A remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
+"""Where a route policy is set: a remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
 
 
 class DeclaredRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._route_policies: dict[RouteScope, RoutePolicy] = {}
-        self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, a partitioned one as a whole
-        self._changed: set[str] = set()  # topics whose rows are to be made again
+        self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, without partitions
+        self._changed: set[str] = set()  # topics whose rows are out of date
         self._started_ms = broker.now_ms()
         self._count = 0
         self._declaration: Declaration | None = None
@@ -61,14 +60,14 @@ class DeclaredRoutes:
         self.reports = ReplicationReports(self._started_ms)
 
     def load(self) -> None:
-        """Reads the ways; the catalog is there already. Topics that are replicated are opened soon, some per turn."""
+        """Reads route policies, after the catalog was loaded. Replicated topics are opened soon, some per turn."""
         for key, value in self._broker.storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
             remote, _, scope = key[1:].decode().partition(_SEPARATOR)
             self._route_policies[remote, scope] = _decode_policy(value)
         catalog = self._broker.catalog
         of_namespaces = {namespace for namespace in catalog.namespaces if self._is_replicated(namespace)}
         replicated = [full for full in catalog.topics if self._may_be_replicated(full, of_namespaces)]
-        self.retargeted(replicated)
+        self.targets_changed(replicated)
 
     def _is_replicated(self, namespace: str) -> bool:
         return len(self._broker.catalog.policies_of(namespace).replication_clusters) > 1
@@ -79,7 +78,7 @@ class DeclaredRoutes:
             return True
         return self._broker.catalog.overrides_of(name).replication_clusters is not None
 
-    # -- what is declared
+    # -- declaration
 
     @property
     def version(self) -> str:
@@ -105,7 +104,7 @@ class DeclaredRoutes:
         return self._rows.get(name.base.full) or self._rows.get(name.full, ())
 
     def remotes_of(self, name: TopicName, policies: Policies | None = None) -> list[str]:
-        """The clusters that a topic, or a partition, is copied to; `policies` are those in force for it, if known."""
+        """The remote clusters of a topic or partition; `policies` are its effective ones, if known."""
         own, catalog = self._broker.settings.clusterName, self._broker.catalog
         if not name.is_persistent or is_system_topic(name):
             return []
@@ -150,13 +149,13 @@ class DeclaredRoutes:
         )
 
     def _following(self, name: TopicName, partitions: int) -> tuple[str, ...]:
-        """Subscriptions whose positions go along. A topic that is not open yet says so when it is opened."""
+        """Subscriptions whose positions are replicated too. A topic that is not open adds its own when it is opened."""
         topics = (self._broker.topics.get(full) for full in _parts(name, partitions))
         open_ones = (topic for topic in topics if isinstance(topic, PersistentTopic))
         return tuple(sorted({one.name for topic in open_ones for one in topic.cursors if one.record.replicated}))
 
     def _address(self, record: ClusterRecord) -> ClusterAddress:
-        """What it takes to reach a cluster; who we are is what its record says, or else the settings."""
+        """Addresses and credentials of a cluster: those of its record, or else of the settings."""
         settings = self._broker.settings
         plugin, parameters = record.authentication_plugin, record.authentication_parameters
         if not plugin:
@@ -177,10 +176,10 @@ class DeclaredRoutes:
             broker_client_key_file_path=record.broker_client_key_file_path,
         )
 
-    # -- what changes
+    # -- changes
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Calls it after every change, until `unwatch`. It may not change anything itself."""
+        """Calls `watcher` after every change, until `unwatch`. It must not change anything itself."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
@@ -190,7 +189,7 @@ class DeclaredRoutes:
         self._notify()
 
     def topic_changed(self, name: TopicName) -> None:
-        """It was made, grown or deleted, or lives under something else."""
+        """A topic was created, grown or deleted, or its policies changed."""
         full = self._as_a_whole(name)
         if full in self._rows or self.remotes_of(name):
             self._changed.add(full)
@@ -201,9 +200,9 @@ class DeclaredRoutes:
         if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
             self.forget_routes(scope=_scope_of(name))
 
-    def retargeted(self, topics: Iterable[str]) -> None:
-        """What these persistent or other topics are replicated to may have changed. The open ones obey at once, the
-        others before anything is published to them: when they are opened, which is soon."""
+    def targets_changed(self, topics: Iterable[str]) -> None:
+        """The remote clusters of these topics may have changed. Open topics follow at once, the others when they are
+        opened, which is soon and before anything is published to them."""
         waiting: list[str] = []
         is_any = False
         for full in list(topics):
@@ -235,7 +234,7 @@ class DeclaredRoutes:
         try:
             topic = self._broker.topic(name)
         except ServiceNotReady:
-            return None  # being unloaded: it is settled when somebody opens it again
+            return None  # being unloaded: it is settled when it is opened again
         return topic if isinstance(topic, PersistentTopic) else None
 
     def _notify(self) -> None:
@@ -245,21 +244,21 @@ class DeclaredRoutes:
             watcher()
 
     def _as_a_whole(self, name: TopicName) -> str:
-        """The name that a row has: of the partitioned topic, unless this is a partition that lost it."""
+        """The topic of a row: the partitioned topic, unless this is a partition without one."""
         return name.base.full if name.base.full in self._broker.catalog.partitioned else name.full
 
     # -- the subscriptions
 
     def opened(self, topic: PersistentTopic) -> None:
-        """A topic was opened just now: nobody has published to it since."""
+        """A topic was opened just now: nothing was published to it yet."""
         self.settle(topic)
         if any(one.record.replicated for one in topic.cursors):
             self.topic_changed(topic.name)
 
     def settle(self, topic: PersistentTopic) -> None:
-        """Makes what is missing and ends what is no longer wanted.
+        """Creates missing subscriptions and deletes those that are no longer needed.
 
-        A topic that has just been made is empty: wherever its subscription starts, that is before everything.
+        A topic that was just created is empty, so its subscription gets every message wherever it starts.
         """
         wanted = {subscription_of(remote): None for remote in self.remotes_of(topic.name, topic.policies)}
         for name in [one.name for one in topic.cursors if one.is_internal]:
@@ -272,7 +271,8 @@ class DeclaredRoutes:
         self._disconnect_stale(topic)
 
     def _disconnect_stale(self, topic: PersistentTopic) -> None:
-        """Consumers that copy on a way which is not that any more: what is published from now on goes the new one."""
+        """Disconnects consumers that copy under a policy that is no longer in force: what is published from now on must
+        be copied under the new one."""
         consumers = [consumer for subscription in topic.cursors for consumer in subscription.consumers]
         for consumer in consumers:
             if not self.admits_consumer(topic.name, consumer.metadata):
@@ -280,21 +280,23 @@ class DeclaredRoutes:
                 topic.remove_consumer(consumer)
 
     def admits_consumer(self, name: TopicName, metadata: Mapping[str, str]) -> bool:
-        """Whether a consumer that says on which way it copies still may; everybody else may read anything."""
-        mark = metadata.get(ROUTE_FINGERPRINT)
-        if mark is None:
+        """Whether the route policy that a consumer copies under is in force; other consumers are always admitted."""
+        fingerprint = metadata.get(ROUTE_FINGERPRINT)
+        if fingerprint is None:
             return True
-        return mark in {route_fingerprint(remote, self.route_policy(name, remote)) for remote in self.remotes_of(name)}
+        return fingerprint in {
+            route_fingerprint(remote, self.route_policy(name, remote)) for remote in self.remotes_of(name)
+        }
 
-    # -- ways
+    # -- route policies
 
     def route_policy(self, name: TopicName, remote: str) -> RoutePolicy:
-        """The topic's own, or that of its namespace."""
+        """The policy of the topic, or else of its namespace."""
         own = self._route_policies.get((remote, _scope_of(name)))
         return self._route_policies.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
 
     def route_policy_at(self, remote: str, scope: str) -> RoutePolicy | None:
-        """What was set there and nowhere else."""
+        """The policy set at exactly this scope."""
         return self._route_policies.get((remote, scope))
 
     @property
@@ -309,16 +311,16 @@ class DeclaredRoutes:
         self._broker.commits.batch().put(_route_key(remote, scope), _encode_policy(policy))
         if policy.paused and not (before or AS_IT_IS).paused:
             self.reports.paused(remote, scope, self._broker.now_ms())
-        self.retargeted(self._topics_in(scope))
+        self.targets_changed(self._topics_in(scope))
 
     def remove_route(self, remote: str, scope: str) -> None:
         if self._route_policies.pop((remote, scope), None) is not None:
             self._broker.commits.batch().delete(_route_key(remote, scope))
             self.reports.resumed(remote, scope)
-            self.retargeted(self._topics_in(scope))
+            self.targets_changed(self._topics_in(scope))
 
     def forget_routes(self, *, remote: str | None = None, scope: str | None = None) -> None:
-        """Those to a cluster, or of a namespace or a topic, that is no more."""
+        """Deletes the policies of a cluster, namespace or topic that was deleted."""
         for one in [one for one in self._route_policies if remote in (None, one[0]) and scope in (None, one[1])]:
             del self._route_policies[one]
             self._broker.commits.batch().delete(_route_key(*one))
@@ -333,12 +335,12 @@ class DeclaredRoutes:
         found = _parts(name, 0 if partitioned is None else partitioned.partitions)
         return [full for full in found if full in catalog.topics]
 
-    # -- how it stands
+    # -- status
 
     def statuses(
         self, now_ms: int, *, topic: TopicName | None = None, namespace: str | None = None, remote: str | None = None
     ) -> Iterator[Status]:
-        """One for every topic that is not partitioned, or partition, and remote cluster; all, or those asked for."""
+        """One for every route and partition, or for the requested ones."""
         self._refresh()
         rows = [self.rows_of(topic)] if topic is not None else [self._rows[full] for full in sorted(self._rows)]
         for row in (row for several in rows for row in several if remote in (None, row.remote)):
@@ -382,12 +384,12 @@ class DeclaredRoutes:
         self.reports.remote_topic_checked(topic, remote, decision, self._broker.now_ms())
 
     def _paused_scope(self, name: TopicName, remote: str) -> str:
-        """The namespace or topic whose way pauses this one, if it does."""
+        """The namespace or topic whose policy applies to a route."""
         own = _scope_of(name)
         return own if (remote, own) in self._route_policies else name.namespace_full
 
     def is_declared(self, full: str, remote: str) -> bool:
-        """Whether something can be said of this topic or partition."""
+        """Whether a topic without partitions, or a partition, is part of a declared route."""
         name = TopicName.parse(full)
         return any(
             row.remote == remote
@@ -397,7 +399,7 @@ class DeclaredRoutes:
 
 
 def _parts(name: TopicName, partitions: int) -> list[str]:
-    """The partitions of a topic, or itself where it has none."""
+    """The partitions of a topic, or the topic itself if it has none."""
     return [name.with_partition(index).full for index in range(partitions)] or [name.full]
 
 
@@ -409,7 +411,7 @@ def _route_key(remote: str, scope: str) -> bytes:
     return keys.named(keys.ROUTE, f"{remote}{_SEPARATOR}{scope}")
 
 
-# On disk the field `deadLetters` has its first name.
+# On disk the field `deadLetters` is called `letters`.
 
 
 def _encode_policy(policy: RoutePolicy) -> bytes:

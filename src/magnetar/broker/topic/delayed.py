@@ -1,7 +1,7 @@
-"""The messages of one topic whose time has not come: an index on disk, ordered by time.
+"""Delayed messages of a topic: an index on disk, ordered by delivery time.
 
-A message is in the index from its publish to its hour, and delayed if and only if it is there. Memory holds only how
-far the index has been worked off: what is before that is due, whether its key is gone from the disk yet or not.
+A message is delayed if and only if it is in the index. Memory only holds how far the index was processed: everything
+before that is due, whether its key is still on disk or not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class DelayedIndex:
         self._commits = commits
         self._prefix = keys.under(keys.DELAYED, topic_id)
         self._next_key = self._prefix
-        self._woken: set[bytes] = set()  # taken out, and perhaps still to be seen in storage
+        self._woken: set[bytes] = set()  # removed, but perhaps still visible in storage
         self.next_ms: int | None = None
 
     def load(self) -> None:
@@ -32,26 +32,26 @@ class DelayedIndex:
         batch.put(self._key(deliver_at_ms, entry_id), b"")
 
     def holds(self, deliver_at_ms: int, entry_id: int) -> bool:
-        """Whether the time of a confirmed message has not come."""
+        """Whether a confirmed message is still delayed."""
         key = self._key(deliver_at_ms, entry_id)
-        # Its time alone does not tell: it may have come before a restart, on a clock that was set back since.
+        # The time alone is not enough: it may have passed before a restart, on a clock that was set back since.
         if key < self._next_key or key in self._woken:
             return False
         return self._storage.get(Space.STATE, key) is not None
 
     def confirmed(self, deliver_at_ms: int, entry_id: int, now_ms: int) -> None:
-        """An added message is durable now, and visible to readers from here on."""
+        """An added message is durable, and visible to readers from now on."""
         key = self._key(deliver_at_ms, entry_id)
         if deliver_at_ms > now_ms and key < self._next_key:
-            self._next_key = key  # the clock was set back since the index was last worked off
+            self._next_key = key  # the clock was set back since the index was last processed
         if key < self._next_key:
-            # Its time came while it was being written: whoever reads it takes it at once.
+            # It became due while it was being written: it is delivered without the index.
             self._commits.open().batch.delete(key)
         elif self.next_ms is None or deliver_at_ms < self.next_ms:
             self.next_ms = deliver_at_ms
 
     def take_due(self, now_ms: int) -> list[int]:
-        """Entries whose time has come, oldest time first, and forgets them. A long list comes in several calls."""
+        """Removes and returns due entries, earliest first. A long list takes several calls."""
         if self.next_ms is None or self.next_ms > now_ms:
             return []
         end = self._key(now_ms + 1, 0)

@@ -1,8 +1,8 @@
-"""The entries of one persistent topic: append, read, find by time, trim. Positions and bytes; no subscriptions.
+"""The log of a persistent topic: append, read, find by time, trim. Knows no subscriptions.
 
 Entry ids are 0, 1, 2 … without gaps from `first` to `last`. `confirmed` is the last durable one: nothing above it is
-ever read. Entries are stored in runs, which know how many bytes were published before them, so the size of any backlog
-is one look-up. A run that holds `first` may hold entries before it: they are out of reach, and go with their run.
+ever read. Entries are stored in runs, which record the bytes published before them, so the size of any backlog is one
+look-up. The run of `first` may contain entries before it: they cannot be read, and are deleted with their run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 
 class TailCache:
-    """Young entries of all topics that somebody is reading, under one limit for the whole broker."""
+    """Newest entries of all topics with consumers, with one size limit for the whole broker."""
 
     __slots__ = ("_order", "size", "size_max")
 
@@ -28,7 +28,7 @@ class TailCache:
         self._order: deque[tuple[dict[int, Entry], int, int]] = deque()
 
     def add(self, tail: dict[int, Entry], entry: Entry) -> None:
-        size = len(entry[3]) + 200  # what Python spends around the bytes
+        size = len(entry[3]) + 200  # Python's overhead
         tail[entry[0]] = entry
         self._order.append((tail, entry[0], size))
         self.size += size
@@ -39,7 +39,7 @@ class TailCache:
 
 
 class Log:
-    """One topic's entries. `topic_id` is the ledger id that clients see."""
+    """`topic_id` is the ledger id that clients see."""
 
     __slots__ = ("_cache", "_prefix", "_storage", "_tail", "confirmed", "first", "last", "size", "topic_id")
 
@@ -69,7 +69,7 @@ class Log:
         self.confirmed = self.last
 
     def append(self, batch: Batch, now_ms: int, new: Sequence[NewEntry], *, keep: bool) -> None:
-        """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for those at the tail."""
+        """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for consumers at the tail."""
         for entries in run.cut(new):
             value = run.encode(entries, now_ms, self.size)
             if keep:
@@ -133,15 +133,15 @@ class Log:
         return self._bisect(lambda entry_id: self._received_ms(entry_id) > time_ms)
 
     def first_published_from(self, time_ms: int) -> int:
-        """The first entry whose producer stamped it `time_ms` or later: what seek by time means."""
+        """The first entry whose publish time is `time_ms` or later, as a seek by time defines it."""
         return self._bisect(lambda entry_id: self.published_ms(entry_id) >= time_ms)
 
     def first_within(self, size: int) -> int:
-        """The first of the youngest entries that together have at most `size` bytes."""
+        """The first of the newest entries that together have at most `size` bytes."""
         return self._bisect(lambda entry_id: self.size_from(entry_id) <= size)
 
     def trim(self, batch: Batch, first: int) -> None:
-        """Forgets every entry before `first`; the storage forgets those whose run ends before it."""
+        """Deletes every entry before `first`; on disk, every run that ends before it."""
         bytes_before = self.size - self.size_from(first)
         batch.delete_range(Space.ENTRIES, self._key(self.first), self._key(first))
         batch.put(keys.under(keys.FIRST, self.topic_id), keys.PAIR.pack(first, bytes_before))
@@ -170,12 +170,12 @@ class Log:
         return header[1] if header else 0
 
     def published_ms(self, entry_id: int) -> int:
-        """When the producer stamped an entry; 0 where there is none."""
+        """The publish time of an entry, as its producer stamped it; 0 if there is no such entry."""
         entry = self.read_one(entry_id)
         try:
             return metadata_of(entry[3]).publish_time if entry else 0
         except MetadataError:
-            return self._received_ms(entry_id)  # nobody can tell what its producer stamped
+            return self._received_ms(entry_id)  # the producer's stamp cannot be read
 
     def _key(self, entry_id: int) -> bytes:
         return self._prefix + keys.ID.pack(entry_id)

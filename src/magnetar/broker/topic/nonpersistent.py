@@ -1,4 +1,4 @@
-"""A non-persistent topic: what nobody can take at this moment is gone. Nothing is stored or redelivered."""
+"""A non-persistent topic: messages that no consumer can receive now are dropped. Nothing is stored or redelivered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NonPersistentSubscription:
-    """Passes each message to one consumer that has permits, or drops it."""
+    """Delivers each message to one consumer with permits, or drops it."""
 
     is_internal = False
 
@@ -109,10 +109,10 @@ class NonPersistentSubscription:
         consumer.permits += permits
 
     def ack(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
-        """Nothing is kept, so there is nothing to acknowledge."""
+        """Nothing is stored, so there is nothing to acknowledge."""
 
     def ack_cumulative(self, entry_id: int, open_bits: int | None = None, batch_size: int = 0) -> None:
-        """Nothing is kept, so there is nothing to acknowledge."""
+        """Nothing is stored, so there is nothing to acknowledge."""
 
     def redeliver(
         self,
@@ -121,11 +121,11 @@ class NonPersistentSubscription:
         epoch: int | None = None,
         indexes: Mapping[int, int] | None = None,
     ) -> None:
-        """Nothing is kept, so there is nothing to deliver again."""
+        """Nothing is stored, so there is nothing to redeliver."""
 
 
 class NonPersistentTopic(Topic):
-    """Subscriptions live in memory and keep their name until they are deleted or the broker stops."""
+    """Subscriptions are kept in memory until they are deleted or the broker stops."""
 
     def __init__(self, broker: Broker, name: TopicName) -> None:
         super().__init__(broker, name)
@@ -133,7 +133,7 @@ class NonPersistentTopic(Topic):
 
     @property
     def subscriptions(self) -> dict[str, TopicSubscription]:
-        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: nobody outside adds to it
+        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: callers do not add to it
 
     def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
         for _, _, messages, blob, _, _ in publishes:

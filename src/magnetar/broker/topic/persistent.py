@@ -1,4 +1,4 @@
-"""A persistent topic: publish through deduplication into the log, wake subscriptions, keep the log in its limits."""
+"""A persistent topic: publishes into the log, wakes subscriptions, and keeps the log within its limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _EARLIEST, _LATEST = -1, (1 << 63) - 1
 
 
 class PersistentTopic(Topic):
-    """`ledger_id` is given at the topic's creation and never again, so old message ids never match a new topic."""
+    """`ledger_id` is never reused, so message ids of a deleted topic never match a new one of the same name."""
 
     def __init__(self, broker: Broker, name: TopicName, topic_record: TopicRecord, *, is_new: bool) -> None:
         super().__init__(broker, name)
@@ -49,7 +49,7 @@ class PersistentTopic(Topic):
         self.ledger_id = topic_record.id
         self.epoch = topic_record.epoch
         self.log = Log(broker.storage, broker.cache, topic_record.id)
-        self.is_ended = topic_record.terminated  # and durably so: consumers may be told
+        self.is_ended = topic_record.terminated  # durably: consumers may be notified
         self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
         self.deduplication: Deduplication | None = None
         self._replicated: ReplicatedEntries | None = None
@@ -64,19 +64,19 @@ class PersistentTopic(Topic):
 
     @property
     def subscriptions(self) -> dict[str, TopicSubscription]:
-        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: nobody outside adds to it
+        return self._subscriptions  # type: ignore[return-value]  # invariance of dict: callers do not add to it
 
     @property
     def cursors(self) -> list[Subscription]:
         return list(self._subscriptions.values())
 
     def replicator(self, remote: str) -> Subscription | None:
-        """The subscription that says how far a remote cluster has this topic."""
+        """The subscription with the position of replication to a remote cluster."""
         return self._subscriptions.get(subscription_of(remote))
 
     @property
     def holds_dead_letters(self) -> bool:
-        """Whether this is a dead letter topic, by its name or because the broker put dead letters here."""
+        """Whether this is a dead letter topic: by its name, or because a policy of the broker uses it."""
         return self.record.holds_dead_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
 
     @property
@@ -142,7 +142,7 @@ class PersistentTopic(Topic):
         group.completions.append(partial(self._stored, log.last))
 
     def _stored(self, last: int) -> None:
-        """Everything up to this entry is durable: those who wait for it may have it."""
+        """Everything up to this entry is durable: subscriptions may deliver it."""
         self.log.confirmed = max(self.log.confirmed, last)
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:
@@ -158,7 +158,7 @@ class PersistentTopic(Topic):
         return super().add_producer(producer)
 
     def _replicated_entries(self) -> ReplicatedEntries:
-        # Read when it is first needed: most topics get no copies. Until then nothing of it can change.
+        # Loaded on first use: most topics have no replicated entries, and until then none can change.
         if self._replicated is None:
             self._replicated = ReplicatedEntries(self.broker.storage, self.ledger_id)
         return self._replicated
@@ -174,7 +174,7 @@ class PersistentTopic(Topic):
             subscription.limits_changed()
         if policies.deduplication == (self.deduplication is not None):
             return
-        # What was remembered when it was last on is wrong by the time it is on again.
+        # Sequence ids from before it was switched off are out of date when it is on again.
         delete_all(self.broker.commits.batch(), keys.DEDUPLICATION, self.ledger_id)
         self.deduplication = Deduplication(None, self.ledger_id) if policies.deduplication else None
 
@@ -208,14 +208,14 @@ class PersistentTopic(Topic):
             subscription_record = record.decode_subscription(value)
             cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
             self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
-        self._schedule_delayed()  # also without one: who subscribes later finds the time kept
+        self._schedule_delayed()  # also without subscriptions: later ones rely on it
 
     def _find_or_create(self, request: SubscribeRequest) -> Subscription:
         existing = self._subscriptions.get(request.name)
         if existing is not None:
             if existing.durable != request.durable:
                 kind = "durable" if existing.durable else "non-durable"
-                raise NotAllowed(f"a {kind} subscription {request.name!r} exists on topic {self.name.full} already")
+                raise NotAllowed(f"topic {self.name.full} already has a {kind} subscription {request.name!r}")
             return existing
         if request.durable and not self.policies.auto_subscription_creation:
             raise SubscriptionNotFound(
@@ -226,9 +226,7 @@ class PersistentTopic(Topic):
 
     def create_subscription(self, request: SubscribeRequest) -> Subscription:
         if is_replication_subscription(request.name):
-            raise NotAllowed(
-                f"subscription name {request.name!r} is reserved: the broker itself makes those of replication"
-            )
+            raise NotAllowed(f"subscription name {request.name!r} is reserved: the broker creates those of replication")
         self.check_subscription_limit()
         return self._create(request)
 
@@ -252,17 +250,17 @@ class PersistentTopic(Topic):
         return subscription
 
     def begin_replication(self, name: str, *, from_earliest: bool) -> None:
-        """The topic is replicated from now on, and this subscription says how far."""
+        """Creates the subscription with the position of replication to a remote cluster."""
         self._create(SubscribeRequest(name, from_earliest=from_earliest))
 
     def end_replication(self, name: str) -> None:
-        """The topic is no longer replicated by this subscription."""
+        """Deletes the subscription of a remote cluster that the topic is no longer replicated to."""
         subscription = self._subscriptions[name]
         subscription.disconnect_consumers()
         self._drop(subscription)
 
     def _start_of(self, request: SubscribeRequest) -> int:
-        """The first entry a new subscription gets."""
+        """The first entry of a new subscription."""
         log = self.log
         if request.rollback_ms > 0:
             return log.first_published_from(self.broker.now_ms() - request.rollback_ms)
@@ -271,7 +269,7 @@ class PersistentTopic(Topic):
         return log.first if request.from_earliest else log.confirmed + 1
 
     def entry_after(self, ledger_id: int, entry_id: int) -> int:
-        """The first entry after a message id of a client; ids of other ledgers are before or after all of ours."""
+        """The first entry after a client's message id; ids of other ledgers are before or after all entries."""
         if ledger_id == _LATEST or ledger_id > self.ledger_id:
             return self.log.confirmed + 1
         if ledger_id < self.ledger_id:
@@ -287,7 +285,7 @@ class PersistentTopic(Topic):
             self.broker.replication.topic_changed(self.name)
 
     def drop_if_deserted(self, subscription: Subscription) -> None:
-        """A non-durable subscription whose consumer did not come back has no use."""
+        """Deletes a non-durable subscription whose consumer did not reconnect."""
         if not subscription.consumers and self._subscriptions.get(subscription.name) is subscription:
             self._drop(subscription)
 
@@ -296,9 +294,9 @@ class PersistentTopic(Topic):
         subscription.cursor.delete(batch)
 
     def save_subscription(self, subscription: Subscription, subscription_record: SubscriptionRecord) -> None:
-        is_retold = subscription.record.replicated != subscription_record.replicated
+        replicates_differently = subscription.record.replicated != subscription_record.replicated
         subscription.record = subscription_record
-        if is_retold:
+        if replicates_differently:
             self.broker.replication.topic_changed(self.name)
         if subscription.durable:
             batch = self.broker.commits.batch()
@@ -307,10 +305,10 @@ class PersistentTopic(Topic):
     def _subscription_key(self, name: str) -> bytes:
         return keys.under(keys.SUBSCRIPTION, self.ledger_id, name.encode())
 
-    # -- the life of the topic
+    # -- termination and deletion
 
     def terminate(self) -> int:
-        """No more messages; consumers that have read everything are told. Returns the last entry."""
+        """Rejects messages from now on, and notifies consumers that have read everything. Returns the last entry."""
         if not self.record.terminated:
             self.record.terminated = True
             self._save_record()
@@ -330,12 +328,12 @@ class PersistentTopic(Topic):
             if subscription.is_internal and subscription.backlog:
                 raise TopicBusy(
                     f"Topic {self.name.full} has {subscription.backlog} messages that cluster"
-                    f" {remote_of(subscription.name)} has not got yet:"
-                    " with force they are lost to it"
+                    f" {remote_of(subscription.name)} does not have yet:"
+                    " deleting with force loses them there"
                 )
 
     def delete(self, batch: Batch) -> None:
-        """Removes everything of this topic from disk, in the transaction of `batch`."""
+        """Deletes the topic from disk, in the transaction of `batch`."""
         self.disconnect_all()
         for subscription in self._subscriptions.values():
             self._erase(subscription, batch)
@@ -356,7 +354,7 @@ class PersistentTopic(Topic):
     # -- limits over time
 
     def expire(self, now_ms: int) -> None:
-        """Acknowledges for every subscription what is older than the time to live."""
+        """Acknowledges messages older than the time to live, in every subscription."""
         ttl_ms = self.policies.ttl_ms
         if ttl_ms <= 0:
             return
@@ -370,18 +368,18 @@ class PersistentTopic(Topic):
                     subscription.expire(first_alive - 1)
 
     def trim(self, now_ms: int) -> bool:
-        """Forgets entries that every durable subscription has acknowledged and retention does not keep."""
+        """Deletes entries that every durable subscription has acknowledged and retention does not keep."""
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
         if self.holds_dead_letters and not any(s.durable and not s.is_internal for s in self._subscriptions.values()):
-            return False  # nobody has seen them (DL10)
+            return False  # no subscription has read them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
         )
         if keep_from <= log.first:
             return False
-        # The youngest data stays for readers and late subscribers, as Apache Pulsar's open ledger does.
+        # The newest entries stay for readers and later subscriptions, as in Apache Pulsar's open ledger.
         open_from = log.first_received_after(now_ms - policies.open_ms)
         if log.size_from(log.first) > policies.open_bytes:
             open_from = max(open_from, log.first_within(policies.open_bytes))
@@ -392,7 +390,7 @@ class PersistentTopic(Topic):
         return True
 
     def truncate(self) -> None:
-        """Forgets every entry, whatever retention or a subscription would keep."""
+        """Deletes every entry, whatever retention or subscriptions would keep."""
         log = self.log
         for subscription in self._subscriptions.values():
             subscription.advance(log.confirmed)
@@ -401,7 +399,7 @@ class PersistentTopic(Topic):
             self.broker.trimmed(self)
 
     def _retained_from(self, now_ms: int) -> int:
-        """The first entry that retention keeps: time and size must both be used up before one is dropped by either."""
+        """The first entry that retention keeps: an entry is dropped only beyond both the time and the size."""
         policies, log = self.policies, self.log
         nothing = log.confirmed + 1
         if policies.retention_ms == 0 or policies.retention_bytes == 0:
@@ -437,7 +435,7 @@ class PersistentTopic(Topic):
             if not self._is_behind(first_within):
                 continue
             if policy is not QuotaPolicy.consumer_backlog_eviction:
-                self.producers.close_all()  # they come back, and are refused or held until there is room
+                self.producers.close_all()  # they reconnect, and are rejected or held until the backlog is smaller
                 continue
             for subscription in self._subscriptions.values():
                 if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_internal:
@@ -447,7 +445,7 @@ class PersistentTopic(Topic):
                     subscription.advance(first_within - 1)
 
     def _quotas(self, now_ms: int) -> Iterator[tuple[str, QuotaPolicy, int]]:
-        """Every quota in force: the limit in words, its policy, the first entry from which on a backlog is within."""
+        """Every effective quota: the limit in words, its policy, and the first entry of a backlog within it."""
         policies, log = self.policies, self.log
         if policies.quota_bytes:
             first_within = log.first_within(policies.quota_bytes)
@@ -457,7 +455,7 @@ class PersistentTopic(Topic):
             yield f"{policies.quota_ms // 1000} s", policies.quota_ms_policy, first_within
 
     def _is_behind(self, first_within: int) -> bool:
-        """Whether a durable subscription has a backlog that begins before this entry."""
+        """Whether the backlog of a durable subscription begins before this entry."""
         behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
         return any(start < first_within for start in behind)
 

@@ -1,7 +1,7 @@
-"""A run: entries of one topic that were published together and are stored as one record of the storage.
+"""A run: entries of a topic that were published together and are stored as one record.
 
-Owns the byte layout of that record. A run is kept under the id of its last entry, so the first run at or after a
-position is the one that holds it.
+Owns the byte layout of that record. The key of a run is the id of its last entry, so the first run at or after a
+position contains it.
 
     ┌───────────────────────────────────────────┬─────────────────────────────────────────────┬────────────────┐
     │ count u32, broker time ms u64,            │ per entry: messages u32,                    │ the blobs as   │
@@ -19,7 +19,7 @@ Entry = tuple[int, int, int, bytes]
 # the same before it has an id
 NewEntry = tuple[int, int, bytes]
 
-# A run is read as a whole. Larger ones save little: what they save on is the storage's cost of one record.
+# A run is read as a whole. Larger ones would save little: a run only saves the storage's cost per record.
 COUNT_MAX = 64
 SIZE_MAX = 64 * 1024
 

@@ -1,4 +1,4 @@
-"""What persistent and non-persistent topics share: producers, subscriptions, and the limits on both."""
+"""Topics, persistent or not: producers, subscriptions, and the limits on both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Publish = tuple[int, int, int, bytes, bool, bool]
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """How a consumer wants its subscription, if it does not exist yet."""
+    """A consumer's request for a subscription, used if it does not exist yet."""
 
     name: str
     durable: bool = True
@@ -47,7 +47,7 @@ class SubscribeRequest:
 
 
 class TopicSubscription(Protocol):
-    """What a session needs of a subscription, whatever the topic's kind."""
+    """A subscription as the session sees it, of either kind of topic."""
 
     name: str
     durable: bool
@@ -84,7 +84,7 @@ class TopicSubscription(Protocol):
 
 
 class Topic(ABC):
-    """A topic that is open. `ledger_id` is what clients see as the first part of its message ids."""
+    """An open topic. `ledger_id` is the first part of its message ids."""
 
     ledger_id = 0
     is_terminated = False
@@ -95,14 +95,14 @@ class Topic(ABC):
         self.policies = broker.catalog.policies_of_topic(name)
         self.producers = Producers(name.full, self._claim_epoch)
         self.opened_at_ms = broker.now_ms()
-        self.is_unloaded = False  # another object may stand for this topic: nothing may change through this one
+        self.is_unloaded = False  # another object may have replaced this one: it must not change anything any more
         self.epoch = -1
         self.messages_in = 0
         self.bytes_in = 0
         self.rates_in = Rates(2)  # messages and bytes
-        self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # of that, what other clusters sent
+        self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # by source cluster
 
-    # -- to be said by each kind
+    # -- differs by kind
 
     @property
     @abstractmethod
@@ -116,13 +116,13 @@ class Topic(ABC):
 
     @abstractmethod
     def _drop(self, subscription: TopicSubscription) -> None:
-        """Forgets a subscription without consumers, on disk too."""
+        """Deletes a subscription without consumers, on disk too."""
 
-    def _save_epoch(self) -> None:  # noqa: B027  # only what is stored has an epoch to save
+    def _save_epoch(self) -> None:  # noqa: B027  # only persistent topics store an epoch
         pass
 
-    def check_quota(self) -> None:  # noqa: B027  # only what is stored has a backlog
-        """Raises when a producer may not come in because of the backlog."""
+    def check_quota(self) -> None:  # noqa: B027  # only persistent topics have a backlog
+        """Raises if the backlog does not allow another producer."""
 
     def last_sequence_id(self, producer_name: str) -> int:
         return -1
@@ -130,7 +130,7 @@ class Topic(ABC):
     # -- producers
 
     def add_producer(self, producer: Producer) -> bool:
-        """Lets a producer in; false when it has to wait for exclusive access."""
+        """Adds a producer; false if it has to wait for exclusive access."""
         settings = self.broker.settings
         if self.is_terminated:
             raise TopicTerminated(f"topic {self.name.full} was terminated")
@@ -152,7 +152,7 @@ class Topic(ABC):
         return self.producers.add(producer)
 
     def _claim_epoch(self, producer: Producer) -> None:
-        """An exclusive producer starts a new epoch; one that comes back must not have been overtaken."""
+        """An exclusive producer starts a new epoch; one that reconnects must not have been replaced meanwhile."""
         claimed = producer.topic_epoch
         if claimed is not None and claimed < self.epoch:
             raise ProducerFenced(f"topic {self.name.full} is at epoch {self.epoch}, the producer was at {claimed}")
@@ -175,7 +175,7 @@ class Topic(ABC):
         return subscription
 
     def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
-        """`vanished`: its connection broke, and it had not said that it would leave."""
+        """`vanished`: its connection was lost without CLOSE_CONSUMER."""
         subscription = consumer.subscription
         if subscription is None:
             return
@@ -187,7 +187,7 @@ class Topic(ABC):
         """Deletes the consumer's subscription; only its last consumer may do that."""
         subscription = consumer.subscription
         if subscription is None or subscription.consumers != [consumer]:
-            raise MetadataInvalid("a subscription can be deleted only by its one connected consumer")
+            raise MetadataInvalid("only the single connected consumer of a subscription can unsubscribe")
         self.check_not_internal(subscription)
         subscription.remove_consumer(consumer)
         self._drop(subscription)
@@ -206,8 +206,8 @@ class Topic(ABC):
         """Raises for a subscription of replication, which is deleted when its topic is no longer replicated."""
         if subscription.is_internal:
             raise NotAllowed(
-                f"subscription {subscription.name!r} of topic {self.name.full} keeps the position of its replication:"
-                " take the cluster out of the replication clusters instead"
+                f"subscription {subscription.name!r} of topic {self.name.full} belongs to replication:"
+                " remove the cluster from the replication clusters instead"
             )
 
     @property
@@ -244,7 +244,7 @@ class Topic(ABC):
                 )
 
     def check_subscription_limit(self) -> None:
-        """Raises when there may not be one more."""
+        """Raises if the topic may not have another subscription."""
         limit, subscriptions = self.policies.max_subscriptions, len(self.client_subscriptions)
         if 0 < limit <= subscriptions:
             raise NotAllowed(
@@ -252,12 +252,12 @@ class Topic(ABC):
             )
 
     def apply_policies(self, policies: Policies) -> None:
-        """What is in force has changed."""
+        """The effective policies changed."""
         self.policies = policies
         for subscription in self.subscriptions.values():
             for consumer in subscription.consumers:
                 consumer.limit_unacked(policies.max_unacked_per_consumer)
-                subscription.flow(consumer, 0)  # a higher limit may let it have more
+                subscription.flow(consumer, 0)  # a higher limit may allow more messages
 
     def update_rates(self, seconds: float) -> None:
         self.rates_in.update(seconds, self.messages_in, self.bytes_in)
@@ -269,7 +269,7 @@ class Topic(ABC):
             subscription.update_rates(seconds)
 
     def check_unused(self) -> None:
-        """Raises when somebody is connected."""
+        """Raises if clients are connected."""
         clients, consumers = len(self.producers) + self.consumer_count, self.consumer_count
         replicators = self.producers.replicators
         if clients:
@@ -279,8 +279,8 @@ class Topic(ABC):
                 f" {clients - consumers - replicators} producers, and {replicators} replicators."
             )
 
-    def check_replicated(self) -> None:  # noqa: B027  # only what is stored is replicated
-        """Raises when another cluster has not got everything yet."""
+    def check_replicated(self) -> None:  # noqa: B027  # only persistent topics are replicated
+        """Raises if messages are not replicated to every remote cluster yet."""
 
     def disconnect_all(self) -> None:
         self.producers.close_all()
