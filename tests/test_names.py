@@ -174,7 +174,7 @@ def test_namespaces() -> None:
 
 def test_entities() -> None:
     assert check_entity("cluster", "us-west=1") == "us-west=1"
-    with pytest.raises(InvalidName, match="cluster name 'a/b' is not made of"):
+    with pytest.raises(InvalidName, match="cluster name 'a/b' may only contain"):
         check_entity("cluster", "a/b")
     with pytest.raises(InvalidName, match="tenant name of 1025 bytes exceeds the limit of 1024"):
         check_entity("tenant", "a" * 1025)

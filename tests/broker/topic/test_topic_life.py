@@ -325,7 +325,7 @@ def test_generated_names_are_never_reused() -> None:
 def test_a_subscription_of_another_durability_is_rejected() -> None:
     world = World()
     world.consumer("s", type=SubscriptionType.Exclusive, durable=False)
-    with pytest.raises(NotAllowed, match="a non-durable subscription 's' exists"):
+    with pytest.raises(NotAllowed, match="already has a non-durable subscription 's'"):
         world.topic()._find_or_create(SubscribeRequest("s", durable=True))
 
 
