@@ -1,4 +1,4 @@
-"""What test_cluster.py runs as a driver of its own: writes to a topic and reads it back on the cluster that it is told.
+"""Driver program of test_cluster.py: writes to a topic and reads it back on the given cluster.
 
 A process of its own, because Spark has one driver for each, and the other tests have that of theirs.
 """

@@ -1,4 +1,4 @@
-"""What test_kills.py runs as a driver of its own, to be killed: a stream that copies one topic to another.
+"""Driver program of test_kills.py, which kills it: a stream that copies one topic to another.
 
 A query that ends with an error is started again from its checkpoint, as an operator would. A line on stdin is the wish
 that a running task is killed; what happens is told on stdout, a line each. It ends with its stdin.
@@ -19,7 +19,7 @@ import magnetar.spark
 
 QUICK_START = "-XX:TieredStopAtLevel=1"
 SUBSCRIPTION = "copy"
-TASK_TRIES = 20  # a task that is killed again and again is no reason to end the query
+TASK_TRIES = 20  # repeatedly killed tasks must not fail the query
 LOOK_AGAIN_S = 0.002
 OPERATOR_S = 0.5
 
@@ -29,7 +29,7 @@ def tell(text: str) -> None:
 
 
 def kill_a_task(spark: SparkSession) -> int:
-    """The id of a task that was running, and is not any more."""
+    """The id of a task that has just ended."""
     context = spark.sparkContext._jsc.sc()
     while True:
         for task in list(context.taskScheduler().taskIdToTaskSetManager().keySet()):
@@ -41,7 +41,7 @@ def kill_a_task(spark: SparkSession) -> int:
 def obey(spark: SparkSession) -> None:
     for _ in sys.stdin:
         tell(f"killed task {kill_a_task(spark)}")
-    # Nobody is there any more who wants the copy.
+    # The test process is gone.
     for query in spark.streams.active:
         query.stop()
     spark.stop()
@@ -65,7 +65,7 @@ def copy(spark: SparkSession, service_url: str, source: str, target: str, entrie
                 "service.url": service_url,
                 "topic": target,
                 "exactlyOnce": "required",
-                "pulsar.producer.batchingMaxMessages": "3",  # writing takes longer, and is more often hit
+                "pulsar.producer.batchingMaxMessages": "3",  # slower writes are hit more often
                 "checkpointLocation": checkpoint,
             }
         )
@@ -76,7 +76,7 @@ def copy(spark: SparkSession, service_url: str, source: str, target: str, entrie
 
 
 def main(arguments: list[str]) -> None:
-    # What a killed JVM leaves behind is then in a folder that somebody clears.
+    # In a folder that the test clears, for what a killed JVM leaves behind.
     folder = tempfile.gettempdir()
     settings: dict[str, Any] = {
         "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={folder}",

@@ -1,4 +1,4 @@
-"""A driver of Spark that can be killed, it or a part of it: `kill_job` with its JVM and its Python processes."""
+"""A Spark driver of which any process can be killed: `kill_job` with its JVM and its Python processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wait_until(what: str, is_so: Callable[[], bool]) -> None:
 
 
 def environment_without_spark() -> dict[str, str]:
-    """The environment of this process but for what it tells the Spark that it may run itself."""
+    """The environment of this process, without the variables of its own Spark."""
     theirs = ("PYSPARK", "SPARK")
     return {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
 

@@ -15,7 +15,7 @@ PUBLIC = "persistent://public/default/"
 
 
 class MemoryTopic:
-    """Entries of several ledgers by their position; a size and a publish time each."""
+    """Entries of several ledgers by position, each with a size and a publish time."""
 
     def __init__(self, ledger_id: int) -> None:
         self.entries: dict[tuple[int, int], tuple[int, int]] = {}
@@ -25,7 +25,7 @@ class MemoryTopic:
 
 
 class MemoryTopics:
-    """`while_waiting` are things that happen while somebody waits, one for each wait; time passes by waiting only."""
+    """`while_waiting` are actions that happen during a wait, one per wait; time passes only by waiting."""
 
     def __init__(self, *, is_magnetar: bool = True) -> None:
         self.is_magnetar = is_magnetar
@@ -36,7 +36,7 @@ class MemoryTopics:
         self._partitioned: dict[str, int] = {}
         self._ledger_id = 0
 
-    # -- what happens to topics
+    # -- changes to topics
 
     def create(self, name: str, partitions: int = 0) -> None:
         full = TopicName.parse(name).full
@@ -72,7 +72,7 @@ class MemoryTopics:
             del self._topics[f"{full}-partition-{index}"]
         self._topics.pop(full, None)
 
-    # -- what is asked
+    # -- lookups
 
     def _topic(self, full: str) -> MemoryTopic:
         if full not in self._topics:

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark on loopback: a master and two workers, whose Python has Spark and Arrow but not us."""
+"""A standalone Spark cluster on loopback: a master and two workers, whose Python has Spark and Arrow, not Magnetar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60
 
 
 def bare_python(folder: Path) -> Path:
-    """A Python as a cluster has it: Spark and Arrow, and no packages besides."""
+    """A Python as on a cluster: with Spark and Arrow only."""
     libraries = folder / "libraries"
     libraries.mkdir()
     for name in INSTALLED_ON_THE_CLUSTER:
@@ -39,13 +39,13 @@ def bare_python(folder: Path) -> Path:
 
 
 def environment_without_spark() -> dict[str, str]:
-    """The environment of this process but for what it tells the Spark that it may run itself."""
+    """The environment of this process, without the variables of its own Spark."""
     theirs = ("JAVA", "PYSPARK", "PYTHON", "SPARK")
     return {name: value for name, value in os.environ.items() if not name.startswith(theirs)}
 
 
 class Process:
-    """A daemon of Spark; its log tells when it is ready."""
+    """A Spark daemon; its log shows when it is ready."""
 
     def __init__(self, found: java.Java, main_class: str, *arguments: str) -> None:
         java_executable, *rest = gateway.command(found, main_class, arguments)

@@ -45,13 +45,13 @@ _AHEAD_MAX = 2 * MESSAGES_PER_TRIGGER
 
 
 class Kind(StrEnum):
-    """What is killed."""
+    """The process that is killed."""
 
-    WORKER = "worker"  # a process in which tasks read and write, while it does
+    WORKER = "worker"  # a process that runs a task
     TASK = "task"  # by Spark, which interrupts it
-    DRIVER = "driver"  # all its processes at once; another one goes on from the checkpoint
+    DRIVER = "driver"  # all its processes at once; another driver continues from the checkpoint
     BROKER = "broker"
-    PLANNER = "planner"  # the process of the query that asks for offsets: Spark ends the query
+    PLANNER = "planner"  # the process that plans offsets: Spark ends the query
 
 
 _OFTEN = (Kind.WORKER, Kind.TASK, Kind.DRIVER, Kind.BROKER, Kind.PLANNER, Kind.WORKER, Kind.TASK, Kind.BROKER)
@@ -64,7 +64,7 @@ def kills(moments: random.Random) -> list[Kind]:
 
 
 class Stream:
-    """A copy that goes on until all of the source is there, whatever is killed."""
+    """A copy that continues until it equals the source, despite kills."""
 
     def __init__(self, broker: KillableBroker, folder: Path, moments: random.Random) -> None:
         self.broker = broker
@@ -83,29 +83,29 @@ class Stream:
 
     @property
     def failures(self) -> list[str]:
-        """Why queries ended, as far as they could still say so."""
+        """Reported errors of ended queries."""
         return self._failures + self._driver.failures
 
     @property
     def batches(self) -> int:
-        """How many micro-batches are done for good."""
+        """Number of committed micro-batches."""
         return max((int(each.name) + 1 for each in (self._checkpoint / "commits").glob("[0-9]*")), default=0)
 
     @property
     def copied(self) -> int:
-        """How many messages that are."""
+        """Number of messages in them."""
         return sum((entry_id + 1) * MESSAGES_PER_ENTRY for _, entry_id in self.offsets.values())
 
     @property
     def offsets(self) -> dict[str, tuple[int, int]]:
-        """How far that is: ledger and entry by partition."""
+        """Their end: ledger and entry by partition."""
         if not (done := self.batches):
             return {}
         offsets = json.loads((self._checkpoint / "offsets" / str(done - 1)).read_text().splitlines()[-1])
         return {topic: MessageId.parse(text).position for topic, text in offsets.items()}
 
     def wait(self, what: str, is_so: Callable[[], bool]) -> None:
-        """As long as it goes on, it may take its time."""
+        """Waits as long as there is progress."""
         done = -1
         while done < self.batches:
             done = self.batches

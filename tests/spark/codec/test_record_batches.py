@@ -1,4 +1,4 @@
-"""Rows of entries (SP1): whatever way an entry is opened, the columns say what the client's own messages say."""
+"""Record batches (SP1): columns of every kind of entry equal the messages that the client reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SP1: payloads become typed columns by the topic's schema, whatever version they were written with."""
+"""SP1: payloads of every schema version decode to typed columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SP1: typed columns become payloads by the topic's schema, and read again they are the same columns."""
+"""SP1: typed columns are encoded by the topic's schema, and decode to the same columns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
 
 
 def batch_of(of: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """As Spark hands it over."""
+    """As Spark passes it."""
     return pa.RecordBatch.from_pylist(rows, to_arrow_schema(spark.StructType(fields_of(of)), timezone="UTC"))
 
 

@@ -1,4 +1,4 @@
-"""Which columns the payloads of several topics become together."""
+"""The common schema of several topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On a real standalone cluster: a master and two workers on loopback, whose Python has Spark and Arrow but not us."""
+"""A standalone cluster on loopback: a master and two workers, whose Python has Spark and Arrow but not Magnetar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding Java, with small scripts that answer as one does; and the wheel's, for real."""
+"""Finding Java, among scripts that behave like one; and the real one of the wheel."""
 
 from __future__ import annotations
 

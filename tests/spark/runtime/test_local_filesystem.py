@@ -1,4 +1,4 @@
-"""The local file system of the JVM: the same permissions as before, and no process to set them."""
+"""The local file system of the JVM sets the same permissions, without starting a process."""
 
 from __future__ import annotations
 

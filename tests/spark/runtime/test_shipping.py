@@ -1,4 +1,4 @@
-"""The archive for executors: what is in it, that it works by itself, and that it is made once."""
+"""The archive for executors: its contents, that it is self-contained, and that it is cached."""
 
 from __future__ import annotations
 

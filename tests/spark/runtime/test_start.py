@@ -1,4 +1,4 @@
-"""The session: where it runs, what it is set to, and what happens when there is one already."""
+"""Start of a session: its master, its settings, and reuse of an active session."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import warnings
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def test_only_what_is_asked_for_is_imported() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'sesion'"):
         magnetar.spark.sesion  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_no_module_shadows_the_public_functions() -> None:
+    assert [name for name in magnetar.spark.__all__ if find_spec(f"magnetar.spark.{name}") is not None] == []
 
 
 def test_sp7_spark_submit_says_which_master(tmp_path: Path) -> None:

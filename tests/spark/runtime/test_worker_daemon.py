@@ -1,10 +1,13 @@
-"""The parent of the workers, in a real session: what its children find, and what the garbage collector leaves alone."""
+"""The worker daemon in a real session: imported modules and frozen objects in its workers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 from pyspark.sql import SparkSession
+
+from magnetar.spark.runtime import worker_daemon
 
 Seen = tuple[int, bool, bool, int]
 
@@ -19,6 +22,10 @@ def look_around(_: Iterator[int]) -> Iterator[Seen]:
 
 def look(spark: SparkSession) -> list[Seen]:
     return spark.sparkContext.parallelize(range(1), 1).mapPartitions(look_around).collect()
+
+
+def test_preloaded_modules_exist() -> None:
+    assert [name for name in worker_daemon._PRELOADED if find_spec(name) is None] == []
 
 
 def test_a_worker_has_everything_imported_and_frozen_and_serves_many_tasks(spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""Rows become entries: what is built is what the wire code and the official client read."""
+"""Entries built from rows are read by the wire code and the official client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sink: what may be written, what arrives, and that it arrives once whatever fails on the way."""
+"""The sink: validation, written messages, and exactly once despite failures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from magnetar.client.produce.entry_producers import ProducerKey
 from magnetar.client.produce.routing import HASHES
 from magnetar.spark.codec.frame_schema import schema_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
-from magnetar.spark.sink import write_task as sink_task
+from magnetar.spark.sink import write_task
 from magnetar.spark.sink.columns import NOT_WRITTEN, WRITTEN, SinkColumns
 from magnetar.spark.sink.options import SinkOptions
 from magnetar.spark.sink.values import parse_schema
@@ -458,7 +458,7 @@ def test_rows_made_of_one_message_are_written_once(
         yield many.slice(0, end)
         raise RuntimeError("the rows end here")
 
-    monkeypatch.setattr(sink_task, "_PIECE_ROWS", 1)
+    monkeypatch.setattr(write_task, "_PIECE_ROWS", 1)
     for end in (151, 200, 250):  # two of three, two of three, one of three
         with pytest.raises(RuntimeError):
             task(client, running.service_url, struct(POSITIONS), **options).write(failing(end))

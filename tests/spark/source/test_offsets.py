@@ -1,4 +1,4 @@
-"""Offsets: their order, and their spellings there and back."""
+"""Offsets: their order and their notations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The options: what is read, and what is refused in words that say the name and what is allowed."""
+"""Source options: parsed values, and errors that name the option and the allowed values."""
 
 from __future__ import annotations
 

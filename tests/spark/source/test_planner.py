@@ -1,4 +1,4 @@
-"""Planning, on topics in memory: what begins where, how far a micro-batch goes, and what is said of what is gone."""
+"""The planner on topics in memory: start of a query, size of a micro-batch, data loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`format("pulsar")` on a broker: batch reads, streams, and what happens to topics meanwhile."""
+"""`format("pulsar")` on a broker: batch reads and streams, while topics change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`predefinedSubscription`, on a broker: it follows, and never runs ahead."""
+"""`predefinedSubscription` on a broker: it follows the stream, and never gets ahead of it."""
 
 from __future__ import annotations
 

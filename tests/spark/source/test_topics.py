@@ -1,4 +1,4 @@
-"""What planning asks, answered by a broker: the twin of the topics in memory."""
+"""`ClientTopics` on a broker, the real twin of `MemoryTopics`."""
 
 from __future__ import annotations
 
