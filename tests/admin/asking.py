@@ -1,6 +1,6 @@
-"""One of everything in a broker, requests to it as the HTTP server makes them, and what each handler wants to know.
+"""A broker with one of everything, requests as the HTTP server builds them, and the parameters of each handler.
 
-Serves the tests that go over the whole route table.
+Serves the tests of the whole route table.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PLACE = re.compile(r"\{(\w+)\}")
 REASON_SIZE_MAX = 2000
 
 
-# -- what exists
+# -- existing resources
 
 
 @cache
@@ -54,7 +54,7 @@ def new_world() -> Admin:
     return admin
 
 
-# -- what a handler wants to know, learned by asking it
+# -- parameters of a handler, found by calling it
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def key(route: Route) -> str:
 
 
 def plain_path(route: Route, **names: str) -> str:
-    """A path of a route where everything exists, but for what is given."""
+    """A path of a route on which everything exists, except the given parts."""
     return PLACE.sub(lambda match: (PLAIN | names).get(match[1], "1"), route.path)
 
 
@@ -114,7 +114,7 @@ PLAIN = {
 }
 
 
-# -- sending and looking
+# -- requests and checks
 
 
 @dataclass
@@ -125,7 +125,7 @@ class Answer:
 
 
 async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) -> Answer:
-    """As the HTTP server calls the application; a client library would mend some of the paths."""
+    """Calls the application like the HTTP server; a client library would normalize some paths."""
     scope = {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -157,7 +157,7 @@ async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) 
 
 
 def kept(admin: Admin) -> tuple[list[tuple[bytes, bytes]], dict[str, dict[str, str]]]:
-    """All that is on disk, and the topics that never are."""
+    """Everything on disk, and the non-persistent topics."""
     rows = [row for space in Space for row in admin.storage.scan(space, b"", b"\xff" * 16)]
     return rows, dict(admin.broker.catalog.non_persistent)
 

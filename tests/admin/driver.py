@@ -1,4 +1,4 @@
-"""A broker in memory behind its HTTP application, without sockets: requests in, answers out, and a crash on demand."""
+"""An in-memory broker behind its HTTP application, without sockets, with crashes on demand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NAMESPACE = "public/default"
 
 
 class Listener:
-    """The client's end: it keeps what it is told."""
+    """A client's end that records its notifications."""
 
     writable = True
     address = "/127.0.0.1:50000"
@@ -58,7 +58,7 @@ class Listener:
 
 
 class Admin:
-    """`admin("PUT", path, json=3)` answers as the HTTP port would. `commits` counts the waits for the disk."""
+    """`admin("PUT", path, json=3)` responds like the HTTP port. `commits` counts commits."""
 
     def __init__(self, storage: MemoryStorage | None = None, **settings: Any) -> None:
         self.settings = Settings(**settings)
@@ -89,13 +89,13 @@ class Admin:
         return asyncio.run(send())
 
     def get(self, path: str) -> Any:
-        """The JSON of an answer that has to be 200."""
+        """The JSON of a response, which must be 200."""
         response = self("GET", path)
         assert response.status_code == 200, response.text
         return response.json()
 
     def reason(self, status: int, method: str, path: str, **request: Any) -> str:
-        """The reason of a refusal that has to have this status."""
+        """The reason of a rejection, which must have this status."""
         response = self(method, path, **request)
         assert response.status_code == status, f"{response.status_code} {response.text}"
         assert response.headers["content-type"] == "application/json"
@@ -104,14 +104,14 @@ class Admin:
         return str(body["reason"])
 
     def done(self, method: str, path: str, **request: Any) -> None:
-        """A change that has to be answered with 204, and to be on disk by then."""
+        """A change that must return 204, and be on disk by then."""
         response = self(method, path, **request)
         assert response.status_code == 204, f"{response.status_code} {response.text}"
         assert response.content == b""
         assert self.broker.commits.idle
 
     def after_crash(self) -> Admin:
-        """What a new process finds on disk."""
+        """A new process on the same disk."""
         return Admin(self.storage.crash())
 
     def existing(self, namespace: str = NAMESPACE) -> tuple[list[str], dict[str, int]]:
@@ -152,7 +152,7 @@ class Admin:
         return consumer
 
     def unsubscribe_idle(self, consumer: Consumer) -> None:
-        """The consumer leaves; a durable subscription stays."""
+        """Closes the consumer; a durable subscription stays."""
         assert consumer.subscription is not None
         consumer.subscription.remove_consumer(consumer)
         self.commit()

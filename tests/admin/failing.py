@@ -1,4 +1,4 @@
-"""Messages that fail, and letters that clients write: what the tests of dead letters have in common."""
+"""Failing messages, and dead letters written by clients: shared parts of the dead letter tests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fail(admin: Admin, consumer: Consumer, *entries: int) -> None:
 
 
 def kill(admin: Admin, *payloads: bytes) -> Consumer:
-    """Makes dead letters of these: each fails twice, and once is allowed."""
+    """Turns these messages into dead letters: each fails twice, and once is allowed."""
     consumer = admin.subscribe("t", "s", permits=1000)
     first = topic_of(admin).log.confirmed + 1
     admin.publish("t", *payloads)
@@ -68,7 +68,7 @@ def put(
     messages: int = 1,
     **properties: str,
 ) -> None:
-    """What a client publishes to a dead letter topic."""
+    """A message that a client publishes to a dead letter topic."""
     producer = admin.publish(topic)
     metadata = metadata or pb.MessageMetadata()
     metadata.producer_name, metadata.sequence_id, metadata.publish_time = "client", 7, NOW_MS

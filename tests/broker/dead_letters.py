@@ -1,4 +1,4 @@
-"""What tests of failing messages share: policies, failures, and the dead letters that are there."""
+"""Shared parts of the tests of failing messages: policies, failures, and the resulting dead letters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fail(world: World, consumer: Consumer, *entries: int, indexes: dict[int, int
     world.subscription().redeliver(consumer, list(entries) or None, indexes=indexes)
     world.settle()
     if not entries and consumer.type in (EXCLUSIVE, FAILOVER):
-        world.advance(milliseconds=150)  # for acks that are on their way
+        world.advance(milliseconds=150)  # time for pending acks
 
 
 def letters(world: World, topic: str = DLQ) -> list[tuple[pb.MessageMetadata, dict[str, str], bytes]]:

@@ -1,4 +1,4 @@
-"""A client that says exactly what it is told to, right or wrong, over a real socket."""
+"""A client that sends arbitrary commands, valid or not, over a real socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Command = pb.BaseCommand
 
 
 class RawClient:
-    """Every one that is opened is in `opened`, for a fixture to close."""
+    """Every client that was opened is in `opened`, for a fixture to close."""
 
     opened: ClassVar[list[RawClient]] = []
 
@@ -46,7 +46,7 @@ class RawClient:
         return self.hear_frame()[0]
 
     def is_closed(self) -> bool:
-        """Waits for the broker to end the connection, whatever it says before."""
+        """Waits for the broker to close the connection, ignoring its output."""
         try:
             while True:
                 self.hear_frame()

@@ -1,4 +1,4 @@
-"""What goes wrong at the binary port: the offender is told or closed, everybody else goes on, memory stays bounded."""
+"""Bad input at the binary port: its sender gets an error or is disconnected, and other clients are unaffected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def server() -> Iterator[TestBroker]:
         bystander = RawClient(running)
         bystander.produce_to(TOPIC + "-bystander")
         yield running
-        # Whatever happened to others, this one still publishes.
+        # Other clients can still publish.
         bystander.send(1)
         assert bystander.hear().type == Command.SEND_RECEIPT
         for client in RawClient.opened:
@@ -48,7 +48,7 @@ def test_garbage_after_connect(server: TestBroker) -> None:
     assert client.is_closed()
 
 
-def test_wrong_checksum_is_refused_and_the_connection_goes_on(server: TestBroker) -> None:
+def test_a_wrong_checksum_is_rejected_and_the_connection_kept(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     broken = bytearray(send_frame(1, b"payload"))
@@ -62,7 +62,7 @@ def test_wrong_checksum_is_refused_and_the_connection_goes_on(server: TestBroker
     assert client.hear().send_receipt.sequence_id == 2
 
 
-def test_oversized_message_is_refused_with_the_limit(server: TestBroker) -> None:
+def test_an_oversized_message_is_rejected_with_the_limit(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     client.send(1, b"x" * 100_001)
@@ -74,7 +74,7 @@ def test_oversized_message_is_refused_with_the_limit(server: TestBroker) -> None
     assert client.hear().send_receipt.sequence_id == 2
 
 
-def test_oversized_frame_ends_the_connection(server: TestBroker) -> None:
+def test_an_oversized_frame_closes_the_connection(server: TestBroker) -> None:
     client = RawClient(server)
     client.say_bytes(b"\x7f\xff\xff\xff\x00\x00\x00\x04")
     error = client.hear()
@@ -92,13 +92,13 @@ def test_truncated_protobuf(server: TestBroker) -> None:
     assert client.is_closed()
 
 
-def test_half_a_frame_and_then_nothing_leaves_nothing_behind(server: TestBroker) -> None:
+def test_an_unfinished_frame_leaves_nothing(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     client.say_bytes(send_frame(1)[:-1])
     client.close()
     again = RawClient(server)
-    again.produce_to(TOPIC)  # the name of the topic is free of half-made producers
+    again.produce_to(TOPIC)  # no partial producer holds the name
     again.subscribe_to(TOPIC, initialPosition=pb.CommandSubscribe.Earliest)
     again.send(5)
     assert {again.hear().type, again.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
@@ -120,7 +120,7 @@ def test_connect_twice(server: TestBroker) -> None:
     assert client.is_closed()
 
 
-def test_a_command_only_brokers_say(server: TestBroker) -> None:
+def test_a_command_only_brokers_send(server: TestBroker) -> None:
     client = RawClient(server)
     client.say(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=3)))
     reply = client.hear()
@@ -129,7 +129,7 @@ def test_a_command_only_brokers_say(server: TestBroker) -> None:
     assert "SUCCESS is not supported" in reply.error.message
 
 
-def test_a_command_we_do_not_have_gets_an_answer_and_the_connection_goes_on(server: TestBroker) -> None:
+def test_an_unsupported_command_gets_an_error_and_the_connection_is_kept(server: TestBroker) -> None:
     client = RawClient(server)
     client.say(Command(type=Command.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=9)))
     reply = client.hear()
@@ -167,7 +167,7 @@ def test_unknown_consumer(server: TestBroker) -> None:
     assert (reply.type, reply.error.error) == (Command.ERROR, pb.ConsumerNotFound)
 
 
-def test_ack_of_what_does_not_exist(server: TestBroker) -> None:
+def test_ack_of_a_missing_message(server: TestBroker) -> None:
     client = RawClient(server)
     client.subscribe_to(TOPIC)
     ledger_id = server.run(lambda: server.server.broker.topics[TOPIC].ledger_id)
@@ -180,7 +180,7 @@ def test_ack_of_what_does_not_exist(server: TestBroker) -> None:
         assert "cannot be acknowledged: the last one is -1" in reply.ackResponse.message
 
 
-def test_a_batch_size_that_is_not_true_is_not_believed(server: TestBroker) -> None:
+def test_a_wrong_batch_size_is_ignored(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     client.subscribe_to(TOPIC)
@@ -229,7 +229,7 @@ def test_more_messages_than_bytes(server: TestBroker) -> None:
         assert f"cannot hold {messages} messages" in reply.send_error.message
 
 
-def test_a_client_that_never_reads_gets_no_more_than_its_buffer(server: TestBroker) -> None:
+def test_a_client_that_never_reads_fills_only_its_buffer(server: TestBroker) -> None:
     publisher, deaf = RawClient(server), RawClient(server)
     publisher.produce_to(TOPIC)
     deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
@@ -248,7 +248,7 @@ def test_a_client_that_never_reads_gets_no_more_than_its_buffer(server: TestBrok
     assert heard == set(range(600))
 
 
-def test_a_client_that_floods_waits_in_its_own_socket(server: TestBroker) -> None:
+def test_a_flooding_client_waits_in_its_own_socket(server: TestBroker) -> None:
     limit = server.server.settings.maxPendingPublishRequestsPerConnection
     client = RawClient(server)
     client.produce_to(TOPIC)
@@ -266,11 +266,11 @@ def test_a_client_that_floods_waits_in_its_own_socket(server: TestBroker) -> Non
             received += 1
             if received == 30_000:
                 break
-    # One read may bring more than the limit at once, never several.
+    # One read may exceed the limit, never several.
     assert most <= limit + (1 << 18) // len(send_frame(0))
 
 
-def test_a_fault_met_by_one_subscription_concerns_no_other(
+def test_a_fault_in_one_subscription_affects_no_other(
     server: TestBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, unlucky = RawClient(server), RawClient(server)

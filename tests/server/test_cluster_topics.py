@@ -1,4 +1,4 @@
-"""Creating topics in a remote cluster that fails, refuses, or is faster than we are."""
+"""Creating topics in a remote cluster that fails, rejects, or is faster than we are."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_many_topics_are_created_a_few_at_once(remote: Remote) -> None:
     assert remote.opened == 1
 
 
-def test_a_cluster_that_is_away_for_a_while_gets_everything(remote: Remote) -> None:
+def test_a_temporarily_unreachable_cluster_gets_everything(remote: Remote) -> None:
     remote.refuse = lambda topic: ConnectionLost("nobody there") if len(remote.asked) < 20 else None
 
     async def act(topics: ClusterTopics) -> None:
@@ -120,7 +120,7 @@ def test_a_cluster_that_is_away_for_a_while_gets_everything(remote: Remote) -> N
     run(act)
 
 
-def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_stays_unreachable_is_given_up(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     remote.refuse = lambda topic: ConnectionLost("nobody there")
 
     async def act(topics: ClusterTopics) -> None:
@@ -146,7 +146,7 @@ def test_a_cluster_that_stays_away_is_given_up(remote: Remote, caplog: pytest.Lo
     assert decisions["later"].state is State.RUNNING
 
 
-def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rejected_topic_does_not_block_the_others(remote: Remote, caplog: pytest.LogCaptureFixture) -> None:
     def refuse(topic: str) -> ClientError | None:
         return NamespaceNotFound(f"{topic}: no namespace") if topic.startswith("bad/") else None
 
@@ -168,7 +168,7 @@ def test_one_that_is_refused_does_not_hold_up_the_others(remote: Remote, caplog:
     assert [record.levelname for record in caplog.records].count("WARNING") == 1, "one for the namespace"
 
 
-def test_a_refused_topic_is_checked_again(remote: Remote) -> None:
+def test_a_rejected_topic_is_checked_again(remote: Remote) -> None:
     """Its namespace may be created a little later."""
     remote.refuse = lambda topic: NamespaceNotFound("no namespace") if remote.asked.count(topic) < 3 else None
 
@@ -208,7 +208,7 @@ def test_gr10_another_client_creates_it_at_the_same_moment(
     assert (remote.topics, remote.asked, caplog.text) == ({"t": there}, ["t", "t"], "")
 
 
-def test_the_latest_wish_for_a_topic_counts(remote: Remote) -> None:
+def test_the_latest_request_for_a_topic_counts(remote: Remote) -> None:
     async def act(topics: ClusterTopics) -> None:
         topics.put(wanted("t", 2))
         await until(lambda: remote.asked == ["t"])
@@ -218,7 +218,7 @@ def test_the_latest_wish_for_a_topic_counts(remote: Remote) -> None:
     run(act)
 
 
-def test_gr3_where_nothing_may_be_created_it_is_checked_only(remote: Remote) -> None:
+def test_gr3_where_creation_is_not_allowed_topics_are_only_checked(remote: Remote) -> None:
     remote.topics = {"same": 2, "other": 3}
 
     async def act(topics: ClusterTopics) -> None:

@@ -1,4 +1,4 @@
-"""The process that replicates, as a child of the broker: started when it is needed, started again, and gone with it."""
+"""The pipelines process as a child of the broker: started on demand, restarted, and stopped with it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class FakeReplication:
 
 
 class FakeChild:
-    """Ends when it is told to, or when a test says so."""
+    """A child that exits when terminated, or when a test ends it."""
 
     stdin = None
 
@@ -102,7 +102,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_it_is_started_with_the_first_topic_and_again_when_it_failed(children: list[FakeChild]) -> None:
+def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(children: list[FakeChild]) -> None:
     async def live() -> None:
         replication = FakeReplication()
         process = PipelinesProcess(replication, ["words"])  # type: ignore[arg-type]
@@ -125,7 +125,7 @@ def test_it_is_started_with_the_first_topic_and_again_when_it_failed(children: l
     asyncio.run(live())
 
 
-def test_without_spark_one_line_says_so_and_the_status_too(
+def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
     children: list[FakeChild], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pipelines_process, "find_spec", lambda _: None)
@@ -145,7 +145,7 @@ def test_without_spark_one_line_says_so_and_the_status_too(
     assert "pip install 'magnetar[spark]'" in NEEDS_SPARK
 
 
-def test_switched_off_it_is_never_started_and_the_status_says_why(children: list[FakeChild]) -> None:
+def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(children: list[FakeChild]) -> None:
     async def live() -> None:
         replication = FakeReplication()
         process = PipelinesProcess(replication, ["words"], is_enabled=False)  # type: ignore[arg-type]
@@ -159,13 +159,13 @@ def test_switched_off_it_is_never_started_and_the_status_says_why(children: list
     assert children == []
 
 
-def test_no_secret_is_in_the_list_of_processes() -> None:
+def test_no_secret_appears_in_the_process_list() -> None:
     words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", "local[2]", 10)
     assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends"]
     assert "token" not in " ".join(words)
 
 
-# -- the real one
+# -- the real process
 
 
 @contextlib.contextmanager
@@ -208,7 +208,7 @@ def is_alive(process_id: int) -> bool:
 
 @pytest.mark.timeout(180)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked for in /proc")
-def test_gr1_a_broker_starts_its_pipelines_by_itself_and_takes_them_along_when_it_is_killed(tmp_path: Path) -> None:
+def test_gr1_a_broker_starts_its_pipelines_and_they_exit_when_it_is_killed(tmp_path: Path) -> None:
     with magnetar.testing.broker(clusterName="b") as b, standalone(tmp_path / "a") as (process, service_url, url):
         urls = {"serviceUrl": b.http_url, "brokerServiceUrl": b.service_url}
         tenant = {"allowedClusters": ["a", "b"], "adminRoles": []}

@@ -1,4 +1,4 @@
-"""GR2, GR3, GR10: topics in remote clusters, made or left alone, by real brokers and without a pipeline."""
+"""GR2, GR3, GR10: topics in remote clusters, created or left alone, by real brokers without a pipeline."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _names = count()
 
 @pytest.fixture(scope="module")
 def making() -> Iterator[list[Cluster]]:
-    """Two clusters that make topics in each other; nobody can create one there by asking for it."""
+    """Two clusters that create topics in each other; auto-creation is off."""
     with clusters("a", "b", allowAutoTopicCreation=False) as made:
         yield made
 
@@ -44,16 +44,16 @@ def topic() -> str:
 
 
 def nothing_is_made_in(cluster: Cluster, before: set[str]) -> bool:
-    """Waits as long as it takes to make something, where things are made."""
+    """Waits as long as a creation takes where topics are created."""
     time.sleep(0.5)
     return cluster.topics() == before
 
 
-# -- true
+# -- true: topics are created
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 3])
-def test_gr2_creating_a_topic_makes_it_there_in_the_same_shape(
+def test_gr2_a_created_topic_is_created_remotely_with_the_same_partitions(
     making: list[Cluster], topic: str, partitions: int
 ) -> None:
     a, b = making
@@ -64,7 +64,7 @@ def test_gr2_creating_a_topic_makes_it_there_in_the_same_shape(
     assert {name for name in b.topics() if name.startswith(topic)} == names
 
 
-def test_gr2_growing_a_topic_grows_it_there(making: list[Cluster], topic: str) -> None:
+def test_gr2_added_partitions_are_added_remotely(making: list[Cluster], topic: str) -> None:
     a, b = making
     a.create(topic, 3)
     eventually(lambda: b.partitions(topic) == 3, SOON_S)
@@ -74,7 +74,7 @@ def test_gr2_growing_a_topic_grows_it_there(making: list[Cluster], topic: str) -
     eventually(lambda: a.partitions(topic) == 6, SOON_S)
 
 
-def test_gr2_growing_twice_at_once_is_followed(making: list[Cluster], topic: str) -> None:
+def test_gr2_adding_partitions_twice_at_once_is_followed(making: list[Cluster], topic: str) -> None:
     a, b = making
     a.create(topic, 1)
     for partitions in range(2, 9):
@@ -82,8 +82,8 @@ def test_gr2_growing_twice_at_once_is_followed(making: list[Cluster], topic: str
     eventually(lambda: b.partitions(topic) == 8, SOON_S)
 
 
-def test_gr4_what_differs_from_the_beginning_is_left_as_it_is(making: list[Cluster], topic: str) -> None:
-    """B has 2 already, A creates 3."""
+def test_gr4_a_difference_from_the_beginning_is_left_alone(making: list[Cluster], topic: str) -> None:
+    """B has 2 partitions already, A creates 3."""
     a, b = making
     with withdrawn(b, a):
         b.create(topic, 2)
@@ -101,7 +101,7 @@ def withdrawn(cluster: Cluster, other: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
-def test_gr2_switching_a_topic_to_replication_makes_it_there(topic: str, partitions: int) -> None:
+def test_gr2_enabling_replication_of_a_topic_creates_it_remotely(topic: str, partitions: int) -> None:
     with clusters("a", "b", replicated=False) as (a, b):
         a.create(topic, partitions)
         a.create("another", partitions)
@@ -112,7 +112,7 @@ def test_gr2_switching_a_topic_to_replication_makes_it_there(topic: str, partiti
         eventually(lambda: b.partitions("another") == partitions, SOON_S)
 
 
-def test_gr2_a_topic_that_a_producer_created_is_made_there(topic: str) -> None:
+def test_gr2_an_auto_created_topic_is_created_remotely(topic: str) -> None:
     with (
         clusters("a", "b", allowAutoTopicCreationType="partitioned", defaultNumPartitions=2) as (a, b),
         contextlib.closing(connect(a.running)) as client,
@@ -122,7 +122,7 @@ def test_gr2_a_topic_that_a_producer_created_is_made_there(topic: str) -> None:
         eventually(lambda: b.partitions(topic) == 2, SOON_S)
 
 
-def test_gr2_a_topic_is_renamed_on_its_way(topic: str) -> None:
+def test_gr2_a_topic_is_created_under_its_remote_name(topic: str) -> None:
     with clusters("a", "b") as (a, b):
         a.do("PUT", f"replication/routes/b/{NAMESPACE}", {"rename": "{tenant}/{namespace}/{topic}-of-a"})
         b.replicate()
@@ -131,7 +131,7 @@ def test_gr2_a_topic_is_renamed_on_its_way(topic: str) -> None:
         assert b.partitions(topic) is None
 
 
-def test_gr2_dead_letters_stay_where_they_are(making: list[Cluster], topic: str) -> None:
+def test_gr2_dead_letter_topics_are_not_created(making: list[Cluster], topic: str) -> None:
     a, b = making
     before = b.topics()
     a.create(f"{topic}-s-DLQ")
@@ -153,7 +153,7 @@ def test_gr2_a_mesh_of_three(topic: str) -> None:
             eventually(lambda one=one: one.topics() == names, 2 * SOON_S)
 
 
-def test_gr2_a_namespace_that_appears_later_gets_the_topic(making: list[Cluster], topic: str) -> None:
+def test_gr2_a_namespace_created_later_gets_the_topic(making: list[Cluster], topic: str) -> None:
     a, b = making
     late = "geo/late"
     a.do("PUT", f"namespaces/{late}", {"replication_clusters": ["a", "b"]})
@@ -165,7 +165,7 @@ def test_gr2_a_namespace_that_appears_later_gets_the_topic(making: list[Cluster]
     assert b.ask("GET", path).json()["partitions"] == 2
 
 
-def test_gr2_a_remote_that_is_away_does_not_stop_another(topic: str) -> None:
+def test_gr2_an_unreachable_cluster_does_not_block_another(topic: str) -> None:
     with clusters("a", "b") as (a, b):
         a.do("PUT", "clusters/gone", {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"})
         a.do("POST", "tenants/geo", {"adminRoles": [], "allowedClusters": ["a", "b", "gone"]})
@@ -175,7 +175,7 @@ def test_gr2_a_remote_that_is_away_does_not_stop_another(topic: str) -> None:
         eventually(lambda: len(b.topics()) == 50, 2 * SOON_S)
 
 
-def test_gr2_a_remote_that_comes_to_another_address_gets_what_is_missing(topic: str) -> None:
+def test_gr2_a_cluster_at_a_new_address_gets_missing_topics(topic: str) -> None:
     with clusters("a", "b") as (a, b):
         a.do("POST", "clusters/b", {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"})
         a.create(topic, 2)
@@ -184,11 +184,11 @@ def test_gr2_a_remote_that_comes_to_another_address_gets_what_is_missing(topic: 
         eventually(lambda: b.partitions(topic) == 2, SOON_S)
 
 
-# -- false
+# -- false: topics are only checked
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-def test_gr3_creating_makes_nothing_there(leaving: list[Cluster], topic: str, partitions: int) -> None:
+def test_gr3_creating_a_topic_creates_nothing_remotely(leaving: list[Cluster], topic: str, partitions: int) -> None:
     a, b = leaving
     before = b.topics()
     a.create(topic, partitions)
@@ -196,8 +196,10 @@ def test_gr3_creating_makes_nothing_there(leaving: list[Cluster], topic: str, pa
     assert nothing_is_made_in(b, before)
 
 
-def test_gr3_growing_is_answered_with_204_and_leaves_the_other_alone(leaving: list[Cluster], topic: str) -> None:
-    """Apache Pulsar answers 409 there, and grows the topic all the same."""
+def test_gr3_adding_partitions_returns_204_and_leaves_the_other_cluster_alone(
+    leaving: list[Cluster], topic: str
+) -> None:
+    """Apache Pulsar returns 409 there, and adds the partitions all the same."""
     a, b = leaving
     for one in (a, b):
         one.create(topic, 3)
@@ -208,14 +210,14 @@ def test_gr3_growing_is_answered_with_204_and_leaves_the_other_alone(leaving: li
     assert b.partitions(topic) == 3
 
 
-def test_gr3_growing_what_is_not_there_at_all_is_answered_with_204(leaving: list[Cluster], topic: str) -> None:
+def test_gr3_adding_partitions_without_a_remote_topic_returns_204(leaving: list[Cluster], topic: str) -> None:
     a, b = leaving
     a.create(topic, 3)
     assert a.grow(topic, 5).status_code == 204
     assert (a.partitions(topic), b.partitions(topic)) == (5, None)
 
 
-def test_gr3_local_auto_creation_is_untouched(leaving: list[Cluster], topic: str) -> None:
+def test_gr3_local_auto_creation_is_unaffected(leaving: list[Cluster], topic: str) -> None:
     a, b = leaving
     before = b.topics()
     with contextlib.closing(connect(a.running)) as client:
@@ -239,7 +241,7 @@ def replication_of(cluster: Cluster, topic: str) -> Any:
     return cluster.ask("GET", f"persistent/{NAMESPACE}/{topic}-partition-0/stats").json()["replication"]["b"]
 
 
-# -- what is known of them before any pipelines process reports
+# -- states before the first report of a pipelines process
 
 
 def states_of(cluster: Cluster, topic: str, remote: str = "b") -> list[tuple[str, str]]:
@@ -248,7 +250,7 @@ def states_of(cluster: Cluster, topic: str, remote: str = "b") -> list[tuple[str
     return [(one["state"], one["reason"]) for one in found]
 
 
-def test_gr4_a_topic_that_was_created_there_is_starting(making: list[Cluster], topic: str) -> None:
+def test_gr4_a_topic_created_remotely_is_starting(making: list[Cluster], topic: str) -> None:
     a, b = making
     a.create(topic, 2)
     eventually(lambda: b.partitions(topic) == 2, SOON_S)
@@ -265,7 +267,7 @@ def test_gr4_a_mismatch_is_known_without_a_pipeline(making: list[Cluster], topic
     assert "partition 2 cannot be copied" in states_of(a, topic)[2][1]
 
 
-def test_gr4_a_missing_topic_that_may_not_be_created_is_known_without_a_pipeline(
+def test_gr4_a_missing_topic_that_must_not_be_created_is_known_without_a_pipeline(
     leaving: list[Cluster], topic: str
 ) -> None:
     a, b = leaving
@@ -299,11 +301,11 @@ def test_gr4_a_missing_namespace_is_known_without_a_pipeline(making: list[Cluste
     assert "geo/absent" in state()[1]
 
 
-# -- at the same moment
+# -- concurrently
 
 
 @pytest.mark.parametrize("creates", [True, False])
-def test_gr10_the_same_topics_created_on_both_sides_at_the_same_moment(creates: bool) -> None:
+def test_gr10_the_same_topics_created_on_both_sides_at_once(creates: bool) -> None:
     with clusters("a", "b", createTopicToRemoteClusterForReplication=creates) as (a, b):
         asyncio.run(_rounds(a, b, creates=creates))
 
@@ -315,7 +317,7 @@ async def _rounds(a: Cluster, b: Cluster, *, creates: bool) -> None:
         shapes = {f"r{number}-t{index}": index % 4 for index in range(TOPICS)}
         one_sided = f"r{number}-on-a-only"
         statuses = await asyncio.gather(_create_all(a, {**shapes, one_sided: 2}), _create_all(b, shapes))
-        # Whoever comes second may be told that the other side was faster, where it is allowed to.
+        # The second request may get a conflict where that is allowed.
         assert statuses[0] | statuses[1] <= ({204, 409} if creates else {204})
         described |= {name for topic, partitions in shapes.items() for name in _parts(topic, partitions)}
         only_a |= set(_parts(one_sided, 2))
@@ -331,7 +333,7 @@ def _has_exactly(cluster: Cluster, topics: set[str]) -> bool:
 
 
 async def _create_all(cluster: Cluster, shapes: dict[str, int]) -> set[int]:
-    """The statuses of the answers. Over a few connections that stay: libraries take longer than the broker."""
+    """Statuses of the responses. Uses a few persistent connections: libraries are slower than the broker."""
     topics = iter(shapes.items())
     statuses: set[int] = set()
 

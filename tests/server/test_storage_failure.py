@@ -1,4 +1,4 @@
-"""A full disk or a failed fsync: nothing is acknowledged any more, and the broker says why and stops."""
+"""A full disk or a failed fsync: nothing more is acknowledged, and the broker reports the cause and stops."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_failed_commit_is_never_acknowledged(step: str) -> None:
 
 
 def test_a_full_disk_ends_the_process_with_a_clear_message(tmp_path: Path) -> None:
-    # A limit on the size of a file is how a test makes a disk full without being root.
+    # A file size limit fills the disk without root permissions.
     def small_files() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
 

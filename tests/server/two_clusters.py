@@ -1,4 +1,4 @@
-"""Brokers of different clusters that are declared in each other, with a namespace that is replicated."""
+"""Brokers of different clusters, declared in each other, with a replicated namespace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 10.0
 
 
 class Cluster:
-    """A broker, and its REST interface in a few words. Topics are those of NAMESPACE, by their last part."""
+    """A broker, and short forms of its REST calls. Topics are those of NAMESPACE, by their local name."""
 
     def __init__(self, name: str, running: TestBroker, http: httpx.Client) -> None:
         self.name = name
@@ -52,7 +52,7 @@ class Cluster:
         return answer.json()["partitions"] if answer.is_success else None
 
     def topics(self) -> set[str]:
-        """Partitions one by one."""
+        """Topics with partitions listed individually."""
         names: list[str] = self.ask("GET", f"namespaces/{NAMESPACE}/topics", mode="ALL").json()
         return {name.rpartition("/")[2] for name in names}
 
@@ -63,7 +63,7 @@ class Cluster:
 
 @contextlib.contextmanager
 def clusters(*names: str, replicated: bool = True, **settings: object) -> Iterator[list[Cluster]]:
-    """As many brokers; NAMESPACE is in all of them and, if `replicated`, replicated to all others."""
+    """Starts this many brokers with NAMESPACE in each and, if `replicated`, replicated to all others."""
     with contextlib.ExitStack() as stack:
         http = stack.enter_context(httpx.Client(verify=False, timeout=30))
         made = [
@@ -83,7 +83,7 @@ def clusters(*names: str, replicated: bool = True, **settings: object) -> Iterat
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> float:
-    """The seconds until it is so; fails when it never is."""
+    """Waits for a condition and returns the seconds it took."""
     started_s = time.monotonic()
     while not condition():
         assert time.monotonic() - started_s < timeout_s, "it did not come to be in time"

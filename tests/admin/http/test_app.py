@@ -1,4 +1,4 @@
-"""What holds for every path: the shape of errors, gaps, limits, and that changes are durable when they are answered."""
+"""Common behaviour of all paths: error format, unsupported calls, limits, and durability of changes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from magnetar.admin.http.routes import BODY_SIZE_MAX, ROUTES
 from tests.admin.driver import Admin
 
 
-def test_a_slash_at_the_end_changes_nothing(admin: Admin) -> None:
+def test_a_trailing_slash_changes_nothing(admin: Admin) -> None:
     assert admin.get("/admin/v2/clusters") == admin.get("/admin/v2/clusters/") == ["standalone"]
 
 
@@ -23,7 +23,7 @@ def test_a_slash_at_the_end_changes_nothing(admin: Admin) -> None:
         ("GET", "/admin/"),
     ],
 )
-def test_what_is_missing_under_admin_is_said_to_be_missing(admin: Admin, method: str, path: str) -> None:
+def test_an_unsupported_admin_call_is_reported_as_unsupported(admin: Admin, method: str, path: str) -> None:
     reason = admin.reason(501, method, path)
     assert reason == f"{method} {path.rstrip('/')} is not supported yet"
 
@@ -36,13 +36,13 @@ def test_other_paths_are_not_found(admin: Admin) -> None:
     admin.reason(405, "PUT", "/lookup/v2/topic/persistent/public/default/t")
 
 
-def test_a_body_has_a_limit(admin: Admin) -> None:
+def test_the_body_size_is_limited(admin: Admin) -> None:
     path = "/admin/v2/persistent/public/default/t/partitions"
     assert str(BODY_SIZE_MAX) in admin.reason(413, "PUT", path, content=b" " * BODY_SIZE_MAX + b"1")
     admin.done("PUT", path, content=b" " * (BODY_SIZE_MAX - 1) + b"1")
 
 
-def test_an_unexpected_error_is_logged_and_has_a_reason(
+def test_an_unexpected_error_is_logged_and_returned_with_a_reason(
     admin: Admin, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -61,18 +61,18 @@ def test_a_change_that_cannot_become_durable_is_not_acknowledged(admin: Admin) -
     assert admin.after_crash().existing() == ([], {})
 
 
-def test_every_change_waits_for_the_disk_and_no_question_does(admin: Admin) -> None:
+def test_every_change_waits_for_the_disk_and_no_query_does(admin: Admin) -> None:
     path = "/admin/v2/persistent/public/default/t"
     admin.done("PUT", path)
     assert admin.commits == 1
     admin.reason(409, "PUT", path)
-    assert admin.commits == 2  # that it exists must survive a crash too
+    assert admin.commits == 2  # its existence must survive a crash too
     admin.get(f"{path}/stats")
     admin.get("/admin/v2/tenants")
     assert admin.commits == 2
 
 
-# Asked with a body, hence not by GET; or told, and kept in memory.
+# Queries with a body, hence not GET; or changes kept in memory only.
 QUESTIONS = (
     "/version",
     "/compatibility",

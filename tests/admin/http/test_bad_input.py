@@ -1,6 +1,6 @@
-"""Bad input to the whole interface: a 4xx whose reason names what was wrong, and nothing is half created.
+"""Bad input to the whole interface: a 4xx with a reason that names the mistake, and nothing is partially created.
 
-The table of routes is the list of what is tried, so a new route is tried without being named here.
+The route table drives the tests, so that a new route is covered automatically.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ BROKEN_JSON = (b"{", b"[1,", b'{"a":1}}', b"\xff\xfe", b"NaN", b"[" * 100_000, b
 
 @pytest.fixture(scope="module")
 def world() -> Admin:
-    """Shared, as nothing here may change it."""
+    """Shared, since no test may change it."""
     return new_world()
 
 
-def refused(admin: Admin, method: str, path: str, body: bytes = b"", query: bytes = b"") -> tuple[int, str]:
-    """The refusal that it has to be, which has to leave everything as it was."""
+def rejection(admin: Admin, method: str, path: str, body: bytes = b"", query: bytes = b"") -> tuple[int, str]:
+    """Expects a rejection that changes nothing."""
     before = kept(admin)
     answer = asyncio.run(send(admin, method, path, query, body))
     admin.commit()
     assert answer.status >= 400, f"{method} {path[:200]} {body[:100]!r} was answered with {answer.status}"
     check_answer(answer)
-    assert kept(admin) == before, "refused, and yet something changed"
+    assert kept(admin) == before, "rejection, and yet something changed"
     return answer.status, json.loads(answer.body)["reason"]
 
 
@@ -49,29 +49,29 @@ def refused(admin: Admin, method: str, path: str, body: bytes = b"", query: byte
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
-def test_a_wrong_name_is_refused_by_its_kind(world: Admin, route: Route) -> None:
+def test_an_invalid_name_is_rejected_by_its_kind(world: Admin, route: Route) -> None:
     body = b'"x"' if route.method in ("PUT", "POST") else b""
     for place in {*PLACE.findall(route.path)} & {*WRONG}:
         for name in WRONG[place]:
-            status, reason = refused(world, route.method, plain_path(route, **{place: name}), body)
+            status, reason = rejection(world, route.method, plain_path(route, **{place: name}), body)
             assert status in (400, 404, 405, 412, 501), f"{status} for {place} {name[:20]}: {reason}"
-            if status in (404, 412):  # in the other cases something else may be looked at first
+            if status in (404, 412):  # in the other cases something else may be checked first
                 assert place in reason, f"{status} for {name[:20]}: {reason}"
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
-def test_a_path_that_is_not_utf8_is_refused(world: Admin, route: Route) -> None:
+def test_a_path_that_is_not_utf8_is_rejected(world: Admin, route: Route) -> None:
     for place in {*PLACE.findall(route.path)} - {"domain"}:
-        status, reason = refused(world, route.method, plain_path(route, **{place: "%FF"}))
+        status, reason = rejection(world, route.method, plain_path(route, **{place: "%FF"}))
         assert status == 400 and "UTF-8" in reason
 
 
-# Where these are not there, the answer is not about anything else.
+# Where these are missing, the response is about them.
 MISSING = {"tenant": "nobody", "namespace": "missing"}
 
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if "{tenant}" in route.path], ids=key)
-def test_what_does_not_exist_is_not_found_and_not_made(route: Route) -> None:
+def test_missing_resources_are_not_found_and_not_created(route: Route) -> None:
     for place, name in MISSING.items():
         if f"{{{place}}}" not in route.path or (route.method == "PUT" and route.path.endswith(f"{{{place}}}")):
             continue
@@ -90,10 +90,10 @@ WITH_BODY = [route for route in ROUTES if route.method in ("PUT", "POST")]
 
 
 @pytest.mark.parametrize("route", WITH_BODY, ids=key)
-def test_broken_json_is_refused(route: Route) -> None:
+def test_malformed_json_is_rejected(route: Route) -> None:
     admin = new_world()
     for body in BROKEN_JSON if wants()[key(route)].bodies else ():
-        status, reason = refused(admin, route.method, plain_path(route), body)
+        status, reason = rejection(admin, route.method, plain_path(route), body)
         assert status in (400, 412, 501), (status, reason)
 
 
@@ -109,30 +109,30 @@ def objects() -> Iterator[tuple[Route, msgspec.inspect.StructType]]:
 
 def test_an_unknown_field_is_named() -> None:
     for route, kind in objects():
-        status, reason = refused(new_world(), route.method, plain_path(route), b'{"nonsense": 1}')
+        status, reason = rejection(new_world(), route.method, plain_path(route), b'{"nonsense": 1}')
         assert status in (400, 404, 405, 409, 412, 501), key(route)
         if status == 400:
             assert "nonsense" in reason or _is_missing(reason, kind), f"{key(route)}: {reason}"
 
 
 def _is_missing(reason: str, kind: msgspec.inspect.StructType) -> bool:
-    """Another field, which has to be there, may be asked for first."""
+    """Another required field may be reported first."""
     return any(field.encode_name in reason for field in kind.fields if field.required)
 
 
-def test_a_field_of_a_wrong_type_is_named() -> None:
+def test_a_field_of_the_wrong_type_is_named() -> None:
     for route, kind in objects():
         for field in kind.fields:
             for wrong in (*_wrong_values(field.type),):
                 body = json.dumps({field.encode_name: wrong}).encode()
-                status, reason = refused(new_world(), route.method, plain_path(route), body)
+                status, reason = rejection(new_world(), route.method, plain_path(route), body)
                 if status == 400:
                     named = field.encode_name in reason or _is_missing(reason, kind)
                     assert named, f"{key(route)} {body!r}: {reason}"
 
 
 def _wrong_values(kind: msgspec.inspect.Type) -> list[Any]:
-    """What does not fit, whatever else is in the object."""
+    """Values that never fit, whatever else the object contains."""
     if isinstance(kind, msgspec.inspect.Metadata):
         return _wrong_values(kind.type)
     if isinstance(kind, msgspec.inspect.IntType):
@@ -148,7 +148,7 @@ def _wrong_values(kind: msgspec.inspect.Type) -> list[Any]:
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
-def test_a_parameter_that_cannot_be_read_is_named(route: Route) -> None:
+def test_an_unreadable_parameter_is_named(route: Route) -> None:
     for name in wants()[key(route)].parameters:
         if f"{{{name}}}" in route.path:
             path, query = plain_path(route, **{name: "nonsense"}), b""

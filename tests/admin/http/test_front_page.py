@@ -32,7 +32,7 @@ def test_browsers_get_html() -> None:
         assert text in response.text
 
 
-def test_the_page_needs_nothing_from_elsewhere() -> None:
+def test_the_page_needs_no_external_resources() -> None:
     page = Admin()("GET", "/", headers={"accept": BROWSER}).text
     assert re.findall(r"(?:src|href)=\"(?!/)[^\"]*", page) == []
     assert "<script" not in page and "<img" not in page
@@ -47,7 +47,7 @@ def test_every_link_leads_somewhere(admin: Admin) -> None:
         assert f'href="{path}"' in page
 
 
-def test_names_from_outside_are_escaped() -> None:
+def test_external_names_are_escaped() -> None:
     response = Admin()("GET", "/", headers={"accept": BROWSER, "host": '"><script>alert(1)</script>'})
     assert "<script" not in response.text
 

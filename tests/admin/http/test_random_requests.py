@@ -1,7 +1,7 @@
-"""Random requests over the route table: none is answered with 500, every refusal has a reason and changes nothing.
+"""Random requests over the route table: none returns 500, every rejection has a reason and changes nothing.
 
-Requests are nearly right: their parts are taken from what exists, their bodies from the types that the handlers decode,
-and then something is wrong with some of them. The broker is in memory, and the application is called without sockets.
+Requests are nearly valid: path parts come from existing resources, bodies from the handlers' types, then some are
+corrupted. The broker is in memory, and the application is called without sockets.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ WRONG_NAMES = (
     "%25",
     "null",
 )
-# What exists in the world, and what could.
+# Existing resources, and possible ones.
 NAMES: dict[str, tuple[str, ...]] = {
     "tenant": ("public", "acme"),
     "namespace": ("default", "n"),
@@ -77,7 +77,7 @@ PARAMETERS = ("force", "authoritative", "isGlobal", "applied", "mode", "perParti
 PARAMETER_VALUES = ("true", "false", "ALL", "message_age", "destination_storage", *NUMBERS)
 WRONG_PARAMETER_VALUES = ("", "maybe", "x" * 10_000, *WRONG_NUMBERS)
 
-# What a text may be, by the name of its field.
+# Texts by the name of their field.
 TEXTS: dict[str, tuple[str, ...]] = {
     "": ("x", "s", "earliest", "latest", "0:0", "9:9", "Shared", "Full", "BACKWARD", "standalone", "west", "produce"),
     "allowedClusters": ("standalone", "west"),
@@ -114,7 +114,7 @@ class Request:
 
 
 class Maker:
-    """Makes requests by chance. `one_in(n)` is how often something is wrong."""
+    """Generates random requests; about one in `n` parts is wrong, see `one_in(n)`."""
 
     def __init__(self, random: Random) -> None:
         self.random = random
@@ -174,7 +174,7 @@ class Maker:
         return self.of([None, True, False, 0.5, 1e308, -1e308, self.number(), self.text("")])
 
     def near(self, kind: msgspec.inspect.Type, field: str = "") -> Any:
-        """Fits a type, now and then with something wrong in it."""
+        """A value of a type, occasionally with a mistake."""
         return self.junk() if self.one_in(25) else self.fitting(kind, field)
 
     def fitting(self, kind: msgspec.inspect.Type, field: str) -> Any:
@@ -217,7 +217,7 @@ class Maker:
 
 @cache
 def groups() -> tuple[tuple[Route, ...], ...]:
-    """Routes by who answers them: some have a hundred alike, others a handful that are all different."""
+    """Routes by handler: some handlers have a hundred similar routes, others a few different ones."""
     found: dict[str, list[Route]] = defaultdict(list)
     for route in ROUTES:
         found[route.handler.__module__].append(route)
@@ -230,7 +230,7 @@ def body_types(asked: str) -> list[msgspec.inspect.Type]:
 
 
 def talk(admin: Admin, requests: Sequence[Request], say: Callable[[str], None]) -> Counter[int]:
-    """Sends them one after the other, and looks at what they did."""
+    """Sends the requests one after the other, and checks their effects."""
     statuses: Counter[int] = Counter()
 
     async def send_all() -> None:
@@ -253,14 +253,14 @@ def talk(admin: Admin, requests: Sequence[Request], say: Callable[[str], None]) 
 
 @settings(max_examples=200, deadline=None)
 @given(st.randoms(use_true_random=True))
-def test_random_requests_find_no_500_and_a_refusal_changes_nothing(random: Random) -> None:
-    """True chance spreads evenly over the table and does not shrink; with `use_true_random=False` it is the reverse."""
+def test_random_requests_cause_no_500_and_rejections_change_nothing(random: Random) -> None:
+    """True randomness covers the table evenly and does not shrink; `use_true_random=False` does the reverse."""
     maker = Maker(random)
     talk(new_world(), [maker.request() for _ in range(REQUESTS_PER_WORLD)], note)
 
 
-def test_the_requests_are_nearly_right() -> None:
-    """The test above is worth something only when it knows what handlers want, and often enough succeeds."""
+def test_the_requests_are_nearly_valid() -> None:
+    """The test above is useful only if it knows the handlers' parameters, and often enough succeeds."""
     known = wants()
     assert known["PUT /admin/v2/tenants/{tenant}"].bodies
     assert known["DELETE /admin/v2/tenants/{tenant}"].parameters == ("force",)

@@ -35,7 +35,7 @@ ROWS = [
     ("method", "path", "expected"),
     [
         ("GET", "/a/health", ("/a/health", {})),
-        ("PUT", "/a/health", ("/a/{x}", {"x": "health"})),  # nobody else has this method
+        ("PUT", "/a/health", ("/a/{x}", {"x": "health"})),  # no other route has this method
         ("GET", "/a/healthy", ("/a/{x}", {"x": "healthy"})),
         ("GET", "/a/1/list/stats", ("/a/{x}/list/{z}", {"x": "1", "z": "stats"})),
         ("GET", "/a/1/2/stats", ("/a/{x}/{y}/stats", {"x": "1", "y": "2"})),
@@ -51,7 +51,7 @@ ROWS = [
         ("GET", "/metrics/", ("/metrics/", {})),
     ],
 )
-def test_the_fitting_row_is_found(method: str, path: str, expected: tuple[str, dict[str, str]] | None) -> None:
+def test_the_matching_route_is_found(method: str, path: str, expected: tuple[str, dict[str, str]] | None) -> None:
     assert found(ROWS, method, path) == expected
     assert found(ROWS[::-1], method, path) == expected
 
@@ -63,7 +63,7 @@ def test_methods_of_a_path() -> None:
     assert tree.methods(["", "nothing"]) == set()
 
 
-def test_every_row_of_the_table_can_be_reached() -> None:
+def test_every_route_of_the_table_can_be_reached() -> None:
     tree = tree_of(ROUTES)
     for route in ROUTES:
         match = tree.find(route.method, route.path.replace("{domain}", "persistent").split("/"))

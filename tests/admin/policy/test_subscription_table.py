@@ -1,4 +1,4 @@
-"""What a subscription does with messages that fail, set by REST (DL3), and what statistics and metrics say of it."""
+"""A subscription's handling of failed messages, set over REST (DL3), and its statistics and metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.admin.failing import (
 
 @pytest.fixture
 def idle(admin: Admin) -> Admin:
-    """With a subscription that nobody uses."""
+    """A broker with an unused subscription."""
     admin.unsubscribe_idle(admin.subscribe("t", "s"))
     return admin
 
@@ -37,7 +37,7 @@ def idle(admin: Admin) -> Admin:
 # -- the policy
 
 
-def test_dl3_a_policy_is_set_shown_kept_and_removed(idle: Admin) -> None:
+def test_dl3_a_policy_is_set_shown_stored_and_removed(idle: Admin) -> None:
     response = idle("GET", POLICY)
     assert (response.status_code, response.content) == (200, b"")
     idle.done("POST", POLICY, json={"maxRedeliverCount": 3})
@@ -52,7 +52,7 @@ def test_dl3_a_policy_is_set_shown_kept_and_removed(idle: Admin) -> None:
     assert idle.after_crash()("GET", POLICY).content == b""
 
 
-def test_dl3_the_last_one_set_wins_whoever_it_was(idle: Admin) -> None:
+def test_dl3_the_latest_policy_wins_whatever_its_source(idle: Admin) -> None:
     idle.done("POST", POLICY, json={"maxRedeliverCount": 3})
     subscription_of(idle).set_dead_letter_policy(DeadLetterPolicy(5), "consumer c1")
     assert idle.get(POLICY)["maxRedeliverCount"] == 5
@@ -77,7 +77,7 @@ def test_dl3_the_default_of_the_namespace(idle: Admin) -> None:
     assert idle("GET", POLICY).content == b""
 
 
-def test_dl3_what_is_set_by_rest_is_obeyed(admin: Admin) -> None:
+def test_dl3_a_policy_set_over_rest_is_applied(admin: Admin) -> None:
     kill(admin, b"one")
     assert [one["reason"] for one in admin.get(DLQ)["deadLetters"]] == ["MaxRedeliveries"]
     assert subscription_of(admin).backlog == 0
@@ -102,7 +102,9 @@ def test_dl3_what_is_set_by_rest_is_obeyed(admin: Admin) -> None:
         (b'{"maxRedeliverCount": 3, "initialSubscriptionName": "%s"}' % (b"x" * 1025), 412, ("1025", "1024")),
     ],
 )
-def test_dl3_a_wrong_policy_is_refused_by_name(idle: Admin, body: bytes, status: int, words: tuple[str, ...]) -> None:
+def test_dl3_an_invalid_policy_is_rejected_by_name(
+    idle: Admin, body: bytes, status: int, words: tuple[str, ...]
+) -> None:
     reason = idle.reason(status, "POST", POLICY, content=body)
     for word in words:
         assert word in reason
@@ -117,7 +119,7 @@ def test_dl3_no_dead_letters_of_an_auto_created_dead_letter_topic(admin: Admin) 
     admin.done("POST", path, json={"maxRedeliverCount": 1, "deadLetterTopic": "graveyard"})
 
 
-def test_dl3_of_a_partitioned_topic_all_partitions_have_it(admin: Admin) -> None:
+def test_dl3_a_policy_applies_to_all_partitions(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/many/partitions", json=2)
     path = f"{PATH}/many/subscription/s"
     admin.subscribe(f"{FULL}/many-partition-0", "s")
@@ -138,7 +140,7 @@ def test_dl3_of_a_partitioned_topic_all_partitions_have_it(admin: Admin) -> None
     admin.reason(412, "POST", f"{path}/deadLetterPolicy", json={"maxRedeliverCount": 3, "deadLetterTopic": "many"})
 
 
-def test_new_partitions_do_with_failures_what_the_others_do(admin: Admin) -> None:
+def test_new_partitions_inherit_the_handling_of_failures(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/many/partitions", json=1)
     path = f"{PATH}/many/subscription/s"
     admin.done("PUT", path, json={"properties": {"k": "v"}})
@@ -177,7 +179,7 @@ def test_only_durable_subscriptions_of_persistent_topics(admin: Admin, name: str
 # -- back-off, breaker, pausing
 
 
-def test_a_backoff_is_set_kept_obeyed_and_removed(admin: Admin) -> None:
+def test_a_backoff_is_set_stored_applied_and_removed(admin: Admin) -> None:
     consumer = admin.subscribe("t", "s", permits=10)
     admin.publish("t", b"a")
     settle(admin)
@@ -190,7 +192,7 @@ def test_a_backoff_is_set_kept_obeyed_and_removed(admin: Admin) -> None:
     assert admin("GET", BACKOFF).content == b""
 
 
-def test_where_order_counts_the_next_message_rests(admin: Admin) -> None:
+def test_in_ordered_types_the_next_message_backs_off(admin: Admin) -> None:
     consumer = Consumer(Listener(), 3, "c", SubscriptionType.Exclusive)
     topic_of(admin).subscribe(consumer, SubscribeRequest("s", from_earliest=True))
     admin.done("POST", BACKOFF, json=[1000])
@@ -213,12 +215,12 @@ def test_where_order_counts_the_next_message_rests(admin: Admin) -> None:
         (None, "empty"),
     ],
 )
-def test_a_wrong_backoff_is_refused(idle: Admin, body: Any, words: str) -> None:
+def test_an_invalid_backoff_is_rejected(idle: Admin, body: Any, words: str) -> None:
     assert words in idle.reason(400, "POST", BACKOFF, json=body)
     assert idle("GET", BACKOFF).content == b""
 
 
-def test_a_breaker_is_set_kept_and_removed(idle: Admin) -> None:
+def test_a_breaker_is_set_stored_and_removed(idle: Admin) -> None:
     assert idle("GET", BREAKER).content == b""
     idle.done("POST", BREAKER, json={"percent": 50})
     assert idle.get(BREAKER) == {"percent": 50, "windowSeconds": 60, "minimum": 10}
@@ -240,11 +242,11 @@ def test_a_breaker_is_set_kept_and_removed(idle: Admin) -> None:
         ({"percent": 1, "seconds": 3}, "seconds"),
     ],
 )
-def test_a_wrong_breaker_is_refused_by_name(idle: Admin, body: Any, words: str) -> None:
+def test_an_invalid_breaker_is_rejected_by_name(idle: Admin, body: Any, words: str) -> None:
     assert words in idle.reason(400, "POST", BREAKER, json=body)
 
 
-def test_a_breaker_pauses_says_why_and_one_command_resumes(admin: Admin) -> None:
+def test_a_breaker_pauses_with_a_reason_and_one_command_resumes(admin: Admin) -> None:
     consumer = admin.subscribe("t", "s", permits=100)
     admin.publish("t", *[b"x"] * 4)
     settle(admin)
@@ -272,7 +274,7 @@ def test_pause_and_resume(admin: Admin) -> None:
     assert again.get(f"{PATH}/t/stats")["subscriptions"]["s"]["pausedReason"] == "until the new release"
     admin.done("POST", f"{SUBSCRIPTION}/pause")
     assert "administrator" in admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["pausedReason"]
-    for _ in range(2):  # the second time there is nothing to do
+    for _ in range(2):  # the second call has no effect
         admin.done("POST", f"{SUBSCRIPTION}/resume")
         settle(admin)
     assert consumer.peer.delivered == [0]  # type: ignore[attr-defined]
@@ -281,7 +283,7 @@ def test_pause_and_resume(admin: Admin) -> None:
     assert "1000" in admin.reason(400, "POST", f"{SUBSCRIPTION}/pause", json={"reason": "x" * 1001})
 
 
-def test_on_a_partitioned_topic_pausing_is_of_all_partitions(admin: Admin) -> None:
+def test_pausing_a_partitioned_topic_pauses_all_partitions(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/many/partitions", json=2)
     admin.done("PUT", f"{PATH}/many/subscription/s")
     admin.done("POST", f"{PATH}/many/subscription/s/pause", json={"reason": "why"})
@@ -295,7 +297,7 @@ def test_on_a_partitioned_topic_pausing_is_of_all_partitions(admin: Admin) -> No
 # -- numbers
 
 
-def test_stats_of_a_subscription_say_what_failed(admin: Admin) -> None:
+def test_subscription_stats_show_failures(admin: Admin) -> None:
     kill(admin, b"a", b"b")
     stats = admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]
     assert stats["deadLetterPolicy"] == admin.get(POLICY)
@@ -305,7 +307,7 @@ def test_stats_of_a_subscription_say_what_failed(admin: Admin) -> None:
     assert "deadLetterProblem" not in stats and "pausedReason" not in stats
 
 
-def test_stats_say_why_a_letter_cannot_be_written(admin: Admin) -> None:
+def test_stats_show_why_a_dead_letter_cannot_be_written(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t-s-DLQ")
     assert admin("POST", f"{PATH}/t-s-DLQ/terminate").status_code == 200
     kill(admin, b"a")
@@ -313,7 +315,7 @@ def test_stats_say_why_a_letter_cannot_be_written(admin: Admin) -> None:
     assert "terminated" in stats["deadLetterProblem"] and stats["msgBacklog"] == 1
 
 
-def test_dl13_suspects_are_counted_as_long_as_they_are(admin: Admin) -> None:
+def test_dl13_current_suspects_are_counted(admin: Admin) -> None:
     consumer = admin.subscribe("t", "s", permits=3)
     admin.done("POST", POLICY, json={"maxRedeliverCount": 1})
     admin.publish("t", *[b"x"] * 5)
@@ -335,7 +337,7 @@ def test_dl13_suspects_are_counted_as_long_as_they_are(admin: Admin) -> None:
     assert suspects(admin) == suspects(admin.after_crash()) == 0
 
 
-def test_partitions_are_added_up(admin: Admin) -> None:
+def test_partitions_are_summed(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/many/partitions", json=2)
     for index in range(2):
         name = f"{FULL}/many-partition-{index}"
@@ -373,7 +375,7 @@ def test_metrics_of_failures(admin: Admin) -> None:
         assert line in lines
 
 
-def test_metrics_of_a_namespace_are_the_sum() -> None:
+def test_namespace_metrics_are_the_sum() -> None:
     admin = Admin(exposeTopicLevelMetricsInPrometheus=False)
     kill(admin, b"a", b"b")
     lines = admin("GET", "/metrics/").text.splitlines()

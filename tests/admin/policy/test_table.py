@@ -1,4 +1,4 @@
-"""Policies of namespaces and topics: each is set, shown, in force and removed as in Pulsar, and kept on disk."""
+"""Policies of namespaces and topics: set, shown, applied and removed as in Pulsar, and stored on disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOPICS = "/admin/v2/persistent/public/default"
 
 QUOTA = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
 
-# For each policy: values that can be set, and values that cannot, with the status of the refusal.
+# For each policy: valid values, and invalid ones with the status of the rejection.
 VALUES: dict[str, list[Any]] = {
     "retention": [
         {"retentionTimeInMinutes": 10, "retentionSizeInMB": 20},
@@ -95,7 +95,7 @@ def put(admin: Admin, policy: Policy, level: Level, value: Any) -> None:
 
 
 def answer(admin: Admin, path: str) -> Any:
-    """The JSON, or None for an answer without content."""
+    """The JSON, or None for an empty response."""
     response = admin("GET", path)
     assert response.status_code in (200, 204), response.text
     return response.json() if response.content else None
@@ -109,7 +109,7 @@ def admin() -> Admin:
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_policy_is_set_shown_kept_and_in_force(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: Level, policy: Policy) -> None:
     path = path_of(policy, level)
     for value in VALUES[policy.field]:
         put(admin, policy, level, value)
@@ -124,7 +124,7 @@ def test_a_policy_is_set_shown_kept_and_in_force(admin: Admin, level: Level, pol
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_policy_that_is_removed_is_not_set(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_removed_policy_is_unset(admin: Admin, level: Level, policy: Policy) -> None:
     path = path_of(policy, level)
     before, applied = answer(admin, path), answer(admin, f"{path}?applied=true")
     put(admin, policy, level, VALUES[policy.field][0])
@@ -135,11 +135,11 @@ def test_a_policy_that_is_removed_is_not_set(admin: Admin, level: Level, policy:
     assert answer(admin, path) == before
     assert answer(admin, f"{path}?applied=true") == applied
     assert answer(admin.after_crash(), path) == before
-    admin.done("DELETE", path)  # there is nothing to remove, and that is no error
+    admin.done("DELETE", path)  # removing an unset policy is no error
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_what_nobody_has_set_is_answered_as_by_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
+def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
     shown = {
         ("namespace", "max_topics"): 0,
         ("namespace", "subscription_types"): [],
@@ -170,7 +170,7 @@ def test_every_policy_is_in_the_table_once() -> None:
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_who_is_not_there_has_no_policies(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_missing_namespace_or_topic_has_no_policies(admin: Admin, level: Level, policy: Policy) -> None:
     value = VALUES[policy.field][0]
     path = path_of(policy, level)
     query = f"?{policy.topic_parameter}={value}" if level is TOPIC and policy.topic_parameter else ""
@@ -190,7 +190,7 @@ BODIES = [b"", b"null", b"{", b'"?"', b'{"unknown": 1}', b"1e400", b"[" * 5000, 
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_body_that_is_none_of_the_policy(admin: Admin, level: Level, policy: Policy) -> None:
+def test_an_invalid_body(admin: Admin, level: Level, policy: Policy) -> None:
     path = path_of(policy, level)
     before = answer(admin, path)
     for body in BODIES:
@@ -207,7 +207,7 @@ NUMBERS = [row for row in ROWS if row.values[1].shape in (POLICIES[1].shape,)]
 
 
 @pytest.mark.parametrize(("level", "policy"), NUMBERS)
-def test_numbers_have_the_bounds_of_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
+def test_numbers_have_pulsars_bounds(admin: Admin, level: Level, policy: Policy) -> None:
     path = path_of(policy, level)
 
     def reason(status: int, text: str) -> str:
@@ -250,7 +250,7 @@ def test_numbers_have_the_bounds_of_pulsar(admin: Admin, level: Level, policy: P
         (10, 0, "Invalid retention policy: Setting a single time or size limit to 0 is invalid"),
     ],
 )
-def test_a_retention_that_makes_no_sense(admin: Admin, minutes: int, mb: int, reason: str) -> None:
+def test_an_inconsistent_retention(admin: Admin, minutes: int, mb: int, reason: str) -> None:
     body = {"retentionTimeInMinutes": minutes, "retentionSizeInMB": mb}
     for path in (f"{DEFAULT}/retention", f"{TOPICS}/t/retention"):
         assert admin.reason(400, "POST", path, json=body).startswith(reason)
@@ -301,14 +301,14 @@ def test_backlog_quotas_of_both_kinds(admin: Admin, base: str) -> None:
         (412, "message_age", {**QUOTA, "limitTime": 5}, "limitSize 1000"),
     ],
 )
-def test_a_backlog_quota_that_is_refused(
+def test_a_rejected_backlog_quota(
     admin: Admin, base: str, status: int, kind: str, body: dict[str, Any], reason: str
 ) -> None:
     assert reason in admin.reason(status, "POST", f"{base}/backlogQuota?backlogQuotaType={kind}", json=body)
     assert admin.get(f"{base}/backlogQuotaMap") == {}
 
 
-def test_a_quota_and_a_retention_that_conflict(admin: Admin) -> None:
+def test_a_conflict_of_quota_and_retention(admin: Admin) -> None:
     megabyte = {"limitSize": 1 << 20, "policy": "producer_exception"}
     enough, too_small = (
         {"retentionTimeInMinutes": 1, "retentionSizeInMB": 2},
@@ -338,7 +338,7 @@ def test_a_quota_and_a_retention_that_conflict(admin: Admin) -> None:
 
 
 def test_times_conflict_on_a_topic_only(admin: Admin) -> None:
-    """As in Pulsar, which compares the ages for topics and not for namespaces."""
+    """As in Pulsar, which compares ages for topics but not for namespaces."""
     minute = {"limitTime": 60, "policy": "producer_exception"}
     retention = {"retentionTimeInMinutes": 1, "retentionSizeInMB": -1}
     for base in (DEFAULT, f"{TOPICS}/t"):
@@ -388,7 +388,7 @@ def test_ac1_more_partitions_than_a_topic_may_have() -> None:
     unlimited.reason(406, "POST", f"{DEFAULT}/autoTopicCreation", json={**body, "defaultNumPartitions": 2**31 - 1})
 
 
-def test_ac1_auto_creation_can_be_switched_off_with_nothing_else_said(admin: Admin) -> None:
+def test_ac1_auto_creation_can_be_disabled_without_further_fields(admin: Admin) -> None:
     admin.done("POST", f"{DEFAULT}/autoTopicCreation", json={"allowAutoTopicCreation": False})
     assert admin.get(f"{DEFAULT}/autoTopicCreation")["allowAutoTopicCreation"] is False
     admin.reason(404, "GET", f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")
@@ -396,7 +396,7 @@ def test_ac1_auto_creation_can_be_switched_off_with_nothing_else_said(admin: Adm
     assert admin.get(f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")["partitions"] == 0
 
 
-def test_ac1_a_namespace_that_makes_partitioned_topics(admin: Admin) -> None:
+def test_ac1_a_namespace_that_creates_partitioned_topics(admin: Admin) -> None:
     body = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
     admin.done("POST", f"{DEFAULT}/autoTopicCreation", json=body)
     assert admin.get(f"{TOPICS}/new/partitions?checkAllowAutoCreation=true")["partitions"] == 3
@@ -406,7 +406,7 @@ def test_ac1_a_namespace_that_makes_partitioned_topics(admin: Admin) -> None:
 # -- topics
 
 
-def test_a_partitioned_topic_has_its_policies_as_a_whole(admin: Admin) -> None:
+def test_a_partitioned_topic_has_one_set_of_policies(admin: Admin) -> None:
     admin.done("PUT", f"{TOPICS}/p/partitions", json=2)
     admin.done("POST", f"{TOPICS}/p/maxProducers", json=3)
     for full in ("persistent://public/default/p-partition-0", "persistent://public/default/p-partition-1"):
@@ -422,14 +422,14 @@ def test_a_partitioned_topic_has_its_policies_as_a_whole(admin: Admin) -> None:
     assert answer(again, f"{TOPICS}/p/maxProducers") is None
 
 
-def test_a_new_topic_of_the_same_name_has_no_policies(admin: Admin) -> None:
+def test_a_recreated_topic_has_no_policies(admin: Admin) -> None:
     admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
     admin.done("DELETE", f"{TOPICS}/t")
     admin.done("PUT", f"{TOPICS}/t")
     assert answer(admin, f"{TOPICS}/t/maxProducers") is None
 
 
-def test_all_policies_of_a_topic_are_shown_at_once(admin: Admin) -> None:
+def test_all_policies_of_a_topic_are_shown_together(admin: Admin) -> None:
     assert admin.get(f"{TOPICS}/t/policies") == {}
     admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
     admin.done("POST", f"{TOPICS}/t/retention", json={"retentionTimeInMinutes": 5, "retentionSizeInMB": 6})
@@ -438,7 +438,7 @@ def test_all_policies_of_a_topic_are_shown_at_once(admin: Admin) -> None:
     admin.reason(404, "GET", f"{TOPICS}/none/policies")
 
 
-def test_all_policies_of_a_topic_are_forgotten_at_once(admin: Admin) -> None:
+def test_all_policies_of_a_topic_are_deleted_together(admin: Admin) -> None:
     admin.done("POST", f"{TOPICS}/t/maxProducers", json=3)
     admin.done("POST", f"{TOPICS}/t/messageTTL?messageTTL=5")
     admin.done("DELETE", f"{TOPICS}/t/policies")
@@ -446,7 +446,7 @@ def test_all_policies_of_a_topic_are_forgotten_at_once(admin: Admin) -> None:
     admin.reason(404, "DELETE", f"{TOPICS}/none/policies")
 
 
-def test_a_topic_comes_before_its_namespace_before_the_broker() -> None:
+def test_topic_policies_override_namespace_policies_override_the_broker() -> None:
     admin = Admin(maxProducersPerTopic=1)
     admin.done("PUT", f"{TOPICS}/t")
     applied = f"{TOPICS}/t/maxProducers?applied=true"
@@ -460,7 +460,7 @@ def test_a_topic_comes_before_its_namespace_before_the_broker() -> None:
     assert admin.get(applied) == 1
 
 
-def test_what_is_not_supported_of_topics_is_said(admin: Admin) -> None:
+def test_unsupported_topic_policies_are_rejected(admin: Admin) -> None:
     admin.done("PUT", "/admin/v2/non-persistent/public/default/n")
     assert "non-persistent" in admin.reason(501, "GET", "/admin/v2/non-persistent/public/default/n/maxProducers")
     assert "isGlobal" in admin.reason(501, "POST", f"{TOPICS}/t/maxProducers?isGlobal=true", json=1)
@@ -471,7 +471,7 @@ def test_what_is_not_supported_of_topics_is_said(admin: Admin) -> None:
 # -- schemas and clusters
 
 
-def test_the_older_name_of_a_schema_strategy_counts_where_the_newer_is_not_set(admin: Admin) -> None:
+def test_the_older_name_of_a_schema_strategy_is_the_fallback(admin: Admin) -> None:
     applied = f"{TOPICS}/t/schemaCompatibilityStrategy?applied=true"
     assert admin.get(applied) == "FULL"
     admin.done("PUT", f"{DEFAULT}/schemaAutoUpdateCompatibilityStrategy", json="Forward")
@@ -487,7 +487,7 @@ def test_the_older_name_of_a_schema_strategy_counts_where_the_newer_is_not_set(a
     assert answer(admin, f"{TOPICS}/t/schemaCompatibilityStrategy") is None
 
 
-def test_a_namespace_cannot_undo_the_schema_validation_of_the_broker() -> None:
+def test_a_namespace_cannot_disable_the_brokers_schema_validation() -> None:
     admin = Admin(isSchemaValidationEnforced=True)
     admin.done("PUT", f"{TOPICS}/t")
     admin.done("POST", f"{DEFAULT}/schemaValidationEnforced", json=False)
@@ -498,7 +498,7 @@ def test_a_namespace_cannot_undo_the_schema_validation_of_the_broker() -> None:
     assert admin.get(f"{TOPICS}/t/schemaValidationEnforced?applied=true") is False
 
 
-def test_replication_clusters_have_to_be_known_and_allowed(admin: Admin) -> None:
+def test_replication_clusters_must_be_known_and_allowed(admin: Admin) -> None:
     paths = (f"{DEFAULT}/replication", f"{TOPICS}/t/replication")
     for path in paths:
         assert admin.reason(412, "POST", path, json=[]) == "ClusterIds should not be null or empty"
@@ -521,7 +521,7 @@ def test_replication_clusters_have_to_be_known_and_allowed(admin: Admin) -> None
     assert reason.startswith("Cannot delete the global namespace public/default.")
 
 
-def test_gr1_a_namespace_may_be_kept_to_some_clusters(admin: Admin) -> None:
+def test_gr1_a_namespace_may_be_restricted_to_some_clusters(admin: Admin) -> None:
     allowed, replication = f"{DEFAULT}/allowedClusters", f"{DEFAULT}/replication"
     for cluster in ("east", "west"):
         assert admin("PUT", f"/admin/v2/clusters/{cluster}", json={"serviceUrl": "http://e:8080"}).status_code == 200
@@ -541,7 +541,7 @@ def test_gr1_a_namespace_may_be_kept_to_some_clusters(admin: Admin) -> None:
     assert admin("POST", replication, json=["standalone", "west"]).status_code == 200
 
 
-# -- whatever comes
+# -- random input
 
 
 JSON = st.recursive(
@@ -554,7 +554,7 @@ FIELDS = st.sampled_from([policy.in_object for policy in POLICIES if policy.in_o
 
 @settings(max_examples=60, deadline=None)
 @given(row=st.sampled_from(ROWS), value=JSON)
-def test_any_json_is_answered_with_a_reason(row: Any, value: Any) -> None:
+def test_any_json_gets_a_response_with_a_reason(row: Any, value: Any) -> None:
     level, policy = row.values
     admin = Admin()
     admin.done("PUT", f"{TOPICS}/t")
@@ -567,7 +567,7 @@ def test_any_json_is_answered_with_a_reason(row: Any, value: Any) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(fields=st.dictionaries(FIELDS, JSON, max_size=3))
-def test_any_object_makes_a_namespace_or_is_refused(fields: dict[str, Any]) -> None:
+def test_any_object_creates_a_namespace_or_is_rejected(fields: dict[str, Any]) -> None:
     admin = Admin()
     response = admin("PUT", f"{NAMESPACES}/public/a", content=msgspec.json.encode(fields))
     assert response.status_code in (204, 400, 403, 406, 412, 501), response.text

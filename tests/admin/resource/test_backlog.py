@@ -1,4 +1,4 @@
-"""Skip, reset, expire and analyze: what an administrator does to the backlog of a subscription."""
+"""Skip, reset, expire and analyze: administration of a subscription's backlog."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_consumers_stay_connected_when_messages_are_skipped(five: Admin) -> None
     five.broker.invariants()
 
 
-def test_on_a_partitioned_topic_only_all_can_be_skipped(admin: Admin) -> None:
+def test_on_a_partitioned_topic_only_skip_all_is_possible(admin: Admin) -> None:
     partitioned(admin, 2, 3)
     reason = admin.reason(405, "POST", f"{PARTITIONED}/skip/1")
     assert reason == "Skip messages on a partitioned topic is not allowed"
@@ -96,13 +96,13 @@ def test_on_a_partitioned_topic_only_all_can_be_skipped(admin: Admin) -> None:
     [(0, 5), (NOW_MS, 5), (NOW_MS + 1, 0), (NOW_MS + 9_000_000, 0), ((1 << 63) - 1, 0)],
 )
 def test_reset_to_a_time(five: Admin, time_ms: int, expected: int) -> None:
-    """The driver's producer stamps all messages with the same time."""
+    """The driver's producer gives all messages the same publish time."""
     five.done("POST", f"{SUBSCRIPTION}/skip/2")
     five.done("POST", f"{SUBSCRIPTION}/resetcursor/{time_ms}")
     assert left(five) == expected == left(five.after_crash())
 
 
-def test_consumers_are_sent_away_by_a_reset_and_come_back_for_it(five: Admin) -> None:
+def test_a_reset_disconnects_consumers_which_reconnect(five: Admin) -> None:
     consumer = five.subscribe("t", "s", permits=9)
     five.done("POST", f"{SUBSCRIPTION}/skip_all")
     five.done("POST", f"{SUBSCRIPTION}/resetcursor/{NOW_MS}")
@@ -174,13 +174,13 @@ def test_reset_into_a_batch(admin: Admin, index: int, excluded: bool, backlog_le
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, 0), (2, 1), (3, 2), (60, 5)])
-def test_expire_what_is_older(five: Admin, seconds: int, expected: int) -> None:
+def test_expire_older_messages(five: Admin, seconds: int, expected: int) -> None:
     five.done("POST", f"{SUBSCRIPTION}/expireMessages/{seconds}")
     assert left(five) == expected == left(five.after_crash())
     assert five.get(f"{PATH}/t/stats")["subscriptions"]["s"]["totalMsgExpired"] == 5 - expected
 
 
-def test_what_consumers_are_about_to_finish_is_left_to_them(five: Admin) -> None:
+def test_messages_held_by_consumers_are_not_expired(five: Admin) -> None:
     five.subscribe("t", "s")
     reason = five.reason(409, "POST", f"{SUBSCRIPTION}/expireMessages/60")
     assert reason.startswith(f"Expire message by timestamp not issued on topic {FULL}/t for subscription s")
@@ -242,7 +242,7 @@ def test_expire_into_a_batch(
     admin.broker.invariants()
 
 
-def test_what_cannot_expire_by_position(five: Admin) -> None:
+def test_invalid_expiry_by_position(five: Admin) -> None:
     body = {"ledgerId": ledger_of(five), "entryId": 5}
     assert "is after its last message" in five.reason(409, "POST", f"{SUBSCRIPTION}/expireMessages", json=body)
     reason = five.reason(412, "POST", f"{SUBSCRIPTION}/expireMessages", json=body | {"partitionIndex": 1})
@@ -292,7 +292,7 @@ def test_analyze_counts_entries_and_messages(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize(("limit", "aborted"), [(4, True), (5, False)])
-def test_an_analysis_says_when_it_stopped_early(limit: int, aborted: bool) -> None:
+def test_an_analysis_reports_an_early_stop(limit: int, aborted: bool) -> None:
     admin = Admin(subscriptionBacklogScanMaxEntries=limit)
     admin.publish("t", *[b"x"] * 5)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
@@ -300,7 +300,7 @@ def test_an_analysis_says_when_it_stopped_early(limit: int, aborted: bool) -> No
     assert (result["entries"], result["aborted"]) == (min(limit, 5), aborted)
 
 
-def test_an_analysis_has_a_limit_of_time_and_lets_others_have_turns() -> None:
+def test_an_analysis_has_a_time_limit_and_lets_other_tasks_run() -> None:
     admin = Admin(dispatcherMaxReadBatchSize=2, subscriptionBacklogScanMaxTimeMs=1000)
     admin.publish("t", *[b"x"] * 10)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
@@ -371,7 +371,7 @@ WITH_BODY = ("resetcursor", "expireMessages")
 
 
 @pytest.mark.parametrize("change", CHANGES + WITH_BODY)
-def test_what_is_missing_is_named(admin: Admin, change: str) -> None:
+def test_a_missing_resource_is_named(admin: Admin, change: str) -> None:
     body = {"ledgerId": 1, "entryId": 0}
     reason = admin.reason(404, "POST", f"{PATH}/missing/subscription/s/{change}", json=body)
     assert reason == f"Topic {FULL}/missing not found"
@@ -409,7 +409,7 @@ def test_nothing_is_changed_where_one_partition_lacks_the_subscription(admin: Ad
         ("expireMessages/1e3", "expireTimeInSeconds"),
     ],
 )
-def test_a_wrong_number_is_named(five: Admin, change: str, parameter: str) -> None:
+def test_an_invalid_number_is_named(five: Admin, change: str, parameter: str) -> None:
     assert parameter in five.reason(400, "POST", f"{SUBSCRIPTION}/{change}")
     assert left(five) == 5
 
@@ -433,6 +433,6 @@ def test_a_wrong_number_is_named(five: Admin, change: str, parameter: str) -> No
         (b"{", "body"),
     ],
 )
-def test_a_wrong_body_is_named(five: Admin, change: str, body: bytes, field: str) -> None:
+def test_an_invalid_body_is_named(five: Admin, change: str, body: bytes, field: str) -> None:
     assert field in five.reason(400, "POST", f"{SUBSCRIPTION}/{change}", content=body)
     assert left(five) == 5

@@ -1,4 +1,4 @@
-"""The broker itself over HTTP: health, who is there, and settings that change while it runs."""
+"""The broker over HTTP: health, active brokers, and dynamic settings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADDRESS = "broker.test:8080"
 
 
 def changed(admin: Admin, method: str, path: str) -> None:
-    """Apache Pulsar answers these changes with an empty 200."""
+    """Apache Pulsar returns an empty 200 for these changes."""
     response = admin(method, path)
     assert (response.status_code, response.content) == (200, b""), response.text
     assert admin.broker.commits.idle
@@ -38,10 +38,10 @@ def test_health(admin: Admin) -> None:
     assert "elsewhere" in admin.reason(404, "GET", f"{PATH}/health?brokerId=elsewhere:8080")
 
 
-def test_who_is_there(admin: Admin) -> None:
+def test_active_brokers(admin: Admin) -> None:
     assert admin.get(PATH) == admin.get(f"{PATH}/standalone") == [ADDRESS]
     assert admin.get(f"{PATH}/leaderBroker") == {"serviceUrl": f"http://{ADDRESS}", "brokerId": ADDRESS}
-    assert admin.get(f"{PATH}/elsewhere") == [ADDRESS]  # as Apache Pulsar answers without authorization
+    assert admin.get(f"{PATH}/elsewhere") == [ADDRESS]  # as Apache Pulsar returns without authorization
 
 
 def test_it_owns_every_namespace(admin: Admin) -> None:
@@ -65,7 +65,7 @@ def test_settings_are_shown() -> None:
     assert all(isinstance(value, str) for value in runtime.values())
 
 
-def test_a_setting_changes_at_once_and_survives() -> None:
+def test_a_dynamic_setting_takes_effect_at_once_and_survives() -> None:
     admin = Admin(maxTopicsPerNamespace=5)
     changed(admin, "POST", f"{SETTINGS}/maxTopicsPerNamespace/1")
     assert admin.get(f"{SETTINGS}/values") == {"maxTopicsPerNamespace": "1"}
@@ -80,11 +80,11 @@ def test_a_setting_changes_at_once_and_survives() -> None:
     changed(restarted, "DELETE", f"{SETTINGS}/maxTopicsPerNamespace")
     assert restarted.get(f"{SETTINGS}/runtime")["maxTopicsPerNamespace"] == "5"
     restarted.done("PUT", "/admin/v2/persistent/public/default/b")
-    changed(restarted, "DELETE", f"{SETTINGS}/maxTopicsPerNamespace")  # not set any more: nothing to do
+    changed(restarted, "DELETE", f"{SETTINGS}/maxTopicsPerNamespace")  # already unset: no effect
     assert Admin(restarted.storage.crash()).get(f"{SETTINGS}/values") == {}
 
 
-def test_a_text_with_a_slash_or_a_space_reaches_the_setting(admin: Admin) -> None:
+def test_a_value_with_a_slash_or_a_space_is_kept(admin: Admin) -> None:
     changed(admin, "POST", f"{SETTINGS}/subscriptionTypesEnabled/Shared%2C%20Failover")
     assert admin.get(f"{SETTINGS}/runtime")["subscriptionTypesEnabled"] == "Shared,Failover"
     assert "a/b" in admin.reason(412, "POST", f"{SETTINGS}/subscriptionTypesEnabled/a%2Fb")
@@ -101,7 +101,9 @@ def test_a_text_with_a_slash_or_a_space_reaches_the_setting(admin: Admin) -> Non
         ("allowAutoTopicCreationType", "x" * 10_000, "one of non-partitioned, partitioned"),
     ],
 )
-def test_a_wrong_value_is_refused_with_what_is_allowed(admin: Admin, setting: str, value: str, allowed: str) -> None:
+def test_an_invalid_value_is_rejected_with_the_allowed_ones(
+    admin: Admin, setting: str, value: str, allowed: str
+) -> None:
     before = admin.get(f"{SETTINGS}/runtime")
     reason = admin.reason(412, "POST", f"{SETTINGS}/{setting}/{value}")
     assert reason.startswith(f"{setting}=") and reason.endswith(f"is not allowed: {allowed}") and len(reason) < 300
@@ -117,7 +119,7 @@ def test_a_wrong_value_is_refused_with_what_is_allowed(admin: Admin, setting: st
         ("zzz", "unknown setting 'zzz'"),
     ],
 )
-def test_what_is_not_dynamic_is_refused(admin: Admin, setting: str, why: str) -> None:
+def test_a_static_setting_is_rejected(admin: Admin, setting: str, why: str) -> None:
     update = admin.reason(412, "POST", f"{SETTINGS}/{setting}/4096")
     assert update == f"Can't update non-dynamic configuration: {why}"
     delete = admin.reason(412, "DELETE", f"{SETTINGS}/{setting}")
@@ -136,6 +138,6 @@ def test_backlogs_are_measured_on_request(admin: Admin) -> None:
     assert admin.get(backlog)["subscriptions"]["s"]["msgBacklog"] == 1
 
 
-def test_backlogs_are_not_measured_where_that_is_switched_off() -> None:
+def test_backlogs_are_not_measured_when_disabled() -> None:
     admin = Admin(backlogQuotaCheckEnabled=False)
     assert "backlogQuotaCheckEnabled" in admin.reason(412, "GET", f"{PATH}/backlog-quota-check")

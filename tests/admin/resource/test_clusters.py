@@ -25,13 +25,13 @@ SENT_BY_PULSAR_ADMIN = {
 
 
 def saved(admin: Admin, method: str, path: str, **request: Any) -> None:
-    """Apache Pulsar answers these two changes with an empty 200, all others with 204."""
+    """Apache Pulsar returns an empty 200 for these two changes, 204 for all others."""
     response = admin(method, path, **request)
     assert (response.status_code, response.content) == (200, b""), response.text
     assert admin.broker.commits.idle
 
 
-def test_this_cluster_is_always_there_with_its_addresses(admin: Admin) -> None:
+def test_the_local_cluster_exists_with_its_addresses(admin: Admin) -> None:
     assert admin.get(PATH) == ["standalone"]
     assert admin.get(f"{PATH}/standalone") == {
         "serviceUrl": "http://broker.test:8080",
@@ -42,7 +42,7 @@ def test_this_cluster_is_always_there_with_its_addresses(admin: Admin) -> None:
     assert "cluster of this broker" in admin.reason(412, "DELETE", f"{PATH}/standalone")
 
 
-def test_this_cluster_can_be_updated_to_what_it_is_only(admin: Admin) -> None:
+def test_the_local_cluster_accepts_only_an_unchanged_update(admin: Admin) -> None:
     own = admin.get(f"{PATH}/standalone")
     saved(admin, "POST", f"{PATH}/standalone", json=own)
     saved(admin, "POST", f"{PATH}/standalone", json={})
@@ -66,7 +66,7 @@ def test_create_get_update_delete(admin: Admin) -> None:
         assert admin.reason(404, method, f"{PATH}/west", json=WEST) == "Cluster does not exist"
 
 
-def test_what_a_client_sends_unasked_is_accepted(admin: Admin) -> None:
+def test_unset_fields_sent_by_clients_are_accepted(admin: Admin) -> None:
     body = {**WEST, **SENT_BY_PULSAR_ADMIN, "peerClusterNames": None, "authenticationPlugin": None, "listenerName": ""}
     saved(admin, "PUT", f"{PATH}/west", json=body)
     assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
@@ -83,7 +83,7 @@ SECURE = {
 }
 
 
-def test_gr1_how_replication_comes_in_there_is_kept_and_served(admin: Admin) -> None:
+def test_gr1_credentials_for_replication_are_stored_and_served(admin: Admin) -> None:
     saved(admin, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
     assert admin.after_crash().get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE}
     declared = admin.get("/admin/v2/replication/declaration")["clusters"]
@@ -92,7 +92,7 @@ def test_gr1_how_replication_comes_in_there_is_kept_and_served(admin: Admin) -> 
     assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
 
 
-def test_gr1_without_credentials_of_its_own_a_cluster_gets_those_of_the_settings() -> None:
+def test_gr1_a_cluster_without_credentials_uses_those_of_the_settings() -> None:
     admin = Admin(
         brokerClientAuthenticationPlugin="AuthenticationToken",
         brokerClientAuthenticationParameters="token:mine",
@@ -115,11 +115,11 @@ def test_gr1_without_credentials_of_its_own_a_cluster_gets_those_of_the_settings
         {"authenticationPlugin": "token", "authenticationParameters": "a" * 20_000},
     ],
 )
-def test_credentials_that_cannot_be_are_refused(admin: Admin, body: dict[str, str]) -> None:
+def test_invalid_credentials_are_rejected(admin: Admin, body: dict[str, str]) -> None:
     assert "authenticationParameters" in admin.reason(400, "PUT", f"{PATH}/west", json={**WEST, **body})
 
 
-def test_this_cluster_takes_no_credentials(admin: Admin) -> None:
+def test_the_local_cluster_accepts_no_credentials(admin: Admin) -> None:
     reason = admin.reason(412, "POST", f"{PATH}/standalone", json={"authenticationPlugin": "token"})
     assert "authenticationPlugin" in reason
 
@@ -137,7 +137,7 @@ def test_this_cluster_takes_no_credentials(admin: Admin) -> None:
         ("migratedClusterUrl", {"serviceUrl": "http://east:8080"}),
     ],
 )
-def test_what_would_not_be_obeyed_is_refused(admin: Admin, field: str, value: Any) -> None:
+def test_unsupported_fields_are_rejected(admin: Admin, field: str, value: Any) -> None:
     assert field in admin.reason(501, "PUT", f"{PATH}/west", json={**WEST, field: value})
     assert admin.get(PATH) == ["standalone"]
 
@@ -165,7 +165,7 @@ def test_what_would_not_be_obeyed_is_refused(admin: Admin, field: str, value: An
         ("brokerServiceUrlTls", "pulsar://west"),
     ],
 )
-def test_an_address_is_checked(admin: Admin, field: str, url: str) -> None:
+def test_an_invalid_address_is_rejected(admin: Admin, field: str, url: str) -> None:
     for method, cluster in (("PUT", "west"), ("POST", "standalone")):
         reason = admin.reason(400, method, f"{PATH}/{cluster}", json={field: url})
         assert field in reason and len(reason) < 400
@@ -173,7 +173,7 @@ def test_an_address_is_checked(admin: Admin, field: str, url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://west", "http://west/", "http://[::1]:8080", "http://10.0.0.1:80,10.0.0.2:80"])
-def test_addresses_that_are_fine(admin: Admin, url: str) -> None:
+def test_valid_addresses(admin: Admin, url: str) -> None:
     saved(admin, "PUT", f"{PATH}/west", json={"serviceUrl": url})
     assert admin.get(f"{PATH}/west")["serviceUrl"] == url
 
@@ -194,12 +194,12 @@ def test_bad_bodies(admin: Admin, body: bytes, named: str) -> None:
 
 
 @pytest.mark.parametrize("cluster", ["a%2Fb", "a%20b", "%2E%2E", "x" * 1100])
-def test_an_illegal_name_is_refused(admin: Admin, cluster: str) -> None:
+def test_an_illegal_name_is_rejected(admin: Admin, cluster: str) -> None:
     for method in ("GET", "PUT", "POST", "DELETE"):
         assert "cluster" in admin.reason(412, method, f"{PATH}/{cluster}", json=WEST)
 
 
-def test_a_cluster_in_use_stays(admin: Admin) -> None:
+def test_a_cluster_in_use_is_not_deleted(admin: Admin) -> None:
     catalog, cluster = admin.broker.catalog, f"{PATH}/west"
     saved(admin, "PUT", cluster, json=WEST)
 

@@ -1,4 +1,4 @@
-"""The letters in a dead letter topic: listed, counted and shown, whoever wrote them (DL8)."""
+"""Dead letters listed, counted and shown, whichever side wrote them (DL8)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.admin.driver import NOW_MS, Admin
 from tests.admin.failing import DLQ, FULL, PATH, POLICY, batch, fail, kill, put, settle, topic_of
 
 
-def test_dl8_letters_of_the_broker_are_listed(admin: Admin) -> None:
+def test_dl8_dead_letters_of_the_broker_are_listed(admin: Admin) -> None:
     kill(admin, b"a", b"bb")
     page = admin.get(DLQ)
     ledger = topic_of(admin, "t-s-DLQ").ledger_id
@@ -50,7 +50,7 @@ def test_dl8_letters_of_the_broker_are_listed(admin: Admin) -> None:
         ({"RECONSUMETIMES": "many"}, None, "s", None),
     ],
 )
-def test_dl8_letters_of_clients_are_listed_in_every_spelling(
+def test_dl8_dead_letters_of_clients_are_listed_in_every_spelling(
     admin: Admin, properties: dict[str, str], message_id: str | None, subscription: str, count: int | None
 ) -> None:
     put(admin, REAL_TOPIC=f"{FULL}/t-partition-3", **properties)
@@ -59,7 +59,7 @@ def test_dl8_letters_of_clients_are_listed_in_every_spelling(
     assert (found["originMessageId"], found["originSubscription"], found["count"]) == (message_id, subscription, count)
 
 
-def test_what_says_nothing_of_itself_is_listed_too(admin: Admin) -> None:
+def test_messages_without_dead_letter_properties_are_listed_too(admin: Admin) -> None:
     put(admin)
     (found,) = admin.get(DLQ)["deadLetters"]
     assert (found["reason"], found["originTopic"], found["originSubscription"]) == ("Unknown", None, None)
@@ -86,7 +86,7 @@ def test_pages_of_a_partitioned_dead_letter_topic(admin: Admin) -> None:
     assert [one["id"] for one in admin.get(f"{DLQ}?after={whole[2]}")["deadLetters"]] == whole[3:]
 
 
-def test_letters_in_a_compressed_batch_are_letters_of_their_own(admin: Admin) -> None:
+def test_dead_letters_in_a_compressed_batch_are_listed_individually(admin: Admin) -> None:
     metadata, payload = batch(
         *((b"%d" % index, {"REAL_TOPIC": "t", "ORIGIN_MESSAGE_ID": f"1:2:-1:{index}"}) for index in range(3)),
         compression=pb.LZ4,
@@ -120,14 +120,14 @@ def test_letters_in_a_compressed_batch_are_letters_of_their_own(admin: Admin) ->
         ("after=999:0", 404, "999"),
     ],
 )
-def test_wrong_parameters_are_refused_by_name(admin: Admin, query: str, status: int, words: str) -> None:
+def test_invalid_parameters_are_rejected_by_name(admin: Admin, query: str, status: int, words: str) -> None:
     put(admin)
     assert words in admin.reason(status, "GET", f"{DLQ}?{query}")
     if query.startswith("after"):
         assert words in admin.reason(status, "GET", f"{DLQ}/stats?{query}")
 
 
-def test_missing_letters_and_topics(admin: Admin) -> None:
+def test_missing_dead_letters_and_topics(admin: Admin) -> None:
     assert "t-s-DLQ" in admin.reason(404, "GET", DLQ)
     admin.done("PUT", f"{PATH}/t-s-DLQ")
     assert admin.get(DLQ) == {"deadLetters": [], "next": None}
@@ -139,7 +139,7 @@ def test_missing_letters_and_topics(admin: Admin) -> None:
         assert "persistent" in admin.reason(405, "GET", path)
 
 
-def test_stats_of_letters(admin: Admin) -> None:
+def test_dead_letter_stats(admin: Admin) -> None:
     kill(admin, b"a", b"b")
     put(admin, REAL_TOPIC=f"{FULL}/t", ORIGIN_MESSAGE_ID="1:2:-1")
     put(admin, REAL_TOPIC=f"{FULL}/elsewhere", REAL_SUBSCRIPTION="x", DEATH_REASON="Expired")
@@ -174,7 +174,7 @@ def test_stats_of_letters(admin: Admin) -> None:
     }
 
 
-def test_stats_stop_at_their_limit_say_so_and_go_on() -> None:
+def test_stats_report_their_limit_and_can_be_continued() -> None:
     admin = Admin(subscriptionBacklogScanMaxEntries=2)
     for _ in range(5):
         put(admin, REAL_TOPIC="t")
@@ -189,7 +189,7 @@ def test_stats_stop_at_their_limit_say_so_and_go_on() -> None:
     assert counted == [2, 2, 1]
 
 
-def test_origins_that_anybody_may_invent_are_bounded(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_distinct_origins_is_bounded(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_tally, "ORIGINS_MAX", 2)
     for index in range(4):
         put(admin, REAL_TOPIC=f"t{index}", ORIGIN_MESSAGE_ID="1:1:-1")
@@ -198,7 +198,7 @@ def test_origins_that_anybody_may_invent_are_bounded(admin: Admin, monkeypatch: 
     assert stats["reasons"] == {"Client": 4}
 
 
-def test_dl8_one_letter_with_all_that_is_known(admin: Admin) -> None:
+def test_dl8_one_dead_letter_with_all_details(admin: Admin) -> None:
     consumer = admin.subscribe("t", "s", permits=10)
     metadata = pb.MessageMetadata(
         partition_key="key", ordering_key=b"\x01", event_time=NOW_MS - 5, schema_version=b"\x02"
@@ -243,13 +243,13 @@ def test_dl8_one_letter_with_all_that_is_known(admin: Admin) -> None:
         ("häßlich".encode(), "text", "häßlich"),
     ],
 )
-def test_payloads_are_decoded_where_they_are_text(admin: Admin, payload: bytes, encoding: str, shown: Any) -> None:
+def test_text_payloads_are_decoded(admin: Admin, payload: bytes, encoding: str, shown: Any) -> None:
     put(admin, payload)
     found = admin.get(f"{DLQ}/{topic_of(admin, 't-s-DLQ').ledger_id}:0")
     assert (found["payloadEncoding"], found["payload"]) == (encoding, shown)
 
 
-def test_a_letter_without_value_and_one_that_is_encrypted(admin: Admin) -> None:
+def test_a_dead_letter_without_a_value_and_an_encrypted_one(admin: Admin) -> None:
     put(admin, b"", metadata=pb.MessageMetadata(null_value=True))
     secret = pb.MessageMetadata(compression=pb.LZ4, uncompressed_size=99)
     secret.encryption_keys.add(key="k", value=b"v")
@@ -263,7 +263,7 @@ def test_a_letter_without_value_and_one_that_is_encrypted(admin: Admin) -> None:
     assert admin.get(f"{DLQ}/stats")["reasons"] == {"Unknown": 1, "Client": 1}
 
 
-def test_entries_that_nobody_can_read_are_listed_with_the_reason(admin: Admin) -> None:
+def test_unreadable_entries_are_listed_with_the_reason(admin: Admin) -> None:
     producer = admin.publish("t-s-DLQ")
     broken = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=NOW_MS)
     broken.num_messages_in_batch = 3
@@ -277,7 +277,7 @@ def test_entries_that_nobody_can_read_are_listed_with_the_reason(admin: Admin) -
     assert admin.get(f"{DLQ}/{ledger}:1")["payload"] == "no batch at all"
 
 
-def test_texts_that_are_not_utf8_do_no_harm(admin: Admin) -> None:
+def test_texts_that_are_not_utf8_are_harmless(admin: Admin) -> None:
     producer = admin.publish("t-s-DLQ")
     metadata = pb.MessageMetadata(producer_name="p", sequence_id=2**64 - 1, publish_time=2**63, partition_key="XX")
     metadata.properties.add(key="REAL_TOPIC", value="XX")

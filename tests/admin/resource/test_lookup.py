@@ -7,7 +7,7 @@ from tests.admin.driver import Admin
 PATH = "/lookup/v2/topic/persistent/public/default"
 
 
-def test_every_topic_is_here(admin: Admin) -> None:
+def test_every_topic_is_served_here(admin: Admin) -> None:
     assert admin.get(f"{PATH}/t") == {
         "brokerUrl": "pulsar://broker.test:6650",
         "brokerUrlTls": "",
@@ -29,7 +29,7 @@ def test_every_topic_is_here(admin: Admin) -> None:
         ("a:b", "broker.test", "broker.test:8080"),
     ],
 )
-def test_addresses_are_those_the_client_can_reach(admin: Admin, header: str, host: str, http: str) -> None:
+def test_returned_addresses_are_reachable_by_the_client(admin: Admin, header: str, host: str, http: str) -> None:
     answer = admin("GET", f"{PATH}/t", headers={"host": header}).json()
     assert (answer["brokerUrl"], answer["httpUrl"]) == (f"pulsar://{host}:6650", f"http://{http}")
 
@@ -40,7 +40,7 @@ def test_the_advertised_address_wins() -> None:
     assert admin.get("/admin/v2/brokers/standalone") == ["10.0.0.7:8080"]
 
 
-def test_a_topic_that_cannot_come_to_be_is_not_found() -> None:
+def test_a_topic_that_cannot_be_created_is_not_found() -> None:
     admin = Admin(allowAutoTopicCreation=False)
     assert admin.reason(404, "GET", f"{PATH}/t") == "Topic not found persistent://public/default/t"
     admin.done("PUT", "/admin/v2/persistent/public/default/t/partitions", json=1)

@@ -51,7 +51,7 @@ def paths(topic: PersistentTopic, entry_id: int = 0) -> Sequence[str]:
     )
 
 
-def test_an_entry_is_the_same_however_it_is_asked_for(admin: Admin) -> None:
+def test_an_entry_is_the_same_by_every_path(admin: Admin) -> None:
     metadata = MessageMetadata(
         producer_name="p-ü",
         sequence_id=(1 << 64) - 1,
@@ -85,7 +85,7 @@ def test_an_entry_is_the_same_however_it_is_asked_for(admin: Admin) -> None:
         assert b"X-Pulsar-PROPERTY" in sent, "Java's client looks for this very spelling"
 
 
-def test_a_batch_comes_whole_and_uncompressed(admin: Admin) -> None:
+def test_a_batch_is_returned_whole_and_uncompressed(admin: Admin) -> None:
     batch = build_batch([(SingleMessageMetadata(payload_size=0), text) for text in (b"one", b"two", b"three")])
     metadata = MessageMetadata(
         producer_name="p",
@@ -103,7 +103,7 @@ def test_a_batch_comes_whole_and_uncompressed(admin: Admin) -> None:
     assert response.headers["X-Pulsar-batch-size"] == str(len(blob) - metadata.ByteSize())
 
 
-def test_what_is_encrypted_and_a_chunk_stay_as_they_are(admin: Admin) -> None:
+def test_encrypted_entries_and_chunks_are_returned_unchanged(admin: Admin) -> None:
     common = {"producer_name": "p", "sequence_id": 0, "publish_time": NOW_MS, "compression": LZ4}
     key = EncryptionKeys(key="k", value=b"v")
     encrypted = MessageMetadata(**common, uncompressed_size=9, encryption_keys=[key], encryption_param=b"\xff")
@@ -116,7 +116,7 @@ def test_what_is_encrypted_and_a_chunk_stay_as_they_are(admin: Admin) -> None:
     assert second.headers["X-Pulsar-PROPERTY-TOTAL-CHUNKS"] == "3"
 
 
-def test_a_time_without_a_year_is_left_out(admin: Admin) -> None:
+def test_an_unset_time_is_omitted(admin: Admin) -> None:
     metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=NOW_MS, event_time=(1 << 64) - 1)
     topic = publish(admin, "t", build_blob(metadata, b""))
     response = admin("GET", f"{PATH}/t/ledger/{topic.ledger_id}/entry/0")
@@ -131,12 +131,12 @@ def test_a_time_without_a_year_is_left_out(admin: Admin) -> None:
         build_blob(MessageMetadata(producer_name="p", sequence_id=0, compression=LZ4, uncompressed_size=1 << 31), b""),
     ],
 )
-def test_what_nobody_can_read_is_a_conflict(admin: Admin, blob: bytes) -> None:
+def test_an_unreadable_entry_is_a_conflict(admin: Admin, blob: bytes) -> None:
     topic = publish(admin, "t", blob)
     assert "cannot be read" in admin.reason(409, "GET", f"{PATH}/t/ledger/{topic.ledger_id}/entry/0")
 
 
-def test_messages_that_are_not_there(admin: Admin) -> None:
+def test_missing_messages(admin: Admin) -> None:
     topic = publish(admin, "t", blob_at(NOW_MS))
     admin.done("PUT", f"{PATH}/t/subscription/s", content=b'"earliest"')
     for ledger_id, entry_id in ((topic.ledger_id, 1), (topic.ledger_id + 1, 0), (topic.ledger_id, (1 << 63) - 1)):
@@ -165,7 +165,7 @@ def test_messages_that_are_not_there(admin: Admin) -> None:
         ("t/messageid/-1", "timestamp"),
     ],
 )
-def test_a_wrong_number_is_named(admin: Admin, path: str, parameter: str) -> None:
+def test_an_invalid_number_is_named(admin: Admin, path: str, parameter: str) -> None:
     admin.publish("t", b"a")
     assert parameter in admin.reason(400, "GET", f"{PATH}/{path}")
     assert admin.get(f"{PATH}/t/subscriptions") == []
@@ -184,7 +184,7 @@ def test_examine_counts_from_either_end(admin: Admin) -> None:
         assert admin("GET", f"{PATH}/t/examinemessage{query}").content == payload, query
 
 
-def test_peek_counts_what_is_not_acknowledged(admin: Admin) -> None:
+def test_peek_counts_unacknowledged_messages(admin: Admin) -> None:
     publish(admin, "t", *(blob_at(NOW_MS, payload) for payload in (b"a", b"b", b"c")))
     consumer = admin.subscribe("t", "s", permits=10)
     consumer.subscription.ack(1)  # type: ignore[union-attr]
@@ -219,7 +219,7 @@ def test_message_id_by_time(admin: Admin) -> None:
 @pytest.mark.parametrize(
     "rest", ["ledger/1/entry/0", "subscription/s/position/1", "examinemessage", f"messageid/{NOW_MS}"]
 )
-def test_only_a_single_persistent_topic_has_messages_to_show(admin: Admin, rest: str) -> None:
+def test_only_persistent_topics_without_partitions_show_messages(admin: Admin, rest: str) -> None:
     admin.done("PUT", f"{PATH}/p/partitions", json=1)
     admin.done("PUT", f"{NON_PERSISTENT}/n")
     assert "artition" in admin.reason(405, "GET", f"{PATH}/p/{rest}")

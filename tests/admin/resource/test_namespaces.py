@@ -48,7 +48,7 @@ def test_only_the_namespaces_of_the_tenant_are_listed(admin: Admin) -> None:
         {"retention_policies": None, "backlog_quota_map": {}, "offload_threshold": -1, "encryption_required": False},
     ],
 )
-def test_policies_that_say_nothing_new_are_accepted(admin: Admin, policies: dict[str, Any]) -> None:
+def test_policies_equal_to_the_defaults_are_accepted(admin: Admin, policies: dict[str, Any]) -> None:
     admin.done("PUT", f"{PATH}/public/a", json=policies)
     assert admin.get(f"{PATH}/public") == ["public/a", "public/default"]
 
@@ -66,7 +66,7 @@ def test_policies_that_say_nothing_new_are_accepted(admin: Admin, policies: dict
         ("is_allow_auto_update_schema_with_replicator", False),
     ],
 )
-def test_a_policy_that_would_not_be_obeyed_is_refused_by_name(admin: Admin, field: str, value: object) -> None:
+def test_an_unsupported_policy_is_rejected_by_name(admin: Admin, field: str, value: object) -> None:
     assert f" {field} " in admin.reason(501, "PUT", f"{PATH}/public/a", json={field: value})
     assert admin.get(f"{PATH}/public") == ["public/default"]
 
@@ -91,12 +91,12 @@ def test_a_policy_that_would_not_be_obeyed_is_refused_by_name(admin: Admin, fiel
         (412, "max_producers_per_topic", -1),
     ],
 )
-def test_an_object_with_a_wrong_field_makes_nothing(admin: Admin, status: int, field: str, value: object) -> None:
+def test_an_object_with_an_invalid_field_creates_nothing(admin: Admin, status: int, field: str, value: object) -> None:
     admin.reason(status, "PUT", f"{PATH}/public/a", json={field: value})
     assert admin.get(f"{PATH}/public") == ["public/default"]
 
 
-def test_a_namespace_is_made_with_the_policies_of_its_body(admin: Admin) -> None:
+def test_a_namespace_is_created_with_the_policies_of_its_body(admin: Admin) -> None:
     fields = {
         "auth_policies": {
             "namespace_auth": {"app": ["produce"]},
@@ -134,11 +134,11 @@ def test_a_namespace_is_made_with_the_policies_of_its_body(admin: Admin) -> None
     admin.done("PUT", f"{PATH}/public/a", json=fields)
     shown = admin.after_crash().get(f"{PATH}/public/a")
     assert {field: shown[field] for field in fields} == fields
-    admin.done("PUT", f"{PATH}/public/b", json=shown)  # what is shown can be sent
+    admin.done("PUT", f"{PATH}/public/b", json=shown)  # the shown object can be sent back
     assert admin.get(f"{PATH}/public/b") == shown
 
 
-def test_the_object_of_a_namespace_without_policies_is_that_of_pulsar(admin: Admin) -> None:
+def test_the_object_of_a_namespace_without_policies_is_pulsars(admin: Admin) -> None:
     assert admin.get(f"{PATH}/public/default") == {
         "auth_policies": {"namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}},
         "replication_clusters": ["standalone"],
@@ -173,12 +173,12 @@ def test_a_body_that_is_no_object(admin: Admin, body: bytes) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["public/a%2Fb", "public/a%20b", "a%2Fb/c", "public/%2E"])
-def test_an_illegal_name_is_refused(admin: Admin, namespace: str) -> None:
+def test_an_illegal_name_is_rejected(admin: Admin, namespace: str) -> None:
     for method in ("GET", "PUT", "DELETE"):
         admin.reason(412, method, f"{PATH}/{namespace}")
 
 
-def test_a_namespace_with_topics_stays(admin: Admin) -> None:
+def test_a_namespace_with_topics_is_not_deleted(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/public/a")
     admin.done("PUT", "/admin/v2/non-persistent/public/a/n")
     assert admin.reason(409, "DELETE", f"{PATH}/public/a") == "Cannot delete non empty namespace"
@@ -206,7 +206,7 @@ def test_topics_by_mode(admin: Admin) -> None:
 # -- forced deletion
 
 
-def test_a_namespace_is_deleted_with_its_topics_where_that_is_allowed() -> None:
+def test_a_namespace_is_deleted_with_its_topics_where_allowed() -> None:
     admin = Admin(forceDeleteNamespaceAllowed=True)
     admin.done("PUT", f"{PATH}/public/a")
     admin.done("PUT", f"{PATH}/public/ab")
@@ -227,7 +227,7 @@ def test_a_namespace_is_deleted_with_its_topics_where_that_is_allowed() -> None:
 
 
 @pytest.mark.parametrize("owner", ["namespaces/mine/a", "tenants/mine"])
-def test_schemas_go_with_the_topics_of_a_deleted_namespace(owner: str) -> None:
+def test_schemas_are_deleted_with_the_topics_of_a_namespace(owner: str) -> None:
     admin = Admin(forceDeleteNamespaceAllowed=True, forceDeleteTenantAllowed=True)
     tenant = {"allowedClusters": ["standalone"]}
     schema = "/admin/v2/schemas/mine/a/{}/schema"
@@ -277,10 +277,10 @@ def test_properties_of_a_namespace(admin: Admin) -> None:
         admin.reason(404, method, f"{PATH}/public/none/{path}")
 
 
-# -- what is done to all topics
+# -- operations on all topics
 
 
-def test_unload_sends_the_clients_of_all_topics_away(admin: Admin) -> None:
+def test_unload_disconnects_the_clients_of_all_topics(admin: Admin) -> None:
     consumer = admin.subscribe("persistent://public/default/t", "s")
     producer = admin.publish("persistent://public/default/u", b"x")
     other = admin.broker.catalog
@@ -316,7 +316,7 @@ def test_backlogs_of_all_topics_are_cleared(admin: Admin) -> None:
     admin.done("POST", f"{PATH}/public/default/0x00000000_0xffffffff/clearBacklog")
     assert backlogs(admin.after_crash()) == {"t/s": 0, "t/r": 0, "u/s": 0, "u/r": 0}
     admin.done("PUT", f"{PATH}/public/a")
-    admin.done("POST", f"{PATH}/public/a/clearBacklog/none")  # as in Pulsar: there is nothing to look for
+    admin.done("POST", f"{PATH}/public/a/clearBacklog/none")  # as in Pulsar: nothing to clear
 
 
 def test_a_subscription_is_deleted_from_all_topics(admin: Admin) -> None:
@@ -338,8 +338,8 @@ def test_there_is_one_bundle(admin: Admin) -> None:
     admin.reason(404, "GET", f"{PATH}/public/none/bundles")
 
 
-def test_the_body_of_clients_in_go_says_nothing_but_zeros(admin: Admin) -> None:
-    """What pulsarctl sends to create a namespace."""
+def test_the_zero_values_sent_by_go_clients_are_accepted(admin: Admin) -> None:
+    """The body that pulsarctl sends to create a namespace."""
     zeros = {
         "bundles": None, "persistence": None, "retention_policies": None, "schema_validation_enforced": False,
         "deduplicationEnabled": False, "deleted": False, "encryption_required": False, "message_ttl_in_seconds": 0,
@@ -356,6 +356,6 @@ def test_the_body_of_clients_in_go_says_nothing_but_zeros(admin: Admin) -> None:
     assert "compaction_threshold" in admin.reason(501, "PUT", "/admin/v2/namespaces/public/other", json=refused)
 
 
-def test_the_switch_of_auto_creation_as_clients_in_go_send_it(admin: Admin) -> None:
+def test_auto_creation_as_sent_by_go_clients(admin: Admin) -> None:
     body = {"allowAutoTopicCreation": False, "topicType": "", "defaultNumPartitions": None}
     admin.done("POST", "/admin/v2/namespaces/public/default/autoTopicCreation", json=body)

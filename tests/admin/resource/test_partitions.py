@@ -1,4 +1,4 @@
-"""GET …/partitions and its kin: what Apache Pulsar 4.2.4 was seen to answer, and what exists afterwards."""
+"""GET …/partitions and related calls: responses of Apache Pulsar 4.2.4, and the topics that exist afterwards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def partitioned(name: str, count: int) -> tuple[list[str], dict[str, int]]:
 
 NOTHING: tuple[list[str], dict[str, int]] = ([], {})
 
-# topic, auto-creation, flag -> partitions (None: 404), what exists afterwards
+# topic, auto-creation, flag -> partitions (None: 404), existing topics afterwards
 MISSING = [
     ("t", "off", "absent", None, NOTHING),
     ("t", "off", "false", None, NOTHING),
@@ -60,7 +60,7 @@ def test_a_missing_topic(
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("flag", FLAGS)
-def test_an_existing_topic_has_its_count_whatever_is_asked(policy: str, flag: str) -> None:
+def test_an_existing_topic_returns_its_count_for_any_flag(policy: str, flag: str) -> None:
     admin = Admin(**POLICIES[policy])
     admin.done("PUT", f"{PATH}/plain")
     admin.done("PUT", f"{PATH}/parts/partitions", json=3)
@@ -87,7 +87,7 @@ def test_a_missing_namespace(admin: Admin, namespace: str, flag: str) -> None:
     assert admin.reason(404, "GET", path) == "Namespace not found"
 
 
-def test_non_persistent_topics_answer_alike() -> None:
+def test_non_persistent_topics_respond_alike() -> None:
     admin = Admin(**PARTITIONED)
     path = "/admin/v2/non-persistent/public/default/t/partitions"
     admin.reason(404, "GET", path)
@@ -95,7 +95,7 @@ def test_non_persistent_topics_answer_alike() -> None:
     assert admin.existing()[1] == {"non-persistent://public/default/t": 2}
 
 
-def test_a_wrong_flag_is_refused(admin: Admin) -> None:
+def test_an_invalid_flag_is_rejected(admin: Admin) -> None:
     assert "checkAllowAutoCreation" in admin.reason(400, "GET", f"{PATH}/t/partitions?checkAllowAutoCreation=maybe")
 
 
@@ -120,7 +120,7 @@ def test_a_dead_letter_topic_may_be_partitioned_explicitly(admin: Admin) -> None
     assert admin.existing() == partitioned("x-DLQ", 2)
 
 
-def test_creating_what_exists_is_a_conflict(admin: Admin) -> None:
+def test_creating_an_existing_topic_is_a_conflict(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/plain")
     admin.done("PUT", f"{PATH}/parts/partitions", json=2)
     for path in (f"{PATH}/plain/partitions", f"{PATH}/parts/partitions"):
@@ -130,14 +130,14 @@ def test_creating_what_exists_is_a_conflict(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("count", [0, -1, -(2**31)])
-def test_there_has_to_be_a_partition(admin: Admin, count: int) -> None:
+def test_at_least_one_partition_is_required(admin: Admin, count: int) -> None:
     reason = admin.reason(406, "PUT", f"{PATH}/t/partitions", json=count)
     assert reason == "Number of partitions should be more than 0"
     assert admin.existing() == NOTHING
 
 
 @pytest.mark.parametrize("count", [10_001, 2**31 - 1])
-def test_a_huge_number_of_partitions_is_refused(admin: Admin, count: int) -> None:
+def test_a_huge_number_of_partitions_is_rejected(admin: Admin, count: int) -> None:
     reason = admin.reason(406, "PUT", f"{PATH}/t/partitions", json=count)
     assert reason == "Number of partitions should be less than or equal to 10000"
     assert admin.existing() == NOTHING
@@ -173,7 +173,7 @@ def test_a_body_that_is_no_number_of_partitions(admin: Admin, method: str, body:
     assert admin.existing() == NOTHING
 
 
-def test_the_wrong_field_is_named(admin: Admin) -> None:
+def test_the_invalid_field_is_named(admin: Admin) -> None:
     assert "`$.partitions`" in admin.reason(400, "PUT", f"{PATH}/t/partitions", content=b'{"partitions":"3"}')
     assert "`count`" in admin.reason(400, "PUT", f"{PATH}/t/partitions", content=b'{"partitions":3,"count":3}')
 
@@ -183,10 +183,10 @@ def test_a_partition_cannot_be_partitioned(admin: Admin) -> None:
     admin.reason(412, "POST", f"{PATH}/t-partition-0/partitions", json=2)
 
 
-# -- grow
+# -- add partitions
 
 
-def test_grow(admin: Admin) -> None:
+def test_add_partitions(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=2)
     admin.done("POST", f"{PATH}/t/partitions", json=4)
     assert admin.existing() == partitioned("t", 4)
@@ -205,7 +205,7 @@ def test_new_partitions_have_the_durable_subscriptions_from_their_first_message(
     assert list(admin.after_crash().get(f"{PATH}/t-partition-2/subscriptions")) == ["s"]
 
 
-def test_a_topic_does_not_shrink(admin: Admin) -> None:
+def test_partitions_cannot_be_removed(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=3)
     reason = admin.reason(422, "POST", f"{PATH}/t/partitions", json=2)
     assert reason == "Desired partitions 2 can't be less than the current partitions 3."
@@ -215,7 +215,7 @@ def test_a_topic_does_not_shrink(admin: Admin) -> None:
     assert admin.existing() == partitioned("t", 3)
 
 
-def test_only_a_partitioned_topic_grows(admin: Admin) -> None:
+def test_partitions_are_added_to_partitioned_topics_only(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/plain")
     for topic in ("plain", "missing"):
         reason = admin.reason(409, "POST", f"{PATH}/{topic}/partitions", json=2)
@@ -242,7 +242,7 @@ def test_a_partitioned_topic_in_use_is_deleted_by_force_only(admin: Admin) -> No
     assert producer.peer.closed == 1  # type: ignore[attr-defined]
 
 
-def test_what_is_not_partitioned_is_not_deleted_as_such(admin: Admin) -> None:
+def test_a_plain_topic_is_not_deleted_as_a_partitioned_one(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/plain")
     admin.reason(409, "DELETE", f"{PATH}/plain/partitions")
     admin.reason(404, "DELETE", f"{PATH}/missing/partitions")

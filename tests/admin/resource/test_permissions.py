@@ -1,4 +1,4 @@
-"""Permissions are kept and shown, as by a Pulsar without authorization."""
+"""Permissions are stored and shown, as by Pulsar without authorization."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.admin.driver import Admin
 PATH = "/admin/v2/namespaces/public/default/permissions"
 
 
-def test_what_a_role_may_do(admin: Admin) -> None:
+def test_permissions_of_a_role(admin: Admin) -> None:
     assert admin.get(PATH) == {}
     admin.done("POST", f"{PATH}/app", json=["consume", "produce", "produce"])
     admin.done("POST", f"{PATH}/other%2Frole", json=[])
@@ -21,7 +21,7 @@ def test_what_a_role_may_do(admin: Admin) -> None:
     assert admin.after_crash().get(PATH) == {"other/role": []}
 
 
-def test_which_roles_may_use_a_subscription(admin: Admin) -> None:
+def test_roles_allowed_to_use_a_subscription(admin: Admin) -> None:
     assert admin.get(f"{PATH}/subscription") == {}
     admin.done("POST", f"{PATH}/subscription/s", json=["b", "a"])
     admin.done("POST", f"{PATH}/subscription/s", json=["c"])
@@ -32,19 +32,19 @@ def test_which_roles_may_use_a_subscription(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"null", b'["fly"]', b'"produce"', b"[1]", b"{"])
-def test_actions_that_do_not_exist(admin: Admin, body: bytes) -> None:
+def test_unknown_actions(admin: Admin, body: bytes) -> None:
     admin.reason(400, "POST", f"{PATH}/app", content=body)
     assert admin.get(PATH) == {}
 
 
 @pytest.mark.parametrize("role", ["%20", "r" * 1025])
-def test_roles_that_are_no_names(admin: Admin, role: str) -> None:
+def test_invalid_role_names(admin: Admin, role: str) -> None:
     assert "role" in admin.reason(412, "POST", f"{PATH}/{role}", json=["produce"])
     admin.reason(400, "POST", f"{PATH}/subscription/s", json="a")
     assert admin.get(PATH) == {}
 
 
-def test_a_namespace_that_is_not_there_has_none(admin: Admin) -> None:
+def test_a_missing_namespace_has_none(admin: Admin) -> None:
     none = PATH.replace("default", "none")
     for method, path in (
         ("GET", ""),

@@ -1,4 +1,4 @@
-"""The REST interface of geo-replication: declaration, reports, status and routes; and Pulsar's own paths."""
+"""REST calls of geo-replication: declaration, reports, status and routes; and Pulsar's own paths."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def report(admin: Admin, *rows: Report, is_all: bool = False) -> None:
     assert admin("PUT", REPORTS, content=content).status_code == 204
 
 
-# -- what is declared
+# -- declaration
 
 
 def test_gr1_the_declaration_is_what_was_set(replicated: Admin) -> None:
@@ -70,19 +70,19 @@ def test_gr1_the_declaration_is_what_was_set(replicated: Admin) -> None:
     assert declaration(replicated.after_crash()).topics == found.topics
 
 
-def test_gr2_the_declaration_says_what_the_settings_say() -> None:
+def test_gr2_the_declaration_includes_the_settings() -> None:
     admin = Admin(createTopicToRemoteClusterForReplication=False, partitionMismatch="stop")
     found = declaration(admin)
     assert (found.creates_topics, found.mismatch, found.topics, found.clusters) == (False, "stop", [], {})
 
 
 @pytest.mark.parametrize("setting", ["createTopicToRemoteClusterForReplication", "partitionMismatch"])
-def test_gr2_whether_topics_are_made_there_is_said_at_start_only(admin: Admin, setting: str) -> None:
+def test_gr2_remote_topic_creation_is_a_static_setting(admin: Admin, setting: str) -> None:
     path = f"/admin/v2/brokers/configuration/{setting}/false"
     assert "only read at start" in admin.reason(412, "POST", path)
 
 
-def test_who_waits_for_another_version_is_told_at_once(replicated: Admin) -> None:
+def test_a_waiting_request_returns_on_a_new_version(replicated: Admin) -> None:
     async def wait_and_change() -> tuple[float, Declaration, int]:
         transport = httpx.ASGITransport(replicated.app)
         async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
@@ -105,14 +105,14 @@ def test_who_waits_for_another_version_is_told_at_once(replicated: Admin) -> Non
     assert took_s < 5 and len(found.topics) == 5 and watchers == 0
 
 
-def test_who_waits_in_vain_gets_the_same_again(replicated: Admin) -> None:
+def test_a_wait_without_a_change_returns_the_same_version(replicated: Admin) -> None:
     version = declaration(replicated).version
     assert replicated.get(f"{DECLARATION}?after={version}&timeoutMs=1")["version"] == version
     assert replicated.get(f"{DECLARATION}?after={version}&timeoutMs=0")["version"] == version
     assert not replicated.broker.replication._watchers
 
 
-def test_who_has_another_version_does_not_wait(replicated: Admin) -> None:
+def test_a_request_with_an_old_version_does_not_wait(replicated: Admin) -> None:
     version = declaration(replicated).version
     started = time.monotonic()
     for after in ("", "1-2-3", version + "0"):
@@ -121,11 +121,11 @@ def test_who_has_another_version_does_not_wait(replicated: Admin) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["-1", "60001", "x", ""])
-def test_a_wait_has_a_limit(admin: Admin, timeout: str) -> None:
+def test_a_wait_is_limited(admin: Admin, timeout: str) -> None:
     assert "timeoutMs" in admin.reason(400, "GET", f"{DECLARATION}?timeoutMs={timeout}")
 
 
-def test_a_broker_stops_although_somebody_waits() -> None:
+def test_a_broker_stops_despite_a_waiting_request() -> None:
     with ThreadPoolExecutor(1) as thread:
         with magnetar.testing.broker() as broker:
             url = f"{broker.http_url}{DECLARATION}"
@@ -145,7 +145,7 @@ def test_a_broker_stops_although_somebody_waits() -> None:
 # -- reports and status
 
 
-def test_gr4_a_report_is_shown_with_what_the_broker_knows(replicated: Admin) -> None:
+def test_gr4_a_report_is_shown_with_the_brokers_facts(replicated: Admin) -> None:
     replicated.publish("t", b"1", b"2")
     replicated.publish("many-partition-1", b"3")
     found = statuses(replicated)
@@ -164,7 +164,7 @@ def test_gr4_a_report_is_shown_with_what_the_broker_knows(replicated: Admin) -> 
     assert (found["t"].since_ms, found["t"].last_error, found["t"].backlog) == (NOW_MS, "late", 2)
 
 
-def test_gr4_statuses_are_chosen_by_name(replicated: Admin) -> None:
+def test_gr4_statuses_are_filtered_by_name(replicated: Admin) -> None:
     assert list(statuses(replicated, "?topic=t")) == ["t"]
     assert list(statuses(replicated, "?topic=persistent://public/default/many-partition-1")) == ["many-partition-1"]
     assert len(statuses(replicated, "?namespace=public/default&remote=east")) == 3
@@ -187,7 +187,7 @@ def test_gr4_statuses_are_chosen_by_name(replicated: Admin) -> None:
         b'{"pipeline": 1, "isAll": true, "rows": []}',
     ],
 )
-def test_a_report_that_is_none_is_refused(replicated: Admin, body: bytes) -> None:
+def test_an_invalid_report_is_rejected(replicated: Admin, body: bytes) -> None:
     replicated.reason(400, "PUT", REPORTS, content=body)
     assert "no pipelines process" in statuses(replicated)["t"].reason
 
@@ -268,10 +268,10 @@ def test_sp6_routes_that_merge_two_topics_are_rejected(replicated: Admin) -> Non
     admin.done("PUT", f"{ROUTES}/east/public/default", json={"rename": "x/y/all-{topic}"})
 
 
-# -- what Pulsar's own paths make of it
+# -- Pulsar's own paths
 
 
-def test_gr1_the_subscriptions_of_replication_are_not_listed(replicated: Admin) -> None:
+def test_gr1_replication_subscriptions_are_not_listed(replicated: Admin) -> None:
     replicated.subscribe("t", "s")
     assert replicated.get(f"{TOPICS}/t/subscriptions") == ["s"]
     assert list(replicated.get(f"{TOPICS}/t/stats")["subscriptions"]) == ["s"]
@@ -279,7 +279,7 @@ def test_gr1_the_subscriptions_of_replication_are_not_listed(replicated: Admin) 
     assert sorted(replicated.get(f"{TOPICS}/t/internalStats")["cursors"]) == ["pulsar.repl.east", "s"]
 
 
-def test_gr1_the_subscriptions_of_replication_are_the_brokers_own(replicated: Admin) -> None:
+def test_gr1_replication_subscriptions_are_internal(replicated: Admin) -> None:
     own = f"{TOPICS}/t/subscription/pulsar.repl.east"
     for path in (own, own + "?force=true", f"{TOPICS}/many/subscription/pulsar.repl.east"):
         assert "replication" in replicated.reason(412, "DELETE", path)
@@ -292,8 +292,8 @@ def test_gr1_the_subscriptions_of_replication_are_the_brokers_own(replicated: Ad
     assert "replication" in replicated.reason(412, "POST", everywhere)
 
 
-def test_gr1_a_backlog_of_replication_may_be_skipped(replicated: Admin) -> None:
-    """As in Apache Pulsar, where that is done by the same paths."""
+def test_gr1_a_replication_backlog_may_be_skipped(replicated: Admin) -> None:
+    """As in Apache Pulsar, with the same paths."""
     replicated.publish("t", b"1", b"2", b"3")
     own = f"{TOPICS}/t/subscription/pulsar.repl.east"
     replicated.done("POST", f"{own}/skip/2")
@@ -312,7 +312,7 @@ def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(replicated: Admin) 
     assert declaration(replicated).topics == []
 
 
-def test_gr1_a_topic_is_replicated_by_itself(admin: Admin) -> None:
+def test_gr1_a_topic_is_replicated_by_its_own_policy(admin: Admin) -> None:
     admin.publish("t", b"old")
     admin.done("POST", f"{TOPICS}/t/replication", json=["standalone", "east"])
     admin.publish("t", b"new")
@@ -321,7 +321,7 @@ def test_gr1_a_topic_is_replicated_by_itself(admin: Admin) -> None:
     assert declaration(admin).topics == [] and statuses(admin) == {}
 
 
-def test_gr9_a_subscription_that_follows_is_declared(replicated: Admin) -> None:
+def test_gr9_a_replicated_subscription_is_declared(replicated: Admin) -> None:
     replicated.done("PUT", f"{TOPICS}/many/subscription/s", content=b'"latest"', params={"replicated": "true"})
     rows: dict[str, Any] = {row.topic: row for row in declaration(replicated).topics}
     assert rows["persistent://public/default/many"].subscriptions == ("s",)
@@ -330,5 +330,5 @@ def test_gr9_a_subscription_that_follows_is_declared(replicated: Admin) -> None:
 
 
 def test_a_default_route_policy_is_an_empty_object() -> None:
-    """So a broker of another version reads missing fields as defaults."""
+    """A broker of another version reads missing fields as defaults."""
     assert msgspec.json.encode(RoutePolicy()) == b"{}"

@@ -1,4 +1,4 @@
-"""Positions of many topics in one answer, for pipelines that let subscriptions follow."""
+"""Positions of many topics in one response, for pipelines that replicate subscriptions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PATH = "/admin/v2/replication/cursors"
 TOPIC = "persistent://public/default/orders"
 
 
-def test_gr9_many_topics_are_answered_as_each_of_them_is(admin: Admin) -> None:
+def test_gr9_many_topics_return_the_same_as_one_by_one(admin: Admin) -> None:
     admin("PUT", "/admin/v2/persistent/public/default/orders")
     admin("PUT", "/admin/v2/persistent/public/default/orders/subscription/s", json="earliest")
     admin("PUT", "/admin/v2/persistent/public/default/parts/partitions", json=2)
@@ -22,7 +22,7 @@ def test_gr9_many_topics_are_answered_as_each_of_them_is(admin: Admin) -> None:
     assert TOPIC.replace("orders", "missing") not in found
 
 
-def test_gr9_asking_creates_nothing(admin: Admin) -> None:
+def test_gr9_a_query_creates_nothing(admin: Admin) -> None:
     before = admin.existing()
     assert admin("POST", PATH, json=[TOPIC, "persistent://nobody/nowhere/t", "orders-partition-3"]).json() == {}
     assert admin.existing() == before
@@ -36,5 +36,5 @@ def test_gr9_asking_creates_nothing(admin: Admin) -> None:
         ({"topic": TOPIC}, "array"),
     ],
 )
-def test_gr9_what_is_no_list_of_topics_is_refused(admin: Admin, body: object, reason: str) -> None:
+def test_gr9_an_invalid_list_of_topics_is_rejected(admin: Admin, body: object, reason: str) -> None:
     assert reason in admin.reason(400, "POST", PATH, json=body)

@@ -1,4 +1,4 @@
-"""Schemas by REST: Pulsar's paths, bodies and statuses."""
+"""Schemas over REST: Pulsar's paths, bodies and statuses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_upload_and_read(admin: Admin) -> None:
     assert admin.after_crash().get(SCHEMA) == second
 
 
-def test_a_schema_may_come_before_its_topic_and_is_the_partitions_too(admin: Admin) -> None:
+def test_a_schema_may_precede_its_topic_and_is_shared_by_partitions(admin: Admin) -> None:
     upload(admin, ONE)
     admin.done("PUT", "/admin/v2/persistent/public/default/t/partitions", json=2)
     assert admin.get("/admin/v2/schemas/public/default/t-partition-1/schema")["version"] == 0
@@ -56,7 +56,7 @@ def test_a_schema_may_come_before_its_topic_and_is_the_partitions_too(admin: Adm
     assert admin.reason(404, "GET", SCHEMA) == "Schema not found"
 
 
-def test_what_is_not_there(admin: Admin) -> None:
+def test_missing_schemas(admin: Admin) -> None:
     assert admin.reason(404, "GET", SCHEMA) == "Schema not found"
     assert admin.get(BASE + "/schemas") == {"getSchemaResponses": []}
     upload(admin, ONE)
@@ -93,7 +93,7 @@ def test_an_incompatible_schema_is_a_conflict(admin: Admin) -> None:
         ),
     ],
 )
-def test_a_definition_that_is_wrong_is_unprocessable(admin: Admin, body: dict[str, Any], reason: str) -> None:
+def test_an_invalid_definition_is_unprocessable(admin: Admin, body: dict[str, Any], reason: str) -> None:
     assert reason in admin.reason(422, "POST", SCHEMA, json=body)
     assert admin.reason(404, "GET", SCHEMA) == "Schema not found"
 
@@ -115,7 +115,7 @@ def test_a_definition_that_is_wrong_is_unprocessable(admin: Admin, body: dict[st
     ],
 )
 @pytest.mark.parametrize("path", ["schema", "version", "compatibility"])
-def test_bodies_that_cannot_be_read(admin: Admin, body: bytes, reason: str, path: str) -> None:
+def test_unreadable_bodies(admin: Admin, body: bytes, reason: str, path: str) -> None:
     assert reason in admin.reason(400, "POST", f"{BASE}/{path}", content=body)
 
 
@@ -148,7 +148,7 @@ def test_the_version_of_a_schema(admin: Admin) -> None:
     assert "not a valid Avro" in admin.reason(422, "POST", BASE + "/version", json={"type": "AVRO", "schema": "-"})
 
 
-def test_compatibility_is_asked_without_changing_anything(admin: Admin) -> None:
+def test_compatibility_is_checked_without_a_change(admin: Admin) -> None:
     path = BASE + "/compatibility"
     upload(admin, ONE)
     fits = admin("POST", path, json=TWO)
@@ -190,7 +190,9 @@ def test_delete_and_delete_by_force(admin: Admin) -> None:
     st.text(max_size=30) | st.sampled_from(['{"key":1,"value":2}', '{"type":"object"}', '"int"', "[]", "\ud800"]),
     st.dictionaries(st.sampled_from(["key.schema.type", "value.schema.type", "x"]), st.text(max_size=10)),
 )
-def test_no_body_is_too_odd(admin: Admin, path: str, type: str, text: str, properties: dict[str, str]) -> None:
+def test_odd_bodies_never_cause_a_500(
+    admin: Admin, path: str, type: str, text: str, properties: dict[str, str]
+) -> None:
     content = json.dumps({"type": type, "schema": text, "properties": properties}).encode()
     response = admin("POST", f"{BASE}/{path}", content=content)
     assert response.status_code in (200, 202, 400, 409, 422), response.text

@@ -66,7 +66,7 @@ def test_a_missing_topic_is_created_where_clients_may(admin: Admin) -> None:
     assert strict.get(PATH) == []
 
 
-def test_on_a_partitioned_topic_all_partitions_get_it(admin: Admin) -> None:
+def test_a_partitioned_topic_gets_it_on_all_partitions(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=2)
     admin.subscribe(f"{FULL}/t-partition-0", "s")
     admin.done("PUT", f"{PATH}/t/subscription/s")
@@ -85,16 +85,16 @@ def test_a_body_that_is_no_position(admin: Admin, body: bytes) -> None:
     assert admin.get(PATH) == []
 
 
-def test_the_wrong_field_is_named(admin: Admin) -> None:
+def test_the_invalid_field_is_named(admin: Admin) -> None:
     assert "`$.ledgerId`" in admin.reason(400, "PUT", f"{PATH}/t/subscription/s", json={"ledgerId": "1"})
 
 
-def test_a_name_has_a_limit(admin: Admin) -> None:
+def test_the_length_of_a_name_is_limited(admin: Admin) -> None:
     assert "1025 bytes" in admin.reason(412, "PUT", f"{PATH}/t/subscription/{'x' * 1025}")
     assert admin.get(PATH) == []
 
 
-def test_limits_on_subscriptions_are_kept() -> None:
+def test_subscription_limits_are_enforced() -> None:
     admin = Admin(maxSubscriptionsPerTopic=1)
     admin.done("PUT", f"{PATH}/t/subscription/a")
     assert "maxSubscriptionsPerTopic" in admin.reason(412, "PUT", f"{PATH}/t/subscription/b")
@@ -147,7 +147,7 @@ def test_properties_are_replaced_on_all_partitions(admin: Admin) -> None:
         assert reason == f"Subscription other not found for topic {FULL}/t"
 
 
-def test_properties_of_a_subscription_that_is_not_stored(admin: Admin) -> None:
+def test_properties_of_a_non_durable_subscription(admin: Admin) -> None:
     path = "/admin/v2/non-persistent/public/default/n/subscription/s/properties"
     admin.subscribe("non-persistent://public/default/n", "s")
     assert admin.get(path) == {}
@@ -177,7 +177,7 @@ def test_replicated_status(admin: Admin) -> None:
         admin.reason(405, method, other, content=b"true")
 
 
-def test_no_partition_gets_a_subscription_where_one_may_not_have_it() -> None:
+def test_no_partition_gets_a_subscription_where_one_is_not_allowed_to() -> None:
     admin = Admin(maxSubscriptionsPerTopic=1)
     admin.done("PUT", f"{PATH}/t/partitions", json=2)
     admin.done("PUT", f"{PATH}/t-partition-1/subscription/a")
@@ -191,8 +191,8 @@ def test_a_position_has_limits(admin: Admin, body: bytes) -> None:
     assert admin.get(PATH) == []
 
 
-def test_the_bodies_of_pulsar_admin_and_pulsarctl_are_understood(admin: Admin) -> None:
-    """Both send more fields than they need to."""
+def test_bodies_of_pulsar_admin_and_pulsarctl_are_accepted(admin: Admin) -> None:
+    """Both send more fields than needed."""
     admin.done("PUT", f"{PATH}/t")
     latest = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "batchIndex": -1, "excluded": False, "properties": {}}
     admin.done("PUT", f"{PATH}/t/subscription/java", json=latest | {"partitionIndex": -1, "batchSize": 0})

@@ -28,10 +28,10 @@ def test_create_get_delete(admin: Admin) -> None:
     admin.reason(404, "DELETE", f"{PATH}/acme")
 
 
-def test_a_tenant_with_namespaces_stays(admin: Admin) -> None:
+def test_a_tenant_with_namespaces_is_not_deleted(admin: Admin) -> None:
     assert admin.reason(409, "DELETE", f"{PATH}/public") == "The tenant still has active namespaces"
     admin.reason(405, "DELETE", f"{PATH}/public?force=true")
-    admin.done("PUT", f"{PATH}/pub", json=INFO)  # a prefix of the other's name is not the other
+    admin.done("PUT", f"{PATH}/pub", json=INFO)  # a prefix of another name is not that name
     admin.done("DELETE", f"{PATH}/pub")
     assert admin.get(PATH) == ["public"]
 
@@ -47,7 +47,7 @@ def test_update(admin: Admin) -> None:
     assert admin.get(f"{PATH}/acme") == changed
 
 
-def test_a_cluster_that_a_namespace_is_replicated_to_cannot_be_taken_away(admin: Admin) -> None:
+def test_a_cluster_used_by_a_namespace_cannot_be_removed_from_its_tenant(admin: Admin) -> None:
     admin.broker.catalog.save_cluster("west", ClusterRecord("http://west"))
     admin.done("PUT", f"{PATH}/acme", json={"allowedClusters": ["standalone", "west"]})
     admin.done("PUT", "/admin/v2/namespaces/acme/n")
@@ -62,7 +62,7 @@ def test_a_cluster_that_a_namespace_is_replicated_to_cannot_be_taken_away(admin:
     assert "cluster west" in admin.reason(412, "POST", f"{PATH}/acme", json={"allowedClusters": ["standalone"]})
 
 
-def test_force_deletes_all_that_a_tenant_has() -> None:
+def test_force_deletes_everything_of_a_tenant() -> None:
     admin = Admin(forceDeleteTenantAllowed=True)
     admin.done("PUT", f"{PATH}/acme", json=INFO)
     for namespace in ("acme/a", "acme/b"):
@@ -103,13 +103,13 @@ def test_bad_bodies(admin: Admin, status: int, body: bytes) -> None:
     assert admin.get(PATH) == ["public"]
 
 
-def test_the_wrong_field_is_named(admin: Admin) -> None:
+def test_the_invalid_field_is_named(admin: Admin) -> None:
     body = {"allowedClusters": ["standalone", 7]}
     assert "`$.allowedClusters[1]`" in admin.reason(400, "PUT", f"{PATH}/acme", json=body)
 
 
 @pytest.mark.parametrize("tenant", ["a%2Fb", "a%20b", "caf%C3%A9", "%2E%2E", "x" * 1100])
-def test_an_illegal_name_is_refused(admin: Admin, tenant: str) -> None:
+def test_an_illegal_name_is_rejected(admin: Admin, tenant: str) -> None:
     for method in ("GET", "PUT", "POST", "DELETE"):
         assert "tenant" in admin.reason(412, method, f"{PATH}/{tenant}", json=INFO)
     assert admin.get(PATH) == ["public"]

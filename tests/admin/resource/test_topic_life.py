@@ -1,4 +1,4 @@
-"""What an administrator does to topics that exist: properties, unload, truncate, trim, terminate, and lists of them."""
+"""Administration of existing topics: properties, unload, truncate, trim, terminate, and lists."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ NON_PERSISTENT = "/admin/v2/non-persistent/public/default"
 # -- properties
 
 
-def test_ac3_an_auto_created_topic_says_so_until_an_administrator_takes_it_over(admin: Admin) -> None:
-    """AC3: visible by REST, survives restarts."""
+def test_ac3_an_auto_created_topic_is_marked_until_an_administrator_takes_it_over(admin: Admin) -> None:
+    """AC3: visible over REST, survives restarts."""
     admin.publish("auto", b"a")
     admin.done("PUT", f"{PATH}/made")
     assert admin.get(f"{PATH}/auto/properties") == {"wasAutoCreated": "true"}
@@ -39,7 +39,7 @@ def test_properties_are_added_and_removed(admin: Admin, path: str) -> None:
     assert admin.get(f"{path}/t/properties") == {"b": "3", "c": "4"}
 
 
-def test_a_partitioned_topic_has_properties_of_its_own(admin: Admin) -> None:
+def test_a_partitioned_topic_has_its_own_properties(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json={"partitions": 1, "properties": {"a": "1"}})
     admin.done("PUT", f"{PATH}/t/properties", json={"b": "2"})
     again = admin.after_crash()
@@ -48,7 +48,7 @@ def test_a_partitioned_topic_has_properties_of_its_own(admin: Admin) -> None:
     assert again.get(f"{PATH}/t/partitions")["partitions"] == 1
 
 
-def test_what_properties_cannot_be(admin: Admin) -> None:
+def test_invalid_properties(admin: Admin) -> None:
     admin.reason(404, "PUT", f"{PATH}/t/properties", json={"a": "b"})
     admin.reason(404, "DELETE", f"{PATH}/t/properties?key=a")
     admin.done("PUT", f"{PATH}/t")
@@ -59,7 +59,7 @@ def test_what_properties_cannot_be(admin: Admin) -> None:
 # -- unload
 
 
-def test_unload_sends_clients_away_and_keeps_everything(admin: Admin) -> None:
+def test_unload_disconnects_clients_and_keeps_everything(admin: Admin) -> None:
     producer = admin.publish("t", b"a", b"b")
     consumer = admin.subscribe("t", "s", permits=1)
     admin.subscribe("t", "reader", durable=False)
@@ -76,7 +76,7 @@ def test_unload_sends_clients_away_and_keeps_everything(admin: Admin) -> None:
     admin.broker.invariants()
 
 
-def test_unloading_what_nobody_has_opened_or_twice(admin: Admin) -> None:
+def test_unloading_a_closed_topic_or_twice(admin: Admin) -> None:
     admin.publish("t", b"a")
     again = admin.after_crash()
     again.done("PUT", f"{PATH}/t/unload")
@@ -95,7 +95,7 @@ def test_all_partitions_are_unloaded(admin: Admin) -> None:
     assert admin.broker.topics == {}
 
 
-def test_subscriptions_of_a_non_persistent_topic_end_with_it(admin: Admin) -> None:
+def test_subscriptions_of_a_non_persistent_topic_are_deleted_with_it(admin: Admin) -> None:
     admin.subscribe(f"non-{FULL}/n", "s")
     admin.done("PUT", f"{NON_PERSISTENT}/n/unload")
     assert admin.get(f"{NON_PERSISTENT}/n/subscriptions") == []
@@ -120,7 +120,7 @@ def test_truncate(admin: Admin) -> None:
     assert admin.get(f"{PATH}/t-partition-0/lastMessageId")["entryId"] == 2
 
 
-def test_trim_is_retention_at_once(admin: Admin) -> None:
+def test_trim_applies_retention_at_once(admin: Admin) -> None:
     admin.publish("t", b"a", b"b")
     assert admin("POST", f"{PATH}/t/trim").status_code == 200
     assert admin.get(f"{PATH}/t/internalStats")["numberOfEntries"] == 2
@@ -131,7 +131,7 @@ def test_trim_is_retention_at_once(admin: Admin) -> None:
     assert admin.after_crash().get(f"{PATH}/t/internalStats")["numberOfEntries"] == 0
 
 
-def test_what_cannot_be_truncated_or_trimmed(admin: Admin) -> None:
+def test_topics_that_cannot_be_truncated_or_trimmed(admin: Admin) -> None:
     admin.done("PUT", f"{NON_PERSISTENT}/n")
     assert admin.reason(412, "DELETE", f"{NON_PERSISTENT}/n/truncate") == "unsupport truncate"
     reason = admin.reason(405, "POST", f"{NON_PERSISTENT}/n/trim")
@@ -140,7 +140,7 @@ def test_what_cannot_be_truncated_or_trimmed(admin: Admin) -> None:
     admin.reason(404, "POST", f"{PATH}/missing/trim")
 
 
-# -- terminate, and partitions that are missing
+# -- terminate, and missing partitions
 
 
 def test_all_partitions_are_terminated(admin: Admin) -> None:
@@ -185,7 +185,7 @@ def test_missing_partitions_are_created(admin: Admin) -> None:
 # -- lists
 
 
-def test_lists_can_be_narrowed(admin: Admin) -> None:
+def test_lists_can_be_filtered(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t", json={"team": "a", "tier": "1"})
     admin.done("PUT", f"{PATH}/u", json={"team": "b"})
     admin.done("PUT", f"{PATH}/__change_events/partitions", json=1)
@@ -202,7 +202,7 @@ def test_lists_can_be_narrowed(admin: Admin) -> None:
 # -- numbers
 
 
-def test_stats_obey_their_flags(admin: Admin) -> None:
+def test_stats_follow_their_flags(admin: Admin) -> None:
     admin.subscribe("t", "s")
     admin.subscribe("t", "done", permits=9)
     admin.publish("t", b"a", b"b")
@@ -228,7 +228,7 @@ def test_stats_obey_their_flags(admin: Admin) -> None:
         assert name in admin.reason(400, "GET", f"{PATH}/t/stats?{name}=perhaps")
 
 
-def test_partitioned_stats_obey_the_same_flags(admin: Admin) -> None:
+def test_partitioned_stats_follow_the_same_flags(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=2)
     admin.done("PUT", f"{PATH}/t/subscription/s")
     admin.publish(f"{FULL}/t-partition-1", b"a")
@@ -254,7 +254,7 @@ def test_the_age_of_a_backlog(admin: Admin) -> None:
     assert stats["oldestBacklogMessageAgeSeconds"] == -1 and "oldestBacklogMessageSubscriptionName" not in stats
 
 
-def test_internal_stats_show_what_is_acknowledged_out_of_order(admin: Admin) -> None:
+def test_internal_stats_show_out_of_order_acknowledgements(admin: Admin) -> None:
     consumer = admin.subscribe("t", "s", permits=10)
     admin.publish("t", *[b"x"] * 8)
     admin.broker.pump()
@@ -282,7 +282,7 @@ def test_internal_stats_show_what_is_acknowledged_out_of_order(admin: Admin) -> 
     assert admin.get(f"{PATH}/t/internal-info")["terminatedPosition"] == {"ledgerId": ledger_id, "entryId": 7}
 
 
-def test_a_long_list_of_ranges_is_cut(admin: Admin) -> None:
+def test_a_long_list_of_ranges_is_truncated(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/subscription/s")
     admin.publish("t", *[b"x"] * 2100)
     topic = admin.broker.topics[f"{FULL}/t"]
@@ -294,7 +294,7 @@ def test_a_long_list_of_ranges_is_cut(admin: Admin) -> None:
     assert cursor["individuallyDeletedMessages"].endswith(",...]")
 
 
-def test_internal_numbers_of_partitioned_topics(admin: Admin) -> None:
+def test_internal_stats_of_partitioned_topics(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=2)
     admin.publish(f"{FULL}/t-partition-1", b"a")
     stats = admin.get(f"{PATH}/t/partitioned-internalStats")
@@ -310,7 +310,7 @@ def test_internal_numbers_of_partitioned_topics(admin: Admin) -> None:
     admin.reason(405, "GET", f"{NON_PERSISTENT}/n/internal-info")
 
 
-def test_a_topic_remembers_when_it_was_created(admin: Admin) -> None:
+def test_a_topic_stores_its_creation_time(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t")
     admin.broker.clock.advance(hours=1)  # type: ignore[attr-defined]
     assert admin.after_crash().get(f"{PATH}/t/stats")["topicCreationTimeStamp"] == NOW_MS

@@ -55,7 +55,7 @@ def test_names_are_percent_encoded_once(admin: Admin, encoded: str, local: str) 
 
 
 @pytest.mark.parametrize("topic", ["a%2Fb", "%00", "%C2%85", "%20", "x" * 1100])
-def test_an_illegal_topic_name_is_refused(admin: Admin, topic: str) -> None:
+def test_an_illegal_topic_name_is_rejected(admin: Admin, topic: str) -> None:
     for method, path in (("PUT", f"{PATH}/{topic}"), ("GET", f"{PATH}/{topic}/stats"), ("DELETE", f"{PATH}/{topic}")):
         admin.reason(412, method, path)
     admin.reason(412, "GET", f"{PATH}/{topic}/partitions?checkAllowAutoCreation=true")
@@ -64,13 +64,13 @@ def test_an_illegal_topic_name_is_refused(admin: Admin, topic: str) -> None:
 
 
 @pytest.mark.parametrize("namespace", ["a%2Fb/c", "a/b%2Fc", "a%20b/c", "caf%C3%A9/c"])
-def test_an_illegal_namespace_is_refused(admin: Admin, namespace: str) -> None:
+def test_an_illegal_namespace_is_rejected(admin: Admin, namespace: str) -> None:
     admin.reason(412, "PUT", f"/admin/v2/persistent/{namespace}/t")
     admin.reason(412, "GET", f"/admin/v2/persistent/{namespace}")
     admin.reason(412, "GET", f"/admin/v2/persistent/{namespace}/partitioned")
 
 
-def test_a_path_that_is_not_utf8_is_refused(admin: Admin) -> None:
+def test_a_path_that_is_not_utf8_is_rejected(admin: Admin) -> None:
     assert "'%ff'" in admin.reason(400, "PUT", f"{PATH}/%ff")
 
 
@@ -95,7 +95,7 @@ def test_an_unknown_namespace_is_not_found(admin: Admin) -> None:
     assert admin.reason(404, "POST", path + "/partitions", json=1) == "Namespace not found"
 
 
-def test_a_partition_is_created_by_itself_only_below_the_count(admin: Admin) -> None:
+def test_a_single_partition_is_created_only_below_the_count(admin: Admin) -> None:
     assert "if there isn't a partitioned topic t" in admin.reason(412, "PUT", f"{PATH}/t-partition-0")
     admin.done("PUT", f"{PATH}/t/partitions", json=1)
     assert "which is 1" in admin.reason(412, "PUT", f"{PATH}/t-partition-1")
@@ -134,7 +134,7 @@ def test_a_partitioned_topic_is_not_deleted_as_a_plain_one(admin: Admin) -> None
     assert admin.get(f"{PATH}/partitioned") == [f"{FULL}/t"]
 
 
-def test_a_new_topic_of_an_old_name_is_empty(admin: Admin) -> None:
+def test_a_recreated_topic_is_empty(admin: Admin) -> None:
     admin.publish("t", b"a")
     old = admin.get(f"{PATH}/t/lastMessageId")
     admin.done("DELETE", f"{PATH}/t?force=true")
@@ -144,7 +144,7 @@ def test_a_new_topic_of_an_old_name_is_empty(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("body", [b"[]", b'{"a":1}', b"{", b'"x"'])
-def test_properties_have_to_be_text(admin: Admin, body: bytes) -> None:
+def test_properties_must_be_text(admin: Admin, body: bytes) -> None:
     admin.reason(400, "PUT", f"{PATH}/t", content=body)
     assert admin.get(PATH) == []
 
@@ -164,7 +164,7 @@ def test_terminate(admin: Admin) -> None:
     assert admin.after_crash().get(f"{PATH}/t/internalStats")["state"] == "Terminated"
 
 
-def test_what_cannot_be_terminated(admin: Admin) -> None:
+def test_topics_that_cannot_be_terminated(admin: Admin) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=1)
     admin.done("PUT", f"{NON_PERSISTENT}/n")
     assert admin.reason(405, "POST", f"{PATH}/t/terminate") == "Termination of a partitioned topic is not allowed"
@@ -239,7 +239,7 @@ def test_stats_of_a_non_persistent_topic(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize("kind", ["stats", "internalStats"])
-def test_only_a_topic_that_exists_and_has_messages_of_its_own_has_stats(admin: Admin, kind: str) -> None:
+def test_only_an_existing_topic_with_its_own_messages_has_stats(admin: Admin, kind: str) -> None:
     admin.done("PUT", f"{PATH}/t/partitions", json=1)
     admin.reason(404, "GET", f"{PATH}/t/{kind}")
     admin.reason(404, "GET", f"{PATH}/t-partition-1/{kind}")
@@ -293,7 +293,7 @@ def test_partitioned_stats_are_the_sum(admin: Admin) -> None:
         assert admin.reason(404, "GET", f"{PATH}/{topic}/partitioned-stats").startswith("Partitioned Topic")
 
 
-def test_asking_opens_a_topic_that_was_not_used_since_the_start(admin: Admin) -> None:
+def test_a_query_opens_a_topic_unused_since_the_start(admin: Admin) -> None:
     admin.subscribe("t", "s")
     admin.publish("t", b"a")
     again = admin.after_crash()

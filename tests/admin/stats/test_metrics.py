@@ -26,7 +26,7 @@ def scrape(admin: Admin) -> list[str]:
 
 
 def check_format(lines: list[str]) -> None:
-    """Every sample stands below the one heading of its metric."""
+    """Every sample follows the one heading of its metric."""
     seen: list[str] = []
     for line in lines:
         if line.startswith("# TYPE "):
@@ -101,7 +101,7 @@ def test_quota_and_age_of_a_backlog(admin: Admin) -> None:
     assert f"pulsar_storage_backlog_age_seconds{{{TOPIC}}} 7" in lines
 
 
-def test_consumers_and_producers_where_they_are_exposed() -> None:
+def test_consumer_and_producer_metrics_where_exposed() -> None:
     admin = Admin(exposeConsumerLevelMetricsInPrometheus=True, exposeProducerLevelMetricsInPrometheus=True)
     producer = admin.publish("t", b"a", b"b")
     admin.subscribe("t", "s", permits=1)
@@ -116,7 +116,7 @@ def test_consumers_and_producers_where_they_are_exposed() -> None:
     assert f'pulsar_producer_msg_average_Size{{{TOPIC},producer_name="p",producer_id="7"}} {average}' in lines
 
 
-def test_namespaces_where_topics_are_not_exposed() -> None:
+def test_namespace_metrics_where_topics_are_not_exposed() -> None:
     admin = Admin(exposeTopicLevelMetricsInPrometheus=False, exposeConsumerLevelMetricsInPrometheus=True)
     for topic in ("t", "u"):
         admin.publish(topic, b"a", b"b")
@@ -136,7 +136,7 @@ def test_namespaces_where_topics_are_not_exposed() -> None:
         assert line in lines
 
 
-def test_the_format_holds_for_any_name(admin: Admin) -> None:
+def test_the_format_is_valid_for_any_name(admin: Admin) -> None:
     admin.subscribe('a"b\\c', 'x\n"y\\')
     admin.subscribe("non-persistent://public/default/n", "s")
     admin.publish("t", b"a")
@@ -155,7 +155,7 @@ def test_an_unused_topic_is_counted_and_stays_closed(admin: Admin) -> None:
     assert restarted.broker.topics == {}
 
 
-def test_all_topics_are_there_however_many_chunks_they_take(admin: Admin) -> None:
+def test_all_topics_are_included_in_any_number_of_chunks(admin: Admin) -> None:
     count = metrics._LINES_PER_CHUNK + 1
     admin.done("PUT", "/admin/v2/persistent/public/default/t/partitions", json=count)
     lines = scrape(admin)
@@ -163,7 +163,7 @@ def test_all_topics_are_there_however_many_chunks_they_take(admin: Admin) -> Non
     assert sum(line.startswith("pulsar_storage_size{") for line in lines) == count
 
 
-def test_others_get_their_turn_and_topics_may_go_meanwhile(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_tasks_run_meanwhile_and_topics_may_be_deleted(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_slice, "SLICE_S", 0.0)
     admin.done("PUT", "/admin/v2/persistent/public/default/t/partitions", json=20)
     turns = 0

@@ -1,4 +1,4 @@
-"""GR4, GR5: how replication stands, in topic stats and metrics."""
+"""GR4, GR5: replication status in topic stats and metrics."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def replicating(remotes: tuple[str, ...] = ("b",), **settings: Any) -> Admin:
 
 
 def changed(admin: Admin, method: str, path: str, body: object) -> None:
-    """With 204 or, as Apache Pulsar does it here and there, an empty 200."""
+    """Expects 204 or, as Apache Pulsar for some changes, an empty 200."""
     answer = admin(method, path, json=body)
     assert answer.is_success, answer.text
 
@@ -77,7 +77,7 @@ def pass_minute(admin: Admin) -> None:
     admin.commit()
 
 
-def test_a_topic_that_is_not_replicated_has_nothing(admin: Admin) -> None:
+def test_a_topic_without_replication_has_no_status(admin: Admin) -> None:
     admin.publish("t", b"x")
     assert replication(admin) == {}
     assert not [line for line in scrape(admin) if "replication" in line]
@@ -109,7 +109,7 @@ def test_gr4_state_reason_and_last_error_are_in_the_stats() -> None:
     assert (stats["c"]["state"], stats["c"]["reason"]) == ("running", "")
 
 
-def test_gr4_the_subscription_of_replication_is_not_among_the_others() -> None:
+def test_gr4_the_replication_subscription_is_not_listed() -> None:
     admin = replicating()
     admin.publish("t", b"x")
     admin.subscribe("t", "s")
@@ -130,7 +130,7 @@ def test_gr4_the_subscription_of_replication_is_not_among_the_others() -> None:
         f"{FOREIGN_PRODUCER_PREFIX}sender",
     ],
 )
-def test_gr5_what_comes_in_is_counted_by_the_cluster_it_comes_from(name: str) -> None:
+def test_gr5_incoming_messages_are_counted_by_source_cluster(name: str) -> None:
     admin = replicating()
     admin.publish("t", *[b"own"] * 30)
     producer = admin.publish("t", b"copied", batch=2, name=name)
@@ -156,7 +156,7 @@ def test_gr5_what_comes_in_is_counted_by_the_cluster_it_comes_from(name: str) ->
     assert f"pulsar_rate_in{{{own}}} 0.5" in lines
 
 
-def test_gr5_who_writes_copies_is_no_publisher() -> None:
+def test_gr5_replicators_are_not_listed_as_publishers() -> None:
     admin = replicating()
     admin.publish("t", b"own")
     admin.publish("t", b"copied", name=f"{PRODUCER_PREFIX}sender/{TOPIC}/17")
@@ -169,7 +169,7 @@ def test_gr5_who_writes_copies_is_no_publisher() -> None:
     assert f'pulsar_producers_count{{cluster="a",namespace="public/default",topic="{TOPIC}"}} 1' in scrape(admin)
 
 
-def test_gr5_what_goes_out_is_what_the_pipeline_reports() -> None:
+def test_gr5_outgoing_messages_are_those_reported_by_the_pipeline() -> None:
     admin = replicating()
     admin.publish("t", b"x")
     report(admin, TOPIC, State.RUNNING)
@@ -184,7 +184,7 @@ def test_gr5_what_goes_out_is_what_the_pipeline_reports() -> None:
     assert stats["replication"]["b"]["replicationDelayInSeconds"] == 120
 
 
-def test_gr5_what_expires_before_it_is_copied_is_seen() -> None:
+def test_gr5_messages_that_expire_before_they_are_copied_are_counted() -> None:
     admin = replicating()
     admin.done("POST", "/admin/v2/namespaces/public/default/messageTTL", json=3600)
     admin.publish("t", *[b"x"] * 6)
@@ -196,7 +196,7 @@ def test_gr5_what_expires_before_it_is_copied_is_seen() -> None:
     assert replication(admin)["b"]["replicationBacklog"] == 0
 
 
-def test_gr5_partitions_are_added() -> None:
+def test_gr5_partitions_are_summed() -> None:
     admin = replicating(("b", "c"))
     admin.done("PUT", f"{PATH}/partitions", json=3)
     for index in range(3):
@@ -234,7 +234,7 @@ def test_gr5_metrics_of_each_topic_and_remote_cluster() -> None:
     assert f'magnetar_replication_state{{{other},state="starting"}} 1' in lines
 
 
-def test_gr5_metrics_of_namespaces_where_topics_are_not_exposed() -> None:
+def test_gr5_namespace_metrics_where_topics_are_not_exposed() -> None:
     admin = replicating(exposeTopicLevelMetricsInPrometheus=False)
     admin.publish("t", b"x", b"y")
     admin.publish("u", b"x")
@@ -249,18 +249,18 @@ def test_gr5_metrics_of_namespaces_where_topics_are_not_exposed() -> None:
     assert f'magnetar_replication_state{{{own},state="starting"}} 1' in lines
 
 
-# -- what may be declared
+# -- allowed clusters
 
 
 @pytest.mark.parametrize("path", ["/admin/v2/namespaces/public/default", PATH])
-def test_gr1_a_cluster_that_nobody_knows_is_refused(admin: Admin, path: str) -> None:
+def test_gr1_an_unknown_cluster_is_rejected(admin: Admin, path: str) -> None:
     admin.publish("t", b"x")
     reason = admin.reason(403, "POST", f"{path}/replication", json=["standalone", "nowhere"])
     assert reason == "Invalid cluster id: nowhere"
 
 
 @pytest.mark.parametrize("path", ["/admin/v2/namespaces/public/default", PATH])
-def test_gr1_a_cluster_that_the_tenant_may_not_use_is_refused(admin: Admin, path: str) -> None:
+def test_gr1_a_cluster_not_allowed_for_the_tenant_is_rejected(admin: Admin, path: str) -> None:
     admin.publish("t", b"x")
     changed(admin, "PUT", "/admin/v2/clusters/b", {"serviceUrl": "http://b:8080"})
     reason = admin.reason(403, "POST", f"{path}/replication", json=["standalone", "b"])

@@ -38,20 +38,20 @@ class TestMove:
         world.client.take()
         fail(world, consumer, 1)
         assert origins(world) == [f"{world.topic().ledger_id}:1:-1"]
-        assert world.client.take() == []  # not delivered again
+        assert world.client.take() == []  # not redelivered
         world.subscription().ack(0)
         world.subscription().ack(2)
         world.settle()
         assert world.subscription().backlog == 0
 
-    def test_dl4_a_crash_at_any_write_leaves_it_in_exactly_one_place(self) -> None:
+    def test_dl4_a_crash_at_any_write_leaves_the_message_in_exactly_one_place(self) -> None:
         world = World()
         world.publish(1)
         consumer = world.consumer()
         with_policy(world, 1)
         fail(world, consumer, 0)
         world.subscription().redeliver(consumer, [0])
-        while True:  # nothing of it is durable yet; then group after group
+        while True:  # nothing is durable yet; then group after group
             after = world.restart()
             waiting = after.subscription().backlog
             assert (waiting, len(letters(after))) in [(1, 0), (0, 1)]
@@ -63,7 +63,7 @@ class TestMove:
             group.complete()
         assert (waiting, len(letters(after))) == (0, 1)
 
-    def test_dl4_the_ack_and_the_letter_are_in_one_group_even_when_the_open_one_is_full(self) -> None:
+    def test_dl4_the_ack_and_the_dead_letter_share_a_group_even_when_the_open_one_is_full(self) -> None:
         world = World()
         world.publish(3)
         consumer = world.consumer()
@@ -78,7 +78,7 @@ class TestMove:
             after = world.restart()
             assert after.subscription().backlog + len(letters(after)) == 3
 
-    def test_dl8_a_letter_keeps_the_message_and_says_where_and_why(self) -> None:
+    def test_dl8_a_dead_letter_keeps_the_message_and_adds_origin_and_reason(self) -> None:
         world = World()
         metadata = pb.MessageMetadata(
             partition_key="key", ordering_key=b"order", event_time=77, schema_version=b"\0\0\0\0\0\0\0\3"
@@ -131,8 +131,8 @@ class TestMove:
                 (v.number, v.schema) for v in schemas.versions(source)
             ]
 
-    def test_a_property_that_is_not_text_is_kept(self) -> None:
-        """Protobuf lets bytes pass that are not UTF-8, and must not stop a subscription with them."""
+    def test_a_property_that_is_not_utf8_is_kept(self) -> None:
+        """Protobuf accepts bytes that are not UTF-8, which must not block a subscription."""
         world = World()
         text = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
         text.properties.add(key="ORIGIN_MESSAGE_ID", value="XX")
@@ -147,7 +147,7 @@ class TestMove:
         assert properties["ORIGIN_MESSAGE_ID"] == f"{world.topic().ledger_id}:0:-1"
         assert b"\xff\xfd" in letter.SerializeToString() and b"\xff\xfe" not in letter.SerializeToString()
 
-    def test_dl8_the_history_grows_with_each_death_and_has_a_limit(self) -> None:
+    def test_dl8_the_history_grows_with_each_dead_letter_and_is_limited(self) -> None:
         world = World()
         metadata = pb.MessageMetadata()
         deaths = [
@@ -165,7 +165,7 @@ class TestMove:
         assert len(history) == 20 and history[-1].topic == "persistent://public/default/t" and history[0].count == 1
 
     @pytest.mark.parametrize("compression", [pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY])
-    def test_dl9_one_message_of_a_batch_dies_alone(self, compression: pb.CompressionType.ValueType) -> None:
+    def test_dl9_one_message_of_a_batch_is_dead_lettered_alone(self, compression: pb.CompressionType.ValueType) -> None:
         world = World()
         singles = [pb.SingleMessageMetadata(partition_key=f"k{n}", event_time=n + 1) for n in range(4)]
         for number, single in enumerate(singles):
@@ -175,7 +175,7 @@ class TestMove:
         publish(world, metadata, compress(compression, content), messages=4)
         consumer = world.consumer()
         with_policy(world, 1)
-        world.subscription().ack(0, open_bits=0b0110)  # 0 and 3 are done
+        world.subscription().ack(0, open_bits=0b0110)  # 0 and 3 are acknowledged
         fail(world, consumer, 0, indexes={0: 0b0100})
         assert letters(world) == []
         world.subscription().ack(0, open_bits=0b0110)
@@ -187,7 +187,7 @@ class TestMove:
         assert world.subscription().cursor.open_bits(0) == 0b0010  # its neighbour is still open, and not counted
         assert world.client.delivered[-1][1][:3] == (0, 0, 0b0010)
 
-    def test_dl9_a_batch_nacked_as_a_whole_dies_message_by_message(self) -> None:
+    def test_dl9_a_batch_nacked_as_a_whole_is_dead_lettered_message_by_message(self) -> None:
         world = World()
         content = build_batch([(pb.SingleMessageMetadata(), b"%d" % n) for n in range(3)])
         publish(world, pb.MessageMetadata(num_messages_in_batch=3), content, messages=3)
@@ -199,7 +199,7 @@ class TestMove:
         assert [payload for _, _, payload in letters(world)] == [b"0", b"2"]
         assert world.subscription().backlog == 0
 
-    def test_an_encrypted_batch_is_moved_as_a_whole_and_says_so(self) -> None:
+    def test_an_encrypted_batch_is_moved_as_a_whole_with_a_note(self) -> None:
         world = World()
         metadata = pb.MessageMetadata(num_messages_in_batch=3, encryption_algo="AES")
         metadata.encryption_keys.add(key="k", value=b"v")
@@ -224,7 +224,7 @@ class TestMove:
         assert len(letters(world, "graveyard")) == 1
         assert len(letters(world.restart(), "graveyard")) == 1
 
-    def test_dl10_the_initial_subscription_gets_every_letter(self) -> None:
+    def test_dl10_the_initial_subscription_gets_every_dead_letter(self) -> None:
         world = World()
         world.publish(2)
         consumer = world.consumer()
@@ -236,7 +236,7 @@ class TestMove:
         again.consumer("mourners", DLQ)
         assert again.client.take() == [0, 1]
 
-    def test_ac3_the_topic_was_auto_created_even_where_clients_may_not(self) -> None:
+    def test_ac3_the_topic_is_auto_created_even_where_clients_may_not(self) -> None:
         world = World(allowAutoTopicCreation=False)
         world.broker.catalog.create(TopicName.parse("t"), {})
         world.publish(1)
@@ -284,7 +284,7 @@ class TestMove:
 
 
 class TestOtherReasons:
-    def test_expired_messages_become_dead_letters_if_the_namespace_says_so(self) -> None:
+    def test_expired_messages_become_dead_letters_if_the_namespace_requests_it(self) -> None:
         world = World(ttlDurationDefaultInSeconds=60)
         catalog = world.broker.catalog
         catalog.namespaces["public/default"].overrides.dead_letter_expired = True
@@ -300,7 +300,7 @@ class TestOtherReasons:
         assert {properties["DEATH_REASON"] for _, properties, _ in letters(world)} == {"Expired"}
         assert world.subscription().backlog == 0
 
-    def test_evicted_messages_become_dead_letters_if_the_namespace_says_so(self) -> None:
+    def test_evicted_messages_become_dead_letters_if_the_namespace_requests_it(self) -> None:
         world = World(
             backlogQuotaDefaultLimitBytes=1000, backlogQuotaDefaultRetentionPolicy="consumer_backlog_eviction"
         )

@@ -1,4 +1,4 @@
-"""Calls within the room go one way: each module imports only modules further down."""
+"""Calls within the room go one way: each module imports only modules below it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_every_module_has_its_place() -> None:
 
 @pytest.mark.parametrize("module", DOWNWARDS)
 def test_a_module_imports_only_those_below_it(module: str) -> None:
-    """Also where only types are needed: a part that knows the type of its caller is about to call it."""
+    """For type annotations too: a part that knows the type of its caller is about to call it."""
     tree = ast.parse((ROOM / f"{module}.py").read_text(encoding="utf-8"))
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module}
     prefix = f"{subscription.__name__}."

@@ -1,4 +1,4 @@
-"""Dead letter policies that consumers declare, and which one is in force (DL3)."""
+"""Dead letter policies declared by consumers, and which one applies (DL3)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestDeclared:
         with pytest.raises(NotAllowed, match="consumer property deadLetterPolicy"):
             policy_from(metadata)
 
-    def test_dl3_the_last_one_wins_and_the_namespace_is_the_default(self) -> None:
+    def test_dl3_the_latest_wins_and_the_namespace_is_the_default(self) -> None:
         world = World()
         world.publish(1)
         world.consumer()

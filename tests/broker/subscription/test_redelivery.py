@@ -1,4 +1,4 @@
-"""Redelivery: what counts (DL5, DL6), where order counts (DL11), and back-off."""
+"""Redelivery: counts (DL5, DL6), ordered types (DL11), and back-off."""
 
 from __future__ import annotations
 
@@ -85,13 +85,13 @@ class TestCounts:
 
 class TestOrdered:
     @pytest.mark.parametrize("type", [EXCLUSIVE, FAILOVER])
-    def test_dl11_the_first_dies_and_those_behind_it_come_in_order(self, type: SubscriptionType) -> None:
+    def test_dl11_the_first_is_dead_lettered_and_those_behind_it_arrive_in_order(self, type: SubscriptionType) -> None:
         world = World()
         world.publish(4)
         consumer = world.consumer(type=type)
         with_policy(world, 1)
         world.subscription().ack(0)
-        fail(world, consumer)  # clients give everything back, because 1 failed
+        fail(world, consumer)  # clients request everything again, because 1 failed
         fail(world, consumer)
         assert origins(world) == [f"{world.topic().ledger_id}:1:-1"]
         world.client.take()
@@ -115,7 +115,7 @@ class TestOrdered:
 
 class TestBackoff:
     @pytest.mark.parametrize("type", [SubscriptionType.Shared, KEY_SHARED, EXCLUSIVE])
-    def test_each_failure_backs_off_longer_and_never_comes_early(self, type: SubscriptionType) -> None:
+    def test_each_failure_backs_off_longer_and_no_redelivery_is_early(self, type: SubscriptionType) -> None:
         world = World()
         world.publish(1, keys=["a"])
         consumer = world.consumer(type=type)

@@ -45,7 +45,7 @@ class TestSuspects:
                     consumer = self.crash(world, consumer)
                     crashes += 1
                     if crashes == 3:
-                        world = world.restart()  # what is suspected survives
+                        world = world.restart()  # suspicions survive
                         consumer = world.consumer()
                     break
                 world.subscription().ack(entry)
@@ -73,7 +73,7 @@ class TestSuspects:
         world.subscription().ack(0)
         world.settle()
         assert list(consumer.pending) == [1]
-        # A consumer that holds a suspect and never acknowledges gets the others after a while.
+        # A consumer that holds a suspect without acknowledging receives the others after a while.
         world = World()
         world.publish(1)
         consumer = world.consumer(permits=10)
@@ -94,7 +94,7 @@ class TestSuspects:
     def test_dl13_without_a_policy_of_the_broker_a_crash_while_alone_counts_as_a_redelivery(
         self, type: SubscriptionType
     ) -> None:
-        """The count is what the client's own policy goes by, which the broker does not know."""
+        """The client's policy, which the broker does not know, uses the count."""
         world = World()
         world.publish(100, keys=["k"] if type is KEY_SHARED else [])
         consumer = world.consumer(type=type)
@@ -107,7 +107,9 @@ class TestSuspects:
                     consumer = self.crash(world, consumer, type)
                     break
                 if entry == poison:
-                    counts.append(count)  # the client publishes the letter, without its application seeing the message
+                    counts.append(
+                        count
+                    )  # the client publishes the dead letter, without its application seeing the message
                 else:
                     assert count == 0
                     done.add(entry)
@@ -122,7 +124,7 @@ class TestSuspects:
         ("type", "durable"), [(EXCLUSIVE, True), (FAILOVER, True), (SubscriptionType.Shared, False)]
     )
     def test_subscriptions_without_suspects(self, type: SubscriptionType, durable: bool) -> None:
-        """Clients have no dead letter policy where order counts, and nothing of a non-durable one survives."""
+        """Clients have no dead letter policy for ordered types, and a non-durable subscription keeps no state."""
         world = World()
         world.publish(3)
         consumer = world.consumer(type=type, durable=durable, name="c0")
