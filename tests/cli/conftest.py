@@ -71,7 +71,7 @@ class Request(NamedTuple):
 
 
 class Recorder:
-    """An HTTP server that keeps what it is asked and answers what it is told."""
+    """An HTTP server that records requests and sends scripted replies."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

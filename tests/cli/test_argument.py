@@ -109,7 +109,7 @@ def test_times_are_utc_unless_they_say_another_zone() -> None:
     [
         ("orders", "is not of the form tenant/namespace; did you mean public/orders?"),
         ("acme/shop/orders", "did you mean acme/shop?"),
-        ("persistent://acme/shop/orders", "is the name of a topic"),
+        ("persistent://acme/shop/orders", "is a topic name"),
         ("acme/", "namespace name ''"),
     ],
 )
@@ -130,7 +130,7 @@ def test_names() -> None:
 
 @pytest.mark.parametrize("text", ["0", "11", "x", "", "1.5", "1" * 5000])
 def test_a_number_that_is_wrong_is_shown_with_its_limits(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is not a whole number from 1 to 10"):
+    with pytest.raises(typer.BadParameter, match="is not an integer from 1 to 10"):
         argument.whole(1, 10)(text)
 
 

@@ -136,7 +136,7 @@ def test_a_file_gives_settings_and_its_unknown_keys_one_warning(
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.settings == Settings(maxMessageSize=4096)
     assert capsys.readouterr().err == (
-        f"warning: {config} has 2 settings that have no effect here: zookeeperServers, functionsWorkerEnabled\n"
+        f"warning: {config} has 2 settings without effect: zookeeperServers, functionsWorkerEnabled\n"
     )
 
 
@@ -165,7 +165,7 @@ def test_a_file_that_is_no_text_is_refused(
     config = tmp_path / "broker.conf"
     config.write_bytes(b"\xff\xfe")
     assert main(["standalone", "--config", str(config)]) == 2
-    assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: it is not UTF-8 text\n"
+    assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: not UTF-8 text\n"
 
 
 def test_a_file_alone_does_not_open_the_broker_to_a_network(
@@ -176,7 +176,7 @@ def test_a_file_alone_does_not_open_the_broker_to_a_network(
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.rest["bind"] == "127.0.0.1"
     assert capsys.readouterr().err == (
-        f"warning: bindAddress=0.0.0.0 of {config} is left aside: only --bind opens the broker to a network\n"
+        f"warning: bindAddress=0.0.0.0 of {config} is ignored: only --bind opens the broker to the network\n"
     )
 
 

@@ -42,10 +42,10 @@ def test_strange_names_reach_the_broker(cli: CommandLine) -> None:
         ("localhost:8080", "--url localhost:8080 is not of the form http://host:port"),
         ("http://", "--url http:// is not of the form http://host:port"),
         ("", "--url  is not of the form http://host:port"),
-        ("http://h:99999", "--url http://h:99999 has a port that is not between 0 and 65535"),
+        ("http://h:99999", "--url http://h:99999 has a port outside 0 to 65535"),
         (
             "pulsar://localhost:6650",
-            "--url pulsar://localhost:6650 is the binary address; the HTTP one is wanted, such as http://localhost:8080",
+            "--url pulsar://localhost:6650 is a binary address; expected an HTTP address such as http://localhost:8080",
         ),
     ],
 )
@@ -106,7 +106,7 @@ def test_a_refusal_is_the_brokers_reason(
 
 def test_an_answer_that_is_not_what_it_says(recorder: Recorder, recorded: CommandLine) -> None:
     recorder.will_answer("GET", "/admin/v2/tenants", b"[")
-    assert "answered with JSON that cannot be read" in recorded.fails("tenants", "list")
+    assert "returned invalid JSON" in recorded.fails("tenants", "list")
 
 
 def test_a_redirect_to_another_scheme_is_not_followed(recorder: Recorder, recorded: CommandLine) -> None:

@@ -342,13 +342,13 @@ def test_fault_shapes_differ(sick: Sick, here: int, there: int) -> None:
     for part in parts:
         sick.tell(State.MISMATCH, "shapes", part)
     cause = sick.first()
-    assert cause["kind"] == "shapes-differ"
+    assert cause["kind"] == "partition-mismatch"
     assert "partition" in str(cause["evidence"])
     sick.repair(cause)
     for part in parts:
         sick.tell(topic=part)
     after = [one["kind"] for one in sick.causes()]
-    assert after == [] if here == 3 else "shapes-differ" not in after
+    assert after == [] if here == 3 else "partition-mismatch" not in after
 
 
 def test_fault_schema_refused(sick: Sick) -> None:
@@ -527,7 +527,7 @@ def test_several_faults_the_one_to_repair_first_is_first(sick: Sick) -> None:
     sick.create(sick.a, 3)
     sick.create(sick.b, 2)
     sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
-    assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "shapes-differ"]
+    assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "partition-mismatch"]
 
 
 def test_not_every_topic_is_examined(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:

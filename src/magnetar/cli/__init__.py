@@ -1,5 +1,5 @@
-"""The command line. `main` is the entry and `app` the commands as users see them; each noun has a file.
+"""The command line. `main` is the entry point, `app` declares the commands; each command group has a module.
 
-Below the nouns are `noun` (how a command is run), `rest` (the way to a broker), `argument` and `answer` (what people
-type and read), `policies` (a table that makes commands) and `damage` (what the doctor knows).
+`command` runs a command, `rest` talks to a broker, `argument` parses input, `output` prints results. `policies` draws
+commands from a table; `doctor` diagnoses problems.
 """

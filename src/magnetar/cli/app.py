@@ -1,7 +1,6 @@
-"""The commands as users see them, declared with Typer: names, options and help texts, nothing else.
+"""The commands, declared with Typer: names, options and help texts, nothing else.
 
-What talks to a running broker is in a file per noun, loaded when it is asked for; none of them imports an HTTP client
-before a command runs.
+Each command group has a module, imported when it is used; none of them imports an HTTP client before a command runs.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from magnetar.cli.nouns.pipelines import pipelines
 
 app = typer.Typer(
     name="magnetar",
-    help="A broker that speaks Apache Pulsar's protocol.",
+    help="A message broker that speaks Apache Pulsar's protocol.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -41,7 +40,7 @@ def magnetar(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A broker that speaks Apache Pulsar's protocol."""
+    """A message broker that speaks Apache Pulsar's protocol."""
 
 
 @app.command()
@@ -50,8 +49,8 @@ def standalone(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="The folder for everything durable, made if missing.",
-            show_default=f"{_standalone.DATA_DEFAULT} in the current folder",
+            help="The data folder, created if missing.",
+            show_default=f"{_standalone.DATA_DEFAULT}",
         ),
     ] = None,
     port: Annotated[
@@ -60,7 +59,7 @@ def standalone(
     ] = None,
     http_port: Annotated[
         str | None,
-        typer.Option(metavar="PORT", help="The port of HTTP; 0 picks a free one.", show_default="8080"),
+        typer.Option(metavar="PORT", help="The HTTP port; 0 picks a free one.", show_default="8080"),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME", help="The name of the cluster.", show_default="standalone")
@@ -69,22 +68,22 @@ def standalone(
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen on. Anything but loopback opens the broker to whoever reaches it.",
+            help="The address to listen on. Anything but loopback opens the broker to the network.",
             show_default="127.0.0.1",
         ),
     ] = None,
     config: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="A Pulsar broker.conf or standalone.conf to take settings from."),
+        typer.Option(metavar="FILE", help="A broker.conf or standalone.conf of Pulsar to read settings from."),
     ] = None,
     set_: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="One setting, as in a broker.conf; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in broker.conf; may be repeated."),
     ] = None,
 ) -> int:
     """Start a broker on this machine.
 
-    Flags win over --set, and --set wins over --config.
+    Flags override --set, and --set overrides --config.
     """
     options = _standalone.StandaloneOptions(
         data=data, port=port, http_port=http_port, cluster=cluster, bind=bind, config=config, set=set_ or ()
@@ -117,7 +116,7 @@ def group_of(name: str) -> CommandGroup:
 
 
 def command_for(words: Sequence[str]) -> Callable[..., object]:
-    """The parser with the noun that is asked for; help and mistakes need all of them, which takes longer."""
+    """The parser with the group of these words; help and mistakes need all groups, which takes longer."""
     for name in words[:1] if words and words[0] in GROUPS else GROUPS:
         if name not in _added:
             app.add_typer(group_of(name).app)

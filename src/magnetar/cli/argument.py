@@ -1,6 +1,6 @@
-"""What people type as arguments, turned into values: names, durations, sizes, times and positions.
+"""Arguments: parsers of names, durations, sizes, times and positions.
 
-Owns the spellings, which are those of pulsar-admin, and the words for a wrong one. It knows no command and no broker.
+Owns the spellings, which are pulsar-admin's, and the errors for invalid ones. It knows no command and no broker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NamespaceName(NamedTuple):
 
 
 class MessagePosition(NamedTuple):
-    """A message id as the REST API takes it."""
+    """A message id in the form of the REST API."""
 
     ledger: int
     entry: int
@@ -69,7 +69,7 @@ def parse_namespace_name(text: str | NamespaceName) -> NamespaceName:
     if isinstance(text, NamespaceName):
         return text
     if "://" in text:
-        raise typer.BadParameter(f"{text!r} is the name of a topic; a namespace is tenant/namespace")
+        raise typer.BadParameter(f"{text!r} is a topic name; expected tenant/namespace")
     try:
         return NamespaceName(*parse_namespace(text))
     except InvalidName as error:
@@ -100,7 +100,7 @@ def _entity(kind: str, text: str) -> str:
 
 def parse_subscription(text: str) -> str:
     if not text:
-        raise typer.BadParameter("the name of a subscription is empty")
+        raise typer.BadParameter("the subscription name is empty")
     return text
 
 
@@ -113,12 +113,12 @@ def parse_duration(text: str) -> int:
 
 
 def parse_duration_or_infinite(text: str) -> int:
-    """Seconds, or -1 for ever."""
+    """Seconds, or -1 for no limit."""
     return -1 if text.strip() == "-1" else parse_duration(text)
 
 
 def parse_duration_with_unit(text: str) -> int:
-    """Seconds. For what pulsar-admin takes in another unit: a bare number would mean another time than there."""
+    """Seconds. Requires a unit, as pulsar-admin takes a bare number in another unit."""
     seconds = parse_duration(text)
     if seconds and text.strip().isdecimal():
         raise typer.BadParameter(f"{text!r} needs a unit, such as {text.strip()}m for minutes or {text.strip()}h")
@@ -126,7 +126,7 @@ def parse_duration_with_unit(text: str) -> int:
 
 
 def parse_delays(text: str) -> list[int]:
-    """Milliseconds, of a list with commas: 500ms, 1s, 10s, 1m."""
+    """A comma-separated list in milliseconds: 500ms, 1s, 10s, 1m."""
     delays = []
     for word in names_in(text):
         number = word.lower().removesuffix("ms")
@@ -148,12 +148,12 @@ def parse_size(text: str) -> int:
 
 
 def parse_size_or_infinite(text: str) -> int:
-    """Bytes, or -1 without limit."""
+    """Bytes, or -1 for no limit."""
     return -1 if text.strip() == "-1" else parse_size(text)
 
 
 def parse_time(text: str) -> int:
-    """Milliseconds since the epoch, of an ISO date and time; without a zone it is UTC."""
+    """An ISO date and time as milliseconds since the epoch; UTC if it has no zone."""
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -170,12 +170,12 @@ def parse_position(text: str) -> MessagePosition:
         raise typer.BadParameter(f"{text!r} is not earliest, latest or ledger:entry[:partition[:batch index]]")
     ledger, entry, partition, batch = (-1 if part is None else int(part) for part in match.groups())
     if max(ledger, entry) > LONG_MAX or max(partition, batch) > INT_MAX:
-        raise typer.BadParameter(f"{text!r} has a number that no message id has")
+        raise typer.BadParameter(f"{text!r} has a number beyond the range of message ids")
     return MessagePosition(ledger, entry, partition, batch)
 
 
 def whole(low: int, high: int = INT_MAX) -> Callable[[str | int], int]:
-    """A parser of whole numbers within limits, both included; it also takes a default, which is no text."""
+    """A parser of integers from `low` to `high`. Typer passes defaults through it too."""
 
     def parse(text: str | int) -> int:
         try:
@@ -183,7 +183,7 @@ def whole(low: int, high: int = INT_MAX) -> Callable[[str | int], int]:
         except ValueError:
             number = low - 1
         if not low <= number <= high:
-            raise typer.BadParameter(f"{str(text)[:100]!r} is not a whole number from {low} to {high}")
+            raise typer.BadParameter(f"{str(text)[:100]!r} is not an integer from {low} to {high}")
         return number
 
     return parse
@@ -197,7 +197,7 @@ def parse_property(text: str) -> tuple[str, str]:
 
 
 def words_of(choices: type[StrEnum]) -> Callable[[str], list[str]]:
-    """A parser of a list with commas whose words are all known."""
+    """A parser of a comma-separated list of choices."""
 
     def parse(text: str) -> list[str]:
         known = {choice.value.lower(): choice.value for choice in choices}
@@ -213,7 +213,7 @@ def words_of(choices: type[StrEnum]) -> Callable[[str], list[str]]:
 
 
 def names_in(text: str) -> list[str]:
-    """A list with commas."""
+    """The items of a comma-separated list."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
@@ -259,7 +259,7 @@ Properties = Annotated[
     list[str] | None,
     typer.Option("--property", "-p", metavar="KEY=VALUE", help="A property; may be repeated."),
 ]
-Force = Annotated[bool, typer.Option("--force", "-f", help="Delete it although it is in use.")]
+Force = Annotated[bool, typer.Option("--force", "-f", help="Delete it even if it is in use.")]
 
 
 def properties_of(words: list[str] | None) -> dict[str, str]:

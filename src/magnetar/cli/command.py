@@ -1,7 +1,7 @@
-"""A noun of the command line (`topics`, `tenants`, …): its commands, each with `--url` and `--json`.
+"""Command groups (`topics`, `tenants`, …): each command gets the options `--url`, `--token` and `--json`.
 
-A command is a function that takes a `Rest` and what its options say, and returns an `Output`. Owns how it is called and
-the hints that follow an error. It knows no resource.
+A command is a function from a `Rest` and the values of its options to an `Output`. Owns the call and the hints after an
+error. It knows no resource.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HTTP_NOT_FOUND = 404
 Url = Annotated[
     str,
     typer.Option(
-        "--url", metavar="URL", envvar=URL_VARIABLE, help="The HTTP address of the broker, ours or Apache Pulsar."
+        "--url", metavar="URL", envvar=URL_VARIABLE, help="The HTTP address of the broker, Magnetar or Apache Pulsar."
     ),
 ]
 Token = Annotated[
@@ -40,7 +40,7 @@ Token = Annotated[
         "--token",
         metavar="TOKEN",
         envvar=TOKEN_VARIABLE,
-        help="The token to show to the broker, or file:///path of it.",
+        help="The authentication token, or file:///path of it.",
     ),
 ]
 TrustCerts = Annotated[
@@ -49,7 +49,7 @@ TrustCerts = Annotated[
         "--trust-certs",
         metavar="FILE",
         envvar=TRUST_VARIABLE,
-        help="Certificates of the authorities that are trusted, in PEM, for https:// and pulsar+ssl://.",
+        help="Trusted certificate authorities, in PEM, for https:// and pulsar+ssl://.",
         show_default="the system's",
     ),
 ]
@@ -61,7 +61,7 @@ _TRUST_CERTS = inspect.Parameter("trust_certs", inspect.Parameter.KEYWORD_ONLY, 
 _JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 _NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IGNORECASE)
-_NOBODY_THERE = re.compile(r"cannot connect to", re.IGNORECASE)
+_UNREACHABLE = re.compile(r"cannot connect to", re.IGNORECASE)
 _NO_TENANT = re.compile(r"(tenant|property).*(not found|not exist)", re.IGNORECASE)
 
 Command = Callable[..., "Output"]
@@ -70,7 +70,7 @@ C = TypeVar("C", bound=Command)
 
 @dataclass(frozen=True, slots=True)
 class CommandHelp:
-    """A command as the reference shows it."""
+    """A command in the reference."""
 
     name: str
     help: str
@@ -87,7 +87,7 @@ class CommandGroup:
         )
 
     def command(self, name: str) -> Callable[[C], C]:
-        """Adds a function whose first parameter is the `Rest`; its docstring is the help."""
+        """Adds a function whose first parameter is a `Rest`; its docstring is the help text."""
 
         def add(function: C) -> C:
             parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
@@ -97,7 +97,7 @@ class CommandGroup:
         return add
 
     def add(self, name: str, help: str, parameters: Iterable[inspect.Parameter], function: Command) -> None:
-        """As `command`, for functions that are made from a table."""
+        """The same for functions created from a table."""
 
         def run(**options: Any) -> int:
             from magnetar.cli.output import present
@@ -122,7 +122,7 @@ class CommandGroup:
 
 
 def security_of(token: str | None, trust_certs: str | None) -> Security | None:
-    """None where nothing is asked for: then the client, which takes a while to load, is not needed."""
+    """None without a token or certificates: then the client, which takes a while to import, is not needed."""
     if not token and not trust_certs:
         return None
     from magnetar.client.errors import InvalidArgument
@@ -138,18 +138,18 @@ def security_of(token: str | None, trust_certs: str | None) -> Security | None:
 
 
 def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
-    """What to do about a missing broker, namespace or tenant, by REST or by the binary protocol."""
+    """A hint for a missing broker, namespace or tenant, reported by REST or by the binary protocol."""
     if isinstance(error, Refused) and error.status != HTTP_NOT_FOUND:
         return ""
     reason = str(error)
-    if _NOBODY_THERE.search(reason):
+    if _UNREACHABLE.search(reason):
         return START_HINT
     namespace = next((str(found) for found in map(_namespace_of, options.values()) if found), "")
     if namespace and _NO_NAMESPACE.search(reason):
-        return f"`magnetar namespaces create {namespace}` makes the namespace {namespace}"
+        return f"`magnetar namespaces create {namespace}` creates the namespace {namespace}"
     tenant = namespace.partition("/")[0] or str(options.get("tenant") or "")
     if tenant and _NO_TENANT.search(reason):
-        return f"`magnetar tenants create {tenant}` makes the tenant {tenant}, `magnetar tenants list` shows all"
+        return f"`magnetar tenants create {tenant}` creates the tenant {tenant}, `magnetar tenants list` lists all"
     return ""
 
 

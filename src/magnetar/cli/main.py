@@ -1,8 +1,7 @@
-"""The entry of the command line: picks the quick or the full way into a command, and turns errors into one line.
+"""The entry point of the command line: picks the fast or the full parser, and prints errors as one line.
 
-`magnetar standalone` with plain options goes straight to the broker: loading Typer takes longer than opening the
-storage and listening, and a broker that starts in a blink is one that tests can start. Everything else, help and
-mistakes included, goes through the full command line in `app`.
+`magnetar standalone` with plain options goes straight to the broker: importing Typer takes longer than opening the
+storage and listening, and tests start many brokers. All other commands, help and mistakes included, go through `app`.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except InvalidSetting as error:
-        _complain(str(error))
+        _print_error(str(error))
         return MISUSED
     except MagnetarError as error:
-        _complain(str(error))
+        _print_error(str(error))
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Who reads our output has seen enough (`| head`). What is still buffered must not fail at exit.
+        # The reader closed the pipe (`| head`). Buffered output must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
@@ -52,15 +51,15 @@ def _run_app(words: list[str]) -> int:
     try:
         code = command_for(words)(words or ["--help"], prog_name="magnetar", standalone_mode=False)
     except Exception as error:
-        # Typer's own errors are the ones that can format themselves; it carries its parser under a private name.
+        # Only Typer's own errors have this method; their class is private.
         if not hasattr(error, "format_message"):
             raise
-        _complain(" ".join(error.format_message().split()))
+        _print_error(" ".join(error.format_message().split()))
         return MISUSED
     return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
     print(f"magnetar: {message}", file=sys.stderr)
 
 

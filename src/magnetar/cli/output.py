@@ -1,7 +1,7 @@
-"""What a command has to say, and how it is printed: tables for people, JSON for programs.
+"""Output of commands: tables for people, JSON for programs.
 
-A command returns one of these. With `--json` exactly one JSON document goes to stdout (one per line from a `Stream`)
-and nothing else does. It knows nothing of brokers.
+A command returns one of these. With `--json` stdout gets exactly one JSON document, or one per line from a `Stream`. It
+knows no broker.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PAGE_WIDTH = 1_000_000
-"""Where the output is no terminal nothing is folded, so that names can be searched and cut."""
+"""Without a terminal no line is wrapped, so that the output can be searched and cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Something was changed."""
+    """A change was made, or a summary line."""
 
     text: str
 
@@ -34,7 +34,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A plain list, one on each line."""
+    """A list of names, one per line."""
 
     names: Sequence[str]
     none: str = ""
@@ -51,7 +51,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The fields of one thing; `value` is it as the broker said it."""
+    """The fields of one object; `value` is the reply of the broker."""
 
     value: Any
     title: str = ""
@@ -84,7 +84,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of texts and numbers; numbers stand to the right."""
+    """Rows of text and numbers; numbers are right-aligned."""
 
     value: Any
     columns: Sequence[str]
@@ -115,7 +115,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Several parts under each other, with an empty line between; `code` is the exit code."""
+    """Several parts, separated by empty lines; `code` is the exit code."""
 
     value: Any
     parts: Sequence[Done | Names | Record | Table]
@@ -133,7 +133,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What comes one by one, perhaps for ever: `items` as programs see them, `show` as people do."""
+    """Items that arrive one by one, possibly without end: `items` for programs, `show` for people."""
 
     items: Iterator[dict[str, object]]
     show: Callable[[dict[str, object]], str]
@@ -143,38 +143,38 @@ class Stream:
 Output = Done | Names | Record | Table | Page | Stream
 
 
-def present(answer: Output, *, as_json: bool) -> int:
-    """Prints it and returns the exit code."""
-    if isinstance(answer, Stream):
-        _present_stream(answer, as_json=as_json)
+def present(output: Output, *, as_json: bool) -> int:
+    """Prints the output and returns the exit code."""
+    if isinstance(output, Stream):
+        _present_stream(output, as_json=as_json)
     elif as_json:
-        print(json.dumps(answer.raw(), indent=2, ensure_ascii=False))
+        print(json.dumps(output.raw(), indent=2, ensure_ascii=False))
     else:
-        _present_page(answer)
+        _present_page(output)
     sys.stdout.flush()
-    return answer.code if isinstance(answer, Page) else 0
+    return output.code if isinstance(output, Page) else 0
 
 
-def _present_page(answer: Done | Names | Record | Table | Page) -> None:
+def _present_page(output: Done | Names | Record | Table | Page) -> None:
     screen = console()
     if screen.is_terminal:
-        answer.write(screen)
+        output.write(screen)
         return
     with screen.capture() as captured:
-        answer.write(screen)
+        output.write(screen)
     text = captured.get()
     if text:
         lines = text.removesuffix("\n").split("\n")
         print("\n".join(line.rstrip(" ") for line in lines))  # tables fill their last column with spaces
 
 
-def _present_stream(answer: Stream, *, as_json: bool) -> None:
+def _present_stream(output: Stream, *, as_json: bool) -> None:
     is_empty = True
-    for item in answer.items:
-        print(json.dumps(item, ensure_ascii=False) if as_json else answer.show(item), flush=True)
+    for item in output.items:
+        print(json.dumps(item, ensure_ascii=False) if as_json else output.show(item), flush=True)
         is_empty = False
-    if is_empty and answer.none:
-        complain(answer.none)
+    if is_empty and output.none:
+        complain(output.none)
 
 
 def console() -> Console:
@@ -185,7 +185,7 @@ def console() -> Console:
 
 
 def complain(line: str) -> None:
-    """A remark for people: not on stdout, where only answers are."""
+    """A note for people on stderr: stdout is for results."""
     print(line, file=sys.stderr)
 
 
@@ -209,7 +209,7 @@ def shown_value(value: object) -> str:
 
 
 def _nested(value: object) -> str:
-    """In brackets, where it has commas of its own."""
+    """In parentheses if it contains commas."""
     text = shown_value(value)
     return f"({text})" if isinstance(value, list | tuple | set | Mapping) and value else text
 

@@ -1,4 +1,4 @@
-"""Where topics and namespaces are in the REST API."""
+"""REST paths of namespaces, topics and subscriptions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The admin REST API of a broker, as the commands need it: a request in, JSON or one clear error out.
+"""The admin REST API of a broker: sends a request, returns JSON or raises one clear error.
 
-Owns addresses, percent-encoding and the words for a broker that refuses or does not answer. It knows no resource, and
-nothing here is Magnetar's own: the paths are Apache Pulsar's, and so may be the broker.
+Owns addresses, percent-encoding and the errors of brokers that reject a request or do not respond. It knows no
+resource; the broker may be Apache Pulsar.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Query = Mapping[str, object]
 
 
 class RestError(MagnetarError):
-    """No answer, or none that can be used."""
+    """No response, or an unusable one."""
 
 
 class NoResponse(RestError):
@@ -37,7 +37,7 @@ class NoResponse(RestError):
 
 
 class Refused(RestError):
-    """The broker answered with an error. `reason` is in its own words."""
+    """The broker returned an error; `reason` is its text."""
 
     def __init__(self, status: int, reason: str, hint: str = "") -> None:
         super().__init__(f"{reason} (HTTP {status})" + (f"; {hint}" if hint else ""))
@@ -46,7 +46,7 @@ class Refused(RestError):
 
 
 class Rest:
-    """One broker. Segments of a path are names as people write them; they are encoded here."""
+    """One broker. Path segments are given unencoded."""
 
     def __init__(self, url: str, security: Security | None = None) -> None:
         from magnetar.client.connection.http import HttpTransport
@@ -54,7 +54,7 @@ class Rest:
 
         self.url = checked_url(url)
         self.security = security
-        # A proxy is for the network; a broker on this machine is not behind it.
+        # A broker on this machine is not behind a proxy.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         try:
             self._http = HttpTransport(
@@ -100,7 +100,7 @@ class Rest:
         query: Query | None = None,
         kind: str = JSON,
     ) -> httpx.Response:
-        """The answer as it came, for whoever needs its headers; raises `RestError` for anything but success."""
+        """The response, with its headers; raises `RestError` for anything but success."""
         content = b"" if body is None else json.dumps(body).encode()
         return self._send(method, path_of(("admin", "v2", *segments)), content=content, query=query, kind=kind)
 
@@ -139,16 +139,16 @@ class Rest:
 
 
 def checked_url(text: str) -> str:
-    """The address without a slash at its end; raises `InvalidSetting`."""
+    """The address without a trailing slash; raises `InvalidSetting`."""
     parts = urlsplit(text)
     if parts.scheme in ("pulsar", "pulsar+ssl"):
-        raise InvalidSetting(f"--url {text} is the binary address; the HTTP one is wanted, such as {DEFAULT_URL}")
+        raise InvalidSetting(f"--url {text} is a binary address; expected an HTTP address such as {DEFAULT_URL}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise InvalidSetting(f"--url {text} is not of the form http://host:port")
     try:
         _ = parts.port
     except ValueError as error:
-        raise InvalidSetting(f"--url {text} has a port that is not between 0 and 65535") from error
+        raise InvalidSetting(f"--url {text} has a port outside 0 to 65535") from error
     return text.rstrip("/")
 
 
@@ -157,7 +157,7 @@ def path_of(segments: tuple[str, ...]) -> str:
 
 
 def _encoded(segment: str) -> str:
-    # HTTP clients fold "." and ".." away; spelled in percent they pass.
+    # HTTP clients resolve "." and ".."; percent-encoded they are kept.
     return segment.replace(".", "%2E") if segment in (".", "..") else quote(segment, safe="")
 
 
@@ -165,13 +165,13 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _decoded(answer: httpx.Response) -> Any:
-    """The JSON of an answer; None where it is empty, its text where it is none."""
-    if not answer.content.strip():
+def _decoded(response: httpx.Response) -> Any:
+    """The JSON of a response; None if it is empty, its text if it is not JSON."""
+    if not response.content.strip():
         return None
     try:
-        return answer.json()
+        return response.json()
     except ValueError:
-        if JSON in answer.headers.get("content-type", ""):
-            raise RestError(f"{answer.request.url} answered with JSON that cannot be read") from None
-        return answer.text
+        if JSON in response.headers.get("content-type", ""):
+            raise RestError(f"{response.request.url} returned invalid JSON") from None
+        return response.text

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from magnetar.cli.doctor.causes import Case, Kind, causes_of
-from magnetar.cli.doctor.facts import RemoteFacts, SourceFacts, TopicFacts, Trouble, Waiting
+from magnetar.cli.doctor.facts import NextEntry, ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
 from magnetar.replication.model import DeclaredRoute, Mismatch, RoutePolicy, State, Status
 from magnetar.replication.partitions import decide_remote
 from magnetar.security.tls import Fault
@@ -68,16 +68,16 @@ REFUSED = status(State.REFUSED, "no")
         (case(missing_tenant="acme", missing_namespace="acme/shop"), Kind.TENANT_MISSING),
         (case(missing_namespace="acme/shop"), Kind.NAMESPACE_MISSING),
         (case(status(State.WAITING), decision=WAITING), Kind.TOPIC_MISSING),
-        (case(decision=SHAPES, remote_partitions=2), Kind.SHAPES_DIFFER),
-        (case(troubles={ORDERS: (Trouble.TERMINATED, "x")}), Kind.TERMINATED),
-        (case(troubles={ORDERS: (Trouble.QUOTA, "x")}), Kind.QUOTA),
-        (case(troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}), Kind.NOT_AUTHORIZED),
-        (case(troubles={ORDERS: (Trouble.SCHEMA, "x")}), Kind.SCHEMA_REFUSED),
-        (case(troubles={ORDERS: (Trouble.OTHER, "x")}), Kind.REFUSED),
+        (case(decision=SHAPES, remote_partitions=2), Kind.PARTITION_MISMATCH),
+        (case(producer_problems={ORDERS: (ProducerProblem.TERMINATED, "x")}), Kind.TERMINATED),
+        (case(producer_problems={ORDERS: (ProducerProblem.QUOTA, "x")}), Kind.QUOTA),
+        (case(producer_problems={ORDERS: (ProducerProblem.AUTHORIZATION, "x")}), Kind.NOT_AUTHORIZED),
+        (case(producer_problems={ORDERS: (ProducerProblem.SCHEMA, "x")}), Kind.SCHEMA_REFUSED),
+        (case(producer_problems={ORDERS: (ProducerProblem.OTHER, "x")}), Kind.REFUSED),
         (case(deduplicates=False), Kind.DEDUPLICATION_OFF),
         (case(REFUSED, schema_refusal="x"), Kind.SCHEMA_REFUSED),
         (case(status(State.REFUSED, "refuses schema version 3")), Kind.SCHEMA_REFUSED),
-        (case(REFUSED, waiting=Waiting(ORDERS, "1:1", 11), size_max=10), Kind.TOO_LARGE),
+        (case(REFUSED, next_entry=NextEntry(ORDERS, "1:1", 11), size_max=10), Kind.TOO_LARGE),
         (case(status(State.REFUSED, "entry of 7 bytes exceeds the limit")), Kind.TOO_LARGE),
         (case(REFUSED), Kind.REFUSED),
         (case(status(State.UNREACHABLE)), Kind.UNREACHABLE),
@@ -95,7 +95,7 @@ def test_a_fault_alone_is_the_one_cause(one: Case, kind: Kind) -> None:
 
 def test_nothing_is_wrong_with_what_is_copied() -> None:
     assert kinds(case()) == []
-    assert kinds(case(deduplicates=True, waiting=Waiting(ORDERS, "1:1", 10), size_max=10)) == []
+    assert kinds(case(deduplicates=True, next_entry=NextEntry(ORDERS, "1:1", 10), size_max=10)) == []
     created = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     assert kinds(case(decision=created)) == [], "it is being made"
 
@@ -104,14 +104,14 @@ def test_what_has_to_be_repaired_first_is_first() -> None:
     one = case(
         status(State.STOPPED, "no heartbeat", backlog=3, error="lost", has_heartbeat=False),
         policy=RoutePolicy(paused=True),
-        troubles={ORDERS: (Trouble.QUOTA, "full")},
+        producer_problems={ORDERS: (ProducerProblem.QUOTA, "full")},
         deduplicates=False,
     )
     assert kinds(one) == [Kind.PAUSED, Kind.NOT_RUNNING, Kind.QUOTA, Kind.DEDUPLICATION_OFF]
     assert causes_of(one)[0].evidence == (
         f"{ORDERS} is stopped: no heartbeat",
         "last error: lost",
-        "a backlog of 3, the oldest waits for 7 s",
+        "a backlog of 3, oldest message 7 s old",
     )
 
 
@@ -129,7 +129,9 @@ def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> 
     repair = causes_of(case(remote=secured, deduplicates=False))[0].repair
     words = "namespaces set-deduplication acme/shop -e --url https://b:8443 --trust-certs /etc/ca.pem"
     assert repair == f"magnetar {words} --token file:///run/token"
-    refused = causes_of(case(remote=secured, troubles={ORDERS: (Trouble.AUTHORIZATION, "x")}))[0].repair
+    refused = causes_of(case(remote=secured, producer_problems={ORDERS: (ProducerProblem.AUTHORIZATION, "x")}))[
+        0
+    ].repair
     stuck = status(State.REFUSED, "Unauthorized to validateNamespaceOperation for operation [CREATE_TOPIC]")
     missing = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     made = causes_of(case(stuck, remote=secured, decision=missing))[0].repair

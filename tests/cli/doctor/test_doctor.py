@@ -53,7 +53,7 @@ def test_ac7_bad_metadata_is_found_explained_and_repaired(cli: CommandLine, runn
     assert result.err == ""
     for part in (
         f"{PREFIX}orders-partition-0\n",
-        "partitioned metadata (4 partitions) that was made for a partition, not for a topic; no such partitions exist",
+        "partitioned metadata (4 partitions) created for a partition, not for a topic; no such partitions exist",
         "look for orders-partition-0-partition-0",
         f"magnetar topics delete-partitioned-topic {PREFIX}orders-partition-0\n",
         "1 damaged in 1 namespace, 0 repaired, 1 left; --fix repairs 1 of them\n",
@@ -96,7 +96,7 @@ def test_ac7_metadata_that_shares_its_name_with_a_partition_is_left_alone(
     (found,) = damage(cli, "--fix")
     assert (found["fixable"], found["fixed"], found["topics"]) == (False, False, [f"{PREFIX}orders-partition-1"])
     node = "/admin/partitioned-topics/public/default/persistent/orders-partition-1"
-    assert f"delete the node {node} of its metadata store" in str(found["repair"])
+    assert f"delete the node {node} in its metadata store" in str(found["repair"])
     assert len(cli.json("topics", "list", "public/default")) == 3
 
 
@@ -163,7 +163,7 @@ def test_ac7_schemas_that_go_with_the_metadata_are_given_back(recorder: Recorder
         "GET", f"{schemas}/schemas", {"getSchemaResponses": versions}, {"getSchemaResponses": []}
     )
     (found,) = damage(recorded, "acme/shop", "--fix", code=0)
-    assert found["outcome"] == "deleted the metadata and gave the topic of the same name its 2 schemas back"
+    assert found["outcome"] == "deleted the metadata and restored 2 schemas of the topic of the same name"
     changes = [request[:4] for request in recorder.requests if request.method != "GET"]
     assert changes == [
         ("DELETE", metadata, {"force": "false"}, None),
@@ -195,7 +195,7 @@ def test_ac7_chains_of_dead_letter_topics_are_reported(cli: CommandLine) -> None
     (found,) = damage(cli, "--fix")
     assert (found["kind"], found["topic"], found["fixable"]) == ("dead-letter-chain", f"{PREFIX}orders-s-RETRY", False)
     assert found["topics"] == [f"{PREFIX}orders-s-RETRY-s-DLQ", f"{PREFIX}orders-s-RETRY-s-DLQ-s-RETRY"]
-    assert "does not say" not in str(found["why"])
+    assert "does not report" not in str(found["why"])
 
 
 def test_ac7_a_broker_that_does_not_know_who_made_a_topic_is_believed_nothing(cli: CommandLine) -> None:
@@ -203,7 +203,7 @@ def test_ac7_a_broker_that_does_not_know_who_made_a_topic_is_believed_nothing(cl
     cli.ok("topics", "create", "orders-s-DLQ")
     cli.ok("topics", "create", "orders-s-DLQ-s-DLQ")
     (found,) = damage(cli)
-    assert "this broker does not say" in str(found["why"])
+    assert "this broker does not report" in str(found["why"])
 
 
 def test_ac7_only_the_namespaces_asked_for(cli: CommandLine, running: testing.TestBroker) -> None:
@@ -226,7 +226,7 @@ def test_ac7_what_appears_before_the_repair_stops_it(recorder: Recorder, recorde
     recorder.will_answer_in_turn("GET", SHOP, [], [f"{name}-partition-1"])
     (found,) = damage(recorded, "acme/shop", "--fix")
     assert not found["fixed"]
-    assert found["outcome"] == f"left alone: meanwhile there is {name}-partition-1"
+    assert found["outcome"] == f"not repaired: {name}-partition-1 now exists"
     assert "DELETE" not in [request.method for request in recorder.requests]
 
 
@@ -239,6 +239,6 @@ def test_ac7_what_the_broker_refuses_stays_damage(recorder: Recorder, recorded: 
     recorder.will_answer("GET", f"{SHOP}/orders-partition-0/partitions", {"partitions": 2})
     recorder.will_answer("DELETE", f"{SHOP}/orders-partition-0/partitions", {"reason": "no"}, status=412)
     (found,) = damage(recorded, "acme/shop", "--fix")
-    assert (found["fixed"], found["outcome"]) == (False, "the broker refused: no (HTTP 412)")
+    assert (found["fixed"], found["outcome"]) == (False, "the broker rejected it: no (HTTP 412)")
     node = "/admin/partitioned-topics/acme/shop/persistent/orders-partition-0"
-    assert found["repair"] == f"by hand: delete the node {node} of its metadata store"
+    assert found["repair"] == f"by hand: delete the node {node} in its metadata store"

@@ -97,7 +97,7 @@ def test_list_stats_and_show(
     assert (rest["deadLetters"], rest["next"]) == (page["deadLetters"][2:], None)
     out = cli.ok("deadletters", "list", letters, "-n", "2")
     assert out.splitlines()[0].split() == ["ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE"]
-    assert out.splitlines()[-1] == f"there are more: --after {first['next']}"
+    assert out.splitlines()[-1] == f"more with --after {first['next']}"
 
     stats = cli.json("deadletters", "stats", letters)
     assert (stats["deadLetters"], stats["reasons"], stats["aborted"]) == (3, {"MaxRedeliveries": 3}, False)
@@ -154,10 +154,10 @@ def test_what_is_missing_is_said(
 ) -> None:
     if way is not None:
         Without(monkeypatch, way)
-    assert cli("deadletters", "list", topic).err == "there are no dead letters\n"
+    assert cli("deadletters", "list", topic).err == "no dead letters\n"
     assert cli.json("deadletters", "stats", topic)["deadLetters"] == 0
     # Of a subscription that is there, whose first letter will create the topic.
-    assert cli("deadletters", "list", topic, "-s", "s").err == "there are no dead letters\n"
+    assert cli("deadletters", "list", topic, "-s", "s").err == "no dead letters\n"
     assert cli.json("deadletters", "stats", topic, "-s", "s") == cli.json("deadletters", "stats", topic)
     missing = f"{topic}-nothing-DLQ"
     for words in (

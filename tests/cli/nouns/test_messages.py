@@ -72,7 +72,9 @@ def test_a_file_is_one_message_and_stdin_one_for_each_line(
     assert base64.b64decode(first["valueBase64"]) == b"\xff\x00\n\n"
     assert [one["value"] for one in others] == ["one", "two", "three"]
     assert "base64:/wAKCg==" in cli.ok("messages", "peek", "files", "-n", "1")
-    assert "give either messages or --file" in cli.fails("messages", "publish", "files", "x", "-f", str(file), code=2)
+    assert "messages and --file cannot be combined" in cli.fails(
+        "messages", "publish", "files", "x", "-f", str(file), code=2
+    )
     assert "cannot be read" in cli.fails("messages", "publish", "files", "-f", str(tmp_path / "none"), code=2)
 
 
@@ -112,8 +114,12 @@ def test_tail_waits_for_what_is_published(cli: CommandLine, running: TestBroker)
         (("peek", "nosuch"), 1, "Topic persistent://public/default/nosuch not found"),
         (("tail", "nosuch"), 1, "Topic persistent://public/default/nosuch not found"),
         (("publish", "public/nowhere/x", "hello"), 1, "`magnetar namespaces create public/nowhere`"),
-        (("peek", "x", "-n", "none"), 2, "'none' is not a whole number from 1 to 2147483647"),
-        (("peek", "x", "-s", "s", "--service-url", "pulsar://h"), 2, "--service-url does not go with --subscription"),
+        (("peek", "x", "-n", "none"), 2, "'none' is not an integer from 1 to 2147483647"),
+        (
+            ("peek", "x", "-s", "s", "--service-url", "pulsar://h"),
+            2,
+            "--service-url cannot be combined with --subscription",
+        ),
         (("publish", "x", "hello", "--service-url", "ftp://h"), 2, "ftp://h"),
     ],
 )

@@ -229,8 +229,8 @@ def test_a_backlog_quota_is_one_of_two(recorder: Recorder, recorded: CommandLine
         ("set-retention acme/shop -t 1h", "Missing option '--size'"),
         ("set-message-ttl acme/shop -t soon", "'soon' is not a duration such as"),
         ("set-subscription-expiration-time acme/shop -t 60", "'60' needs a unit"),
-        ("set-max-producers-per-topic acme/shop -p -1", "'-1' is not a whole number from 0 to 2147483647"),
-        ("set-max-producers-per-topic acme/shop -p x", "'x' is not a whole number"),
+        ("set-max-producers-per-topic acme/shop -p -1", "'-1' is not an integer from 0 to 2147483647"),
+        ("set-max-producers-per-topic acme/shop -p x", "'x' is not an integer"),
         ("set-auto-topic-creation acme/shop -e -n 3", "--num-partitions and --type partitioned must be given together"),
         (
             "set-auto-topic-creation acme/shop -e -t partitioned",

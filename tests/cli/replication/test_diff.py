@@ -93,7 +93,9 @@ def test_tenants_namespaces_and_topics_on_one_side_only(sides: Sides) -> None:
         ("topic", "orders", "only in A"),
         ("partitions", "parts", "3 partitions in A, 4 partitions in B"),
     ]
-    assert sides.found()["remarks"] == [f"{ORDERS}-billing-DLQ is only in A: such topics are not replicated by default"]
+    assert sides.found()["remarks"] == [
+        f"{ORDERS}-billing-DLQ is only in A: dead letter topics are not replicated by default"
+    ]
     text = sides.run().out
     assert "4 differences in 1 namespace and 1 topic that both have\n" in text
     assert "remark: " in text
@@ -141,7 +143,7 @@ def test_only_the_namespaces_asked_for(sides: Sides) -> None:
     ]
     result = sides.run("-n", "public/nowhere")
     assert (result.code, result.out) == (2, "")
-    assert "neither A nor B has such a namespace" in result.err
+    assert "neither A nor B has this namespace" in result.err
 
 
 def test_an_error_is_no_difference(sides: Sides) -> None:
@@ -189,5 +191,5 @@ def test_what_one_side_does_not_know_is_a_remark(sides: Sides, recorder: Recorde
     found = sides.found(code=0)
     assert found["differences"] == []
     assert found["remarks"] == [
-        "B cannot tell its topic policy maxConsumers, not compared: topic level policies are off"
+        "B does not support topic policy maxConsumers, not compared: topic level policies are off"
     ]

@@ -9,7 +9,7 @@ from magnetar.cli.replication.differences import (
     TopicState,
     compare_clusters,
     compare_topics,
-    is_brokers_own,
+    is_internal,
 )
 
 TOPIC = "persistent://acme/shop/orders"
@@ -28,9 +28,9 @@ def test_what_replication_brings_with_it_is_no_difference() -> None:
     b = cluster("b", replication_clusters=["b"], topicDispatchRate={"b": {"dispatchThrottlingRateInMsg": 5}})
     assert whats(a, b) == []
     for name in ("pulsar.repl.b", "magnetar.repl.a", "pulsar.dedup", "__compaction", "reader-0123456789"):
-        assert is_brokers_own(name)
+        assert is_internal(name)
     for name in ("reader-mine", "pulsar.replica", "billing", "pulsar.dedup.mine"):
-        assert not is_brokers_own(name)
+        assert not is_internal(name)
 
 
 def test_unset_is_unset_however_it_is_written() -> None:
@@ -47,7 +47,7 @@ def test_schemas_are_compared_by_content() -> None:
     other = Schema.of({"version": 1, "type": "STRING", "data": ""})
     assert one == same
     mirrored = TopicState(schemas=(one, other)), TopicState(schemas=(other, same))
-    assert [d.what for d in compare_topics(TOPIC, *mirrored, "a", "b")] == ["the newest version is another one"]
+    assert [d.what for d in compare_topics(TOPIC, *mirrored, "a", "b")] == ["the newest versions differ"]
     missing = TopicState(schemas=(one, other)), TopicState(schemas=(same,))
     assert [d.what for d in compare_topics(TOPIC, *missing, "a", "b")] == ["version 1 (STRING) is only in A"]
 

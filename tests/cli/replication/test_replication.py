@@ -99,9 +99,9 @@ def test_status_of_apache_pulsar_says_where_to_look(recorder: Recorder, recorded
 def test_enable_and_disable(geo: CommandLine, topic: str, of_topic: bool) -> None:
     place = topic if of_topic else NAMESPACE
     assert geo.ok("replication", "enable", place, "--to", "c").endswith("is replicated to c\n")
-    assert geo.ok("replication", "enable", place, "--to", "c").endswith("is replicated to c already\n")
+    assert geo.ok("replication", "enable", place, "--to", "c").endswith("is already replicated to c\n")
     assert {row["remote"] for row in geo.json("replication", "status", topic)} == {"b", "c"}
-    assert geo.ok("replication", "disable", place, "--to", "c").endswith("is not replicated to c any more\n")
+    assert geo.ok("replication", "disable", place, "--to", "c").endswith("is no longer replicated to c\n")
     assert geo.ok("replication", "disable", place, "--to", "c").endswith("is not replicated to c\n")
     assert {row["remote"] for row in geo.json("replication", "status", topic)} == {"b"}
 
@@ -110,7 +110,7 @@ def test_gr1_enabling_what_cannot_be_says_what_is_missing(geo: CommandLine) -> N
     complaint = geo.fails("replication", "enable", "public/default", "--to", "nowhere")
     assert complaint == (
         "Invalid cluster id: nowhere (HTTP 403);"
-        " `magnetar clusters create nowhere --service-url URL --broker-url URL` makes it known"
+        " `magnetar clusters create nowhere --service-url URL --broker-url URL` registers it"
     )
     complaint = geo.fails("replication", "enable", "public/default", "--to", "b")
     assert complaint.startswith(
@@ -131,7 +131,7 @@ def test_pause_and_resume_a_topic(geo: CommandLine, source: testing.TestBroker, 
     (row,) = geo.json("replication", "status", topic)
     assert row["state"] == "running"
     assert _own_policies(geo) == [], "nothing is left of it"
-    assert geo("replication", "routes").err == "no way was set: messages go as they are\n"
+    assert geo("replication", "routes").err == "no route policies: messages are copied unchanged\n"
 
 
 def test_a_paused_topic_keeps_what_its_namespace_says(geo: CommandLine, topic: str) -> None:
@@ -166,7 +166,7 @@ def _own_policies(geo: CommandLine) -> list[str]:
 def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
     assert _policy(geo, topic) == {}
     assert geo("replication", "get-route", topic, "--to", "b").err == (
-        f"messages of persistent://{topic} go to b as they are\n"
+        f"no route policy: messages of persistent://{topic} are copied to b unchanged\n"
     )
     words = ("--where", "price > 10", "--mask", "email", "--mask", "name=fixed:a=b", "--mask", "iban=null")
     more = ("--rename", "{tenant}/{namespace}/{topic}-eu", "--refused", "skip", "--dead-letters")
@@ -197,7 +197,7 @@ def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "complaint"),
     [
-        (("set-route", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' names no field"),
+        (("set-route", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' has no field name"),
         (("set-route", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
         (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
         (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),

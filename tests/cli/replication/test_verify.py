@@ -1,4 +1,4 @@
-"""`magnetar replication verify A B` as a command: what is compared, how it is told. Tasks run here, not in Spark."""
+"""`magnetar replication verify A B` as a command: the topics compared, and the report. Tasks run here, not in Spark."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_gr6_what_is_declared_is_compared_under_its_name_there(two: Two) -> None
     assert len(two.found("-t", GEO, "-t", f"{GEO}/orders")["topics"]) == 3
 
 
-def test_gr6_missing_messages_are_told_repaired_and_then_gone(two: Two) -> None:
+def test_gr6_missing_messages_are_reported_and_repaired(two: Two) -> None:
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
     two.ask(two.b, "PUT", f"persistent/{GEO}/orders")
     declare(two)
@@ -106,7 +106,7 @@ def test_gr6_missing_messages_are_told_repaired_and_then_gone(two: Two) -> None:
     code, out, _ = two.run()
     assert (code, out.splitlines()[0]) == (
         0,
-        f"{topic}: 3 entries not copied yet: after the position that replication has reached",
+        f"{topic}: 3 entries not copied yet",
     )
     two.ask(two.a, "POST", f"persistent/{GEO}/orders/subscription/pulsar.repl.b/skip/2")
     code, out, _ = two.run()
@@ -143,7 +143,7 @@ def test_gr6_a_topic_that_is_not_declared_is_compared_if_it_is_named(two: Two) -
     two.publish(f"{GEO}/orders", b"1")
     code, out, err = two.run()
     assert (code, out) == (2, "")
-    assert "a does not replicate anything of that to b; --topics names what is to be compared" in err
+    assert "a replicates no such topics to b; name topics with --topics" in err
     found = two.found("--topics", GEO, code=1)
     assert [one["topic"] for one in found["topics"]] == [f"persistent://{GEO}/orders"]
     assert "has no subscription for b" in found["remarks"][0]
@@ -160,12 +160,12 @@ def test_gr6_a_cluster_that_calls_itself_otherwise_than_we_do(two: Two) -> None:
     assert (one["error"], one["not_yet"]) == ("", 1)
 
 
-def test_gr6_what_cannot_be_told_is_an_error(two: Two, recorder: Recorder) -> None:
+def test_gr6_an_unreachable_or_unnamed_cluster_is_an_error(two: Two, recorder: Recorder) -> None:
     code, _, err = two.run(b="http://127.0.0.1:1")
     assert (code, "cannot connect to" in err) == (2, True)
     recorder.will_answer("GET", "/admin/v2/brokers/configuration/runtime", {"reason": "no"}, status=403)
     code, _, err = two.run(b=recorder.url)
-    assert (code, f"B ({recorder.url}) does not say what it is called: give --to-cluster" in err) == (2, True)
+    assert (code, f"B ({recorder.url}) does not report its name: give --to-cluster" in err) == (2, True)
     recorder.will_answer("GET", "/admin/v2/clusters/b", {"serviceUrl": recorder.url})
     code, _, err = two.run("--to-cluster", "b", b=recorder.url)
     assert (code, f"write pulsar://host:port,{recorder.url}" in err) == (2, True)

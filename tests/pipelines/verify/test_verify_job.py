@@ -67,7 +67,7 @@ def test_gr6_verify_finds_what_was_left_out_and_repairs_it(
     out, err = capsys.readouterr()
     assert (err, out) == ("", "2 topics and partitions: 42 entries of A compared with 42 of B, no difference\n")
     assert main(["replication", "verify", urls[0], urls[0]]) == 2
-    assert "A and B are both called a" in capsys.readouterr().err
+    assert "A and B have the same name, a" in capsys.readouterr().err
 
 
 def test_the_cause_that_the_doctor_names_is_the_one_that_the_pipeline_met(

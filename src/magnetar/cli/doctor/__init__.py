@@ -1,1 +1,1 @@
-"""`magnetar doctor`: diagnosing and repairing."""
+"""`magnetar doctor`: diagnosis and repair."""

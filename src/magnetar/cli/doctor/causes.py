@@ -1,7 +1,7 @@
-"""Why a topic is not replicated: from what was seen of the declaration and of both clusters to causes in their order.
+"""Causes why a topic is not replicated, derived from facts about the declaration and both clusters, in order.
 
-A cause that comes first has to be repaired first; what follows may be its consequence, or wait behind it. Owns what
-each is called, how it is recognised and the command that repairs it. Asks nobody; `replication_questions` does.
+The first cause must be repaired first; others may be its consequence. Owns the name of each cause, its detection and
+the command that repairs it. Sends no requests; `questions` does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from magnetar.cli.doctor.facts import RemoteFacts, SourceFacts, TopicFacts, Trouble
+from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
 from magnetar.names import TopicName
 from magnetar.replication.model import State, subscription_of
 
@@ -20,7 +20,7 @@ _ADMINISTRATOR = "file:///PATH-OF-ADMINISTRATORS-TOKEN"
 
 
 class Kind(StrEnum):
-    """What is wrong."""
+    """The name of a cause."""
 
     NOT_DECLARED = "not-declared"
     LOOP = "loop"
@@ -36,7 +36,7 @@ class Kind(StrEnum):
     TENANT_MISSING = "remote-tenant-missing"
     NAMESPACE_MISSING = "remote-namespace-missing"
     TOPIC_MISSING = "remote-topic-missing"
-    SHAPES_DIFFER = "shapes-differ"
+    PARTITION_MISMATCH = "partition-mismatch"
     TERMINATED = "remote-topic-terminated"
     DEDUPLICATION_OFF = "deduplication-off"
     QUOTA = "remote-quota"
@@ -60,7 +60,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """All that is known of one topic and one remote cluster."""
+    """The facts about one topic and one remote cluster."""
 
     source: SourceFacts
     remote: RemoteFacts
@@ -74,7 +74,7 @@ class Case:
         return command(*words, url=self.source.url)
 
     def there(self, *words: str, token: str | None = None) -> str:
-        """With what the cluster is told that is declared, or another token."""
+        """A command for the remote cluster, with the declared credentials or another token."""
         remote = self.remote
         options = ["--trust-certs", remote.trust_certs] if remote.trust_certs else []
         token = remote.token if token is None else token
@@ -82,7 +82,7 @@ class Case:
         return command(*words, url=remote.http_url or f"URL-OF-{remote.name}", options=options)
 
     def readdressed(self) -> str:
-        """The command that gives the cluster another address."""
+        """The command that changes the address of the remote cluster."""
         words = ["--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"]
         if (self.remote.service_url or "").startswith(("pulsar+ssl:", "https:")):
             words = ["--service-url-tls", "https://HOST:PORT", "--broker-url-tls", "pulsar+ssl://HOST:PORT"]
@@ -97,13 +97,13 @@ def command(*words: str, url: str, options: Sequence[str] = ()) -> str:
 
 
 def causes_of(case: Case) -> list[Cause]:
-    """The first is the right one; the state that the pipeline told is evidence of it."""
+    """The first cause gets the reported state as evidence."""
     found = [cause for rule in _RULES for cause in rule(case)]
     if not found and case.facts.is_stuck:
         found = [_other(case)]
     if found:
         first = found[0]
-        evidence = (*first.evidence, *(text for text in _told(case.facts) if text not in first.evidence))
+        evidence = (*first.evidence, *(text for text in _reported_state(case.facts) if text not in first.evidence))
         found[0] = Cause(first.kind, first.what, evidence, first.repair)
     return found
 
@@ -114,13 +114,13 @@ def not_declared(source: SourceFacts, topic: TopicName, clusters: list[str], kno
         repair = command(
             "clusters", "create", "REMOTE", "--service-url", "http://…", "--broker-url", "pulsar://…", url=source.url
         )
-        return Cause(Kind.NOT_DECLARED, "no other cluster is known here", (f"clusters: {source.cluster}",), repair)
+        return Cause(Kind.NOT_DECLARED, "no remote cluster is registered", (f"clusters: {source.cluster}",), repair)
     repair = command("replication", "enable", topic.full, "--to", remotes[0], url=source.url)
-    evidence = (f"its replication clusters in force are {', '.join(clusters) or 'none'}",)
-    return Cause(Kind.NOT_DECLARED, f"{topic.full} is not declared to be replicated", evidence, repair)
+    evidence = (f"replication clusters in force: {', '.join(clusters) or 'none'}",)
+    return Cause(Kind.NOT_DECLARED, f"{topic.full} is not replicated", evidence, repair)
 
 
-def _told(facts: TopicFacts) -> Iterator[str]:
+def _reported_state(facts: TopicFacts) -> Iterator[str]:
     status = facts.worst
     if status is None:
         return
@@ -129,41 +129,41 @@ def _told(facts: TopicFacts) -> Iterator[str]:
     if status.last_error and status.last_error not in status.reason:
         yield f"last error: {status.last_error}"
     if status.backlog:
-        yield f"a backlog of {status.backlog}, the oldest waits for {status.delay_s:.0f} s"
+        yield f"a backlog of {status.backlog}, oldest message {status.delay_s:.0f} s old"
 
 
 def _loops(case: Case) -> Iterator[Cause]:
     remote, source = case.remote, case.source
     update = case.readdressed()
     if remote.is_source:
-        what = f"the address of cluster {remote.name} leads back to this cluster: it would replicate into itself"
+        what = f"the address of cluster {remote.name} is this cluster: it would replicate to itself"
         yield Cause(Kind.LOOP, what, (f"the broker at {remote.address} is the one at {source.url}",), update)
     elif remote.own_name == source.cluster:
         what = f"the cluster at the address of {remote.name} has the same name as this one, {source.cluster}"
         evidence = (
-            f"the broker at {remote.address} calls its cluster {remote.own_name}",
-            "copies say where they are from by the name of the cluster: with one name for both, what comes from here"
-            " cannot be told from what is of there",
+            f"the broker at {remote.address} reports the cluster name {remote.own_name}",
+            "copies are marked with the name of their source cluster: with one name for both, copies and originals"
+            " cannot be distinguished",
         )
         yield Cause(Kind.LOOP, what, evidence, "magnetar standalone --cluster ANOTHER-NAME, for one of the two")
     elif remote.twins:
         others = ", ".join(remote.twins)
-        what = f"{remote.name} and {others} are the same cluster: every message would get there more than once"
-        seen = (f"the addresses of all of them lead to the cluster that calls itself {remote.own_name}",)
+        what = f"{remote.name} and {others} are the same cluster: it would receive every message more than once"
+        seen = (f"their addresses all lead to the cluster {remote.own_name}",)
         yield Cause(Kind.LOOP, what, seen, update)
 
 
 def _address(case: Case) -> Iterator[Cause]:
     remote = case.remote
     if remote.address_error:
-        what = f"cluster {remote.name} cannot be reached by what is declared of it"
+        what = f"cluster {remote.name} has no usable address"
         yield Cause(Kind.NO_ADDRESS, what, (remote.address_error,), case.readdressed())
 
 
 def _paused(case: Case) -> Iterator[Cause]:
     if case.facts.declared.policy.paused:
         repair = case.here("replication", "resume", case.topic, "--to", case.remote.name)
-        yield Cause(Kind.PAUSED, f"the way to {case.remote.name} is paused", (), repair)
+        yield Cause(Kind.PAUSED, f"the route to {case.remote.name} is paused", (), repair)
 
 
 def _pipeline(case: Case) -> Iterator[Cause]:
@@ -175,58 +175,58 @@ def _pipeline(case: Case) -> Iterator[Cause]:
         enabled = case.source.settings.get("pipelinesEnabled")
         if enabled is not None:
             evidence.append(f"pipelinesEnabled={enabled} at {case.source.url}")
-        yield Cause(Kind.NOT_RUNNING, "no pipelines process copies from this cluster", tuple(evidence), start)
+        yield Cause(Kind.NOT_RUNNING, "no pipelines process is running for this cluster", tuple(evidence), start)
         return
     waiting = next((status for status in statuses if status.state is State.STARTING), None)
     if waiting is not None:
-        what = "the pipelines process has not started to copy the topic; if that lasts, start another one"
+        what = "the pipelines process has not started to copy the topic; if this persists, start another one"
         yield Cause(Kind.NOT_STARTED, what, (waiting.reason,), start)
 
 
 def _positions(case: Case) -> Iterator[Cause]:
     facts = case.facts
     if facts.parts_missing:
-        evidence = (f"there is no {', '.join(facts.parts_missing[:5])}",)
+        evidence = (f"missing: {', '.join(facts.parts_missing[:5])}",)
         repair = case.here("topics", "create-missed-partitions", case.topic)
-        yield Cause(Kind.PARTITION_MISSING, "partitions of the topic do not exist", evidence, repair)
+        yield Cause(Kind.PARTITION_MISSING, "partitions of the topic are missing", evidence, repair)
     if facts.cursors_missing:
         name = subscription_of(case.remote.name)
-        what = f"the subscription {name}, which keeps the position, is missing"
+        what = f"the subscription {name}, which holds the position, is missing"
         evidence = (f"on {', '.join(facts.cursors_missing[:5])}",)
         yield Cause(Kind.SUBSCRIPTION_MISSING, what, evidence, case.here("topics", "unload", case.topic))
 
 
 def _security(case: Case) -> Iterator[Cause]:
-    """Files that cannot be read here may be there where the pipeline runs: then it has no trouble with them."""
+    """Files that cannot be read here may exist where the pipeline runs, so only if the topic is stuck."""
     remote = case.remote
     if not remote.security_error or not case.facts.is_stuck:
         return
     if any(word in remote.security_error for word in _CERTIFICATE_WORDS):
-        what = f"certificates that are declared for cluster {remote.name} cannot be used"
+        what = f"the certificates declared for cluster {remote.name} cannot be used"
         yield Cause(Kind.TLS, what, (remote.security_error,), _trusting(case))
     else:
-        what = f"the credentials that are declared for cluster {remote.name} cannot be used"
+        what = f"the credentials declared for cluster {remote.name} cannot be used"
         yield Cause(Kind.AUTHENTICATION, what, (remote.security_error,), _with_token(case))
 
 
 def _reaching(case: Case) -> Iterator[Cause]:
     remote = case.remote
     if remote.tls_error:
-        what = f"cluster {remote.name} and we do not agree on TLS"
+        what = f"the TLS handshake with cluster {remote.name} fails"
         yield Cause(Kind.TLS, what, (remote.tls_error,), _encrypted(case))
     errors = tuple(error for error in (remote.binary_error, remote.http_error) if error)
     if errors:
-        what = f"cluster {remote.name} does not answer: start it, or correct its address"
+        what = f"cluster {remote.name} does not respond: start it, or correct its address"
         yield Cause(Kind.UNREACHABLE, what, errors, case.readdressed())
     if remote.authentication_error:
-        what = f"cluster {remote.name} does not accept who we say we are"
+        what = f"cluster {remote.name} rejects the credentials"
         if remote.token_file:
-            what += f"; a new token in {remote.token_file} is read by itself"
+            what += f"; a new token in {remote.token_file} is picked up automatically"
         yield Cause(Kind.AUTHENTICATION, what, (remote.authentication_error,), _with_token(case))
 
 
 def _encrypted(case: Case) -> str:
-    from magnetar.security.tls import Fault  # which takes a while to load, and most commands do without
+    from magnetar.security.tls import Fault  # slow to import, and rarely needed
 
     match case.remote.tls_fault:
         case Fault.OTHER_HOST | Fault.NOT_TLS:
@@ -246,7 +246,7 @@ def _with_token(case: Case) -> str:
     return case.here("clusters", "update", case.remote.name, *words)
 
 
-def _places(case: Case) -> Iterator[Cause]:
+def _missing_names(case: Case) -> Iterator[Cause]:
     facts, remote = case.facts, case.remote.name
     if facts.missing_tenant:
         repair = case.there("tenants", "create", facts.missing_tenant)
@@ -256,31 +256,33 @@ def _places(case: Case) -> Iterator[Cause]:
         yield Cause(Kind.NAMESPACE_MISSING, f"cluster {remote} has no namespace {facts.missing_namespace}", (), repair)
 
 
-def _shapes(case: Case) -> Iterator[Cause]:
+def _partitions(case: Case) -> Iterator[Cause]:
     facts, decision = case.facts, case.facts.decision
     if decision is None or facts.missing_tenant or facts.missing_namespace:
         return
     local = facts.declared.partitions
     if facts.remote_partitions is None:
         if decision.state is State.RUNNING and not facts.is_stuck:
-            return  # it is being made
+            return  # it is being created
         words = ("create-partitioned-topic", facts.target, "-p", str(local)) if local else ("create", facts.target)
         repair = case.there("topics", *words, token=_ADMINISTRATOR if _lacks_permission(case) else None)
-        reason = decision.reason or "it has not been made, although createTopicToRemoteClusterForReplication is true"
+        reason = decision.reason or "it has not been created, although createTopicToRemoteClusterForReplication is true"
         yield Cause(Kind.TOPIC_MISSING, f"{facts.target} is missing in {case.remote.name}", (reason,), repair)
     elif decision.state is State.MISMATCH:
-        what = f"{facts.target} has another shape in {case.remote.name}"
-        yield Cause(Kind.SHAPES_DIFFER, what, (decision.reason,), _reshaped(case, local, facts.remote_partitions))
+        what = f"{facts.target} has a different number of partitions in {case.remote.name}"
+        yield Cause(
+            Kind.PARTITION_MISMATCH, what, (decision.reason,), _repartitioned(case, local, facts.remote_partitions)
+        )
 
 
 def _lacks_permission(case: Case) -> bool:
-    """Whether the declared token is not enough, as the pipeline found out."""
+    """Whether the pipeline reported that the declared token lacks permission."""
     status = case.facts.worst
     return bool(case.remote.token) and status is not None and "authorized" in status.reason.lower()
 
 
-def _reshaped(case: Case, local: int, remote: int) -> str:
-    """Partitions can be added and never taken away; and a topic without does not get any."""
+def _repartitioned(case: Case, local: int, remote: int) -> str:
+    """Partitions can only be added, and only to a partitioned topic."""
     if not (local and remote):
         template = "{tenant}/{namespace}/{topic}-" + case.source.cluster
         return case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--rename", template)
@@ -292,50 +294,50 @@ def _reshaped(case: Case, local: int, remote: int) -> str:
 def _deduplication(case: Case) -> Iterator[Cause]:
     if case.facts.deduplicates is False:
         namespace = TopicName.parse(case.facts.target).namespace_full
-        what = f"{case.remote.name} is no Magnetar and does not deduplicate: nothing could be copied exactly once"
+        what = f"{case.remote.name} is not a Magnetar and has deduplication off: messages could be copied twice"
         evidence = (f"deduplication of {case.facts.target} is off",)
         yield Cause(
             Kind.DEDUPLICATION_OFF, what, evidence, case.there("namespaces", "set-deduplication", namespace, "-e")
         )
 
 
-def _troubles(case: Case) -> Iterator[Cause]:
+def _producer_problems(case: Case) -> Iterator[Cause]:
     facts = case.facts
-    for kind in Trouble:
-        told = [(topic, text) for topic, (trouble, text) in facts.troubles.items() if trouble is kind]
-        if told:
-            yield _of_trouble(case, kind, told[0][0], tuple(f"{topic}: {text}" for topic, text in told[:5]))
+    for kind in ProducerProblem:
+        found = [(topic, text) for topic, (problem, text) in facts.producer_problems.items() if problem is kind]
+        if found:
+            yield _of_problem(case, kind, found[0][0], tuple(f"{topic}: {text}" for topic, text in found[:5]))
 
 
-def _of_trouble(case: Case, kind: Trouble, topic: str, evidence: tuple[str, ...]) -> Cause:
+def _of_problem(case: Case, kind: ProducerProblem, topic: str, evidence: tuple[str, ...]) -> Cause:
     name = TopicName.parse(topic)
     whole = name.base.full
-    if kind is Trouble.TERMINATED:
+    if kind is ProducerProblem.TERMINATED:
         delete = ("delete-partitioned-topic", whole) if name.is_partition else ("delete", whole)
-        what = f"{topic} was terminated in {case.remote.name}: it takes no message any more; deleting it makes way"
+        what = f"{topic} is terminated in {case.remote.name} and accepts no messages; delete it to start over"
         return Cause(Kind.TERMINATED, what, evidence, case.there("topics", *delete, "--force"))
-    if kind is Trouble.QUOTA:
-        what = f"the backlog quota of {topic} is used up in {case.remote.name}: consume there, or take the quota away"
+    if kind is ProducerProblem.QUOTA:
+        what = f"the backlog quota of {topic} in {case.remote.name} is exceeded: consume there, or remove the quota"
         return Cause(Kind.QUOTA, what, evidence, case.there("namespaces", "remove-backlog-quota", name.namespace_full))
-    if kind is Trouble.AUTHORIZATION:
-        what = f"we may not publish to {topic} in {case.remote.name}"
+    if kind is ProducerProblem.AUTHORIZATION:
+        what = f"no permission to publish to {topic} in {case.remote.name}"
         role = case.remote.role or "ROLE"
         words = ("namespaces", "grant-permission", name.namespace_full, "--role", role, "--actions", "produce")
-        token = _ADMINISTRATOR if case.remote.token else None  # the declared one may not do it
+        token = _ADMINISTRATOR if case.remote.token else None  # the declared one lacks permission
         return Cause(Kind.NOT_AUTHORIZED, what, evidence, case.there(*words, token=token))
-    if kind is Trouble.SCHEMA:
+    if kind is ProducerProblem.SCHEMA:
         return _schema_cause(case, evidence)
-    return Cause(Kind.REFUSED, f"{case.remote.name} takes no producer for {topic}", evidence, _status(case))
+    return Cause(Kind.REFUSED, f"{case.remote.name} rejects a producer for {topic}", evidence, _status(case))
 
 
 def _schemas(case: Case) -> Iterator[Cause]:
     refusal = case.facts.schema_refusal
-    if refusal and all(trouble is not Trouble.SCHEMA for trouble, _ in case.facts.troubles.values()):
+    if refusal and all(problem is not ProducerProblem.SCHEMA for problem, _ in case.facts.producer_problems.values()):
         yield _schema_cause(case, (refusal,))
 
 
 def _schema_cause(case: Case, evidence: tuple[str, ...]) -> Cause:
-    what = f"the schema of {case.topic} is refused by {case.remote.name}"
+    what = f"the schema of {case.topic} is rejected by {case.remote.name}"
     namespace = TopicName.parse(case.facts.target).namespace_full
     if case.facts.auto_update_is_off:
         repair = case.there("namespaces", "set-is-allow-auto-update-schema", namespace, "-e")
@@ -346,11 +348,11 @@ def _schema_cause(case: Case, evidence: tuple[str, ...]) -> Cause:
 
 
 def _sizes(case: Case) -> Iterator[Cause]:
-    waiting, limit = case.facts.waiting, case.facts.size_max
-    if waiting is None or limit is None or waiting.size <= limit:
+    entry, limit = case.facts.next_entry, case.facts.size_max
+    if entry is None or limit is None or entry.size <= limit:
         return
-    what = f"the next message of {waiting.topic} is larger than {case.remote.name} takes"
-    evidence = (f"entry {waiting.position} has {waiting.size} bytes, the limit there is {limit}",)
+    what = f"the next message of {entry.topic} exceeds the size limit of {case.remote.name}"
+    evidence = (f"entry {entry.position} has {entry.size} bytes, the limit there is {limit}",)
     if case.facts.size_limit_is_of_topic:
         repair = case.there("topics", "remove-max-message-size", case.facts.target)
     else:
@@ -359,7 +361,7 @@ def _sizes(case: Case) -> Iterator[Cause]:
 
 
 def _reported(case: Case) -> Iterator[Cause]:
-    """What the pipeline met and nobody sees from outside: told by its words, where they are known."""
+    """Causes that only the pipeline sees, recognised by known words in its report."""
     status = case.facts.worst
     if status is None or status.state is not State.REFUSED:
         return
@@ -367,14 +369,14 @@ def _reported(case: Case) -> Iterator[Cause]:
     words = text.lower()
     if "schema" in words and not case.facts.schema_refusal:
         yield _schema_cause(case, (text,))
-    elif case.facts.waiting is None and "exceeds" in words and "bytes" in words:
+    elif case.facts.next_entry is None and "exceeds" in words and "bytes" in words:
         repair = case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", "park")
-        yield Cause(Kind.TOO_LARGE, f"a message is larger than {case.remote.name} takes", (text,), repair)
+        yield Cause(Kind.TOO_LARGE, f"a message exceeds the size limit of {case.remote.name}", (text,), repair)
 
 
 def _maps_back(case: Case) -> Iterator[Cause]:
     if case.facts.maps_back:
-        what = f"{case.facts.target} is itself replicated from {case.remote.name} to here: two topics get mixed"
+        what = f"{case.facts.target} is itself replicated back from {case.remote.name}: two topics would be mixed"
         repair = case.here("replication", "remove-route", case.topic, "--to", case.remote.name)
         yield Cause(Kind.LOOP, what, (case.facts.maps_back,), repair)
 
@@ -384,7 +386,7 @@ def _other(case: Case) -> Cause:
     assert status is not None
     kind = Kind.UNREACHABLE if status.state is State.UNREACHABLE else Kind.OTHER
     kind = Kind.REFUSED if status.state is State.REFUSED else kind
-    what = f"the pipeline says {status.state}, and nothing that can be seen from here explains it"
+    what = f"the pipeline reports {status.state}, and no cause was found"
     return Cause(kind, what, (), _status(case))
 
 
@@ -400,9 +402,9 @@ _RULES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _positions,
     _security,
     _reaching,
-    _places,
-    _shapes,
-    _troubles,
+    _missing_names,
+    _partitions,
+    _producer_problems,
     _deduplication,
     _schemas,
     _sizes,

@@ -28,18 +28,20 @@ def topics(
     rest: Rest,
     namespaces: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TENANT/NAMESPACE", help="Namespaces to look at.", show_default="all"),
+        typer.Argument(metavar="TENANT/NAMESPACE", help="The namespaces to check.", show_default="all"),
     ] = None,
-    fix: Annotated[bool, typer.Option("--fix", help="Repair what can be repaired without losing anything.")] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Repair all damage that can be repaired without data loss.")
+    ] = False,
 ) -> Page:
-    """Find topics and partitioned metadata that broken auto-creation made; exit code 1 when damage is left."""
-    asked = [parse_namespace_name(text) for text in namespaces or ()] or _all_namespaces(rest)
-    found = [damage for namespace in asked for damage in examine(rest, namespace)]
+    """Find topics and partitioned metadata left by broken auto-creation; exit code 1 if damage is left."""
+    checked = [parse_namespace_name(text) for text in namespaces or ()] or _all_namespaces(rest)
+    found = [damage for namespace in checked for damage in examine(rest, namespace)]
     if fix:
         for damage in found:
             if damage.fixable:
                 repair(rest, damage)
-    return _report(asked, found, fix)
+    return _report(checked, found, fix)
 
 
 group.command("replication")(replication)
@@ -50,17 +52,17 @@ def _all_namespaces(rest: Rest) -> list[NamespaceName]:
     return [parse_namespace_name(name) for name in sorted(names)]
 
 
-def _report(asked: list[NamespaceName], found: list[Damage], fix: bool) -> Page:
+def _report(checked: list[NamespaceName], found: list[Damage], fix: bool) -> Page:
     remarks = [damage for damage in found if damage.is_remark]
     damages = [damage for damage in found if not damage.is_remark]
     left = [damage for damage in damages if not damage.fixed]
     value: dict[str, Any] = {
-        "namespaces": [str(namespace) for namespace in asked],
+        "namespaces": [str(namespace) for namespace in checked],
         "damage": [damage.described() for damage in damages],
         "remarks": [remark.described() for remark in remarks],
         "left": len(left),
     }
-    summary = _summary(len(asked), damages, left, fix) + (f"; {counted(len(remarks), 'remark')}" if remarks else "")
+    summary = _summary(len(checked), damages, left, fix) + (f"; {counted(len(remarks), 'remark')}" if remarks else "")
     parts: list[Record | Done] = [*map(_entry, damages), *map(_entry, remarks), Done(summary)]
     return Page(value, parts, code=DAMAGE_LEFT if left else 0)
 

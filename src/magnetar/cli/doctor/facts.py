@@ -1,6 +1,6 @@
-"""What is seen of a topic that is replicated, in the source and in the remote cluster: plain data.
+"""Facts about a replicated topic, in the source and in the remote cluster: plain data.
 
-`replication_questions` finds it out, `replication_causes` draws the conclusions.
+`questions` collects them, `causes` draws conclusions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from magnetar.security.tls import Fault
 
 
-class Trouble(StrEnum):
-    """What opening a producer on the remote topic says."""
+class ProducerProblem(StrEnum):
+    """The error of opening a producer on the remote topic."""
 
     TERMINATED = "terminated"
     QUOTA = "quota"
@@ -35,26 +35,26 @@ class SourceFacts:
 
 @dataclass(frozen=True, slots=True)
 class RemoteFacts:
-    """A remote cluster, as it is declared and as it answers. Errors are texts, empty where there was none."""
+    """A remote cluster, as declared and as it responds. Errors are text, empty if there is none."""
 
     name: str
     http_url: str | None = None
     service_url: str | None = None
-    trust_certs: str = ""  # for commands that ask the cluster itself
-    token: str = ""  # the same: where it is, never the token
-    token_file: str = ""  # as it is declared
-    role: str = ""  # whose the declared token is, as far as it says so
-    address_error: str = ""  # what is declared cannot be used
-    security_error: str = ""  # the same of tokens and certificates; files may be there for the pipeline, and not here
+    trust_certs: str = ""  # for commands sent to the cluster
+    token: str = ""  # the same: its path, never the token itself
+    token_file: str = ""  # as declared
+    role: str = ""  # the subject of the declared token, if it has one
+    address_error: str = ""  # the declared address cannot be used
+    security_error: str = ""  # the same for tokens and certificates; files may exist only where the pipeline runs
     tls_error: str = ""
     tls_fault: Fault | None = None
     http_error: str = ""
     binary_error: str = ""
     authentication_error: str = ""
     own_name: str | None = None
-    is_source: bool = False  # it is the very broker that is asked
+    is_source: bool = False  # the address leads back to the source
     is_ours: bool | None = None
-    twins: tuple[str, ...] = ()  # other declared clusters that are this one, too
+    twins: tuple[str, ...] = ()  # other declared clusters with the same identity
 
     @property
     def address(self) -> str:
@@ -73,8 +73,8 @@ class RemoteFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """The first entry that is still to be copied."""
+class NextEntry:
+    """The next entry to copy."""
 
     topic: str
     position: str
@@ -83,23 +83,23 @@ class Waiting:
 
 @dataclass(slots=True)
 class TopicFacts:
-    """One topic, as a whole, and one remote cluster.
+    """One topic, with all its partitions, and one remote cluster.
 
-    What was not asked, or could not be answered, is as if it were fine.
+    A fact that could not be collected has the value of a healthy topic.
     """
 
     declared: DeclaredRoute
     target: str
     statuses: list[Status]
-    cursors_missing: list[str] = field(default_factory=list)  # topics and partitions without their subscription
-    parts_missing: list[str] = field(default_factory=list)  # partitions of the source that are not there
+    cursors_missing: list[str] = field(default_factory=list)  # topics and partitions without a replication subscription
+    parts_missing: list[str] = field(default_factory=list)  # missing partitions of the source
     missing_tenant: str = ""
     missing_namespace: str = ""
     decision: Decision | None = None
     remote_partitions: int | None = None
     deduplicates: bool | None = None
-    troubles: dict[str, tuple[Trouble, str]] = field(default_factory=dict)  # by remote topic
-    waiting: Waiting | None = None
+    producer_problems: dict[str, tuple[ProducerProblem, str]] = field(default_factory=dict)  # by remote topic
+    next_entry: NextEntry | None = None
     size_max: int | None = None
     size_limit_is_of_topic: bool = False
     schema_refusal: str = ""
@@ -108,7 +108,7 @@ class TopicFacts:
 
     @property
     def worst(self) -> Status | None:
-        """One that is not copied, the longest backlog first."""
+        """The status with the largest backlog, of those not copied if there are any."""
         stuck = [status for status in self.statuses if not status.state.is_copying] or self.statuses
         return max(stuck, key=lambda status: status.backlog, default=None)
 

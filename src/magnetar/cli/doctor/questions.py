@@ -1,7 +1,7 @@
-"""Finding out how it stands with a remote cluster, and with a topic between here and there.
+"""Questions to a remote cluster, about itself and about one topic.
 
-The cluster is asked directly, by REST and by the binary protocol, so that it can be told from a pipeline that
-does not run. Nothing is created or changed by asking. Draws no conclusions; `replication_causes` does.
+It is queried directly, by REST and by the binary protocol, to distinguish it from a pipeline that does not run. Creates
+and changes nothing. Draws no conclusions; `causes` does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
-from magnetar.cli.doctor.facts import RemoteFacts, TopicFacts, Trouble
-from magnetar.cli.doctor.source import Source, identity_of, parts_of, quietly, short_client, unless_missing
+from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, TopicFacts
+from magnetar.cli.doctor.source import Source, identity_of, none_if_missing, or_none, parts_of, short_client
 from magnetar.cli.path import topic_path
 from magnetar.cli.replication.two_clusters import own_name
 from magnetar.cli.replication.verified_topics import declaration_of
@@ -44,16 +44,16 @@ _ANY_TOPIC = "persistent://public/default/magnetar-doctor"
 _OPEN_S = 1.0
 _PATH_OF_TOKEN = "file:///PATH-OF-TOKEN"
 
-_TROUBLES: tuple[tuple[type[ClientError], Trouble], ...] = (
-    (TopicTerminated, Trouble.TERMINATED),
-    (QuotaExceeded, Trouble.QUOTA),
-    (NotAuthorized, Trouble.AUTHORIZATION),
-    (ClientError, Trouble.OTHER),
+_PROBLEMS: tuple[tuple[type[ClientError], ProducerProblem], ...] = (
+    (TopicTerminated, ProducerProblem.TERMINATED),
+    (QuotaExceeded, ProducerProblem.QUOTA),
+    (NotAuthorized, ProducerProblem.AUTHORIZATION),
+    (ClientError, ProducerProblem.OTHER),
 )
 
 
-class _Answer(NamedTuple):
-    """Why a cluster cannot be reached, or why we are turned away; nothing of both is well."""
+class _Reachability(NamedTuple):
+    """Why a cluster cannot be reached, or rejects the credentials; all empty if neither."""
 
     error: str = ""
     refusal: str = ""
@@ -62,7 +62,7 @@ class _Answer(NamedTuple):
 
 
 class Remote:
-    """A cluster that is copied to. `facts` is of the cluster itself, and asked for once; a topic is asked for later."""
+    """A remote cluster. `facts` are collected once; `topic` collects those of a topic."""
 
     def __init__(self, name: str, address: ClusterAddress | None, source: Source) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Remote:
         self._by_rest: InlineClient | None = None
         self.identity = ""
         self.declaration: Declaration | None = None
-        self._places: dict[str, bool] = {}
+        self._existing: dict[str, bool] = {}
         self.facts = self._ask(address)
 
     # -- the cluster
@@ -90,15 +90,15 @@ class Remote:
         by_binary, version = self._ask_binary(found)
         name = None
         rest = self._rest
-        if rest is not None and by_http == _Answer():
-            name = quietly(lambda: own_name(rest))
-            self.declaration = quietly(lambda: declaration_of(rest))
+        if rest is not None and by_http == _Reachability():
+            name = or_none(lambda: own_name(rest))
+            self.declaration = or_none(lambda: declaration_of(rest))
             self.identity = "" if self.declaration is None else identity_of(self.declaration)
         return RemoteFacts(
             self.name,
             found.admin_url,
             found.service_url,
-            **_said_of(found.security),
+            **_credentials(found.security),
             tls_error=by_binary.tls_error or by_http.tls_error,
             tls_fault=by_binary.tls_fault or by_http.tls_fault,
             http_error=by_http.error,
@@ -109,34 +109,34 @@ class Remote:
             is_ours=None if version is None else version.startswith(_OURS),
         )
 
-    def _ask_http(self, found: ClusterEndpoint) -> _Answer:
+    def _ask_http(self, found: ClusterEndpoint) -> _Reachability:
         if found.admin_url is None:
-            return _Answer()
+            return _Reachability()
         self._rest = Rest(found.admin_url, found.security)
         try:
             self._rest.get("clusters")
         except Refused as error:
-            return _Answer(refusal=f"{found.admin_url}: {error}" if error.status == _NOT_AUTHENTICATED else "")
+            return _Reachability(refusal=f"{found.admin_url}: {error}" if error.status == _NOT_AUTHENTICATED else "")
         except RestError as error:
             return _unreached(error, str(error))
-        return _Answer()
+        return _Reachability()
 
-    def _ask_binary(self, found: ClusterEndpoint) -> tuple[_Answer, str | None]:
-        """Also what the broker calls itself."""
+    def _ask_binary(self, found: ClusterEndpoint) -> tuple[_Reachability, str | None]:
+        """With the version that the broker reports."""
         self._client = short_client(found.service_url, found.security)
         try:
-            return _Answer(), self._client.run(self._client.client.server_version(_ANY_TOPIC))
+            return _Reachability(), self._client.run(self._client.client.server_version(_ANY_TOPIC))
         except NotAuthenticated as error:
-            return _Answer(refusal=f"{found.service_url}: {error.text}"), None
+            return _Reachability(refusal=f"{found.service_url}: {error.text}"), None
         except (NotFound, NotAuthorized):
-            return _Answer(), None
+            return _Reachability(), None
         except ClientError as error:
             return _unreached(error, f"{found.service_url}: {error.text}"), None
 
     # -- one topic
 
     def nothing(self) -> TopicFacts:
-        """As of a topic with which everything is fine: what is wrong with the cluster itself is left."""
+        """The facts of a healthy topic, to find causes in the cluster alone."""
         return TopicFacts(DeclaredRoute("-", 0, self.name), "-", [])
 
     def topic(self, declared: DeclaredRoute, statuses: list[Status]) -> TopicFacts:
@@ -144,16 +144,16 @@ class Remote:
         facts = TopicFacts(declared, target, statuses)
         marks = self._ask_source(facts)
         if self.facts.is_reached and not self.facts.is_source:
-            self._ask_places(facts)
+            self._ask_names(facts)
             if not (facts.missing_tenant or facts.missing_namespace):
-                self._ask_shape(facts)
+                self._ask_partitions(facts)
                 self._ask_producers(facts)
                 self._ask_next(facts, marks)
                 self._ask_back(facts)
         return facts
 
     def _ask_source(self, facts: TopicFacts) -> dict[str, MessageId]:
-        """How far each part of the topic is copied."""
+        """The position of replication in each partition."""
         marks: dict[str, MessageId] = {}
         for part in parts_of(facts.declared.topic, facts.declared.partitions):
             stats = self._source.internal_stats(part)
@@ -167,7 +167,7 @@ class Remote:
                 marks[part] = MessageId(*mark)
         return marks
 
-    def _ask_places(self, facts: TopicFacts) -> None:
+    def _ask_names(self, facts: TopicFacts) -> None:
         name = TopicName.parse(facts.target)
         if self._rest is None:
             return
@@ -177,28 +177,28 @@ class Remote:
             facts.missing_namespace = name.namespace_full
 
     def _exists(self, *segments: str) -> bool:
-        """A cluster that may not tell is believed to have it."""
+        """True if the cluster denies access."""
         key = "/".join(segments)
-        if key not in self._places:
+        if key not in self._existing:
             assert self._rest is not None
             try:
                 self._rest.get(*segments)
-                self._places[key] = True
+                self._existing[key] = True
             except Refused as error:
-                self._places[key] = error.status != _NOT_FOUND
-        return self._places[key]
+                self._existing[key] = error.status != _NOT_FOUND
+        return self._existing[key]
 
-    def _ask_shape(self, facts: TopicFacts) -> None:
+    def _ask_partitions(self, facts: TopicFacts) -> None:
         declaration, declared = self._source.declaration, facts.declared
         try:
             facts.remote_partitions = self._partition_count(facts.target)
         except NamespaceNotFound:
             facts.missing_namespace = TopicName.parse(facts.target).namespace_full
             return
-        except NotSupported:  # there is nobody else to ask
+        except NotSupported:  # no HTTP address either
             return
         except ClientError as error:
-            facts.troubles[facts.target] = _trouble(error)
+            facts.producer_problems[facts.target] = _problem(error)
             return
         facts.decision = decide_remote(
             declared.partitions,
@@ -212,14 +212,14 @@ class Remote:
         assert self._client is not None
         try:
             return self._client.run(self._client.client.partition_count(topic))
-        except NotSupported:  # brokers before PIP-344 can tell it without creating by REST alone
+        except NotSupported:  # before PIP-344 only REST reports it without creating the topic
             by_rest = self._by_rest_client
             if by_rest is None:
                 raise
             return by_rest.run(by_rest.client.partition_count(topic))
 
     def _ask_producers(self, facts: TopicFacts) -> None:
-        """Opening a producer says what publishing would be answered; nothing is published."""
+        """Opening a producer shows whether publishing would work; nothing is published."""
         assert self._client is not None
         if facts.remote_partitions is None:
             return
@@ -235,34 +235,34 @@ class Remote:
                 client.run(producer.close())
             except IncompatibleSchema as error:
                 if self._source_schema(facts.declared.topic) is None:
-                    facts.troubles[part] = (Trouble.SCHEMA, error.text)
+                    facts.producer_problems[part] = (ProducerProblem.SCHEMA, error.text)
             except ClientError as error:
-                facts.troubles[part] = _trouble(error)
+                facts.producer_problems[part] = _problem(error)
         self._ask_size(facts, name)
         by_rest = self._by_rest_client
         if self.facts.is_ours is False and by_rest is not None:
-            facts.deduplicates = quietly(lambda: by_rest.run(by_rest.client.deduplicates(facts.target)))
+            facts.deduplicates = or_none(lambda: by_rest.run(by_rest.client.deduplicates(facts.target)))
 
     def _ask_size(self, facts: TopicFacts, name: TopicName) -> None:
-        """A limit of the topic may be below that of the broker."""
+        """The limit of the topic may be lower than that of the broker."""
         if self._rest is None:
             return
         rest = self._rest
-        limit = quietly(lambda: rest.get(*topic_path(name, "maxMessageSize"), query={"applied": True}))
+        limit = or_none(lambda: rest.get(*topic_path(name, "maxMessageSize"), query={"applied": True}))
         if isinstance(limit, int) and 0 < limit < (facts.size_max or limit + 1):
             facts.size_max, facts.size_limit_is_of_topic = limit, True
 
     def _ask_next(self, facts: TopicFacts, marks: dict[str, MessageId]) -> None:
-        """The entry that the topic is stuck at: whether it is too large, whether its schema would be taken."""
+        """The entry at which the topic is stuck: its size, and whether its schema would be accepted."""
         stuck = [one for one in facts.statuses if one.backlog and not one.state.is_copying and one.topic in marks]
         for status in stuck:
             found = self._source.next_entry(status.topic, marks[status.topic], self.name)
             if found is None:
                 continue
-            facts.waiting, version = found
+            facts.next_entry, version = found
             if version:
                 self._ask_schema(facts, int.from_bytes(version, "big"))
-            if facts.schema_refusal or (facts.size_max is not None and facts.waiting.size > facts.size_max):
+            if facts.schema_refusal or (facts.size_max is not None and facts.next_entry.size > facts.size_max):
                 return
 
     def _ask_schema(self, facts: TopicFacts, version: int) -> None:
@@ -276,31 +276,31 @@ class Remote:
             "properties": schema.get("properties") or {},
         }
         path = ("schemas", name.tenant, name.namespace, name.local)
-        answer = quietly(lambda: rest.post(*path, "version", body=body))
-        if isinstance(answer, dict) and answer.get("version", -1) >= 0:
+        found = or_none(lambda: rest.post(*path, "version", body=body))
+        if isinstance(found, dict) and found.get("version", -1) >= 0:
             return
-        verdict = quietly(lambda: rest.post(*path, "compatibility", body=body))
+        verdict = or_none(lambda: rest.post(*path, "compatibility", body=body))
         if not isinstance(verdict, dict):
             return
         strategy = verdict.get("schemaCompatibilityStrategy")
         what = f"version {version} ({schema.get('type')}) of {facts.declared.topic}"
         if not verdict.get("compatibility", verdict.get("isCompatibility", True)):
             reason = f": {verdict['reason']}" if verdict.get("reason") else ""
-            facts.schema_refusal = f"{what} is not compatible with what is there, by {strategy}{reason}"
+            facts.schema_refusal = f"{what} is not compatible with the remote schema, by {strategy}{reason}"
             return
         namespace = ("namespaces", name.tenant, name.namespace, "isAllowAutoUpdateSchema")
-        has_schema = quietly(lambda: rest.get(*path, "schema")) is not None
-        if has_schema and quietly(lambda: rest.get(*namespace)) is False:
+        has_schema = or_none(lambda: rest.get(*path, "schema")) is not None
+        if has_schema and or_none(lambda: rest.get(*namespace)) is False:
             facts.auto_update_is_off = True
-            facts.schema_refusal = f"{what} is not known there, and clients may not bring new versions"
+            facts.schema_refusal = f"{what} does not exist there, and clients may not add versions"
 
     def _source_schema(self, topic: str, version: str | None = None) -> dict[str, Any] | None:
         name = TopicName.parse(topic)
         path = ("schemas", name.tenant, name.namespace, name.local, "schema", *((version,) if version else ()))
-        return unless_missing(lambda: self._source.rest.get(*path))
+        return none_if_missing(lambda: self._source.rest.get(*path))
 
     def _ask_back(self, facts: TopicFacts) -> None:
-        """Whether a renamed topic is one that comes back from the remote cluster."""
+        """Whether a renamed topic is replicated back from the remote cluster."""
         if not facts.declared.policy.rename or self.declaration is None:
             return
         own = self._source.declaration.cluster
@@ -323,24 +323,24 @@ class Remote:
             self._rest.close()
 
 
-def _trouble(error: ClientError) -> tuple[Trouble, str]:
-    return next(kind for type_, kind in _TROUBLES if isinstance(error, type_)), error.text
+def _problem(error: ClientError) -> tuple[ProducerProblem, str]:
+    return next(kind for type_, kind in _PROBLEMS if isinstance(error, type_)), error.text
 
 
 def _check(found: ClusterEndpoint) -> None:
-    """Raises `InvalidArgument` for files that cannot be used, of tokens and certificates."""
+    """Raises `InvalidArgument` for unusable files of tokens and certificates."""
     if found.security is not None:
         urls = [url for url in (found.service_url, found.admin_url) if url]
         check_settings(found.security, *map(parse_service_url, urls))
 
 
-def _unreached(error: Exception, text: str) -> _Answer:
+def _unreached(error: Exception, text: str) -> _Reachability:
     fault = fault_of(error)
-    return _Answer(error=text) if fault is None else _Answer(tls_error=text, tls_fault=fault)
+    return _Reachability(error=text) if fault is None else _Reachability(tls_error=text, tls_fault=fault)
 
 
-def _said_of(security: Security | None) -> dict[str, Any]:
-    """How commands are told of it, and what they may show."""
+def _credentials(security: Security | None) -> dict[str, Any]:
+    """The credentials as options of commands, without secrets."""
     if security is None:
         return {}
     file = "" if security.token_file is None else os.fspath(security.token_file)

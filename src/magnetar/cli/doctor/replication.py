@@ -1,7 +1,7 @@
-"""`magnetar doctor replication [TOPIC]`: why topics are not replicated, and the command that repairs each cause.
+"""`magnetar doctor replication [TOPIC]`: why topics are not replicated, with the command that repairs each cause.
 
-A topic that is named is examined whatever its state; else those that are not copied, as far as there are not too many.
-Owns which topics are looked at and how the outcome is told.
+Examines the given topic whatever its state, or those that are not copied, up to a limit. Owns the choice of topics and
+the report.
 """
 
 from __future__ import annotations
@@ -29,36 +29,34 @@ if TYPE_CHECKING:
     from magnetar.cli.doctor.source import Source
 
 EXAMINED_MAX = 100
-"""Topics that are not copied are examined up to this many: mostly one cause has stopped all of them."""
+"""The maximum number of topics examined: usually one cause has stopped all of them."""
 
 OptionalTopic = Annotated[
     str | None,
-    typer.Argument(metavar="TOPIC", help="The topic to examine.", show_default="all that are not copied"),
+    typer.Argument(metavar="TOPIC", help="The topic to examine.", show_default="all topics that are not copied"),
 ]
 
 Row = tuple[DeclaredRoute, list[Status]]
 
 
 def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
-    """Find why topics are not replicated: causes in their order, with evidence and repair; exit code 1 for any."""
+    """Find why topics are not replicated: causes in order, with evidence and repair; exit code 1 if there are any."""
     from magnetar.cli.doctor.source import Source
 
     name = None if topic is None else parse_topic(topic).base
     declaration = declaration_of(rest)
     if declaration is None:
-        raise RestError(
-            f"{rest.url} does not declare what it replicates: it is no Magnetar, and only those are examined"
-        )
+        raise RestError(f"{rest.url} is not a Magnetar broker: only those can be examined")
     with contextlib.closing(Source(rest, declaration)) as source:
         facts = SourceFacts(rest.url, declaration.cluster, _settings(rest))
         if name is not None and not any(one.topic == name.full for one in declaration.topics):
             return _report([_undeclared(rest, facts, name, declaration)], 0, [])
         rows = _rows(declaration, source.statuses(None if name is None else name.full), name)
-        chosen = rows if name is not None else [row for row in rows if _is_troubled(row)]
+        chosen = rows if name is not None else [row for row in rows if _is_stuck(row)]
         examined = chosen[:EXAMINED_MAX]
         remarks = []
         if len(chosen) > len(examined):
-            remarks.append(f"{len(chosen) - len(examined)} more topics are not copied and were not examined; name one")
+            remarks.append(f"{len(chosen) - len(examined)} more topics are not copied and were not examined")
         with _remotes(source, declaration, examined, is_thorough=name is None) as remotes:
             cases = [Case(facts, remotes[row[0].remote].facts, remotes[row[0].remote].topic(*row)) for row in examined]
             found = [(case.topic, case.remote.name, causes_of(case)) for case in cases]
@@ -80,7 +78,7 @@ def _rows(declaration: Declaration, statuses: list[Status], name: TopicName | No
     ]
 
 
-def _is_troubled(row: Row) -> bool:
+def _is_stuck(row: Row) -> bool:
     return any(not status.state.is_copying for status in row[1])
 
 
@@ -94,7 +92,7 @@ def _settings(rest: Rest) -> dict[str, str]:
 def _undeclared(
     rest: Rest, facts: SourceFacts, name: TopicName, declaration: Declaration
 ) -> tuple[str, str, list[Cause]]:
-    """Raises `Refused` if there is no such topic either."""
+    """Raises `Refused` if the topic does not exist."""
     clusters = rest.get(*topic_path(name, "replication"), query={"applied": True}) or []
     return name.full, "-", [not_declared(facts, name, clusters, sorted(declaration.clusters))]
 
@@ -103,12 +101,12 @@ def _undeclared(
 def _remotes(
     source: Source, declaration: Declaration, rows: list[Row], *, is_thorough: bool
 ) -> Iterator[dict[str, Remote]]:
-    """The clusters that are needed, or all that something is replicated to."""
+    """The remote clusters of these rows, or all remote clusters with topics."""
     from magnetar.cli.doctor.questions import Remote
 
     wanted = {row[0].remote for row in rows} | ({one.remote for one in declaration.topics} if is_thorough else set())
     with contextlib.ExitStack() as stack:
-        # The others are asked too, for they may be the same cluster under another name.
+        # The others are queried too: one may be the same cluster under another name.
         names = sorted(wanted | {name for name in declaration.clusters if wanted and name != declaration.cluster})
         remotes: dict[str, Remote] = {}
         for name in names:
@@ -129,7 +127,7 @@ def _is_same(one: Remote, other: Remote) -> bool:
 def _of_clusters(
     facts: SourceFacts, remotes: dict[str, Remote], examined: set[str]
 ) -> Iterator[tuple[str, str, list[Cause]]]:
-    """What is wrong with a cluster although all its topics are copied, as it seems: a loop is seen nowhere else."""
+    """Causes in a cluster whose topics all seem to be copied, such as a loop."""
     for name, remote in remotes.items():
         if name not in examined:
             nothing = remote.nothing()
@@ -169,8 +167,8 @@ def _fields(cause: Cause) -> dict[str, object]:
 
 def _summary(found: list[tuple[str, str, list[Cause]]], topics: int) -> str:
     if not found:
-        return f"nothing is wrong with {counted(topics, 'replicated topic')}"
+        return f"no problems in {counted(topics, 'replicated topic')}"
     firsts = sorted({causes[0].kind.value for _, _, causes in found})
     return (
-        f"{counted(len(found), 'trouble')} of {counted(topics, 'replicated topic')}, first of all: {', '.join(firsts)}"
+        f"{counted(len(found), 'problem')} in {counted(topics, 'replicated topic')}, first causes: {', '.join(firsts)}"
     )

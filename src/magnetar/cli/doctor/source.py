@@ -1,6 +1,6 @@
-"""The cluster whose replication is examined: what it declares, how far its topics are copied, what waits.
+"""The source cluster of a diagnosis: its declaration, positions of replication and next entries.
 
-Also how anybody is asked for a diagnosis: with little patience, and with answers that may be missing.
+Also the clients of a diagnosis: short timeouts, and optional results.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from magnetar.cli.doctor.facts import Waiting
+from magnetar.cli.doctor.facts import NextEntry
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Refused, Rest, RestError
 from magnetar.client import LATEST, InlineClient, MessageId, Security
@@ -24,13 +24,13 @@ from magnetar.replication.model import Declaration, Status
 _NOT_FOUND = 404
 _OPERATION_S = 5.0
 _CONNECT_S = 3.0
-_ENTRIES_LOOKED_AT_MAX = 1000
+_ENTRIES_CHECKED_MAX = 1000
 
 _T = TypeVar("_T")
 
 
 class Source:
-    """The cluster whose replication is examined."""
+    """The source cluster."""
 
     def __init__(self, rest: Rest, declaration: Declaration) -> None:
         self.rest = rest
@@ -42,19 +42,19 @@ class Source:
         return msgspec.convert(found, list[Status])
 
     def internal_stats(self, topic: str) -> dict[str, Any] | None:
-        """None if there is no such topic."""
-        return unless_missing(lambda: self.rest.get(*topic_path(TopicName.parse(topic), "internalStats")))
+        """None if the topic does not exist."""
+        return none_if_missing(lambda: self.rest.get(*topic_path(TopicName.parse(topic), "internalStats")))
 
-    def next_entry(self, topic: str, after: MessageId, remote: str) -> tuple[Waiting, bytes] | None:
-        """The first entry after a position that is for the remote cluster, and the version of its schema."""
-        for position, blob in islice(self._entries(topic, after), _ENTRIES_LOOKED_AT_MAX):
+    def next_entry(self, topic: str, after: MessageId, remote: str) -> tuple[NextEntry, bytes] | None:
+        """The first entry after a position to copy to the remote cluster, and its schema version."""
+        for position, blob in islice(self._entries(topic, after), _ENTRIES_CHECKED_MAX):
             try:
                 entry = parse_entry(blob)
             except MessageRefused:
                 return None
             if is_for(entry.metadata, remote):
                 shown = f"{position.ledger_id}:{position.entry_id}"
-                return Waiting(topic, shown, len(entry.payload)), entry.version
+                return NextEntry(topic, shown, len(entry.payload)), entry.version
         return None
 
     def _entries(self, topic: str, after: MessageId) -> Iterator[tuple[MessageId, bytes]]:
@@ -79,7 +79,7 @@ class Source:
 
 
 def identity_of(declaration: Declaration) -> str:
-    """The same for every answer of one broker, until it is started again."""
+    """The same in all replies of one broker until it restarts."""
     return declaration.version.rpartition("-")[0]
 
 
@@ -99,18 +99,18 @@ def short_client(service_url: str, security: Security | None, admin_url: str | N
     )
 
 
-def unless_missing(ask: Callable[[], _T]) -> _T | None:
+def none_if_missing(request: Callable[[], _T]) -> _T | None:
     try:
-        return ask()
+        return request()
     except Refused as error:
         if error.status != _NOT_FOUND:
             raise
         return None
 
 
-def quietly(ask: Callable[[], _T]) -> _T | None:
-    """For what may be asked and need not be answered."""
+def or_none(request: Callable[[], _T]) -> _T | None:
+    """None if the request fails."""
     try:
-        return ask()
+        return request()
     except (RestError, ClientError):
         return None

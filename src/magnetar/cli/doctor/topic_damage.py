@@ -1,15 +1,15 @@
-"""What the old auto-creation bugs left behind in a namespace: how it is recognised, and what makes it good.
+"""Damage that auto-creation bugs left in a namespace: detection and repair.
 
-Three kinds are known. They are found by lists and metadata alone, which every broker with Pulsar's REST API has.
+Three kinds are known, all found from lists and metadata, which every broker with Pulsar's REST API has.
 
-    partition-metadata   partitioned metadata named `*-partition-*`, with no such partitions (PIP-263): made for a
-                         partition such as orders-partition-0, or for its dead letters, orders-partition-0-sub-DLQ.
-                         Clients are told of partitions that do not exist
-    missing-partitions   other partitioned metadata without all of its partitions; only a remark, because brokers that
-                         collect inactive topics take single partitions away and leave the metadata
+    partition-metadata   partitioned metadata named `*-partition-*` without such partitions (PIP-263), created for a
+                         partition such as orders-partition-0 or its dead letters, orders-partition-0-sub-DLQ. Clients
+                         look for partitions that do not exist
+    missing-partitions   other partitioned metadata without all its partitions; only a remark, because brokers that
+                         delete inactive topics delete single partitions and keep the metadata
     dead-letter-chain    dead letter and retry topics of dead letter and retry topics (PIP-263)
 
-Only the first is repaired here, and only where nothing can be lost by it.
+Only the first is repaired, and only without data loss.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HTTP_NOT_FOUND = 404
 
 @dataclass(slots=True)
 class Damage:
-    """One thing that is wrong. `repair` is a command, or what a person has to do."""
+    """One finding. `repair` is a command or an instruction."""
 
     kind: str
     topic: str
@@ -71,7 +71,7 @@ class Damage:
 
 
 class Inventory:
-    """All names of one namespace, as they were when it was made."""
+    """A snapshot of all topic names of a namespace."""
 
     def __init__(self, rest: Rest, namespace: NamespaceName) -> None:
         self.namespace = namespace
@@ -99,7 +99,7 @@ def examine(rest: Rest, namespace: NamespaceName) -> list[Damage]:
 
 
 def _is_named_after_partition(name: TopicName, inventory: Inventory) -> bool:
-    """Apache Pulsar lets nobody choose such a name; where its partitions exist, it works all the same."""
+    """Apache Pulsar rejects such names, but they work if the partitions exist."""
     return name.is_partition or (PARTITION_SUFFIX in name.local and not _below(name, inventory))
 
 
@@ -108,8 +108,8 @@ def _partition_metadata(name: TopicName, count: int, inventory: Inventory) -> Da
     damage = Damage(
         PARTITION_METADATA,
         name.full,
-        what=f"partitioned metadata ({counted(count, 'partition')}) that was made for a partition, not for a topic",
-        why=f"clients take {name.local} for a partitioned topic and look for {name.local}{PARTITION_SUFFIX}0",
+        what=f"partitioned metadata ({counted(count, 'partition')}) created for a partition, not for a topic",
+        why=f"clients treat {name.local} as a partitioned topic and look for {name.local}{PARTITION_SUFFIX}0",
         repair=f"magnetar topics delete-partitioned-topic {name.full}",
         fixable=not in_the_way,
         topics=in_the_way,
@@ -118,16 +118,15 @@ def _partition_metadata(name: TopicName, count: int, inventory: Inventory) -> Da
         damage.what += "; no such partitions exist"
     elif name.full in in_the_way:
         damage.repair = (
-            f"by hand: {name.full} is a topic too, and Apache Pulsar may delete it along with the metadata; "
-            f"{_by_hand(name)}"
+            f"by hand: {name.full} is also a topic, and Apache Pulsar may delete it with the metadata; {_by_hand(name)}"
         )
     else:
-        damage.repair = f"by hand: look at what is in {_some(in_the_way)}, then {damage.repair}"
+        damage.repair = f"by hand: check the messages in {_some(in_the_way)}, then {damage.repair}"
     return damage
 
 
 def _deleted_with(name: TopicName, count: int, inventory: Inventory) -> list[str]:
-    """The topics that a broker may delete when it is told to delete this metadata."""
+    """The topics that a broker may delete together with this metadata."""
     below = _below(name, inventory)
     # Apache Pulsar spells partition N of X-partition-N as X-partition-N, which is the topic itself.
     if 0 <= name.partition < count:
@@ -141,46 +140,46 @@ def _below(name: TopicName, inventory: Inventory) -> set[str]:
 
 def _by_hand(name: TopicName) -> str:
     node = f"/admin/partitioned-topics/{name.tenant}/{name.namespace}/{name.domain}/{name.local}"
-    return f"delete the node {node} of its metadata store"
+    return f"delete the node {node} in its metadata store"
 
 
 def repair(rest: Rest, damage: Damage) -> None:
-    """Deletes bad metadata, if nothing can be lost by it now; what was done is in `fixed` and `outcome`."""
+    """Deletes bad metadata if that loses no data now; sets `fixed` and `outcome`."""
     name = TopicName.parse(damage.topic)
     inventory = Inventory(rest, NamespaceName(name.tenant, name.namespace))
     count = _partition_count(rest, name) if name.full in inventory.partitioned else None
     if count is None:
-        damage.fixed, damage.outcome = True, "it was gone already"
+        damage.fixed, damage.outcome = True, "already deleted"
         return
     in_the_way = _deleted_with(name, count, inventory)
     if in_the_way:
         damage.fixable, damage.topics = False, in_the_way
-        damage.outcome = f"left alone: meanwhile there is {_some(in_the_way)}"
+        damage.outcome = f"not repaired: {_some(in_the_way)} now exists"
         return
     schemas = _schemas(rest, name) if name.full in inventory.topics else []
     try:
         rest.delete(*topic_path(name, "partitions"), query={"force": False})
     except Refused as error:
         damage.fixable = False
-        damage.outcome = f"the broker refused: {error}"
-        # Apache Pulsar 3 and 4 do not even delete what is named like a partition.
+        damage.outcome = f"the broker rejected it: {error}"
+        # Apache Pulsar 3 and 4 refuse to delete metadata named like a partition.
         damage.repair = f"by hand: {_by_hand(name)}"
         return
     damage.fixed, damage.outcome = True, "deleted the metadata"
     if schemas and not _schemas(rest, name):
         _restore(rest, name, schemas)
-        damage.outcome += f" and gave the topic of the same name its {counted(len(schemas), 'schema')} back"
+        damage.outcome += f" and restored {counted(len(schemas), 'schema')} of the topic of the same name"
 
 
 def _schemas(rest: Rest, name: TopicName) -> list[dict[str, Any]]:
-    """All versions, the oldest first. Brokers delete them along with the metadata, a topic of the same name or not."""
+    """All versions, oldest first. Brokers delete them with the metadata, even if a topic has the same name."""
     try:
-        answer = rest.get("schemas", name.tenant, name.namespace, name.local, "schemas")
+        reply = rest.get("schemas", name.tenant, name.namespace, name.local, "schemas")
     except Refused as error:
         if error.status == HTTP_NOT_FOUND:
             return []
         raise
-    found = answer.get("getSchemaResponses") if isinstance(answer, dict) else None
+    found = reply.get("getSchemaResponses") if isinstance(reply, dict) else None
     return sorted(found or [], key=lambda one: int(one["version"]))
 
 
@@ -190,7 +189,7 @@ def _restore(rest: Rest, name: TopicName, schemas: list[dict[str, Any]]) -> None
         rest.post("schemas", name.tenant, name.namespace, name.local, "schema", body=body)
 
 
-# -- partitions that are not there
+# -- missing partitions
 
 
 def _missing_partitions(name: TopicName, count: int, inventory: Inventory) -> Iterable[Damage]:
@@ -201,7 +200,7 @@ def _missing_partitions(name: TopicName, count: int, inventory: Inventory) -> It
             MISSING_PARTITIONS,
             name.full,
             what=f"{len(missing)} of {count} partitions do not exist: {_some(missing)}",
-            why="statistics, subscriptions and backlogs leave them out until a client happens to create them",
+            why="statistics, subscriptions and backlogs do not include them until a client creates them",
             repair=f"magnetar topics create-missed-partitions {name.full}",
             topics=missing,
         )
@@ -217,16 +216,16 @@ def _dead_letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
         chains.setdefault(_root(full, parents), []).append(full)
     for root, members in sorted(chains.items()):
         auto_created = {full: _was_auto_created(rest, full) for full in {*members, *(parents[m] for m in members)}}
-        is_told = any(auto_created.values())
-        if is_told:
-            # Of a topic that an administrator made there may be dead letters, whatever its name.
+        is_known = any(auto_created.values())
+        if is_known:
+            # A topic created by an administrator may have dead letters, whatever its name.
             members = [full for full in members if auto_created[full] and auto_created[parents[full]]]
         if members:
-            yield _dead_letter_chain(root, sorted(members, key=lambda full: (len(full), full)), is_told)
+            yield _dead_letter_chain(root, sorted(members, key=lambda full: (len(full), full)), is_known)
 
 
 def _parents(inventory: Inventory) -> dict[str, str]:
-    """Retry and dead letter topics of another such topic, with that topic; of several, the longest name."""
+    """Retry and dead letter topics of other such topics, each with that topic; of several, the longest name."""
     names = inventory.topics | inventory.partitioned
     bases = {TopicName.parse(full).base.full for full in names}
     parents: dict[str, str] = {}
@@ -242,7 +241,7 @@ def _parents(inventory: Inventory) -> dict[str, str]:
 
 
 def _root(full: str, parents: dict[str, str]) -> str:
-    """The first of the chain, which is a dead letter or retry topic of an ordinary one."""
+    """The first of the chain, a dead letter or retry topic of an ordinary topic."""
     while full in parents:
         full = TopicName.parse(parents[full]).base.full
     return full
@@ -257,19 +256,19 @@ def _was_auto_created(rest: Rest, full: str) -> bool:
     return isinstance(properties, dict) and str(properties.get(WAS_AUTO_CREATED)).lower() == "true"
 
 
-def _dead_letter_chain(root: str, members: list[str], is_told: bool) -> Damage:
-    doubt = "" if is_told else " (whether they were auto-created, this broker does not say)"
+def _dead_letter_chain(root: str, members: list[str], is_known: bool) -> Damage:
+    doubt = "" if is_known else " (this broker does not report whether they were auto-created)"
     return Damage(
         DEAD_LETTER_CHAIN,
         root,
         what=f"{counted(len(members), 'retry or dead letter topic')} of it: {_some(members)}",
-        why=f"made for a topic that itself holds dead letters or retries, such topics multiply at every restart{doubt}",
-        repair="by hand: `magnetar topics stats TOPIC` shows what is in one, `magnetar topics delete TOPIC` deletes it",
+        why=f"created for a topic that is itself a dead letter or retry topic, they multiply with every restart{doubt}",
+        repair="by hand: check each with `magnetar topics stats TOPIC`, then `magnetar topics delete TOPIC`",
         topics=members,
     )
 
 
-# -- asking
+# -- requests
 
 
 def _names(rest: Rest, namespace: NamespaceName, *end: str) -> set[str]:
@@ -278,12 +277,12 @@ def _names(rest: Rest, namespace: NamespaceName, *end: str) -> set[str]:
 
 def _partition_count(rest: Rest, name: TopicName) -> int | None:
     try:
-        answer = rest.get(*topic_path(name, "partitions"))
+        reply = rest.get(*topic_path(name, "partitions"))
     except Refused as error:
         if error.status == HTTP_NOT_FOUND:
             return None
         raise
-    count: int = answer["partitions"]
+    count: int = reply["partitions"]
     return count
 
 

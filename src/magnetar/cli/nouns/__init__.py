@@ -1,1 +1,1 @@
-"""Commands, one module per noun."""
+"""Commands, one module per command group."""

@@ -13,41 +13,41 @@ from magnetar.cli.rest import Rest
 from magnetar.replication.model import without_secrets
 
 _PARAMETERS = "authenticationParameters"
-group = CommandGroup("clusters", "Clusters: this one, and those that messages are replicated to.")
+group = CommandGroup("clusters", "Manage clusters: this one and remote ones.")
 
 ServiceUrl = Annotated[
-    str | None, typer.Option("--service-url", metavar="URL", help="Its HTTP address, http://host:8080.")
+    str | None, typer.Option("--service-url", metavar="URL", help="The HTTP address, http://host:8080.")
 ]
 BrokerUrl = Annotated[
-    str | None, typer.Option("--broker-url", metavar="URL", help="Its binary address, pulsar://host:6650.")
+    str | None, typer.Option("--broker-url", metavar="URL", help="The binary address, pulsar://host:6650.")
 ]
-ServiceUrlTls = Annotated[str | None, typer.Option("--service-url-tls", metavar="URL", help="Its HTTPS address.")]
+ServiceUrlTls = Annotated[str | None, typer.Option("--service-url-tls", metavar="URL", help="The HTTPS address.")]
 BrokerUrlTls = Annotated[
-    str | None, typer.Option("--broker-url-tls", metavar="URL", help="Its binary address with TLS, pulsar+ssl://…")
+    str | None, typer.Option("--broker-url-tls", metavar="URL", help="The binary address with TLS, pulsar+ssl://…")
 ]
 
 
 AuthPlugin = Annotated[
     str | None,
     typer.Option(
-        "--auth-plugin", metavar="NAME", help="How we prove who we are: AuthenticationToken, AuthenticationTls."
+        "--auth-plugin", metavar="NAME", help="The authentication plugin: AuthenticationToken or AuthenticationTls."
     ),
 ]
 AuthParameters = Annotated[
     str | None,
     typer.Option(
-        "--auth-parameters", metavar="TEXT", help="For that: token:…, file:///path, tlsCertFile:…,tlsKeyFile:…"
+        "--auth-parameters", metavar="TEXT", help="Its parameters: token:…, file:///path, tlsCertFile:…,tlsKeyFile:…"
     ),
 ]
 TlsEnable = Annotated[
-    bool | None, typer.Option("--tls-enable/--tls-disable", help="Whether the addresses with TLS are used.")
+    bool | None, typer.Option("--tls-enable/--tls-disable", help="Use the addresses with TLS or not.")
 ]
 TlsAllowInsecure = Annotated[
-    bool | None, typer.Option("--tls-allow-insecure/--tls-verify", help="Whether any certificate will do.")
+    bool | None, typer.Option("--tls-allow-insecure/--tls-verify", help="Accept any certificate, or verify it.")
 ]
 TlsTrustCerts = Annotated[
     str | None,
-    typer.Option("--tls-trust-certs-filepath", metavar="FILE", help="Authorities that are trusted, in PEM."),
+    typer.Option("--tls-trust-certs-filepath", metavar="FILE", help="Trusted certificate authorities, in PEM."),
 ]
 
 
@@ -81,7 +81,7 @@ def create(
     tls_allow_insecure: TlsAllowInsecure = None,
     tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
-    """Make another cluster known to this one."""
+    """Register a remote cluster."""
     addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
     if not addresses:
         raise typer.BadParameter("give at least --service-url or --broker-url")
@@ -104,13 +104,13 @@ def update(
     tls_allow_insecure: TlsAllowInsecure = None,
     tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
-    """Change what is known of a cluster; what is not given stays as it is."""
+    """Update a cluster; options that are not given keep their value."""
     changes = {
         **_addresses(service_url, broker_url, service_url_tls, broker_url_tls),
         **_security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs),
     }
     if not changes:
-        raise typer.BadParameter("nothing to change is given")
+        raise typer.BadParameter("give at least one option to change")
     current: dict[str, Any] = rest.get("clusters", cluster)
     rest.post("clusters", cluster, body={**current, **changes})
     return Done(f"updated cluster {cluster}")
@@ -118,7 +118,7 @@ def update(
 
 @group.command("delete")
 def delete(rest: Rest, cluster: Cluster) -> Done:
-    """Forget a cluster."""
+    """Remove a remote cluster."""
     rest.delete("clusters", cluster)
     return Done(f"deleted cluster {cluster}")
 

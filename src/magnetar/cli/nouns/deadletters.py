@@ -30,13 +30,13 @@ SubscriptionOption = Annotated[
         "-s",
         metavar="SUBSCRIPTION",
         parser=parse_subscription,
-        help="TOPIC is where messages failed, and this is the subscription that they failed on.",
+        help="TOPIC is the original topic, and this the subscription on which messages failed.",
         show_default="TOPIC is the dead letter topic",
     ),
 ]
 After = Annotated[
     str | None,
-    typer.Option("--after", "-a", metavar="ID", help="Those after this one.", show_default="from the first"),
+    typer.Option("--after", "-a", metavar="ID", help="Begin after this message.", show_default="from the first"),
 ]
 
 
@@ -45,7 +45,7 @@ def _dead_letters(rest: Rest, topic: TopicName, subscription: str | None, servic
 
 
 def _dead_letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> TopicName:
-    """The topic itself or, of the topic of a subscription, the one that its policy names."""
+    """The topic itself or, with a subscription, the dead letter topic of its policy."""
     if subscription is None:
         return topic
     try:
@@ -60,7 +60,7 @@ def _dead_letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -
 
 
 def _has_none_yet(rest: Rest, topic: TopicName, subscription: str | None) -> bool:
-    """Whether a dead letter topic is missing because nothing has died: its first letter creates it."""
+    """Whether the dead letter topic is missing because there are no dead letters: the first one creates it."""
     return subscription is not None and subscription in rest.get(*topic_path(topic, "subscriptions"))
 
 
@@ -70,12 +70,12 @@ def list_dead_letters(
     topic: Topic,
     subscription: SubscriptionOption = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", parser=whole(1, LIMIT_MAX), help="How many.")
+        int, typer.Option("--limit", "-n", metavar="N", parser=whole(1, LIMIT_MAX), help="The number of messages.")
     ] = LIMIT_DEFAULT,
     after: After = None,
     service_url: ServiceUrl = None,
 ) -> Page:
-    """List the letters in a dead letter topic, the oldest first."""
+    """List the dead letters of a topic, oldest first."""
     try:
         value = _dead_letters(rest, topic, subscription, service_url).page(limit, after)
     except NoSuchTopic:
@@ -85,9 +85,9 @@ def list_dead_letters(
     columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE")
     names = ("id", "time", "reason", "count", "originTopic", "originSubscription", "originMessageId")
     rows = [tuple(_cell(one.get(name)) for name in names) for one in value["deadLetters"]]
-    parts: list[Done | Table] = [Table(value, columns, rows, none="there are no dead letters")]
+    parts: list[Done | Table] = [Table(value, columns, rows, none="no dead letters")]
     if value["next"]:
-        parts.append(Done(f"there are more: --after {value['next']}"))
+        parts.append(Done(f"more with --after {value['next']}"))
     return Page(value, parts)
 
 
@@ -99,7 +99,7 @@ def stats(
     after: After = None,
     service_url: ServiceUrl = None,
 ) -> Page:
-    """Count the letters in a dead letter topic by reason and by where they come from; it reads them."""
+    """Count the dead letters of a topic by reason and origin, by reading them."""
     try:
         value = _dead_letters(rest, topic, subscription, service_url).stats(after)
     except NoSuchTopic:
@@ -117,9 +117,9 @@ def stats(
     if rows:
         parts.append(Table(value["origins"], columns, rows))
     if value["originsLeftOut"]:
-        parts.append(Done(f"{counted(value['originsLeftOut'], 'letter')} of other origins, which are too many"))
+        parts.append(Done(f"{counted(value['originsLeftOut'], 'dead letter')} of further origins are not shown"))
     if value["aborted"]:
-        parts.append(Done(f"this is not all of them: --after {value['next']} counts on"))
+        parts.append(Done(f"stopped early: continue with --after {value['next']}"))
     return Page(value, parts)
 
 
@@ -127,11 +127,11 @@ def stats(
 def show(
     rest: Rest,
     topic: Topic,
-    message_id: Annotated[str, typer.Argument(metavar="ID", help="A letter, by the id that list shows.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as shown by list.")],
     subscription: SubscriptionOption = None,
     service_url: ServiceUrl = None,
 ) -> Page:
-    """Show one letter: what it says of itself, every death of it, and its payload."""
+    """Show one dead letter: its properties, its failures and its payload."""
     value = _dead_letters(rest, topic, subscription, service_url).one(message_id)
     apart = {"deaths", "properties", "payload"}
     fields = {name: _cell(item) for name, item in value.items() if name not in apart and item is not None}
@@ -142,7 +142,7 @@ def show(
     if value["deaths"]:
         names = ("topic", "subscription", "reason", "count", "first", "last")
         rows = [tuple(_cell(death[name]) for name in names) for death in value["deaths"]]
-        parts.append(Table(value["deaths"], [name.upper() for name in names], rows, title="deaths"))
+        parts.append(Table(value["deaths"], [name.upper() for name in names], rows, title="failures"))
     parts.append(Done(_payload(value)))
     return Page(value, parts)
 
@@ -156,5 +156,5 @@ def _payload(value: dict[str, Any]) -> str:
 
 
 def _cell(value: object) -> Any:
-    """Anybody may have written it."""
+    """Without control characters: any client may have written the text."""
     return printable(value) if isinstance(value, str) else value

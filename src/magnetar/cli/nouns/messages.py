@@ -1,4 +1,4 @@
-"""`magnetar messages …`: publish, look and follow, by the binary protocol."""
+"""`magnetar messages …`: publish, peek and tail, by the binary protocol."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from magnetar.names import TopicName
 if TYPE_CHECKING:
     from magnetar.client import Client, Reader
 
-group = CommandGroup("messages", "Messages: publish some, look at them, follow a topic.")
+group = CommandGroup("messages", "Publish messages, peek at them, follow a topic.")
 
 PEEK_DEFAULT = 10
 
@@ -31,7 +31,7 @@ ServiceUrl = Annotated[
         metavar="URL",
         envvar="MAGNETAR_SERVICE_URL",
         help="The binary address, pulsar://host:6650.",
-        show_default="what --url says",
+        show_default="found by a lookup at --url",
     ),
 ]
 
@@ -41,26 +41,25 @@ def publish(
     rest: Rest,
     topic: Topic,
     values: Annotated[
-        list[str] | None, typer.Argument(metavar="MESSAGE", help="The messages.", show_default="--file or stdin")
+        list[str] | None,
+        typer.Argument(metavar="MESSAGE", help="The messages to publish.", show_default="--file or stdin"),
     ] = None,
-    file: Annotated[
-        Path | None, typer.Option("--file", "-f", help="A file whose whole content is one message.")
-    ] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file to publish as one message.")] = None,
     key: Annotated[str | None, typer.Option("--key", "-k", help="The key of the messages.")] = None,
     properties: Properties = None,
     event_time: Annotated[
         int | None,
-        typer.Option("--event-time", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+        typer.Option("--event-time", metavar="TIME", parser=parse_time, help="The event time: 2026-01-31T18:00:00Z."),
     ] = None,
     deliver_after: Annotated[
         int | None,
-        typer.Option("--deliver-after", metavar="TIME", parser=parse_duration, help="Delay them: 90s, 5m, 3h."),
+        typer.Option("--deliver-after", metavar="TIME", parser=parse_duration, help="Delay delivery: 90s, 5m, 3h."),
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:
-    """Publish messages: those given, a whole file, or each line of stdin. Prints their ids."""
+    """Publish messages from arguments, a file or the lines of stdin, and print their ids."""
     if values and file is not None:
-        raise typer.BadParameter("give either messages or --file")
+        raise typer.BadParameter("messages and --file cannot be combined")
     given = properties_of(properties)
     payloads = _payloads(values, file)
 
@@ -94,16 +93,18 @@ def _payloads(values: list[str] | None, file: Path | None) -> Iterator[bytes]:
 def peek(
     rest: Rest,
     topic: Topic,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many.")] = PEEK_DEFAULT,
+    count: Annotated[
+        int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="The number of messages.")
+    ] = PEEK_DEFAULT,
     subscription: Annotated[
-        str | None, typer.Option("--subscription", "-s", help="The next ones of this subscription, not of the topic.")
+        str | None, typer.Option("--subscription", "-s", help="Peek at the backlog of this subscription.")
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:
-    """Show the first messages of a topic that are still stored, or the next ones of a subscription. Takes nothing."""
+    """Show the first stored messages of a topic, or the next ones of a subscription, without consuming them."""
     if subscription is not None:
         if service_url is not None:
-            raise typer.BadParameter("--service-url does not go with --subscription, which is asked by --url")
+            raise typer.BadParameter("--service-url cannot be combined with --subscription, which uses --url")
         messages = peeked_messages(rest, topic, subscription, count)
         return Stream(_first(messages, count), shown_message, none=f"{subscription} has no messages to read")
     return Stream(_stored(rest, topic, count, service_url), shown_message, none=f"{topic} has no messages")
@@ -128,14 +129,16 @@ def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -
 def tail(
     rest: Rest,
     topic: Topic,
-    from_start: Annotated[bool, typer.Option("--from-start", help="All that is stored first.")] = False,
+    from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first stored message.")] = False,
     count: Annotated[
         int | None,
-        typer.Option("--count", "-n", metavar="N", parser=whole(1), help="Stop after so many.", show_default="never"),
+        typer.Option(
+            "--count", "-n", metavar="N", parser=whole(1), help="Stop after this many messages.", show_default="never"
+        ),
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:
-    """Follow a topic: show messages as they are published, until interrupted or the topic is terminated."""
+    """Follow a topic: show messages as they arrive, until interrupted or the topic is terminated."""
     from magnetar.client import EARLIEST, LATEST
     from magnetar.client.errors import EndOfTopic
 
@@ -154,7 +157,7 @@ def tail(
 
 
 def _read(reader: Reader) -> dict[str, object]:
-    """The next message; of one that cannot be read, why."""
+    """The next message, or the reason why it cannot be read."""
     from magnetar.client.errors import UnreadableMessage
 
     try:
@@ -164,7 +167,7 @@ def _read(reader: Reader) -> dict[str, object]:
 
 
 def client_of(rest: Rest, service_url: str | None) -> Client:
-    """By default the broker is found by the HTTP address: its lookup says where the topic is served."""
+    """By default the HTTP address is used for lookups, which return the binary one."""
     from magnetar.client import Client
     from magnetar.client.errors import InvalidArgument
 

@@ -27,7 +27,7 @@ from magnetar.cli.policies.commands import add_namespace_policies
 from magnetar.cli.rest import Refused, Rest
 from magnetar.names import DEFAULT_TENANT
 
-group = CommandGroup("namespaces", "Namespaces: groups of topics, and the policies they are under.")
+group = CommandGroup("namespaces", "Manage namespaces and their policies.")
 
 
 class Action(StrEnum):
@@ -67,10 +67,10 @@ def create(
     rest: Rest,
     namespace: Namespace,
     clusters: Annotated[
-        str | None, typer.Option("--clusters", "-c", metavar="CLUSTER,…", help="Clusters it is replicated to.")
+        str | None, typer.Option("--clusters", "-c", metavar="CLUSTER,…", help="Clusters to replicate to.")
     ] = None,
     bundles: Annotated[
-        int | None, typer.Option("--bundles", "-b", metavar="N", parser=whole(1), help="Number of bundles.")
+        int | None, typer.Option("--bundles", "-b", metavar="N", parser=whole(1), help="The number of bundles.")
     ] = None,
 ) -> Done:
     """Create a namespace."""
@@ -85,13 +85,13 @@ def create(
 
 @group.command("delete")
 def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
-    """Delete a namespace that has no topics; with --force its topics too, where the broker allows that."""
+    """Delete a namespace without topics; with --force its topics too, if the broker allows it."""
     try:
         rest.delete(*namespace_path(namespace), query={"force": force})
     except Refused as error:
         if error.status != 409 or force:
             raise
-        hint = f"`magnetar topics list {namespace}` shows its topics"
+        hint = f"`magnetar topics list {namespace}` lists its topics"
         raise Refused(error.status, error.reason, hint) from error
     return Done(f"deleted namespace {namespace}")
 
@@ -101,7 +101,7 @@ def topics(
     rest: Rest,
     namespace: ReadNamespace = PUBLIC_DEFAULT,
     mode: Annotated[
-        TopicMode, typer.Option("--mode", "-m", case_sensitive=False, help="Which topics.")
+        TopicMode, typer.Option("--mode", "-m", case_sensitive=False, help="The topics to list.")
     ] = TopicMode.PERSISTENT,
 ) -> Names:
     """List the topics of a namespace, each partition by itself."""
@@ -122,7 +122,7 @@ def unload(
     namespace: Namespace,
     bundle: Annotated[str | None, typer.Option("--bundle", "-b", help="Only this bundle, 0x…_0x….")] = None,
 ) -> Done:
-    """Close all topics of a namespace; clients reconnect, and the topics are opened anew."""
+    """Close all topics of a namespace; clients reconnect, and the topics are opened again."""
     rest.put(*namespace_path(namespace, *([bundle] if bundle else []), "unload"))
     return Done(f"unloaded {namespace}")
 
@@ -132,18 +132,18 @@ def clear_backlog(
     rest: Rest,
     namespace: Namespace,
     subscription: Annotated[str | None, typer.Option("--sub", "-s", help="Only this subscription.")] = None,
-    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Do not ask for confirmation.")] = False,
 ) -> Done:
     """Skip all messages of all subscriptions of a namespace."""
     if not force and not _is_confirmed(f"skip all messages in {namespace}?"):
-        raise typer.BadParameter("nothing was skipped: confirm with y, or give --force")
+        raise typer.BadParameter("not confirmed: answer y, or give --force")
     rest.post(*namespace_path(namespace, "clearBacklog", *([subscription] if subscription else [])))
     return Done(f"cleared the backlog of {namespace}")
 
 
 def _is_confirmed(question: str) -> bool:
     try:
-        # Not on stdout, where only the answer of a command is.
+        # On stderr: stdout is for results.
         complain(f"{question} [y/N]")
         return input().strip().lower() in ("y", "yes")
     except EOFError:
@@ -152,7 +152,9 @@ def _is_confirmed(question: str) -> bool:
 
 @group.command("unsubscribe")
 def unsubscribe(
-    rest: Rest, namespace: Namespace, subscription: Annotated[str, typer.Option("--sub", "-s", help="Its name.")]
+    rest: Rest,
+    namespace: Namespace,
+    subscription: Annotated[str, typer.Option("--sub", "-s", help="The subscription.")],
 ) -> Done:
     """Delete a subscription from all topics of a namespace."""
     rest.post(*namespace_path(namespace, "unsubscribe", subscription))
@@ -164,7 +166,7 @@ def unsubscribe(
 
 @group.command("permissions")
 def permissions(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
-    """Show which roles may do what in a namespace."""
+    """Show the permissions of roles in a namespace."""
     return Record(rest.get(*namespace_path(namespace, "permissions")), none=f"{namespace} has no permissions")
 
 
@@ -174,18 +176,18 @@ def grant_permission(
     namespace: Namespace,
     role: Role,
     actions: Annotated[
-        Any,  # a list of actions; Typer would ask for them one by one
-        typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Of {', '.join(Action)}."),
+        Any,  # a list: Typer would otherwise take its items one by one
+        typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Some of {', '.join(Action)}."),
     ],
 ) -> Done:
-    """Let a role do something in a namespace."""
+    """Grant permissions in a namespace to a role."""
     rest.post(*namespace_path(namespace, "permissions", role), body=actions)
     return Done(f"granted {', '.join(actions)} in {namespace} to {role}")
 
 
 @group.command("revoke-permission")
 def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
-    """Take all permissions in a namespace from a role."""
+    """Revoke all permissions of a role in a namespace."""
     rest.delete(*namespace_path(namespace, "permissions", role))
     return Done(f"revoked all permissions in {namespace} of {role}")
 
@@ -201,7 +203,7 @@ def get_properties(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Rec
 
 @group.command("set-properties")
 def set_properties(rest: Rest, namespace: Namespace, properties: Properties = None) -> Done:
-    """Set properties of a namespace; others stay."""
+    """Set properties of a namespace; others are kept."""
     given = properties_of(properties)
     if not given:
         raise typer.BadParameter("give at least one --property key=value")

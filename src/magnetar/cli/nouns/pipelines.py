@@ -1,11 +1,11 @@
 """`magnetar pipelines`: runs the process that replicates, on any machine that reaches both clusters.
 
-Either for a broker of ours, which declares what it replicates, or from any cluster to another, told by options.
+Either for a Magnetar broker, which declares its routes, or between any clusters, given by options.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,95 +16,120 @@ from magnetar.errors import InvalidSetting
 from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
 from magnetar.replication.route import check_policy
 
+if TYPE_CHECKING:
+    from magnetar.client import Security
+
 _CLUSTER = "standalone"
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="MAGNETAR_URL",
+        help="The HTTP address of a Magnetar broker, which declares the topics to copy.",
+        show_default=DEFAULT_URL,
+    ),
+]
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option("--service-url", metavar="URL", help="Its binary address.", show_default="found by a lookup"),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", metavar="MASTER", help="The Spark master.", show_default="all cores of this machine"),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="URL", help="The binary address of any cluster to copy from, instead of --url."),
+]
+AdminFrom = Annotated[
+    str | None, typer.Option("--admin-from", metavar="URL", help="With --from: the HTTP address of the cluster.")
+]
+ClusterName = Annotated[str, typer.Option("--cluster", metavar="NAME", help="With --from: the name of the cluster.")]
+To = Annotated[
+    list[str] | None,
+    typer.Option("--to", metavar="NAME=URL,HTTP_URL", help="With --from: a cluster to copy to; may be repeated."),
+]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topics",
+        metavar="TOPIC|TENANT/NAMESPACE",
+        help="With --from: a topic or namespace to copy; may be repeated.",
+    ),
+]
+Where = Annotated[str, typer.Option("--where", metavar="SQL", help="With --from: a condition for messages to copy.")]
+Masks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask", metavar="FIELD[=hash|null|fixed:TEXT]", help="With --from: a field to mask; may be repeated."
+    ),
+]
+Rename = Annotated[str, typer.Option("--rename", metavar="TOPIC", help="With --from: the remote topic.")]
+Refused = Annotated[
+    Refusal, typer.Option("--refused", help="With --from: the action for messages that the remote cluster rejects.")
+]
+DeadLetters = Annotated[bool, typer.Option("--dead-letters", help="With --from: copy -DLQ and -RETRY topics too.")]
+CreateTopics = Annotated[
+    bool, typer.Option("--create-topics/--no-create-topics", help="With --from: create missing remote topics.")
+]
+PartitionMismatch = Annotated[
+    Mismatch,
+    typer.Option("--partition-mismatch", help="With --from: the rule if the numbers of partitions differ."),
+]
+RemoteToken = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-token",
+        metavar="TOKEN",
+        envvar="MAGNETAR_REMOTE_TOKEN",
+        help="With --from: the authentication token for remote clusters, or file:///path of it.",
+    ),
+]
+RemoteTrustCerts = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-trust-certs",
+        metavar="FILE",
+        help="With --from: trusted certificate authorities of remote clusters, in PEM.",
+    ),
+]
+RetryMax = Annotated[
+    float, typer.Option("--retry-max", metavar="SECONDS", min=1, help="The longest delay between retries.")
+]
 
 
 def pipelines(
-    url: Annotated[
-        str | None,
-        typer.Option(
-            "--url",
-            metavar="URL",
-            envvar="MAGNETAR_URL",
-            help="The HTTP address of a broker of ours, which says what to replicate.",
-            show_default=DEFAULT_URL,
-        ),
-    ] = None,
-    service_url: Annotated[
-        str | None, typer.Option("--service-url", metavar="URL", help="Its binary address, if a lookup does not tell.")
-    ] = None,
-    master: Annotated[
-        str | None,
-        typer.Option("--master", metavar="MASTER", help="The Spark master.", show_default="all cores of this machine"),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="URL", help="Instead of --url: the binary address of any cluster to copy from."),
-    ] = None,
-    admin_from: Annotated[
-        str | None, typer.Option("--admin-from", metavar="URL", help="Its HTTP address, with --from.")
-    ] = None,
-    cluster: Annotated[str, typer.Option("--cluster", metavar="NAME", help="Its name, with --from.")] = _CLUSTER,
-    to: Annotated[
-        list[str] | None,
-        typer.Option("--to", metavar="NAME=URL,HTTP_URL", help="With --from: a cluster to copy to; may be repeated."),
-    ] = None,
-    topics: Annotated[
-        list[str] | None,
-        typer.Option("--topics", metavar="TOPIC|TENANT/NAMESPACE", help="With --from: what to copy; may be repeated."),
-    ] = None,
-    where: Annotated[str, typer.Option("--where", metavar="SQL", help="With --from: which messages.")] = "",
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mask",
-            metavar="FIELD[=hash|null|fixed:TEXT]",
-            help="With --from: a field that is hidden; may be repeated.",
-        ),
-    ] = None,
-    rename: Annotated[
-        str, typer.Option("--rename", metavar="TOPIC", help="With --from: the topic in the remote cluster.")
-    ] = "",
-    refused: Annotated[
-        Refusal, typer.Option("--refused", help="With --from: what becomes of a message that is refused.")
-    ] = Refusal.STOP,
-    dead_letters: Annotated[
-        bool, typer.Option("--dead-letters", help="With --from: -DLQ and -RETRY topics as well.")
-    ] = False,
-    create_topics: Annotated[
-        bool, typer.Option("--create-topics/--no-create-topics", help="With --from: make topics that are missing.")
-    ] = True,
-    partition_mismatch: Annotated[
-        Mismatch,
-        typer.Option("--partition-mismatch", help="With --from: what is copied if the numbers of partitions differ."),
-    ] = Mismatch.PIP370,
+    url: Url = None,
+    service_url: ServiceUrl = None,
+    master: Master = None,
+    from_: From = None,
+    admin_from: AdminFrom = None,
+    cluster: ClusterName = _CLUSTER,
+    to: To = None,
+    topics: Topics = None,
+    where: Where = "",
+    mask: Masks = None,
+    rename: Rename = "",
+    refused: Refused = Refusal.STOP,
+    dead_letters: DeadLetters = False,
+    create_topics: CreateTopics = True,
+    partition_mismatch: PartitionMismatch = Mismatch.PIP370,
     token: Token = None,
     trust_certs: TrustCerts = None,
-    remote_token: Annotated[
-        str | None,
-        typer.Option(
-            "--remote-token",
-            metavar="TOKEN",
-            envvar="MAGNETAR_REMOTE_TOKEN",
-            help="With --from: the token to show to remote clusters, or file:///path of it.",
-        ),
-    ] = None,
-    remote_trust_certs: Annotated[
-        str | None,
-        typer.Option("--remote-trust-certs", metavar="FILE", help="With --from: authorities of remote clusters."),
-    ] = None,
-    retry_max: Annotated[
-        float, typer.Option("--retry-max", metavar="SECONDS", min=1, help="The longest pause before the next try.")
-    ] = 10.0,
+    remote_token: RemoteToken = None,
+    remote_trust_certs: RemoteTrustCerts = None,
+    retry_max: RetryMax = 10.0,
 ) -> int:
-    """Copy topics to other clusters, until it is stopped. It keeps nothing: it may be killed and started anywhere.
+    """Copy topics to other clusters until stopped. Stateless: it may be killed and started anywhere.
 
-    A broker of ours starts this process by itself (setting pipelinesEnabled), and says what to copy. Any other cluster
-    is named by --from, and what to copy by --to and --topics.
+    A Magnetar broker starts this process itself (setting pipelinesEnabled) and declares the topics to copy. For any
+    other cluster, give --from, --to and --topics.
     """
     security = security_of(token, trust_certs)
     if from_ is None:
-        needing = {
+        needing_from = {
             "--to": to,
             "--topics": topics,
             "--admin-from": admin_from,
@@ -118,40 +143,59 @@ def pipelines(
             "--cluster": cluster != _CLUSTER,
             "--remote-trust-certs": remote_trust_certs,
         }
-        for option, value in needing.items():
+        for option, value in needing_from.items():
             if value:
-                raise InvalidSetting(f"{option} is given without --from")
-    elif service_url:
-        raise InvalidSetting("--service-url is given with --from, which is such an address itself")
+                raise InvalidSetting(f"{option} needs --from")
+        return _run_declared(checked_url(url or DEFAULT_URL), service_url, security, master, retry_max)
+    if service_url:
+        raise InvalidSetting("--service-url cannot be combined with --from")
     policy = RoutePolicy(
         where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, dead_letters=dead_letters
     )
     check_policy(policy)
-    try:
-        from magnetar.pipelines import process
-        from magnetar.pipelines.declared_sources import Broker
-        from magnetar.pipelines.replicate.sources import ListedSource, Selection
-        from magnetar.pipelines.replicate.verb import Replicate
-        from magnetar.pipelines.verbs import VERBS
-        from magnetar.replication.cluster import ClusterEndpoint
-    except ImportError as error:
-        raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
-
-    if from_ is None:
-        broker = Broker(checked_url(url or DEFAULT_URL), service_url, security)
-        return process.run([create(broker, retry_max) for create in VERBS], master=master)
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
-    remotes = dict(_remote(word, remote_token, remote_trust_certs) for word in to)
-    if remote_trust_certs and not any(remote.broker_client_tls_enabled for remote in remotes.values()):
-        raise InvalidSetting(
-            "--remote-trust-certs is given, but no --to is encrypted: write pulsar+ssl:// and https://"
-        )
+    remotes = _remotes(to, remote_token, remote_trust_certs)
+    _check_spark()
+
+    from magnetar.pipelines import process
+    from magnetar.pipelines.replicate.sources import ListedSource, Selection
+    from magnetar.pipelines.replicate.verb import Replicate
+    from magnetar.replication.cluster import ClusterEndpoint
+
     selection = Selection(
         words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
     )
     endpoint = ClusterEndpoint(cluster, from_, admin_from, security)
     return process.run([Replicate(lambda: ListedSource(endpoint, selection), retry_max)], master=master)
+
+
+def _run_declared(
+    url: str, service_url: str | None, security: Security | None, master: str | None, retry_max: float
+) -> int:
+    """Carries out the declarations of a Magnetar broker."""
+    _check_spark()
+
+    from magnetar.pipelines import process
+    from magnetar.pipelines.declared_sources import Broker
+    from magnetar.pipelines.verbs import VERBS
+
+    broker = Broker(url, service_url, security)
+    return process.run([create(broker, retry_max) for create in VERBS], master=master)
+
+
+def _check_spark() -> None:
+    try:
+        import magnetar.pipelines.process  # noqa: F401
+    except ImportError as error:
+        raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
+
+
+def _remotes(words: list[str], token: str | None, trust_certs: str | None) -> dict[str, ClusterAddress]:
+    remotes = dict(_remote(word, token, trust_certs) for word in words)
+    if trust_certs and not any(remote.broker_client_tls_enabled for remote in remotes.values()):
+        raise InvalidSetting("--remote-trust-certs needs a --to with pulsar+ssl:// and https://")
+    return remotes
 
 
 def _remote(word: str, token: str | None, trust_certs: str | None) -> tuple[str, ClusterAddress]:

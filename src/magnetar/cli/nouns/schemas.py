@@ -15,7 +15,7 @@ from magnetar.cli.output import Done, Record, Table
 from magnetar.cli.rest import Rest
 from magnetar.names import TopicName
 
-group = CommandGroup("schemas", "Schemas of a topic: what its messages look like.")
+group = CommandGroup("schemas", "Manage the schemas of topics.")
 
 File = Annotated[
     Path,
@@ -39,7 +39,7 @@ def get(
     version: Annotated[
         int | None,
         typer.Option(
-            "--version", "-v", metavar="N", parser=whole(0, LONG_MAX), help="Which version.", show_default="the latest"
+            "--version", "-v", metavar="N", parser=whole(0, LONG_MAX), help="The version.", show_default="the latest"
         ),
     ] = None,
 ) -> Record:
@@ -59,7 +59,7 @@ def versions(rest: Rest, topic: Topic) -> Table:
 
 @group.command("upload")
 def upload(rest: Rest, topic: Topic, filename: File) -> Record:
-    """Give a topic a schema, or a new version of it."""
+    """Upload a schema, or a new version of it."""
     value = rest.post(*_path(topic, "schema"), body=_payload(filename))
     version = value.get("version") if isinstance(value, dict) else None
     if isinstance(version, dict):
@@ -71,16 +71,16 @@ def upload(rest: Rest, topic: Topic, filename: File) -> Record:
 def delete(
     rest: Rest,
     topic: Topic,
-    force: Annotated[bool, typer.Option("--force", help="Remove all that is stored of it.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Remove all versions from the storage.")] = False,
 ) -> Done:
-    """Delete all versions of the schema of a topic."""
+    """Delete the schema of a topic."""
     rest.delete(*_path(topic, "schema"), query={"force": force})
     return Done(f"deleted the schema of {topic}")
 
 
 @group.command("compatibility")
 def compatibility(rest: Rest, topic: Topic, filename: File) -> Record:
-    """Ask whether a schema could be the next version. Nothing is changed."""
+    """Check whether a schema could become the next version, without uploading it."""
     return Record(rest.post(*_path(topic, "compatibility"), body=_payload(filename)))
 
 
@@ -96,7 +96,7 @@ def _payload(filename: Path) -> dict[str, Any]:
     unknown = sorted(payload.keys() - FIELDS)
     if unknown:
         raise typer.BadParameter(f"--filename {filename} has unknown fields: {', '.join(unknown)}")
-    # People write the definition as JSON; the broker wants it as text.
+    # The definition may be written as JSON; the broker expects text.
     if isinstance(payload.get("schema"), dict | list):
         payload["schema"] = json.dumps(payload["schema"])
     payload.setdefault("schema", "")

@@ -1,7 +1,7 @@
-"""`magnetar standalone`: from options to the settings of one broker, and its start.
+"""`magnetar standalone`: reads the settings of a broker from its options, and starts it.
 
-Owns the precedence of the three sources of settings: flags win over `--set`, which wins over `--config`. It does not
-know Typer, nor how a broker runs. Only what every start needs is imported at the top.
+Owns their precedence: flags override `--set`, which overrides `--config`. It does not know Typer, nor how a broker
+runs. Only imports that every start needs are at the top.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DATA_DEFAULT = Path("data/standalone")
 
 
 class StandaloneOptions:
-    """What the command was given, as texts; nothing is checked yet."""
+    """The options as text, not checked yet."""
 
     __slots__ = ("bind", "cluster", "config", "data", "http_port", "port", "set")
 
@@ -44,7 +44,7 @@ class StandaloneOptions:
         self.set = tuple(set)
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
-        """The flags that stand for a setting, where given: flag, setting, text."""
+        """The given flags that are settings: flag, setting, text."""
         for flag, setting, text in (
             ("--port", "brokerServicePort", self.port),
             ("--http-port", "webServicePort", self.http_port),
@@ -67,7 +67,7 @@ REPEATED_OPTION = "--set"
 
 
 def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
-    """The options, if they are only `--option value` and `--option=value`; None leaves them to the full parser."""
+    """The options if all are `--option value` or `--option=value`; None for the full parser."""
     values: dict[str, str] = {}
     pairs: list[str] = []
     rest = iter(words)
@@ -87,13 +87,11 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
 
 
 def start(options: StandaloneOptions) -> int:
-    """Check the options and run the broker until it is told to stop; returns the exit code."""
+    """Check the options and run the broker until it is stopped; returns the exit code."""
     settings = settings_of(options)
     data = _data_of(options)
     if not is_loopback(settings.bindAddress):
-        _warn(
-            f"listening on {settings.bindAddress} without authentication: whoever reaches it can read, write and delete"
-        )
+        _warn(f"listening on {settings.bindAddress} without authentication: any client can read, write and delete")
 
     from magnetar.server.standalone import run_standalone
 
@@ -103,12 +101,12 @@ def start(options: StandaloneOptions) -> int:
         bind=settings.bindAddress,
         port=settings.brokerServicePort,
         http_port=settings.webServicePort,
-        out=_say,
+        out=_print,
     )
 
 
 def settings_of(options: StandaloneOptions) -> Settings:
-    """The settings of all sources together; raises `InvalidSetting` that names the source."""
+    """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
     from magnetar.settings.settings import Settings
 
     pairs = {**_from_file(options.config), **_from_set(options.set), **_from_flags(options)}
@@ -128,17 +126,15 @@ def _from_file(config: str | None) -> dict[str, str]:
     try:
         text = Path(config).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise InvalidSetting(f"--config {config} cannot be read: {reason}") from error
     pairs = parse_properties(text)
     unknown = _check(f"{config}:", pairs)
     if unknown:
-        _warn(f"{config} has {len(unknown)} settings that have no effect here: {', '.join(unknown)}")
+        _warn(f"{config} has {len(unknown)} settings without effect: {', '.join(unknown)}")
     if not is_loopback(pairs.get("bindAddress") or "127."):
-        # Pulsar's own files say 0.0.0.0, but opening a broker without authentication to a network is a decision.
-        _warn(
-            f"bindAddress={pairs['bindAddress']} of {config} is left aside: only --bind opens the broker to a network"
-        )
+        # Pulsar's own files have 0.0.0.0, but opening a broker without authentication must be explicit.
+        _warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
         del pairs["bindAddress"]
     return pairs
 
@@ -166,7 +162,7 @@ def _from_flags(options: StandaloneOptions) -> dict[str, str]:
 
 
 def _check(source: str, pairs: dict[str, str]) -> list[str]:
-    """Refuse wrong values in the name of their source; returns the unknown keys."""
+    """Rejects invalid values, naming their source; returns the unknown keys."""
     from magnetar.settings.settings import Settings
 
     try:
@@ -190,7 +186,7 @@ def _data_of(options: StandaloneOptions) -> Path:
     return Path(options.data)
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     print(line, flush=True)
 
 

@@ -27,7 +27,7 @@ from magnetar.cli.rest import Rest
 from magnetar.cli.views.messages import peeked_messages, shown_message
 from magnetar.cli.views.stats import subscriptions_table
 
-group = CommandGroup("subscriptions", "Subscriptions of a topic, or of all partitions of one.")
+group = CommandGroup("subscriptions", "Manage the subscriptions of topics.")
 
 PositionOption = Annotated[
     MessagePosition | None,
@@ -36,26 +36,24 @@ PositionOption = Annotated[
         "-m",
         metavar="POSITION",
         parser=parse_position,
-        help="earliest, latest or ledger:entry.",
+        help="The position: earliest, latest or ledger:entry.",
     ),
 ]
-Exclude = Annotated[
-    bool, typer.Option("--exclude-reset-position", "-e", help="Not that message itself, but from the next one on.")
-]
+Exclude = Annotated[bool, typer.Option("--exclude-reset-position", "-e", help="Exclude the message itself.")]
 TimeOption = Annotated[
     int | None,
-    typer.Option("--time", "-t", metavar="TIME", parser=parse_duration, help="How far back: 90s, 5m, 3h, 2d."),
+    typer.Option("--time", "-t", metavar="TIME", parser=parse_duration, help="The time to go back: 90s, 5m, 3h, 2d."),
 ]
 DateOption = Annotated[
     int | None,
-    typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+    typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="The time: 2026-01-31T18:00:00Z."),
 ]
 PEEK_DEFAULT = 1
 
 
 @group.command("list")
 def list_subscriptions(rest: Rest, topic: Topic) -> Table:
-    """List the subscriptions of a topic with their backlogs."""
+    """List the subscriptions of a topic with their backlog."""
     if is_partitioned(rest, topic):
         stats = rest.get(*topic_path(topic, "partitioned-stats"), query={"perPartition": False})
     else:
@@ -72,7 +70,9 @@ def create(
     subscription: Subscription,
     message_id: PositionOption = None,
     properties: Properties = None,
-    replicated: Annotated[bool, typer.Option("--replicated", "-r", help="Keep it alike in other clusters.")] = False,
+    replicated: Annotated[
+        bool, typer.Option("--replicated", "-r", help="Replicate its position to other clusters.")
+    ] = False,
 ) -> Done:
     """Create a subscription, at the latest position unless another is given."""
     body: dict[str, object] = {**(LATEST if message_id is None else message_id).body()}
@@ -89,7 +89,7 @@ def delete(
     subscription: Subscription,
     force: Annotated[bool, typer.Option("--force", "-f", help="Disconnect its consumers first.")] = False,
 ) -> Done:
-    """Delete a subscription; its backlog is gone with it."""
+    """Delete a subscription with its backlog."""
     rest.delete(*subscription_path(topic, subscription), query={"force": force})
     return Done(f"deleted subscription {subscription} of {topic}")
 
@@ -99,7 +99,7 @@ def skip(
     rest: Rest,
     topic: Topic,
     subscription: Subscription,
-    count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many messages.")],
+    count: Annotated[int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="The number of messages.")],
 ) -> Done:
     """Skip the next messages of a subscription."""
     rest.post(*subscription_path(topic, subscription, "skip", str(count)))
@@ -123,13 +123,13 @@ def reset(
     message_id: PositionOption = None,
     exclude: Exclude = False,
 ) -> Done:
-    """Move a subscription to a time or a message, back or forward; its consumers reconnect."""
+    """Reset a subscription to a time or a message; its consumers reconnect."""
     _exactly_one({"--time": time, "--datetime": datetime, "--messageId": message_id})
     if message_id is not None:
         body = {**message_id.body(), "excluded": exclude}
         rest.post(*subscription_path(topic, subscription, "resetcursor"), body=body)
     elif exclude:
-        raise typer.BadParameter("--exclude-reset-position goes with --messageId")
+        raise typer.BadParameter("--exclude-reset-position needs --messageId")
     else:
         timestamp = datetime if datetime is not None else max(0, _now_ms() - (time or 0) * 1000)
         rest.post(*subscription_path(topic, subscription, "resetcursor", str(timestamp)))
@@ -141,19 +141,31 @@ def expire(
     rest: Rest,
     topic: Topic,
     subscription: Annotated[
-        str | None, typer.Argument(metavar="SUBSCRIPTION", help="A subscription; without it all of the topic.")
+        str | None, typer.Argument(metavar="SUBSCRIPTION", help="A subscription.", show_default="all of the topic")
     ] = None,
     time: Annotated[
         int | None,
-        typer.Option("--expireTime", "-t", metavar="TIME", parser=parse_duration, help="Older than this: 5m, 3h, 2d."),
+        typer.Option(
+            "--expireTime",
+            "-t",
+            metavar="TIME",
+            parser=parse_duration,
+            help="The age of messages to expire: 5m, 3h, 2d.",
+        ),
     ] = None,
     message_id: Annotated[
         MessagePosition | None,
-        typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="Up to this: ledger:entry."),
+        typer.Option(
+            "--position",
+            "-p",
+            metavar="POSITION",
+            parser=parse_position,
+            help="The last message to expire: ledger:entry.",
+        ),
     ] = None,
     exclude: Exclude = False,
 ) -> Done:
-    """Acknowledge all messages that are older than a time, or up to a position."""
+    """Expire messages that are older than a time, or up to a position."""
     _exactly_one({"--expireTime": time, "--position": message_id})
     if message_id is not None:
         if subscription is None:
@@ -173,10 +185,10 @@ def peek(
     topic: Topic,
     subscription: Subscription,
     count: Annotated[
-        int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="How many entries.")
+        int, typer.Option("--count", "-n", metavar="N", parser=whole(1), help="The number of entries.")
     ] = PEEK_DEFAULT,
 ) -> Stream:
-    """Show the next messages of a subscription without taking them."""
+    """Show the next messages of a subscription, without consuming them."""
     messages = peeked_messages(rest, topic, subscription, count)
     return Stream(messages, shown_message, none=f"{subscription} has no messages to read")
 
@@ -188,10 +200,16 @@ def analyze_backlog(
     subscription: Subscription,
     position: Annotated[
         MessagePosition | None,
-        typer.Option("--position", "-p", metavar="POSITION", parser=parse_position, help="From here: ledger:entry."),
+        typer.Option(
+            "--position",
+            "-p",
+            metavar="POSITION",
+            parser=parse_position,
+            help="The first message to count: ledger:entry.",
+        ),
     ] = None,
 ) -> Record:
-    """Count the messages in the backlog of a subscription by reading them; large ones take a while."""
+    """Count the messages in the backlog of a subscription by reading them."""
     body = None if position is None else position.body()
     value: dict[str, Any] = rest.post(*subscription_path(topic, subscription, "analyzeBacklog"), body=body)
     return Record(value)
@@ -215,7 +233,7 @@ def update_properties(
 ) -> Done:
     """Replace the properties of a subscription."""
     if bool(properties) == clear:
-        raise typer.BadParameter("give either --property key=value or --clear")
+        raise typer.BadParameter("give either --property or --clear")
     rest.put(*subscription_path(topic, subscription, "properties"), body=properties_of(properties))
     return Done(f"updated the properties of {subscription}")
 
@@ -247,7 +265,7 @@ add_subscription_policies(group)
 def _exactly_one(options: dict[str, object]) -> None:
     given = [name for name, value in options.items() if value is not None]
     if len(given) != 1:
-        raise typer.BadParameter(f"give one of {', '.join(options)}")
+        raise typer.BadParameter(f"give exactly one of {', '.join(options)}")
 
 
 def _now_ms() -> int:

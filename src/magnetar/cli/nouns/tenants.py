@@ -11,7 +11,7 @@ from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record
 from magnetar.cli.rest import Refused, Rest
 
-group = CommandGroup("tenants", "Tenants: who has namespaces.")
+group = CommandGroup("tenants", "Manage tenants.")
 
 Admins = Annotated[
     str | None, typer.Option("--admin-roles", "-r", metavar="ROLE,…", help="Roles that may administer the tenant.")
@@ -19,7 +19,11 @@ Admins = Annotated[
 Clusters = Annotated[
     str | None,
     typer.Option(
-        "--allowed-clusters", "-c", metavar="CLUSTER,…", help="Clusters it may use.", show_default="all clusters"
+        "--allowed-clusters",
+        "-c",
+        metavar="CLUSTER,…",
+        help="Clusters that the tenant may use.",
+        show_default="all clusters",
     ),
 ]
 
@@ -43,7 +47,7 @@ def create(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
     rest.put(
         "tenants",
         tenant,
-        # "global" is in the list of a replicated Apache Pulsar, and is no cluster.
+        # A replicated Apache Pulsar lists "global", which is not a cluster.
         body={"adminRoles": names_in(admin_roles or ""), "allowedClusters": [c for c in clusters if c != "global"]},
     )
     return Done(f"created tenant {tenant}")
@@ -51,7 +55,7 @@ def create(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
 
 @group.command("update")
 def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clusters: Clusters = None) -> Done:
-    """Change a tenant; what is not given stays as it is."""
+    """Update a tenant; options that are not given keep their value."""
     if admin_roles is None and allowed_clusters is None:
         raise typer.BadParameter("give --admin-roles or --allowed-clusters, or both")
     body: dict[str, Any] = rest.get("tenants", tenant)
@@ -65,12 +69,12 @@ def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
 
 @group.command("delete")
 def delete(rest: Rest, tenant: Tenant, force: Force = False) -> Done:
-    """Delete a tenant that has no namespaces; with --force its namespaces too, where the broker allows that."""
+    """Delete a tenant without namespaces; with --force its namespaces too, if the broker allows it."""
     try:
         rest.delete("tenants", tenant, query={"force": force})
     except Refused as error:
         if error.status != 409 or force:
             raise
-        hint = f"`magnetar namespaces list {tenant}` shows its namespaces"
+        hint = f"`magnetar namespaces list {tenant}` lists its namespaces"
         raise Refused(error.status, error.reason, hint) from error
     return Done(f"deleted tenant {tenant}")

@@ -25,18 +25,18 @@ from magnetar.cli.rest import Refused, Rest
 from magnetar.cli.views.stats import stats_page
 from magnetar.names import DOMAINS, TopicName
 
-group = CommandGroup("topics", "Topics and their partitions.")
+group = CommandGroup("topics", "Manage topics and their policies.")
 
 PARTITIONED_METADATA = "application/vnd.partitioned-topic-metadata+json"
 
 Partitions = Annotated[
-    int, typer.Option("--partitions", "-p", metavar="N", parser=whole(1), help="How many partitions.")
+    int, typer.Option("--partitions", "-p", metavar="N", parser=whole(1), help="The number of partitions.")
 ]
 Metadata = Annotated[
     list[str] | None,
     typer.Option("--metadata", "-m", metavar="KEY=VALUE", help="A property of the topic; may be repeated."),
 ]
-DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", help="Only topics of this kind.")]
+DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", help="Only topics of this domain.")]
 
 
 # -- listing
@@ -58,11 +58,11 @@ def list_partitioned(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT, topi
 
 def _names(rest: Rest, tenant: str, namespace: str, domain: Domain | None, *end: str) -> list[str]:
     domains = DOMAINS if domain is None else (domain.value,)
-    # Both lists of an older Apache Pulsar have the topics of both domains.
+    # Either list of an older Apache Pulsar has the topics of both domains.
     return sorted({name for one in domains for name in rest.get(one, tenant, namespace, *end) if name.startswith(one)})
 
 
-# -- life
+# -- create, delete, unload
 
 
 @group.command("create")
@@ -74,7 +74,7 @@ def create(rest: Rest, topic: Topic, metadata: Metadata = None) -> Done:
 
 @group.command("create-partitioned-topic")
 def create_partitioned(rest: Rest, topic: Topic, partitions: Partitions, metadata: Metadata = None) -> Done:
-    """Create a topic with partitions."""
+    """Create a partitioned topic."""
     properties = properties_of(metadata)
     if properties:
         body = {"partitions": partitions, "properties": properties}
@@ -86,9 +86,9 @@ def create_partitioned(rest: Rest, topic: Topic, partitions: Partitions, metadat
 
 @group.command("create-missed-partitions")
 def create_missed_partitions(rest: Rest, topic: Topic) -> Done:
-    """Create the partitions that a partitioned topic should have and has not."""
+    """Create the missing partitions of a partitioned topic."""
     rest.post(*topic_path(topic, "createMissedPartitions"))
-    return Done(f"created what was missing of {topic}")
+    return Done(f"created the missing partitions of {topic}")
 
 
 @group.command("update-partitioned-topic")
@@ -97,11 +97,11 @@ def update_partitioned(
     topic: Topic,
     partitions: Partitions,
     update_local_only: Annotated[
-        bool, typer.Option("--update-local-only", "-ulo", help="Leave other clusters as they are.")
+        bool, typer.Option("--update-local-only", "-ulo", help="Do not change other clusters.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", "-f", help="Do not check the existing partitions.")] = False,
 ) -> Done:
-    """Give a partitioned topic more partitions; it cannot have fewer."""
+    """Add partitions to a partitioned topic; they cannot be removed."""
     query = {"updateLocalTopicOnly": update_local_only or None, "force": force or None}
     rest.post(*topic_path(topic, "partitions"), body=partitions, query=query)
     return Done(f"{topic} has {counted(partitions, 'partition')}")
@@ -129,14 +129,14 @@ def _knows_partitions(rest: Rest, topic: TopicName) -> bool:
 
 @group.command("delete-partitioned-topic")
 def delete_partitioned(rest: Rest, topic: Topic, force: Force = False) -> Done:
-    """Delete a partitioned topic with all partitions and their messages."""
+    """Delete a partitioned topic with its partitions and their messages."""
     rest.delete(*topic_path(topic, "partitions"), query={"force": force})
     return Done(f"deleted {topic} and its partitions")
 
 
 @group.command("terminate")
 def terminate(rest: Rest, topic: Topic) -> Record:
-    """End a topic: nothing can be published any more, what is there can be read. Shows the last message id."""
+    """Terminate a topic: reject new messages, keep the stored ones readable, and show the last message id."""
     if is_partitioned(rest, topic):
         answer: dict[str, Any] = rest.post(*topic_path(topic, "terminate", "partitions"))
         return Record(answer)
@@ -145,37 +145,37 @@ def terminate(rest: Rest, topic: Topic) -> Record:
 
 @group.command("truncate")
 def truncate(rest: Rest, topic: Topic) -> Done:
-    """Delete all messages, also those that nobody has read; the topic and its subscriptions stay."""
+    """Delete all messages, even unread ones; the topic and its subscriptions are kept."""
     rest.delete(*topic_path(topic, "truncate"))
     return Done(f"truncated {topic}")
 
 
 @group.command("unload")
 def unload(rest: Rest, topic: Topic) -> Done:
-    """Close a topic; clients reconnect, and it is opened anew."""
+    """Close a topic; clients reconnect, and it is opened again."""
     rest.put(*topic_path(topic, "unload"))
     return Done(f"unloaded {topic}")
 
 
 @group.command("compact")
 def compact(rest: Rest, topic: Topic) -> Done:
-    """Start to compact a topic: keep the last message of each key."""
+    """Start the compaction of a topic, which keeps the last message of each key."""
     rest.put(*topic_path(topic, "compaction"))
-    return Done(f"compaction of {topic} was started")
+    return Done(f"started the compaction of {topic}")
 
 
 @group.command("compaction-status")
 def compaction_status(rest: Rest, topic: Topic) -> Record:
-    """Show how the last compaction of a topic went."""
+    """Show the status of the last compaction of a topic."""
     return Record(rest.get(*topic_path(topic, "compaction")))
 
 
-# -- looking
+# -- metadata and statistics
 
 
 @group.command("get-partitioned-topic-metadata")
 def partitioned_metadata(rest: Rest, topic: Topic) -> Record:
-    """Show how many partitions a topic has; 0 is a topic without partitions. Creates nothing."""
+    """Show the number of partitions of a topic, 0 if it is not partitioned, without creating it."""
     return Record(rest.get(*topic_path(topic, "partitions"), query={"checkAllowAutoCreation": False}))
 
 
@@ -184,10 +184,10 @@ def stats(
     rest: Rest,
     topic: Topic,
     precise_backlog: Annotated[
-        bool, typer.Option("--get-precise-backlog", "-gpb", help="Count messages, not entries, where that differs.")
+        bool, typer.Option("--get-precise-backlog", "-gpb", help="Count messages, not entries.")
     ] = False,
 ) -> Page:
-    """Show rates, sizes, producers and subscriptions of a topic or of all partitions of one."""
+    """Show rates, sizes, producers and subscriptions of a topic or of all its partitions."""
     query = {"getPreciseBacklog": precise_backlog or None}
     if is_partitioned(rest, topic):
         value = rest.get(*topic_path(topic, "partitioned-stats"), query={**query, "perPartition": False})
@@ -200,7 +200,7 @@ def stats(
 def partitioned_stats(
     rest: Rest,
     topic: Topic,
-    per_partition: Annotated[bool, typer.Option("--per-partition", help="Show each partition too.")] = False,
+    per_partition: Annotated[bool, typer.Option("--per-partition", help="Show each partition as well.")] = False,
 ) -> Page:
     """Show rates, sizes, producers and subscriptions of a partitioned topic."""
     value = rest.get(*topic_path(topic, "partitioned-stats"), query={"perPartition": per_partition})
@@ -209,7 +209,7 @@ def partitioned_stats(
 
 @group.command("stats-internal")
 def internal_stats(rest: Rest, topic: Topic) -> Page:
-    """Show how a topic is stored: ledgers, positions, cursors."""
+    """Show the storage of a topic: ledgers, positions, cursors."""
     if is_partitioned(rest, topic):
         value = rest.get(*topic_path(topic, "partitioned-internalStats"))
         partitions = [
@@ -235,14 +235,14 @@ def _internal_parts(name: str, value: dict[str, Any]) -> list[Record | Table]:
 
 @group.command("lookup")
 def lookup(rest: Rest, topic: Topic) -> Record:
-    """Show which broker serves a topic."""
+    """Show the broker that serves a topic."""
     value = rest.lookup(topic.domain, topic.tenant, topic.namespace, topic.local)
     return Record(value, fields={name: item for name, item in value.items() if item})
 
 
 @group.command("last-message-id")
 def last_message_id(rest: Rest, topic: Topic) -> Record:
-    """Show the id of the last message."""
+    """Show the id of the last message of a topic."""
     return Record(rest.get(*topic_path(topic, "lastMessageId")))
 
 
@@ -252,22 +252,22 @@ def message_id(
     topic: Topic,
     time: Annotated[
         int,
-        typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="Such as 2026-01-31T18:00:00Z."),
+        typer.Option("--datetime", "-d", metavar="TIME", parser=parse_time, help="The time: 2026-01-31T18:00:00Z."),
     ],
 ) -> Record:
-    """Show the id of the first message that was published at a time or after it."""
+    """Show the id of the first message published at or after a time."""
     return Record(rest.get(*topic_path(topic, "messageid", str(time))))
 
 
 @group.command("properties")
 def properties(rest: Rest, topic: Topic) -> Record:
-    """Show the properties of a topic; `wasAutoCreated` says that no administrator made it."""
+    """Show the properties of a topic; `wasAutoCreated` marks an auto-created one."""
     return Record(rest.get(*topic_path(topic, "properties")), none=f"{topic} has no properties")
 
 
 @group.command("update-properties")
 def update_properties(rest: Rest, topic: Topic, properties: Properties = None) -> Done:
-    """Set properties of a topic; others stay."""
+    """Set properties of a topic; others are kept."""
     given = properties_of(properties)
     if not given:
         raise typer.BadParameter("give at least one --property key=value")

@@ -1,1 +1,1 @@
-"""Policy commands of namespaces and topics, from one table."""
+"""Policy commands of namespaces, topics and subscriptions, drawn from one table."""

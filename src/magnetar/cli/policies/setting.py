@@ -368,7 +368,7 @@ def subscription_types(
             "-t",
             metavar="TYPE,…",
             parser=words_of(SubscriptionKind),
-            help=f"Of {', '.join(SubscriptionKind)}.",
+            help=f"Some of {', '.join(SubscriptionKind)}.",
         ),
     ],
 ) -> Setting:

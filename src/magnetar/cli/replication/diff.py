@@ -1,7 +1,6 @@
-"""`magnetar replication diff A B`: topics, partitions, policies, schemas and subscriptions that differ, for people and
-for programs that watch over a deployment.
+"""`magnetar replication diff A B`: differences in topics, partitions, policies, schemas and subscriptions.
 
-By REST alone, so it works with every cluster that has Pulsar's interface. What a difference is, `differences` says.
+Uses REST alone, so it works with every cluster that has Pulsar's interface. `differences` compares.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from magnetar.cli.replication.differences import (
     compare_topics,
     shared_topics,
 )
-from magnetar.cli.replication.inventory import Inventory, asked
+from magnetar.cli.replication.inventory import Inventory, gather
 from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command
 from magnetar.errors import InvalidSetting
 
@@ -40,15 +39,15 @@ def diff(
         ),
     ] = None,
 ) -> Page:
-    """Show what differs between two clusters; exit code 0 for nothing, 1 for something, 2 when it cannot be told."""
+    """Show the differences between two clusters; exit code 0 for none, 1 for some, 2 for an error."""
     chosen = [parse_namespace_name(text) for text in namespaces or ()]
     inventories = Inventory(a), Inventory(b)
-    here, there = asked(inventories, lambda one: one.state(chosen))
+    here, there = gather(inventories, lambda one: one.state(chosen))
     _check_known(chosen, here, there)
     found = compare_clusters(here, there)
     topics = shared_topics(here, there)
     for topic, state_a, state_b in zip(
-        topics, asked(topics, inventories[0].topic), asked(topics, inventories[1].topic), strict=True
+        topics, gather(topics, inventories[0].topic), gather(topics, inventories[1].topic), strict=True
     ):
         found.differences.extend(compare_topics(topic, state_a, state_b, here.name, there.name))
     for inventory in inventories:
@@ -61,10 +60,10 @@ def add_to(group: CommandGroup) -> None:
 
 
 def _check_known(chosen: list[NamespaceName], a: ClusterState, b: ClusterState) -> None:
-    """One that neither has is misspelt: that is no likeness."""
+    """A namespace that neither cluster has is probably misspelt."""
     for namespace in map(str, chosen):
         if namespace not in a.namespaces and namespace not in b.namespaces:
-            raise InvalidSetting(f"--namespaces {namespace}: neither A nor B has such a namespace")
+            raise InvalidSetting(f"--namespaces {namespace}: neither A nor B has this namespace")
 
 
 def _report(found: Findings, a: ClusterState, b: ClusterState, topics: int) -> Page:

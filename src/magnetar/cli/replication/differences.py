@@ -1,7 +1,7 @@
-"""What differs between two clusters that should be alike: comparing what was asked of them, and nothing else.
+"""Differences between the inventories of two clusters that should be alike.
 
-Owns what counts as a difference. What replication itself brings with it does not: its subscriptions, the clusters in
-lists, how a broker cuts a namespace into bundles. Asks nobody; `inventory` does.
+Owns what counts as a difference: not the subscriptions of replication, the lists of clusters or the bundles of a
+namespace. Sends no requests; `inventory` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from magnetar.deadletter.topics import SUFFIXES
 from magnetar.names import PARTITION_SUFFIX
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
-# A cluster has these for itself: who replicates where is the very thing in which the two sides are each other's mirror.
+# Each cluster has its own: replication clusters, for one, differ by design.
 OWN_POLICIES = frozenset(
     {"replication_clusters", "allowed_clusters", "bundles", "deleted", "migrated", "latency_stats_sample_rate"}
 )
@@ -25,7 +25,7 @@ OWN_TOPIC_POLICIES = frozenset({"replication"})
 OWN_TENANT_FIELDS = frozenset({"allowedClusters"})
 
 _THIS_CLUSTER = "(this cluster)"
-_BROKERS_OWN = re.compile(
+_INTERNAL = re.compile(
     rf"({re.escape(SUBSCRIPTION_PREFIX)}|{re.escape(FOREIGN_SUBSCRIPTION_PREFIX)}|pulsar\.dedup$|__compaction$"
     r"|reader-[0-9a-f]{10}$|multiTopicsReader-[0-9a-f]{10}$|magnetar-[0-9a-f]{16}$|position-at-)"
 )
@@ -33,19 +33,19 @@ _BROKERS_OWN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """One version, without its number and its time, which every cluster gives itself."""
+    """One version, without its number and time, which each cluster assigns."""
 
     kind: str
     definition: str
     properties: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(answer: Mapping[str, Any]) -> Schema:
-        data = answer.get("data") or ""
-        with contextlib.suppress(ValueError):  # of primitive types it is no JSON
+    def of(reply: Mapping[str, Any]) -> Schema:
+        data = reply.get("data") or ""
+        with contextlib.suppress(ValueError):  # primitive types have no JSON
             data = json.dumps(json.loads(data), sort_keys=True)
-        properties = answer.get("properties") or {}
-        return Schema(str(answer.get("type")), str(data), tuple(sorted(properties.items())))
+        properties = reply.get("properties") or {}
+        return Schema(str(reply.get("type")), str(data), tuple(sorted(properties.items())))
 
     def described(self) -> dict[str, object]:
         return {"type": self.kind, "schema": self.definition, "properties": dict(self.properties)}
@@ -53,18 +53,18 @@ class Schema:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """`policies` and the rest are None where the cluster cannot tell."""
+    """A field is None if the cluster does not support the request."""
 
     policies: Mapping[str, Any] | None = None
     schemas: tuple[Schema, ...] | None = None  # the newest last
     subscriptions: frozenset[str] | None = None
-    untold: frozenset[str] = frozenset()  # policies that the cluster does not know
+    unsupported: frozenset[str] = frozenset()  # policies that the cluster does not have
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
     policies: Mapping[str, Any]
-    topics: Mapping[str, int]  # full names, without partitions; how many there are, 0 for a plain topic
+    topics: Mapping[str, int]  # by full name: the number of partitions, 0 if not partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """`a` and `b` are what the two sides have; None where that side has nothing."""
+    """`a` and `b` are the values of the two sides; None if a side has none."""
 
     kind: str  # tenant, namespace, topic, partitions, policy, schema, subscription
     name: str
@@ -95,7 +95,7 @@ class Findings:
 
 
 def compare_clusters(a: ClusterState, b: ClusterState) -> Findings:
-    """Everything but the insides of topics, which `compare_topics` looks at for those that both have."""
+    """Compares all but the topics that both have, which `compare_topics` does."""
     found = Findings()
     for name in sorted(a.tenants.keys() | b.tenants.keys()):
         if name not in a.tenants or name not in b.tenants:
@@ -129,19 +129,19 @@ def compare_topics(
     topic: str, a: TopicState, b: TopicState, a_name: str | None, b_name: str | None
 ) -> Iterator[Difference]:
     if a.policies is not None and b.policies is not None:
-        ignored = OWN_TOPIC_POLICIES | a.untold | b.untold
+        ignored = OWN_TOPIC_POLICIES | a.unsupported | b.unsupported
         yield from _compare_values(topic, a.policies, b.policies, a_name, b_name, ignored, "policy")
     if a.schemas is not None and b.schemas is not None:
         yield from _compare_schemas(topic, a.schemas, b.schemas)
     if a.subscriptions is not None and b.subscriptions is not None:
         for name in sorted(a.subscriptions ^ b.subscriptions):
-            if not is_brokers_own(name):
+            if not is_internal(name):
                 yield _one_side("subscription", f"{topic} {name}", name in a.subscriptions)
 
 
-def is_brokers_own(subscription: str) -> bool:
-    """Of replication, deduplication and compaction, or of a reader, which is gone with it."""
-    return _BROKERS_OWN.match(subscription) is not None
+def is_internal(subscription: str) -> bool:
+    """A subscription of replication, deduplication, compaction or of a reader."""
+    return _INTERNAL.match(subscription) is not None
 
 
 def is_system_topic(topic: str) -> bool:
@@ -152,19 +152,19 @@ def is_system_topic(topic: str) -> bool:
 
 
 def _compare_names(a: Mapping[str, int], b: Mapping[str, int], found: Findings) -> None:
-    letters = []
+    dead_letter_topics = []
     for topic in sorted(a.keys() | b.keys()):
         if topic in a and topic in b:
             if a[topic] != b[topic]:
-                what = f"{_shape(a[topic])} in A, {_shape(b[topic])} in B"
+                what = f"{_partitioning(a[topic])} in A, {_partitioning(b[topic])} in B"
                 found.differences.append(Difference("partitions", topic, what, a[topic], b[topic]))
         elif topic.partition(PARTITION_SUFFIX)[0].endswith(SUFFIXES):
-            letters.append(
-                f"{topic} is only in {'A' if topic in a else 'B'}: such topics are not replicated by default"
+            dead_letter_topics.append(
+                f"{topic} is only in {'A' if topic in a else 'B'}: dead letter topics are not replicated by default"
             )
         else:
             found.differences.append(_one_side("topic", topic, topic in a))
-    found.remarks.extend(letters)
+    found.remarks.extend(dead_letter_topics)
 
 
 def _compare_values(
@@ -178,14 +178,14 @@ def _compare_values(
 ) -> Iterator[Difference]:
     for key in sorted((a.keys() | b.keys()) - ignored):
         here, there = normal(a.get(key), a_name), normal(b.get(key), b_name)
-        if here == there or (_is_nothing(here) and _is_nothing(there)):
+        if here == there or (_is_unset(here) and _is_unset(there)):
             continue
         what = f"{key} is {shown(here)} in A and {shown(there)} in B"
         yield Difference(kind, name, what, {key: here}, {key: there})
 
 
 def _compare_schemas(topic: str, a: tuple[Schema, ...], b: tuple[Schema, ...]) -> Iterator[Difference]:
-    """In clusters that replicate both ways versions come in another order on each side: that is no difference."""
+    """Versions may be in another order, as in clusters that replicate in both directions."""
     for side, own, others in (("A", a, b), ("B", b, a)):
         for schema in dict.fromkeys(own):
             if schema not in others:
@@ -193,11 +193,11 @@ def _compare_schemas(topic: str, a: tuple[Schema, ...], b: tuple[Schema, ...]) -
                 value = schema.described()
                 yield Difference("schema", topic, what, value if side == "A" else None, value if side == "B" else None)
     if a and b and set(a) == set(b) and a[-1] != b[-1]:
-        yield Difference("schema", topic, "the newest version is another one", a[-1].described(), b[-1].described())
+        yield Difference("schema", topic, "the newest versions differ", a[-1].described(), b[-1].described())
 
 
 def normal(value: Any, cluster: str | None) -> Any:
-    """Without what is empty, lists of names in order, and the cluster's own name under one word for both sides."""
+    """Without empty values, lists of names sorted, and the cluster's own name replaced by a common word."""
     if isinstance(value, Mapping):
         items = ((key, normal(item, cluster)) for key, item in value.items())
         return {_THIS_CLUSTER if key == cluster else key: item for key, item in items if not _is_empty(item)} or None
@@ -211,8 +211,8 @@ def _is_empty(value: object) -> bool:
     return value is None or value in ({}, [], "")
 
 
-def _is_nothing(value: object) -> bool:
-    """What one implementation writes where another leaves a field out."""
+def _is_unset(value: object) -> bool:
+    """A value that some brokers send for an unset field."""
     return _is_empty(value) or value is False or (isinstance(value, int) and value in (0, -1))
 
 
@@ -224,7 +224,7 @@ def _one_side(kind: str, name: str, is_in_a: bool, **more: object) -> Difference
     )
 
 
-def _shape(partitions: int) -> str:
+def _partitioning(partitions: int) -> str:
     return f"{partitions} partition{'s' if partitions > 1 else ''}" if partitions else "not partitioned"
 
 

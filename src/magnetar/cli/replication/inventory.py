@@ -1,7 +1,7 @@
-"""What a cluster has, asked by REST: tenants, namespaces, topics, and of a topic its policies, schemas, subscriptions.
+"""The inventory of a cluster, read by REST: tenants, namespaces, topics, and their policies, schemas, subscriptions.
 
-Owns the questions, how many are open at once, and living with a broker that does not know one of them: it is asked for
-that once, and what it cannot tell is remarked on. Compares nothing.
+Owns the requests and their concurrency. A request that the broker does not support is sent once and noted as a remark.
+Compares nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from magnetar.cli.replication.two_clusters import ComparedCluster, own_name
 from magnetar.cli.rest import Refused
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName
 
-ASKED_AT_ONCE = 8
+CONCURRENT_REQUESTS = 8
 _NOT_FOUND = 404
-_UNKNOWN = (405, 501)  # the broker has no such thing, or it is switched off
+_UNSUPPORTED = (405, 501)  # not supported, or disabled
 _SYSTEM_TENANT = "pulsar"
 _TOPIC_POLICIES = tuple(dict.fromkeys(policy.get_path or policy.topic for policy in POLICIES if policy.topic))
 
@@ -30,12 +30,12 @@ _R = TypeVar("_R")
 
 
 class Inventory:
-    """Of one cluster. Its methods may be called by several threads; `remarks` is for when they are done."""
+    """The inventory of one cluster. Its methods are thread-safe; read `remarks` when they are done."""
 
     def __init__(self, cluster: ComparedCluster) -> None:
         self._rest = cluster.rest
         self._label = cluster.label
-        self._unknown: set[str] = set()
+        self._unsupported: set[str] = set()
         self._remarks: dict[str, None] = {}
         self._lock = threading.Lock()
 
@@ -44,10 +44,10 @@ class Inventory:
         return list(self._remarks)
 
     def state(self, namespaces: list[NamespaceName]) -> ClusterState:
-        """Of all namespaces, or those that are named; a named one that is missing is not in it."""
+        """The state of all namespaces, or of those given, without missing ones."""
         chosen = namespaces or self._all_namespaces()
         tenants = sorted({namespace.tenant for namespace in chosen} if namespaces else self._tenants())
-        with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
+        with ThreadPoolExecutor(CONCURRENT_REQUESTS) as threads:
             of_tenants = threads.map(self._tenant, tenants)
             of_namespaces = threads.map(self._namespace, chosen)
             return ClusterState(
@@ -60,12 +60,12 @@ class Inventory:
         topic = TopicName.parse(name)
         if not topic.is_persistent:
             return TopicState()
-        subscriptions = self._ask("subscriptions", *topic_path(topic, "subscriptions"))
+        subscriptions = self._request("subscriptions", *topic_path(topic, "subscriptions"))
         return TopicState(
             self._topic_policies(topic),
             self._schemas(topic),
             None if subscriptions is None else frozenset(subscriptions),
-            frozenset(path for path in _TOPIC_POLICIES if _policy(path) in self._unknown),
+            frozenset(path for path in _TOPIC_POLICIES if _policy(path) in self._unsupported),
         )
 
     # -- parts
@@ -86,7 +86,7 @@ class Inventory:
         return None if policies is None else NamespaceState(policies, self._topics(namespace))
 
     def _topics(self, namespace: NamespaceName) -> dict[str, int]:
-        """Partitions of partitioned topics are not topics by themselves; of what is not kept, only what is declared."""
+        """Without partitions, and without non-persistent topics that are not partitioned."""
         found: dict[str, int] = {}
         for domain in (PERSISTENT, NON_PERSISTENT):
             partitioned = self._rest.get(domain, *namespace, "partitioned")
@@ -99,23 +99,23 @@ class Inventory:
         return {name: partitions for name, partitions in found.items() if not is_system_topic(name)}
 
     def _topic_policies(self, topic: TopicName) -> dict[str, Any] | None:
-        """In one answer where the broker has that, else each by itself."""
-        if "policies" not in self._unknown:
+        """In one request if the broker supports it, otherwise one by one."""
+        if "policies" not in self._unsupported:
             try:
-                answer = self._rest.get(*topic_path(topic, "policies"))
+                reply = self._rest.get(*topic_path(topic, "policies"))
             except Refused as error:
-                if error.status not in (*_UNKNOWN, _NOT_FOUND):
+                if error.status not in (*_UNSUPPORTED, _NOT_FOUND):
                     raise
-                self._unknown.add("policies")
+                self._unsupported.add("policies")
             else:
-                return answer if isinstance(answer, dict) else {}
-        return {path: self._ask(_policy(path), *topic_path(topic, path)) for path in _TOPIC_POLICIES}
+                return reply if isinstance(reply, dict) else {}
+        return {path: self._request(_policy(path), *topic_path(topic, path)) for path in _TOPIC_POLICIES}
 
     def _schemas(self, topic: TopicName) -> tuple[Schema, ...] | None:
-        answer = self._ask("schemas", "schemas", topic.tenant, topic.namespace, topic.local, "schemas", missing={})
-        if answer is None:
+        reply = self._request("schemas", "schemas", topic.tenant, topic.namespace, topic.local, "schemas", missing={})
+        if reply is None:
             return None
-        versions = sorted(answer.get("getSchemaResponses") or (), key=lambda one: one.get("version", 0))
+        versions = sorted(reply.get("getSchemaResponses") or (), key=lambda one: one.get("version", 0))
         return tuple(map(Schema.of, versions))
 
     def _unless_missing(self, *segments: str) -> Any:
@@ -126,20 +126,20 @@ class Inventory:
                 raise
             return None
 
-    def _ask(self, what: str, *segments: str, missing: object = None) -> Any:
-        """None where the broker has no such thing; `missing` where it has none for this topic."""
-        if what in self._unknown:
+    def _request(self, what: str, *segments: str, missing: object = None) -> Any:
+        """None if the broker does not support it; `missing` if the topic has none."""
+        if what in self._unsupported:
             return None
         try:
             return self._rest.get(*segments)
         except Refused as error:
             if error.status == _NOT_FOUND:
                 return missing
-            if error.status not in _UNKNOWN:
+            if error.status not in _UNSUPPORTED:
                 raise
             with self._lock:
-                self._unknown.add(what)
-                self._remarks[f"{self._label} cannot tell its {what}, not compared: {error.reason}"] = None
+                self._unsupported.add(what)
+                self._remarks[f"{self._label} does not support {what}, not compared: {error.reason}"] = None
             return None
 
 
@@ -147,7 +147,7 @@ def _policy(path: str) -> str:
     return f"topic policy {path}"
 
 
-def asked(items: Iterable[_T], ask: Callable[[_T], _R]) -> list[_R]:
-    """The answers in the order of the items, some of them asked for at once."""
-    with ThreadPoolExecutor(ASKED_AT_ONCE) as threads:
-        return list(threads.map(ask, items))
+def gather(items: Iterable[_T], request: Callable[[_T], _R]) -> list[_R]:
+    """The results in the order of the items, several requests at a time."""
+    with ThreadPoolExecutor(CONCURRENT_REQUESTS) as threads:
+        return list(threads.map(request, items))

@@ -1,7 +1,4 @@
-"""`magnetar replication …`: what is replicated, how it stands, and by which way.
-
-What the broker only shows and switches is here; the ways themselves are in `replication_ways`.
-"""
+"""`magnetar replication …`: status, enable and disable; route policies are in `route`."""
 
 from __future__ import annotations
 
@@ -14,8 +11,7 @@ from magnetar.cli.argument import parse_cluster
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Page, Table, counted, shown_bytes
 from magnetar.cli.path import namespace_path, topic_path
-from magnetar.cli.replication import diff as replication_diff
-from magnetar.cli.replication import verify as replication_verify
+from magnetar.cli.replication import diff, verify
 from magnetar.cli.replication.route import OptionalScope, Remote, RouteScope, TopicOrNamespace, add_route_commands
 from magnetar.cli.rest import Refused, Rest
 from magnetar.names import TopicName
@@ -32,10 +28,10 @@ def status(
     scope: OptionalScope = None,
     remote: Annotated[
         str | None,
-        typer.Option("--remote", metavar="CLUSTER", parser=parse_cluster, help="Only to this cluster."),
+        typer.Option("--remote", metavar="CLUSTER", parser=parse_cluster, help="Only this remote cluster."),
     ] = None,
 ) -> Page:
-    """Show how it stands with what is replicated: state, backlog and delay of each topic and remote cluster."""
+    """Show replication status: state, backlog and delay of each topic and remote cluster."""
     kind = "topic" if isinstance(scope, TopicName) else "namespace"
     query = {kind: None if scope is None else str(scope), "remote": remote}
     try:
@@ -43,7 +39,7 @@ def status(
     except Refused as error:
         if error.status not in _NO_SUCH_PATH or scope is not None:
             raise
-        hint = "this broker does not show it: `magnetar topics stats TOPIC` has what Apache Pulsar knows"
+        hint = "this broker has no replication status: use `magnetar topics stats TOPIC` with Apache Pulsar"
         raise Refused(error.status, error.reason, hint) from error
     columns = ("TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY S", "MSG/S", "REASON")
     table = Table(value, columns, [_row(one) for one in value], none=_none(scope, remote))
@@ -60,10 +56,10 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _why(one: dict[str, Any]) -> str:
-    """The last error, too, while it still matters."""
+    """The reason, with the last error while the topic is not copied."""
     reason, error = one["reason"], one["lastError"]
-    is_news = error and error not in reason and not State(one["state"]).is_copying
-    return f"{reason}; last error: {error}" if is_news else reason or "-"
+    is_relevant = error and error not in reason and not State(one["state"]).is_copying
+    return f"{reason}; last error: {error}" if is_relevant else reason or "-"
 
 
 def _none(scope: RouteScope | None, remote: str | None) -> str:
@@ -75,15 +71,15 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-# -- on and off
+# -- enable and disable
 
 
 @group.command("enable")
 def enable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Replicate a topic, or all topics of a namespace, to one more cluster."""
+    """Start replicating a topic, or all topics of a namespace, to a remote cluster."""
     clusters = _clusters(rest, scope)
     if to in clusters:
-        return Done(f"{scope} is replicated to {to} already")
+        return Done(f"{scope} is already replicated to {to}")
     try:
         _set_clusters(rest, scope, [*clusters, to])
     except Refused as error:
@@ -93,24 +89,24 @@ def enable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
 
 @group.command("disable")
 def disable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Replicate a topic, or the topics of a namespace, to one cluster less. How far it was is forgotten."""
+    """Stop replicating a topic or a namespace to a remote cluster; the position is deleted."""
     clusters = _clusters(rest, scope)
     if to not in clusters:
         return Done(f"{scope} is not replicated to {to}")
     _set_clusters(rest, scope, [cluster for cluster in clusters if cluster != to])
-    return Done(f"{scope} is not replicated to {to} any more")
+    return Done(f"{scope} is no longer replicated to {to}")
 
 
 def _repair(reason: str, tenant: str, to: str) -> str:
     if "Invalid cluster id" in reason:
-        return f"`magnetar clusters create {to} --service-url URL --broker-url URL` makes it known"
+        return f"`magnetar clusters create {to} --service-url URL --broker-url URL` registers it"
     if "for tenant" in reason:
         return f"`magnetar tenants update {tenant} --allowed-clusters …,{to}` allows it"
     return ""
 
 
 def _clusters(rest: Rest, scope: RouteScope) -> list[str]:
-    """What is in force, this cluster included."""
+    """The replication clusters in force, including this cluster."""
     if isinstance(scope, TopicName):
         found = rest.get(*topic_path(scope, "replication"), query={"applied": True})
     else:
@@ -126,5 +122,5 @@ def _set_clusters(rest: Rest, scope: RouteScope, clusters: list[str]) -> None:
 
 
 add_route_commands(group)
-replication_diff.add_to(group)
-replication_verify.add_to(group)
+diff.add_to(group)
+verify.add_to(group)

@@ -1,7 +1,7 @@
-"""`magnetar replication pause, resume, get-route, set-route, remove-route`: what happens to messages on their way.
+"""`magnetar replication pause, resume, routes, get-route, set-route, remove-route`: route policies.
 
-A topic's own way stands in for its namespace's, as a whole. So whoever pauses a topic that has none of its own gives it
-the namespace's, paused; whoever resumes it takes it away again where it says nothing else.
+The route policy of a topic replaces that of its namespace as a whole. So `pause` on a topic without its own copies the
+namespace's and pauses it; `resume` removes the copy if nothing else differs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FIXED = f"{MaskKind.FIXED}:"
 
 
 def parse_scope(text: str) -> RouteScope:
-    """Two words are a namespace, everything else is a topic."""
+    """`a/b` is a namespace, anything else a topic."""
     is_namespace = "://" not in text and text.count("/") == 1
     return parse_namespace_name(text) if is_namespace else parse_topic(text)
 
@@ -33,7 +33,7 @@ def parse_mask(text: str) -> Mask:
     """`field`, `field=hash`, `field=null` or `field=fixed:TEXT`."""
     field, separator, kind = text.partition("=")
     if not field:
-        raise typer.BadParameter(f"{text!r} names no field")
+        raise typer.BadParameter(f"{text!r} has no field name")
     if not separator:
         return Mask(field)
     if kind.startswith(_FIXED):
@@ -43,14 +43,14 @@ def parse_mask(text: str) -> Mask:
     return Mask(field, MaskKind(kind))
 
 
-# A union is more than Typer takes for a type; the parser makes the value.
-_PLACE = "A topic, such as orders or acme/shop/orders, or a namespace, such as acme/shop."
+# Typer does not support unions; the parser returns the value.
+_SCOPE = "A topic, such as orders or acme/shop/orders, or a namespace, such as acme/shop."
 TopicOrNamespace = Annotated[
-    Any, typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_PLACE, show_default=False)
+    Any, typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_SCOPE, show_default=False)
 ]
 OptionalScope = Annotated[
     Any,
-    typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_PLACE, show_default="everything"),
+    typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_SCOPE, show_default="everything"),
 ]
 Remote = Annotated[str, typer.Option("--to", metavar="CLUSTER", parser=parse_cluster, help="The remote cluster.")]
 
@@ -68,23 +68,23 @@ def add_route_commands(group: CommandGroup) -> None:
 
 
 def pause(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Stop copying to a cluster for a while; the position is kept, and so is the backlog."""
+    """Pause copying to a remote cluster; the position and the backlog are kept."""
     _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=True))
     return Done(f"paused {scope} to {to}")
 
 
 def resume(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Go on copying to a cluster, from where it was paused."""
+    """Resume copying to a remote cluster."""
     _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=False))
     return Done(f"resumed {scope} to {to}")
 
 
 def list_routes(rest: Rest) -> Table:
-    """List all ways that were set."""
+    """List all route policies."""
     value = rest.get("replication", "routes")
     rows = [(one["remote"], _name(one), msgspec.convert(one["policy"], RoutePolicy)) for one in value]
     shown = [(remote, name, _described(policy)) for remote, name, policy in rows]
-    return Table(value, ("REMOTE", "OF", "WAY"), shown, none="no way was set: messages go as they are")
+    return Table(value, ("REMOTE", "SCOPE", "POLICY"), shown, none="no route policies: messages are copied unchanged")
 
 
 def _name(one: dict[str, Any]) -> str:
@@ -92,7 +92,7 @@ def _name(one: dict[str, Any]) -> str:
 
 
 def _described(policy: RoutePolicy) -> str:
-    """As the options that would set it."""
+    """The options that would set it."""
     masks = [f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in policy.masks]
     parts = (
         "paused" if policy.paused else "",
@@ -102,14 +102,14 @@ def _described(policy: RoutePolicy) -> str:
         f"--refused {policy.refused.value}" if policy.refused is not Refusal.STOP else "",
         "--dead-letters" if policy.dead_letters else "",
     )
-    return " ".join(part for part in parts if part) or "as it is"
+    return " ".join(part for part in parts if part) or "unchanged"
 
 
 def get_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Record:
-    """Show what is set about the way to a cluster; of a topic, what it has from its namespace if nothing of its own."""
+    """Show the route policy to a remote cluster; for a topic without its own, that of its namespace."""
     policy = _in_force(rest, scope, to)
     value = msgspec.to_builtins(policy) if policy != AS_IT_IS else {}
-    return Record(value, none=f"messages of {scope} go to {to} as they are")
+    return Record(value, none=f"no route policy: messages of {scope} are copied to {to} unchanged")
 
 
 def set_route(
@@ -121,7 +121,7 @@ def set_route(
         typer.Option(
             "--where",
             metavar="SQL",
-            help="Which messages are copied: a condition on the columns that Spark reads of the topic.",
+            help="A condition for messages to copy, on the columns that Spark reads from the topic.",
             show_default="all",
         ),
     ] = "",
@@ -130,7 +130,7 @@ def set_route(
         typer.Option(
             "--mask",
             metavar="FIELD[=hash|null|fixed:TEXT]",
-            help="A field of JSON and Avro values that is hidden, a.b inside another; may be repeated.",
+            help="A field of JSON or Avro values to mask, such as a.b; may be repeated.",
         ),
     ] = None,
     rename: Annotated[
@@ -138,33 +138,33 @@ def set_route(
         typer.Option(
             "--rename",
             metavar="TOPIC",
-            help="The topic in the remote cluster, with {tenant}, {namespace} and {topic} for those of this one.",
+            help="The remote topic, with the placeholders {tenant}, {namespace} and {topic}.",
             show_default="the same",
         ),
     ] = "",
     refused: Annotated[
         Refusal,
-        typer.Option("--refused", help="What becomes of a message that the remote cluster refuses."),
+        typer.Option("--refused", help="The action for messages that the remote cluster rejects."),
     ] = Refusal.STOP,
-    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Copy -DLQ and -RETRY topics as well.")] = False,
+    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Copy -DLQ and -RETRY topics too.")] = False,
 ) -> Done:
-    """Say what happens to messages on their way to a cluster; what is not given is as if it had never been set."""
+    """Set the route policy to a remote cluster; options that are not given are reset."""
     masks = tuple(parse_mask(text) for text in mask or ())
     is_paused = _in_force(rest, scope, to).paused
     policy = RoutePolicy(
         where=where, masks=masks, rename=rename, refused=refused, dead_letters=dead_letters, paused=is_paused
     )
     rest.put(*_path(to, scope), body=msgspec.to_builtins(policy))
-    return Done(f"set the way of {scope} to {to}" + ("; it is paused" if is_paused else ""))
+    return Done(f"set the route of {scope} to {to}" + ("; it is paused" if is_paused else ""))
 
 
 def remove_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Remove what is set about the way to a cluster, pausing included; a topic then has that of its namespace."""
+    """Remove the route policy to a remote cluster, and any pause; a topic then has that of its namespace."""
     rest.delete(*_path(to, scope))
-    return Done(f"removed the way of {scope} to {to}")
+    return Done(f"removed the route of {scope} to {to}")
 
 
-# -- what the broker has
+# -- requests
 
 
 def _path(remote: str, scope: RouteScope) -> tuple[str, ...]:
@@ -178,7 +178,7 @@ def _own(rest: Rest, remote: str, scope: RouteScope) -> RoutePolicy | None:
 
 
 def _inherited(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
-    """What would be in force without a way of its own."""
+    """The policy in force without its own."""
     if not isinstance(scope, TopicName):
         return AS_IT_IS
     return _own(rest, remote, NamespaceName(scope.tenant, scope.namespace)) or AS_IT_IS
@@ -189,7 +189,7 @@ def _in_force(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
 
 
 def _save(rest: Rest, scope: RouteScope, remote: str, policy: RoutePolicy) -> None:
-    """As its own, unless it says nothing that would not be so without it."""
+    """Stores the policy, unless it equals the inherited one."""
     if policy != _inherited(rest, scope, remote):
         rest.put(*_path(remote, scope), body=msgspec.to_builtins(policy))
     elif _own(rest, remote, scope) is not None:

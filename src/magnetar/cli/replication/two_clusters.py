@@ -1,6 +1,6 @@
-"""Commands about two clusters, A and B: how both are named, who asks them, and the exit codes for programs.
+"""Commands that compare two clusters, A and B: their addresses, credentials and exit codes.
 
-0 says that nothing was found, 1 that something was, 2 that the question could not be answered. Knows no resource.
+Exit codes: 0 no difference, 1 differences, 2 error. Knows no resource.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from magnetar.cli.output import Output
 
 FOUND = 1
-UNANSWERED = 2
+ERROR = 2
 
 _RUNTIME = ("brokers", "configuration", "runtime")
 _BINARY = ("pulsar://", "pulsar+ssl://")
 _SHAPE = "http://host:8080, or pulsar://host:6650,http://host:8080"
 
-A = Annotated[str, typer.Argument(metavar="A", help=f"The HTTP address of the first cluster, or both: {_SHAPE}.")]
-B = Annotated[str, typer.Argument(metavar="B", help="The same of the second.")]
+A = Annotated[str, typer.Argument(metavar="A", help=f"The address of the first cluster: {_SHAPE}.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The address of the second cluster.")]
 OtherToken = Annotated[
     str | None,
     typer.Option(
         "--token-b",
         metavar="TOKEN",
-        help="The token to show to B, or file:///path of it.",
+        help="The authentication token for B, or file:///path of it.",
         show_default="that of A, unless only A is encrypted",
     ),
 ]
 
 
 class ComparedCluster(NamedTuple):
-    """One of the two. `label` is what it is called on the command line."""
+    """One of the two clusters. `label` is A or B."""
 
     label: str
     rest: Rest
@@ -51,17 +51,17 @@ class ComparedCluster(NamedTuple):
 
 
 def split_addresses(text: str) -> tuple[str, str | None]:
-    """The HTTP address and, where it is given, the binary one, which may have commas itself."""
+    """The HTTP address and, if given, the binary one, which may contain commas."""
     parts = [part for part in text.split(",") if part]
     http = [part for part in parts if part.startswith(("http://", "https://"))]
     rest = [part for part in parts if part not in http]
     if len(http) != 1 or (rest and not rest[0].startswith(_BINARY)):
-        raise InvalidSetting(f"{text!r} is not of the form {_SHAPE}: the HTTP address is needed")
+        raise InvalidSetting(f"{text!r} is not of the form {_SHAPE}")
     return http[0], ",".join(rest) or None
 
 
 def own_name(rest: Rest) -> str | None:
-    """What a cluster calls itself; None where it does not say, or may not say it to us."""
+    """The name of a cluster in its settings; None if they cannot be read."""
     try:
         settings = rest.get(*_RUNTIME)
     except Refused:
@@ -71,14 +71,14 @@ def own_name(rest: Rest) -> str | None:
 
 
 def add_command(group: CommandGroup, name: str, function: Callable[..., Output]) -> None:
-    """Adds a function of two `ComparedCluster` and what its options say; its docstring is the help."""
+    """Adds a function whose first parameters are two `ComparedCluster`; its docstring is the help text."""
 
     def run(**options: Any) -> int:
         as_json, trust_certs = options.pop("json"), options.pop("trust_certs")
         token, other_token = options.pop("token"), options.pop("token_b")
         (url_a, service_a), (url_b, service_b) = split_addresses(options.pop("a")), split_addresses(options.pop("b"))
         if _is_encrypted(url_b) or not _is_encrypted(url_a):
-            other_token = other_token or token  # else it would leave in plain text
+            other_token = other_token or token  # never in plain text
         trusted_by_a, trusted_by_b = _trusted(url_a, url_b, trust_certs)
         with (
             Rest(url_a, security_of(token, trusted_by_a)) as rest_a,
@@ -110,7 +110,7 @@ def _is_encrypted(url: str) -> bool:
 
 
 def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | None, str | None]:
-    """For those that are encrypted. For neither of them it is a mistake, which is told by who is asked first."""
+    """The certificates for each cluster that uses https://; if neither does, the first request reports the mistake."""
     if _is_encrypted(url_a) == _is_encrypted(url_b):
         return trust_certs, trust_certs
     return (trust_certs, None) if _is_encrypted(url_a) else (None, trust_certs)
@@ -123,7 +123,7 @@ def _exit_code(command: Callable[[], Output], as_json: bool) -> int:
         return present(command(), as_json=as_json)
     except MagnetarError as error:
         complain(f"magnetar: {error}")
-        return UNANSWERED
+        return ERROR
 
 
 def _parameter(name: str, annotation: object, default: object = inspect.Parameter.empty) -> inspect.Parameter:

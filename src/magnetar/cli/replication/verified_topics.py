@@ -1,6 +1,6 @@
-"""Which topics of a cluster are compared with which of another: as declared by our broker, or as named.
+"""The topics that `verify` compares with their copies: those that the broker declares, or those named.
 
-Owns the list. How far each is copied, and whether it is, others look at.
+Does not know how far each is copied.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Route(NamedTuple):
 
 
 def declaration_of(rest: Rest) -> Declaration | None:
-    """None where the broker has none: it is not ours."""
+    """None if the broker is not a Magnetar."""
     try:
         return msgspec.convert(rest.get("replication", "declaration"), Declaration)
     except Refused as error:
@@ -41,18 +41,18 @@ def declaration_of(rest: Rest) -> Declaration | None:
 
 
 def routes_between(rest: Rest, source: str, remote: str, words: list[str]) -> list[Route]:
-    """Of what is declared, or of what `words` name: topics, and namespaces with all that is in them."""
+    """The declared routes, or those of the topics and namespaces in `words`."""
     declaration = declaration_of(rest)
     declared = [] if declaration is None else [one for one in declaration.topics if one.remote == remote]
     chosen = _chosen(rest, declared, remote, words) if words else declared
     if not chosen:
-        hint = "" if words else "; --topics names what is to be compared"
-        raise InvalidSetting(f"{source} does not replicate anything of that to {remote}{hint}")
+        hint = "" if words else "; name topics with --topics"
+        raise InvalidSetting(f"{source} replicates no such topics to {remote}{hint}")
     return [route for one in chosen for route in _routes(one)]
 
 
 def _chosen(rest: Rest, declared: list[DeclaredRoute], remote: str, words: list[str]) -> list[DeclaredRoute]:
-    """What is not declared any more, or in a cluster that declares nothing, can be compared all the same."""
+    """Topics that are not declared, or in a cluster without a declaration, can be compared too."""
     by_name = {one.topic: one for one in declared}
     found: dict[str, DeclaredRoute] = {}
     for word in words:
@@ -68,7 +68,7 @@ def _chosen(rest: Rest, declared: list[DeclaredRoute], remote: str, words: list[
 
 
 def _topics_of(rest: Rest, namespace: NamespaceName) -> Iterator[str]:
-    """But for letters, which are not replicated unless asked for, and what brokers keep for themselves."""
+    """Without dead letter topics, which are not replicated by default, and system topics."""
     names = {TopicName.parse(name).base for name in rest.get("persistent", *namespace)}
     for topic in sorted(names, key=lambda one: one.full):
         if not topic.local.endswith(SUFFIXES) and not topic.local.startswith("__"):

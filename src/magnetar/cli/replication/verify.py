@@ -1,7 +1,7 @@
-"""`magnetar replication verify A B`: whether B has every message of A that it should have, once, and as it was.
+"""`magnetar replication verify A B`: checks that B has every message of A exactly once, and unchanged.
 
-Asks both clusters what is replicated, how far, and under which name; the comparison itself is a job of Spark, see
-`magnetar.pipelines.verify.verify`. Owns how the outcome is told.
+Reads from both clusters which topics are replicated, and how far; the comparison is a Spark job, see
+`magnetar.pipelines.verify.verify`. Owns the report.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import typer
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Table
 from magnetar.cli.path import topic_path
-from magnetar.cli.replication.inventory import asked
+from magnetar.cli.replication.inventory import gather
 from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command, own_name
 from magnetar.cli.replication.verified_topics import Route, routes_between
 from magnetar.cli.rest import Refused, Rest
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = 404
 RANGES_SHOWN_MAX = 20
-"""Of each kind and topic, for people; programs get all that are told."""
+"""For each kind and topic, in tables; JSON has all ranges."""
 
 _KINDS = {
     "missing": "not in B",
-    "extra": "in B, but A has nothing to copy there",
+    "extra": "in B, but not in A",
     "duplicated": "in B more than once",
     "different": "in B with another payload",
-    "late": "in B after messages that were published later",
+    "late": "in B after messages published later",
 }
 _COUNTS = {
-    "not_yet": "not copied yet: after the position that replication has reached",
-    "trimmed": "older than what B still stores, so nothing can be said of them",
-    "older": "in B and older than what A still stores",
-    "earlier": "older than the first copy, and left out",
-    "filtered": "not in B, because of the filter or because they are missing: only positions can be compared",
-    "repaired": "in B out of order, where an earlier repair brought them",
-    "unplaced": "in B without their position in A: they cannot be compared",
-    "unchecked": "too late and too many to compare their payloads",
+    "not_yet": "not copied yet",
+    "trimmed": "older than the first message stored in B, not compared",
+    "older": "in B and older than the first message stored in A",
+    "earlier": "older than the first copy, not compared",
+    "filtered": "not in B, filtered or missing: only positions are compared",
+    "repaired": "in B out of order, from an earlier repair",
+    "unplaced": "in B without their position in A, not compared",
+    "unchecked": "out of order and too many to compare payloads",
 }
 
 
@@ -61,39 +61,37 @@ def verify(
             "--topics",
             "-t",
             metavar="TOPIC|TENANT/NAMESPACE",
-            help="What to compare; may be repeated.",
-            show_default="all that A replicates to B",
+            help="A topic or namespace to compare; may be repeated.",
+            show_default="all topics that A replicates to B",
         ),
     ] = None,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Publish what is missing into B; extra and duplicated messages stay."),
+        typer.Option("--repair", help="Publish missing messages into B; extra and duplicated messages are kept."),
     ] = False,
     from_first_copy: Annotated[
         bool,
-        typer.Option(
-            "--from-first-copy", help="Leave out what is older than the first copy: replication began later than A."
-        ),
+        typer.Option("--from-first-copy", help="Ignore messages older than the first copy."),
     ] = False,
     from_cluster: Annotated[
         str | None,
-        typer.Option("--from-cluster", metavar="NAME", help="The name of A.", show_default="what A calls itself"),
+        typer.Option("--from-cluster", metavar="NAME", help="The name of A.", show_default="as in its settings"),
     ] = None,
     to_cluster: Annotated[
         str | None,
-        typer.Option("--to-cluster", metavar="NAME", help="The name of B.", show_default="what B calls itself"),
+        typer.Option("--to-cluster", metavar="NAME", help="The name of B.", show_default="as in its settings"),
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option("--master", metavar="URL", help="Where Spark runs.", show_default="this machine"),
+        typer.Option("--master", metavar="URL", help="The Spark master.", show_default="all cores of this machine"),
     ] = None,
 ) -> Page:
-    """Compare the topics of A with their copies in B, by position and payload; exit code 1 when they differ."""
+    """Compare the topics of A with their copies in B, by position and payload; exit code 1 if they differ."""
     from magnetar.pipelines.verify.verify import verify as run
 
     source, remote = _endpoint(a, from_cluster, "--from-cluster"), _endpoint(b, to_cluster, "--to-cluster")
     if source.name == remote.name:
-        raise InvalidSetting(f"A and B are both called {source.name}: a cluster is not replicated to itself")
+        raise InvalidSetting(f"A and B have the same name, {source.name}")
     routes = routes_between(a.rest, source.name, remote.name, topics or [])
     pairs, remarks = _pairs(routes, a.rest, b.rest, source, remote, repairs=repair, from_first_copy=from_first_copy)
     return _report(run(pairs, master), remarks, repaired=repair)
@@ -103,7 +101,7 @@ def add_to(group: CommandGroup) -> None:
     add_command(group, "verify", verify)
 
 
-# -- what is compared
+# -- topics to compare
 
 
 def _endpoint(cluster: ComparedCluster, given: str | None, option: str) -> ClusterEndpoint:
@@ -111,20 +109,20 @@ def _endpoint(cluster: ComparedCluster, given: str | None, option: str) -> Clust
 
     name = given or own_name(cluster.rest)
     if name is None:
-        raise InvalidSetting(f"{cluster.label} ({cluster.url}) does not say what it is called: give {option}")
+        raise InvalidSetting(f"{cluster.label} ({cluster.url}) does not report its name: give {option}")
     service_url = cluster.service_url or _service_url(cluster.rest, name)
-    if service_url is None and given:  # our name for it, perhaps, and not its own
+    if service_url is None and given:  # perhaps not the name that the cluster uses
         service_url = _service_url(cluster.rest, own_name(cluster.rest) or name)
     if service_url is None:
         scheme = "pulsar+ssl" if cluster.url.startswith("https:") else "pulsar"
         raise InvalidSetting(
-            f"{cluster.label} ({cluster.url}) does not say its binary address: write {scheme}://host:port,{cluster.url}"
+            f"{cluster.label} ({cluster.url}) does not report its binary address: write {scheme}://host:port,{cluster.url}"
         )
     return ClusterEndpoint(name, service_url, cluster.url, cluster.rest.security)
 
 
 def _service_url(rest: Rest, name: str) -> str | None:
-    """As the cluster itself has it in its list of clusters."""
+    """The address in the cluster's own list of clusters."""
     try:
         addresses: dict[str, Any] = rest.get("clusters", name) or {}
     except Refused:
@@ -148,20 +146,20 @@ def _pairs(
     from magnetar.pipelines.copy.assignment import Assignment
     from magnetar.pipelines.verify.verify import Pair
 
-    stats = asked([route.topic for route in routes], lambda topic: _internal_stats(a, topic))
-    remote_stats = asked([route.target for route in routes], lambda topic: _internal_stats(b, topic))
+    stats = gather([route.topic for route in routes], lambda topic: _internal_stats(a, topic))
+    remote_stats = gather([route.target for route in routes], lambda topic: _internal_stats(b, topic))
     shared = Counter(route.target for route in routes)
     pairs, remarks = [], []
     for route, of_source, of_target in zip(routes, stats, remote_stats, strict=True):
         subscription, mark = position_of(of_source, remote.name)
         if subscription is None:
             remarks.append(
-                f"{route.topic} has no subscription for {remote.name}: all of it should be in B, whatever is on its way"
+                f"{route.topic} has no subscription for {remote.name}: messages not copied yet count as missing"
             )
         if route.policy.changes_messages:
-            remarks.append(f"{route.topic} is changed on its way: only positions are compared, not payloads")
+            remarks.append(f"{route.topic} has a route policy that changes messages: only positions are compared")
         if shared[route.target] > 1:
-            remarks.append(f"{route.target} gets copies of several topics: entries that are extra cannot be told")
+            remarks.append(f"{route.target} has copies of several topics: extra entries cannot be detected")
         pairs.append(
             Pair(
                 Assignment(source, remote, route.topic, route.target, subscription or "", route.policy),
@@ -185,7 +183,7 @@ def _internal_stats(rest: Rest, topic: str) -> dict[str, Any]:
 
 
 def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, Position | None]:
-    """The subscription that says how far a topic is copied, and that; the one of a foreign cluster comes first."""
+    """The subscription that holds the position of replication, and the position."""
     from magnetar.client.message import Position
 
     cursors = stats.get("cursors") or {}
@@ -199,11 +197,11 @@ def position_of(stats: dict[str, Any], remote: str) -> tuple[str | None, Positio
 
 
 def _is_trimmed(stats: dict[str, Any]) -> bool:
-    """Whether a topic is known to have stored more than it does."""
+    """Whether the topic has lost its first entries to retention."""
     return int(stats.get("entriesAddedCounter") or 0) > int(stats.get("numberOfEntries") or 0)
 
 
-# -- what is told
+# -- report
 
 
 def _report(results: list[Compared], remarks: list[str], *, repaired: bool) -> Page:
@@ -223,12 +221,12 @@ def _report(results: list[Compared], remarks: list[str], *, repaired: bool) -> P
     if notes or remarks:
         parts.append(Names([*notes, *(f"remark: {remark}" for remark in remarks)]))
     parts.append(Done(_summary(results, differing, failed, repaired=repaired)))
-    is_whole = not failed and all(_is_mended(result) for result in differing)
-    return Page(value, parts, code=0 if is_whole else FOUND)
+    is_same = not failed and all(_is_repaired(result) for result in differing)
+    return Page(value, parts, code=0 if is_same else FOUND)
 
 
-def _is_mended(result: Compared) -> bool:
-    """Only what was missing, and all of it has been published."""
+def _is_repaired(result: Compared) -> bool:
+    """Whether entries were only missing, and all have been published."""
     return set(result.found) == {"missing"} and result.published == result.missing.entries
 
 

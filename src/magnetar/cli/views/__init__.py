@@ -1,1 +1,1 @@
-"""Views of REST answers on a screen."""
+"""Views: REST replies as text and tables."""

@@ -1,7 +1,7 @@
-"""The letters of a dead letter topic, as `deadletters` shows them.
+"""Dead letters of a topic, as `deadletters` shows them.
 
-Asked by REST. Where the broker has no such paths, as Apache Pulsar has none, the topic is read by the binary protocol
-and what comes of it is given in the same shape. Nothing is taken either way.
+Requested by REST. If the broker does not have the paths, as Apache Pulsar, the topic is read by the binary protocol
+instead, with the same result. Nothing is consumed either way.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 READ_MAX = 100_000
-"""How many messages are counted by reading; the broker has limits of its own."""
+"""The maximum number of messages counted by reading; the broker has its own limits."""
 
 HTTP_NOT_FOUND = 404
 _NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
@@ -35,11 +35,11 @@ _PATH = "deadLetters"
 
 
 class NoSuchTopic(Refused):
-    """There is no such dead letter topic, which may mean that no message has died yet."""
+    """The dead letter topic does not exist; perhaps there are no dead letters yet."""
 
 
 class DeadLetters:
-    """Of one topic."""
+    """The dead letters of one topic."""
 
     def __init__(self, rest: Rest, topic: TopicName, service_url: str | None) -> None:
         self._rest = rest
@@ -62,8 +62,8 @@ class DeadLetters:
         from magnetar.client.errors import NotFound
 
         try:
-            answer: T = self._rest.get(*topic_path(self._topic, _PATH, *words), query=query)
-            return answer
+            reply: T = self._rest.get(*topic_path(self._topic, _PATH, *words), query=query)
+            return reply
         except Refused as error:
             if error.status not in _NO_SUCH_PATH or self._is_served():
                 raise
@@ -71,10 +71,10 @@ class DeadLetters:
         try:
             return read()
         except NotFound:
-            raise NoSuchTopic(refused.status, refused.reason) from None  # the broker's own words for a missing topic
+            raise NoSuchTopic(refused.status, refused.reason) from None  # with the broker's own text
 
     def _is_served(self) -> bool:
-        """Whether the broker has letters of this topic to show at all."""
+        """Whether the broker has the path of dead letters."""
         try:
             self._rest.get(*topic_path(self._topic, _PATH), query={"limit": 1})
         except Refused as error:
@@ -113,7 +113,7 @@ class DeadLetters:
         raise Refused(HTTP_NOT_FOUND, f"Message id not found: {text}")
 
     def _read(self, after: str | None, *, inclusive: bool = False) -> Iterator[Message]:
-        """All messages that are stored, partition after partition."""
+        """All stored messages, one partition after the other."""
         from magnetar.client import EARLIEST
 
         start = None if after is None else _parsed(after)
@@ -121,7 +121,7 @@ class DeadLetters:
         names = [self._topic.with_partition(index) for index in range(count)] or [self._topic]
         if start is not None and count:
             if not 0 <= start.partition < count:
-                raise typer.BadParameter(f"{after} names none of the {count} partitions of {self._topic}")
+                raise typer.BadParameter(f"{after} is not in one of the {count} partitions of {self._topic}")
             names = names[start.partition :]
         with client_of(self._rest, self._service_url) as client:
             for name in names:
@@ -165,7 +165,7 @@ class DeadLetters:
 
 
 def _next(reader: Reader) -> Message:
-    """Of one that only others can read, that it is there."""
+    """A message that cannot be decrypted is shown without its value."""
     from magnetar.client import Message, MessageId
     from magnetar.client.errors import UnreadableMessage
 
@@ -194,7 +194,7 @@ def no_stats() -> dict[str, Any]:
 
 
 def _stats(tally: Tally, last: str | None) -> dict[str, Any]:
-    """`last` is the last letter that was counted, if that was not all of them."""
+    """`last` is the last message counted if counting stopped early."""
     origins = [
         {"topic": topic, "subscription": subscription, **_tallied(one)}
         for (topic, subscription), one in tally.by_origin.items()

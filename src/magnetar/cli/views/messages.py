@@ -1,6 +1,6 @@
-"""Messages on a screen: those of a subscription by REST, and how any message is shown.
+"""Views of messages, and peeking at a subscription by REST.
 
-A payload is shown as text where it is text, else in base64; `--json` says which.
+A payload is shown as text if it is UTF-8, otherwise in base64.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ HTTP_NOT_FOUND = 404
 
 
 def peeked_messages(rest: Rest, topic: TopicName, subscription: str, count: int) -> Iterator[dict[str, object]]:
-    """The messages in the next `count` entries of a subscription. Nothing is taken."""
+    """The messages in the next `count` entries of a subscription, without consuming them."""
     from magnetar.client.consume.peeked import messages_of_answer
 
-    # Brokers create a subscription that is asked for in this way, and a slip of the pen would keep messages for ever.
+    # Peeking creates a missing subscription, and a misspelt one would retain messages.
     existing = rest.get(*topic_path(topic, "subscriptions"))
     if subscription not in existing:
-        known = f"there are {', '.join(sorted(existing))}" if existing else "it has none"
+        known = f"it has {', '.join(sorted(existing))}" if existing else "it has none"
         raise RestError(f"{topic} has no subscription {subscription}; {known}")
     for position in range(1, count + 1):
         try:
-            answer = rest.request("GET", topic_path(topic, "subscription", subscription, "position", str(position)))
+            response = rest.request("GET", topic_path(topic, "subscription", subscription, "position", str(position)))
         except Refused as error:
             if error.status == HTTP_NOT_FOUND:
-                return  # there are no more messages
+                return  # no more messages
             raise
-        for message in messages_of_answer(topic.full, topic.partition, answer.headers, answer.content):
+        for message in messages_of_answer(topic.full, topic.partition, response.headers, response.content):
             yield described(message)
 
 
 def described(message: Message) -> dict[str, object]:
-    """A message as `--json` prints it."""
+    """A message as JSON."""
     fields: dict[str, object] = {"id": str(message.id), "topic": message.topic}
     if message.key is not None:
         fields["key"] = message.key
@@ -68,7 +68,7 @@ def described(message: Message) -> dict[str, object]:
 
 
 def shown_message(message: dict[str, object]) -> str:
-    """A message as people see it: one line, with what is not usual in brackets."""
+    """A message on one line, with its time, key and properties in brackets."""
     remarks = [str(message["publishTime"])] if "publishTime" in message else []
     remarks += [
         f"{name}={message[name]}" for name in ("key", "eventTime", "deliverAt", "replicatedFrom") if name in message
@@ -93,7 +93,7 @@ def _text(value: bytes) -> str | None:
 
 
 def printable(text: str) -> str:
-    """On one line, and without control characters, which could do anything to a terminal."""
+    """Escapes line ends and control characters, which could change the terminal."""
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
 
 

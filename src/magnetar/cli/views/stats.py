@@ -1,4 +1,4 @@
-"""The statistics of a topic on one screen. Owns which numbers people want to see first; `--json` has all of them."""
+"""Views of topic statistics: the most useful numbers; `--json` has all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def stats_page(name: str, value: dict[str, Any]) -> Page:
     parts: list[Done | Record | Table] = [Record(value, title=name, fields=_summary(value))]
     if value.get("subscriptions"):
         parts.append(subscriptions_table(value))
-        parts.extend(_troubles(value["subscriptions"]))
+        parts.extend(_problems(value["subscriptions"]))
     if value.get("publishers"):
         parts.append(_publishers(value["publishers"]))
     if value.get("partitions"):
@@ -39,13 +39,13 @@ def subscriptions_table(value: dict[str, Any]) -> Table:
     return Table(value["subscriptions"], columns, rows)
 
 
-def _troubles(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
-    """What somebody has to do something about."""
-    told = {"pausedReason": "is paused", "deadLetterProblem": "cannot write a dead letter"}
+def _problems(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
+    """Problems that need attention."""
+    problems = {"pausedReason": "is paused", "deadLetterProblem": "cannot write a dead letter"}
     return [
         Done(f"{printable(name)} {what}: {printable(str(one[field]))}")
         for name, one in sorted(subscriptions.items())
-        for field, what in told.items()
+        for field, what in problems.items()
         if one.get(field)
     ]
 
@@ -57,7 +57,7 @@ def _summary(value: dict[str, Any]) -> dict[str, object]:
         "in": _rate(value.get("msgRateIn"), value.get("msgThroughputIn")),
         "out": _rate(value.get("msgRateOut"), value.get("msgThroughputOut")),
         "published": _count(value.get("msgInCounter"), value.get("bytesInCounter")),
-        "handed out": _count(value.get("msgOutCounter"), value.get("bytesOutCounter")),
+        "delivered": _count(value.get("msgOutCounter"), value.get("bytesOutCounter")),
         "stored": shown_bytes(value.get("storageSize", -1)),
         "backlog": shown_bytes(value.get("backlogSize", -1)),
         "producers": len(value.get("publishers") or ()),
