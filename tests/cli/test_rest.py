@@ -60,7 +60,7 @@ def test_a_slash_at_the_end_of_the_address_does_no_harm(running: TestBroker) -> 
         assert "public" in rest.get("tenants")
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_where_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but not listening
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from magnetar.client.consume.peeked import messages_of_answer
+from magnetar.client.consume.peeked import messages_of_response
 from magnetar.client.errors import ClientError
 from magnetar.client.message import MessageId
 from magnetar.wire import schema_pb2 as pb
@@ -35,7 +35,7 @@ def test_a_single_message() -> None:
             "X-Pulsar-null-value": "true",
         }
     )
-    (message,) = messages_of_answer(TOPIC, 2, headers, b"")
+    (message,) = messages_of_response(TOPIC, 2, headers, b"")
     assert message.id == MessageId(3, 4, 2)
     assert (message.topic, message.producer_name, message.sequence_id) == (TOPIC, "p", 7)
     assert (message.key, message.key_is_base64, message.ordering_key) == ("aw==", True, b"o")
@@ -47,7 +47,7 @@ def test_a_single_message() -> None:
 def test_a_batch_is_taken_apart() -> None:
     batch = build_batch([(pb.SingleMessageMetadata(partition_key=key), key.encode()) for key in ("a", "b")])
     headers = httpx.Headers({**HEADERS, "X-Pulsar-num-batch-message": "2"})
-    messages = messages_of_answer(TOPIC, 2, headers, batch)
+    messages = messages_of_response(TOPIC, 2, headers, batch)
     assert [(message.id, message.key, message.value) for message in messages] == [
         (MessageId(3, 4, 2, 0, 2), "a", b"a"),
         (MessageId(3, 4, 2, 1, 2), "b", b"b"),
@@ -56,16 +56,16 @@ def test_a_batch_is_taken_apart() -> None:
 
 def test_an_encrypted_batch_stays_whole() -> None:
     headers = httpx.Headers({**HEADERS, "X-Pulsar-num-batch-message": "2", "X-Pulsar-Is-Encrypted": "true"})
-    (message,) = messages_of_answer(TOPIC, 2, headers, b"secret")
+    (message,) = messages_of_response(TOPIC, 2, headers, b"secret")
     assert message.value == b"secret"
 
 
 def test_what_a_broker_wrote_for_itself_is_no_message() -> None:
-    assert messages_of_answer(TOPIC, 2, httpx.Headers({**HEADERS, "X-Pulsar-marker-type": "10"}), b"") == []
+    assert messages_of_response(TOPIC, 2, httpx.Headers({**HEADERS, "X-Pulsar-marker-type": "10"}), b"") == []
 
 
 def test_older_brokers_have_a_header_for_each_property() -> None:
-    (message,) = messages_of_answer(TOPIC, 2, httpx.Headers({**HEADERS, "X-Pulsar-PROPERTY-team": "sales"}), b"x")
+    (message,) = messages_of_response(TOPIC, 2, httpx.Headers({**HEADERS, "X-Pulsar-PROPERTY-team": "sales"}), b"x")
     assert message.properties == {"team": "sales"}
 
 
@@ -83,9 +83,9 @@ def test_older_brokers_have_a_header_for_each_property() -> None:
 )
 def test_headers_that_cannot_be_read_are_an_error_of_the_client(changed: dict[str, str]) -> None:
     with pytest.raises(ClientError):
-        messages_of_answer(TOPIC, 2, httpx.Headers({**HEADERS, **changed}), b"x")
+        messages_of_response(TOPIC, 2, httpx.Headers({**HEADERS, **changed}), b"x")
 
 
 def test_an_answer_without_an_id_is_an_error_of_the_client() -> None:
     with pytest.raises(ClientError):
-        messages_of_answer(TOPIC, 2, httpx.Headers({}), b"x")
+        messages_of_response(TOPIC, 2, httpx.Headers({}), b"x")

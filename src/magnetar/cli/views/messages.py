@@ -22,7 +22,7 @@ HTTP_NOT_FOUND = 404
 
 def peeked_messages(rest: Rest, topic: TopicName, subscription: str, count: int) -> Iterator[dict[str, object]]:
     """The messages in the next `count` entries of a subscription, without consuming them."""
-    from magnetar.client.consume.peeked import messages_of_answer
+    from magnetar.client.consume.peeked import messages_of_response
 
     # Peeking creates a missing subscription, and a misspelt one would retain messages.
     existing = rest.get(*topic_path(topic, "subscriptions"))
@@ -36,7 +36,7 @@ def peeked_messages(rest: Rest, topic: TopicName, subscription: str, count: int)
             if error.status == HTTP_NOT_FOUND:
                 return  # no more messages
             raise
-        for message in messages_of_answer(topic.full, topic.partition, response.headers, response.content):
+        for message in messages_of_response(topic.full, topic.partition, response.headers, response.content):
             yield described(message)
 
 

@@ -32,8 +32,8 @@ REASON_LENGTH_MAX = 2000
 _REDIRECTS_MAX = 20
 
 
-class _Service:
-    """What both transports share: everything but waiting."""
+class _Endpoint:
+    """The shared part of both transports: everything but waiting."""
 
     def __init__(
         self,
@@ -132,16 +132,16 @@ class HttpTransport:
         connect_timeout_s: float | None = None,
         uses_proxy: bool = False,
     ) -> None:
-        self._service = _Service(urls, security, timeout_s, connect_timeout_s, uses_proxy=uses_proxy)
+        self._endpoint = _Endpoint(urls, security, timeout_s, connect_timeout_s, uses_proxy=uses_proxy)
         self._client = self._new_client()
         self._outdated: httpx.Client | None = None
 
     def _new_client(self) -> httpx.Client:
-        return httpx.Client(**self._service.client_options(), event_hooks={"request": [self._service.prepare]})
+        return httpx.Client(**self._endpoint.client_options(), event_hooks={"request": [self._endpoint.prepare]})
 
     def _refresh(self) -> None:
         """A request that another thread is waiting for ends on the client it began with."""
-        if self._service.read_certificates():
+        if self._endpoint.read_certificates():
             if self._outdated is not None:
                 self._outdated.close()
             self._outdated, self._client = self._client, self._new_client()
@@ -160,16 +160,16 @@ class HttpTransport:
         self._refresh()
         unreachable: list[str] = []
         last: httpx.ConnectError | None = None
-        for url in self._service.candidates():
+        for url in self._endpoint.candidates():
             try:
                 return self._client.request(
                     method, url + path, params=query, content=body, headers=_headers(body, content_type)
                 )
             except httpx.ConnectError as error:
-                unreachable.append(self._service.unreachable(url, error))
+                unreachable.append(self._endpoint.unreachable(url, error))
                 last = error
             except httpx.HTTPError as error:
-                raise self._service.failure(url, error, what) from error
+                raise self._endpoint.failure(url, error, what) from error
         raise Unreachable("; ".join(unreachable)) from last
 
     def close(self) -> None:
@@ -188,19 +188,19 @@ class AsyncHttpTransport:
     """As `HttpTransport`, for asyncio."""
 
     def __init__(self, urls: Sequence[str], security: Security | None, timeout_s: float) -> None:
-        self._service = _Service(urls, security, timeout_s, None, uses_proxy=False)
+        self._endpoint = _Endpoint(urls, security, timeout_s, None, uses_proxy=False)
         self._client = self._new_client()
         self._outdated: httpx.AsyncClient | None = None
 
     def _new_client(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(**self._service.client_options(), event_hooks={"request": [self._prepare]})
+        return httpx.AsyncClient(**self._endpoint.client_options(), event_hooks={"request": [self._prepare]})
 
     async def _prepare(self, request: httpx.Request) -> None:
-        self._service.prepare(request)
+        self._endpoint.prepare(request)
 
     async def _refresh(self) -> None:
         """A request that waits for its response ends on the client it began with."""
-        if self._service.read_certificates():
+        if self._endpoint.read_certificates():
             outdated, self._outdated = self._outdated, self._client
             self._client = self._new_client()
             if outdated is not None:
@@ -219,16 +219,16 @@ class AsyncHttpTransport:
         await self._refresh()
         unreachable: list[str] = []
         last: httpx.ConnectError | None = None
-        for url in self._service.candidates():
+        for url in self._endpoint.candidates():
             try:
                 return await self._client.request(
                     method, url + path, params=query, content=body, headers=_headers(body, JSON)
                 )
             except httpx.ConnectError as error:
-                unreachable.append(self._service.unreachable(url, error))
+                unreachable.append(self._endpoint.unreachable(url, error))
                 last = error
             except httpx.HTTPError as error:
-                raise self._service.failure(url, error, what) from error
+                raise self._endpoint.failure(url, error, what) from error
         raise Unreachable("; ".join(unreachable)) from last
 
     async def close(self) -> None:

@@ -70,7 +70,7 @@ class BinaryLookup:
                 f" of {topic.full} without creating it: it does not announce"
                 " supports_get_partitioned_metadata_without_auto_creation"
             )
-        answer = await connection.request(
+        reply = await connection.request(
             lambda request_id: Command(
                 type=Command.PARTITIONED_METADATA,
                 partitionMetadata=pb.CommandPartitionedTopicMetadata(
@@ -80,7 +80,7 @@ class BinaryLookup:
             f"the number of partitions of {topic.full}",
             self._timeout_s,
         )
-        response = answer.partitionMetadataResponse
+        response = reply.partitionMetadataResponse
         if response.response == pb.CommandPartitionedTopicMetadataResponse.Failed or response.HasField("error"):
             raise response_error(f"partitions of {topic.full}", response.error, response.message)
         return response.partitions
@@ -103,7 +103,7 @@ class BinaryLookup:
     async def _lookup(
         self, connection: Connection, topic: TopicName, authoritative: bool
     ) -> pb.CommandLookupTopicResponse:
-        answer = await connection.request(
+        reply = await connection.request(
             lambda request_id: Command(
                 type=Command.LOOKUP,
                 lookupTopic=pb.CommandLookupTopic(topic=topic.full, request_id=request_id, authoritative=authoritative),
@@ -111,11 +111,11 @@ class BinaryLookup:
             f"lookup of {topic.full}",
             self._timeout_s,
         )
-        return answer.lookupTopicResponse
+        return reply.lookupTopicResponse
 
     async def topics(self, namespace: str) -> list[str]:
         connection = await self._pool.any()
-        answer = await connection.request(
+        reply = await connection.request(
             lambda request_id: Command(
                 type=Command.GET_TOPICS_OF_NAMESPACE,
                 getTopicsOfNamespace=pb.CommandGetTopicsOfNamespace(
@@ -125,11 +125,11 @@ class BinaryLookup:
             f"the topics of {namespace}",
             self._timeout_s,
         )
-        return list(answer.getTopicsOfNamespaceResponse.topics)
+        return list(reply.getTopicsOfNamespaceResponse.topics)
 
     async def schema(self, topic: TopicName, version: bytes | None) -> Schema | None:
         connection = await self._pool.any()
-        answer = await connection.request(
+        reply = await connection.request(
             lambda request_id: Command(
                 type=Command.GET_SCHEMA,
                 getSchema=pb.CommandGetSchema(request_id=request_id, topic=topic.full, schema_version=version),
@@ -137,7 +137,7 @@ class BinaryLookup:
             f"the schema of {topic.full}",
             self._timeout_s,
         )
-        response = answer.getSchemaResponse
+        response = reply.getSchemaResponse
         if response.HasField("error_code"):
             error = response_error(f"the schema of {topic.full}", response.error_code, response.error_message)
             if isinstance(error, NotFound):  # also the reply for a topic that exists and has no schema

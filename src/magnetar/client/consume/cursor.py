@@ -37,9 +37,9 @@ class AsyncCursor:
 
     async def position(self) -> MessageId:
         """The mark-delete position: the last entry that is acknowledged together with all before it."""
-        return await self._with_retry(self._ask_position)
+        return await self._with_retry(self._request_position)
 
-    async def _ask_position(self) -> MessageId:
+    async def _request_position(self) -> MessageId:
         _, position = await (await self._opened()).last()
         return position
 
@@ -72,17 +72,17 @@ class AsyncCursor:
             )
         return self._consumer
 
-    async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retry(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Tries again while the broker cannot be reached, or still holds the subscription for a lost consumer."""
 
-        async def ask_if_open() -> _T:
+        async def attempt_if_open() -> _T:
             if self.is_closed:
                 raise Closed(f"the cursor of {self.topic} is closed")
-            return await ask()
+            return await attempt()
 
         what = f"subscription {self.subscription!r} of {self.topic}"
         async with self._turn:
-            return await with_retry(what, ask_if_open, self._factory.timeout_s)
+            return await with_retry(what, attempt_if_open, self._factory.timeout_s)
 
     async def close_and_wait(self) -> None:
         """Returns once the subscription is free for others."""

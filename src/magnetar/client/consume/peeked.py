@@ -26,7 +26,7 @@ _IS_ENCRYPTED = "X-Pulsar-Is-Encrypted"
 _properties = msgspec.json.Decoder(dict[str, str])
 
 
-def messages_of_answer(topic: str, partition: int, headers: Mapping[str, str], body: bytes) -> list[Message]:
+def messages_of_response(topic: str, partition: int, headers: Mapping[str, str], body: bytes) -> list[Message]:
     """The messages of the entry in a response; `headers` ignore the case of names. Raises `UnreadableMessage`."""
     try:
         position = msgspec.structs.replace(MessageId.parse(headers[_MESSAGE_ID]), partition=partition)

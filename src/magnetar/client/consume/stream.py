@@ -273,12 +273,12 @@ class SubscriptionStream:
         return self._connection
 
     async def _request_last_message_id(self, connection: Connection) -> pb.CommandGetLastMessageIdResponse:
-        answer = await connection.request(
+        reply = await connection.request(
             partial(commands.get_last_message_id, self._consumer_id),
             f"the last message id of {self.topic.full}",
             self.options.timeout_s,
         )
-        return answer.getLastMessageIdResponse
+        return reply.getLastMessageIdResponse
 
     # -- durable subscriptions
 

@@ -54,18 +54,18 @@ class AsyncTopicTail:
 
     async def bounds(self) -> Bounds:
         """The stored range at this moment. `NotFound` if the topic does not exist."""
-        return await self._with_retry(self._ask_bounds)
+        return await self._with_retry(self._request_bounds)
 
-    async def _ask_bounds(self) -> Bounds:
+    async def _request_bounds(self) -> Bounds:
         found = await bounds(self._factory)
         self._note(found.last)
         return found
 
     async def last(self) -> MessageId:
         """The last message stored; cheaper than `bounds`."""
-        return await self._with_retry(self._ask_last)
+        return await self._with_retry(self._request_last)
 
-    async def _ask_last(self) -> MessageId:
+    async def _request_last(self) -> MessageId:
         async with self._turn:
             consumer = self._consumer or await self._begin(BEFORE_ALL)
         return await self._last_of(consumer)
@@ -156,13 +156,13 @@ class AsyncTopicTail:
 
     # -- life
 
-    async def _with_retry(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+    async def _with_retry(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Tries again while the broker cannot be reached, for `reconnect_timeout_s` since it was lost."""
         while True:
             if self.is_closed:
                 raise Closed(f"the tail of {self.topic} is closed")
             try:
-                answer = await ask()
+                reply = await attempt()
             except ClientError as error:
                 if self._retry is None:
                     self._retry = Retry(self._factory.reconnect_timeout_s if self._was_reached else 0)
@@ -173,7 +173,7 @@ class AsyncTopicTail:
             else:
                 self._was_reached = True
                 self._retry = None
-                return answer
+                return reply
 
     async def close(self) -> None:
         self.is_closed = True

@@ -69,15 +69,15 @@ class ProducerLink:
         connection = await self._connect()
         connection.producers[self.producer_id] = self._owner
         try:
-            answer = await connection.request(
+            reply = await connection.request(
                 self._producer_command, f"opening the producer of {self.topic.full}", self._options.timeout_s
             )
             if self.producer_id not in connection.producers:
                 raise connection.error or ConnectionLost(f"broker {connection.address} closed the producer at once")
             self._epoch += 1
-            self._apply(answer.producer_success)
+            self._apply(reply.producer_success)
             self.connection = connection
-            self._owner.on_opened(connection, answer.producer_success)
+            self._owner.on_opened(connection, reply.producer_success)
         except BaseException:
             # The broker may have created the producer although its reply was lost.
             self.connection = None
