@@ -7,7 +7,6 @@ import pytest
 
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
-from magnetar.broker.replication import declaration
 from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
@@ -437,13 +436,13 @@ def test_route_policies_are_deleted_with_their_scope(world: World) -> None:
     world.broker.delete_topic(name("many-partition-1"))
     world.broker.delete_topic(name())
     catalog.delete_namespace("public/other")
-    assert sorted(replication.route_policies) == [(EAST, NAMESPACE), (EAST, "public/default/many"), (WEST, NAMESPACE)]
+    assert sorted(replication.policies.all()) == [(EAST, NAMESPACE), (EAST, "public/default/many"), (WEST, NAMESPACE)]
     world.broker.delete_partitioned(name("many"))
     catalog.delete_cluster(WEST)
     world.settle()
     assert (
-        sorted(replication.route_policies)
-        == sorted(world.restart().broker.replication.route_policies)
+        sorted(replication.policies.all())
+        == sorted(world.restart().broker.replication.policies.all())
         == [(EAST, NAMESPACE)]
     )
 
@@ -584,11 +583,3 @@ def test_a_status_is_json() -> None:
     (status,) = statuses(world).values()
     shown = msgspec.json.decode(msgspec.json.encode(status))
     assert shown["state"] == "starting" and shown["backlogBytes"] == 0 and shown["policy"] == {}
-
-
-def test_a_route_policy_stored_under_the_first_names_is_read() -> None:
-    stored = msgspec.msgpack.encode({"letters": True, "paused": True})
-    policy = RoutePolicy(dead_letters=True, paused=True)
-    assert declaration._decode_policy(stored) == policy
-    assert declaration._decode_policy(declaration._encode_policy(policy)) == policy
-    assert msgspec.msgpack.decode(declaration._encode_policy(policy)) == {"letters": True, "paused": True}

@@ -107,7 +107,7 @@ async def status(call: Call) -> list[Status]:
 
 def list_routes(call: Call) -> list[ScopedRoutePolicy]:
     """List all route policies."""
-    policies_set = call.broker.replication.route_policies
+    policies_set = call.broker.replication.policies.all()
     return [_shown(remote, scope, policies_set[remote, scope]) for remote, scope in sorted(policies_set)]
 
 
@@ -116,10 +116,10 @@ def get_route(call: Call) -> RoutePolicy | None:
     remote, scope = _scope(call)
     replication = call.broker.replication
     if not call.flag("applied"):
-        return replication.route_policy_at(remote, scope)
+        return replication.policies.at(remote, scope)
     if "topic" in call.path:
-        return replication.route_policy(_topic(call), remote)
-    return replication.route_policy_at(remote, scope) or AS_IT_IS
+        return replication.policies.of(_topic(call), remote)
+    return replication.policies.at(remote, scope) or AS_IT_IS
 
 
 def set_route(call: Call) -> None:
@@ -129,7 +129,7 @@ def set_route(call: Call) -> None:
     if policy is None:
         raise BadRequest('the request body is empty: a route policy is expected, such as {} or {"paused": true}')
     replication = call.broker.replication
-    renamed = _renamed(replication.declaration(), remote, scope, policy, replication.route_policies)
+    renamed = _renamed(replication.declaration(), remote, scope, policy, replication.policies.all())
     try:
         check_policy(policy, of_namespace="topic" not in call.path)
         check_distinct(renamed)

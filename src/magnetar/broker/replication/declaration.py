@@ -1,8 +1,8 @@
 """Declared routes: which topics are replicated to which clusters, under which policy, and from which position.
 
 A route is a persistent topic and a remote cluster. Owns the declaration, which is refreshed on demand and has a new
-version after every change; the route policies, on disk; and the subscription `pulsar.repl.{remote}`, which exists on a
-topic as long as it is replicated. Copies nothing and connects to no cluster: processes that do report to `reports`.
+version after every change, and the subscription `pulsar.repl.{remote}`, which exists on a topic as long as it is
+replicated. Copies nothing and connects to no cluster: processes that do report to `reports`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from magnetar.broker import keys
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.broker.replication.reports import ReplicationReports
+from magnetar.broker.replication.route_policies import RoutePolicies, topic_scope
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import ServiceNotReady
@@ -34,23 +32,17 @@ from magnetar.replication.model import (
     subscription_of,
 )
 from magnetar.replication.partitions import Decision
-from magnetar.storage.api import Space
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
 
 _TOPICS_PER_TURN = 200
-_SEPARATOR = "\0"  # between a cluster and a namespace or topic, in a key
-
-
-RouteScope = tuple[str, str]
-"""Where a route policy is set: a remote cluster, and `tenant/namespace` or `tenant/namespace/topic`."""
 
 
 class DeclaredRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._route_policies: dict[RouteScope, RoutePolicy] = {}
+        self.policies = RoutePolicies(broker.storage, broker.commits)
         self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, without partitions
         self._changed: set[str] = set()  # topics whose rows are out of date
         self._started_ms = broker.now_ms()
@@ -60,10 +52,7 @@ class DeclaredRoutes:
         self.reports = ReplicationReports(self._started_ms)
 
     def load(self) -> None:
-        """Reads route policies, after the catalog was loaded. Replicated topics are opened soon, some per turn."""
-        for key, value in self._broker.storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
-            remote, _, scope = key[1:].decode().partition(_SEPARATOR)
-            self._route_policies[remote, scope] = _decode_policy(value)
+        """Called once the catalog is loaded. Replicated topics are opened soon, some per turn."""
         catalog = self._broker.catalog
         of_namespaces = {namespace for namespace in catalog.namespaces if self._is_replicated(namespace)}
         replicated = [full for full in catalog.topics if self._may_be_replicated(full, of_namespaces)]
@@ -111,7 +100,7 @@ class DeclaredRoutes:
         clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
         remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
         if remotes and is_dead_letter_or_retry_topic(name):
-            return [remote for remote in remotes if self.route_policy(name, remote).dead_letters]
+            return [remote for remote in remotes if self.policies.of(name, remote).dead_letters]
         return remotes
 
     def _clusters_of(self, name: TopicName) -> Sequence[str]:
@@ -141,7 +130,7 @@ class DeclaredRoutes:
                 topic=name.full,
                 partitions=partitions,
                 remote=remote,
-                policy=self.route_policy(name, remote),
+                policy=self.policies.of(name, remote),
                 grown_from=0 if partitioned is None else partitioned.grown_from,
                 subscriptions=self._following(name, partitions),
             )
@@ -198,7 +187,7 @@ class DeclaredRoutes:
     def topic_gone(self, name: TopicName) -> None:
         self.topic_changed(name)
         if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
-            self.forget_routes(scope=_scope_of(name))
+            self.forget_routes(scope=topic_scope(name))
 
     def targets_changed(self, topics: Iterable[str]) -> None:
         """The remote clusters of these topics may have changed. Open topics follow at once, the others when they are
@@ -285,45 +274,29 @@ class DeclaredRoutes:
         if fingerprint is None:
             return True
         return fingerprint in {
-            route_fingerprint(remote, self.route_policy(name, remote)) for remote in self.remotes_of(name)
+            route_fingerprint(remote, self.policies.of(name, remote)) for remote in self.remotes_of(name)
         }
 
     # -- route policies
 
-    def route_policy(self, name: TopicName, remote: str) -> RoutePolicy:
-        """The policy of the topic, or else of its namespace."""
-        own = self._route_policies.get((remote, _scope_of(name)))
-        return self._route_policies.get((remote, name.namespace_full), AS_IT_IS) if own is None else own
-
-    def route_policy_at(self, remote: str, scope: str) -> RoutePolicy | None:
-        """The policy set at exactly this scope."""
-        return self._route_policies.get((remote, scope))
-
-    @property
-    def route_policies(self) -> dict[RouteScope, RoutePolicy]:
-        return dict(self._route_policies)
-
     def set_route(self, remote: str, scope: str, policy: RoutePolicy) -> None:
-        before = self._route_policies.get((remote, scope))
+        before = self.policies.at(remote, scope)
         if before == policy:
             return
-        self._route_policies[remote, scope] = policy
-        self._broker.commits.batch().put(_route_key(remote, scope), _encode_policy(policy))
+        self.policies.set(remote, scope, policy)
         if policy.paused and not (before or AS_IT_IS).paused:
             self.reports.paused(remote, scope, self._broker.now_ms())
         self.targets_changed(self._topics_in(scope))
 
     def remove_route(self, remote: str, scope: str) -> None:
-        if self._route_policies.pop((remote, scope), None) is not None:
-            self._broker.commits.batch().delete(_route_key(remote, scope))
+        if self.policies.remove(remote, scope):
             self.reports.resumed(remote, scope)
             self.targets_changed(self._topics_in(scope))
 
     def forget_routes(self, *, remote: str | None = None, scope: str | None = None) -> None:
         """Deletes the policies of a cluster, namespace or topic that was deleted."""
-        for one in [one for one in self._route_policies if remote in (None, one[0]) and scope in (None, one[1])]:
-            del self._route_policies[one]
-            self._broker.commits.batch().delete(_route_key(*one))
+        for one in [one for one in self.policies.all() if remote in (None, one[0]) and scope in (None, one[1])]:
+            self.policies.remove(*one)
             self.reports.resumed(*one)
 
     def _topics_in(self, scope: str) -> list[str]:
@@ -352,7 +325,7 @@ class DeclaredRoutes:
                     yield self._status(TopicName.parse(full), row, now_ms)
 
     def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
-        status = self.reports.status(name, row, self._paused_scope(name, row.remote), now_ms)
+        status = self.reports.status(name, row, self.policies.scope_of(name, row.remote), now_ms)
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:
@@ -383,11 +356,6 @@ class DeclaredRoutes:
         """The server checked, created or grew the remote topic of a route."""
         self.reports.remote_topic_checked(topic, remote, decision, self._broker.now_ms())
 
-    def _paused_scope(self, name: TopicName, remote: str) -> str:
-        """The namespace or topic whose policy applies to a route."""
-        own = _scope_of(name)
-        return own if (remote, own) in self._route_policies else name.namespace_full
-
     def is_declared(self, full: str, remote: str) -> bool:
         """Whether a topic without partitions, or a partition, is part of a declared route."""
         name = TopicName.parse(full)
@@ -401,28 +369,3 @@ class DeclaredRoutes:
 def _parts(name: TopicName, partitions: int) -> list[str]:
     """The partitions of a topic, or the topic itself if it has none."""
     return [name.with_partition(index).full for index in range(partitions)] or [name.full]
-
-
-def _scope_of(name: TopicName) -> str:
-    return f"{name.namespace_full}/{name.base.local}"
-
-
-def _route_key(remote: str, scope: str) -> bytes:
-    return keys.named(keys.ROUTE, f"{remote}{_SEPARATOR}{scope}")
-
-
-# On disk the field `deadLetters` is called `letters`.
-
-
-def _encode_policy(policy: RoutePolicy) -> bytes:
-    stored = msgspec.to_builtins(policy)
-    if "deadLetters" in stored:
-        stored["letters"] = stored.pop("deadLetters")
-    return msgspec.msgpack.encode(stored)
-
-
-def _decode_policy(value: bytes) -> RoutePolicy:
-    stored = msgspec.msgpack.decode(value)
-    if "letters" in stored:
-        stored["deadLetters"] = stored.pop("letters")
-    return msgspec.convert(stored, RoutePolicy)
