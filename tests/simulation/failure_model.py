@@ -84,7 +84,7 @@ class FailureModel:
         """Handled requests: the first unacknowledged entry failed, entries behind it were only waiting."""
         for topic, subscription, consumer, held in waiting:
             model = self._models()[subscription]
-            if subscription._given_back is not None:
+            if subscription._nacked_all is not None:
                 continue
             model.redelivery_for = None
             if consumer in subscription.consumers:
@@ -269,7 +269,7 @@ class FailureModel:
     def check(self, subscription: Subscription, model: Model, what: str) -> None:
         """Checks the model after every step."""
         self._check_patience(subscription, model)
-        if model.redelivery_for is not None and subscription._given_back is None:
+        if model.redelivery_for is not None and subscription._nacked_all is None:
             expect(
                 not model.redelivery_for.pending,
                 f"{what}: {model.redelivery_for.name} requested redelivery of everything and was ignored",

@@ -52,7 +52,7 @@ class Subscription:
     """
 
     __slots__ = (
-        "_given_back",
+        "_nacked_all",
         "_resume_at_ms",
         "_settings",
         "_topic",
@@ -94,7 +94,7 @@ class Subscription:
         self.breaker = Breaker(broker.now_ms())
         self.dead_letters = DeadLetterMove(topic, name, self.places, self.breaker)
         self._resume_at_ms = 0  # when the newly active consumer starts
-        self._given_back: tuple[Consumer, int] | None = None  # the consumer that nacked everything, and when it counts
+        self._nacked_all: tuple[Consumer, int] | None = None  # the consumer that nacked everything, and when it counts
         self.redelivered_messages = 0
         self.expired_messages = 0
         self.rates = Rates(3)  # messages and bytes out, messages expired
@@ -168,8 +168,7 @@ class Subscription:
     def _blame(self, consumer: Consumer) -> list[int]:
         """Counts the entry that crashed a consumer if it was delivered alone; otherwise all it held become suspects.
 
-        Without a policy of the broker the clients may have one, which goes by the redelivery count. They do on Shared
-        and Key_Shared subscriptions.
+        On Shared and Key_Shared subscriptions clients may have their own policy, which goes by the redelivery count.
         """
         if not self.durable or self.is_internal or (self.places.ordered and self.dead_letter_policy is None):
             return []
@@ -247,17 +246,17 @@ class Subscription:
             consumer.epoch = epoch
         if entry_ids is None and self.places.ordered and self.dead_letter_policy is not None:
             # The first unacknowledged entry failed. Wait for acks in transit to find out which one that is.
-            if self._given_back is None:
-                self._given_back = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
-                self._pump_at(self._given_back[1])
+            if self._nacked_all is None:
+                self._nacked_all = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
+                self._pump_at(self._nacked_all[1])
             return
         self._redeliver(consumer, entry_ids, indexes)
 
-    def _redeliver_given_back(self, consumer: Consumer, at_ms: int) -> bool:
-        """Redelivers everything that a consumer nacked, when it is time; false if it is too early."""
+    def _redeliver_all(self, consumer: Consumer, at_ms: int) -> bool:
+        """Redelivers everything that a consumer nacked, if it is time; false if it is too early."""
         if 0 < at_ms - self._topic.broker.now_ms() <= _ACK_DELAY_MS:
             return False  # a longer wait means that the clock was set back, and is over
-        self._given_back = None
+        self._nacked_all = None
         if consumer in self.consumers:
             self._redeliver(consumer, None, None)
         return True
@@ -395,7 +394,7 @@ class Subscription:
         self.suspects.check_patience()
         if self.dispatcher is None or self.record.paused:
             return
-        if self._given_back is not None and not self._redeliver_given_back(*self._given_back):
+        if self._nacked_all is not None and not self._redeliver_all(*self._nacked_all):
             return
         if self.redelivery.blocked_until_ms > self._topic.broker.now_ms():
             return
@@ -429,7 +428,7 @@ class Subscription:
         """Makes everything unacknowledged unread again."""
         self.places.rewind()
         self.redelivery.rewind()
-        self._given_back = None
+        self._nacked_all = None
 
     def advance(self, entry_id: int) -> None:
         """Acknowledges everything up to `entry_id`, wherever it is: cumulative ack, expiry, skip, trim."""
