@@ -60,7 +60,7 @@ class AvroField:
 
 
 def is_jackson(data: bytes) -> bool:
-    """Whether a JSON schema document stands in place of a definition, as with clients before 2.1."""
+    """Whether the data is a JSON schema document, which clients before 2.1 sent instead of a definition."""
     return _json_object(data).get("type") in _JACKSON
 
 

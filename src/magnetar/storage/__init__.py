@@ -1,0 +1,1 @@
+"""Durable storage: ordered bytes on RocksDB, and an in-memory twin."""

@@ -86,7 +86,7 @@ class RocksStorage:
         self.path = path
         self._failed: StorageError | None = None
         self._closed = False
-        self._range_deletes = [0, 0]  # by space, written since the last flush that we asked for
+        self._range_deletes = [0, 0]  # by space, written since the last flush from here
         claim_folder(path)
         try:
             self._db = Rdict(

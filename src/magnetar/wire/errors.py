@@ -4,4 +4,4 @@ from __future__ import annotations
 
 
 class EntryError(ValueError):
-    """An entry that cannot be turned into messages; the text says why. Each module has its kinds."""
+    """An entry that cannot be turned into messages; the text gives the reason. Each module has its own kinds."""
