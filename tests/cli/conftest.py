@@ -1,4 +1,4 @@
-"""The command line against a real broker, in this process: `cli("topics", "list", …)` gives code, stdout and stderr."""
+"""The command line against a real broker in this process: `cli("topics", "list", …)` returns code, stdout, stderr."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Result(NamedTuple):
 
 
 class CommandLine:
-    """Runs commands against one broker; `fails` and `json` also check the exit code and what is on the streams."""
+    """Runs commands against one broker; `fails` and `json` also check the exit code and the streams."""
 
     def __init__(self, url: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.url = url
@@ -44,7 +44,7 @@ class CommandLine:
         return json.loads(self.ok(*words, "--json"))
 
     def fails(self, *words: str, code: int = 1) -> str:
-        """The one line on stderr, without the name of the program."""
+        """The one line on stderr, without the program name."""
         result = self(*words)
         assert (result.code, result.out) == (code, ""), result
         assert result.err.count("\n") == 1, result.err
@@ -125,7 +125,7 @@ class Recorder:
         self.answers[method, path] = [(307, target, b"")]
 
     def will_answer_in_turn(self, method: str, path: str, *bodies: object) -> None:
-        """The last one for ever."""
+        """Repeats the last one."""
         self.answers[method, path] = [(200, "application/json", json.dumps(body).encode()) for body in bodies]
 
     def close(self) -> None:

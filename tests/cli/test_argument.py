@@ -1,4 +1,4 @@
-"""What people type: durations, sizes, times, positions and names."""
+"""Parsing of arguments: durations, sizes, times, positions and names."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_durations(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "h", "-1", "-3h", "1.5h", "3 h", "3x", "3hh", "٣h", "1e3"])
-def test_wrong_durations(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a duration such as"):
         argument.parse_duration(text)
 
 
-def test_a_duration_in_another_unit_than_there_needs_its_own() -> None:
+def test_a_duration_must_be_a_whole_number_of_the_requests_unit() -> None:
     assert argument.parse_duration_with_unit("60m") == 3600
     assert argument.parse_duration_with_unit("0") == 0
     with pytest.raises(typer.BadParameter, match="'60' needs a unit, such as 60m for minutes"):
@@ -50,12 +50,12 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1.5G", "10X", "0x10"])
-def test_wrong_sizes(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is not a size such as"):
         argument.parse_size(text)
 
 
-def test_minus_one_is_without_end() -> None:
+def test_minus_one_means_unlimited() -> None:
     assert argument.parse_size_or_infinite("-1") == argument.parse_duration_or_infinite("-1") == -1
 
 
@@ -95,12 +95,12 @@ def test_positions(text: str, position: MessagePosition) -> None:
 @pytest.mark.parametrize(
     "text", ["", "3", "3:", "first", "-1:-1", "3:4:5:6:7", "9223372036854775808:0", "1:1:2147483648"]
 )
-def test_wrong_positions(text: str) -> None:
+def test_invalid_positions(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         argument.parse_position(text)
 
 
-def test_times_are_utc_unless_they_say_another_zone() -> None:
+def test_times_are_utc_unless_they_have_a_zone() -> None:
     assert argument.parse_time("1970-01-01T00:00:01") == argument.parse_time("1970-01-01T01:00:01+01:00") == 1000
 
 
@@ -113,7 +113,7 @@ def test_times_are_utc_unless_they_say_another_zone() -> None:
         ("acme/", "namespace name ''"),
     ],
 )
-def test_a_wrong_namespace_gets_help(text: str, hint: str) -> None:
+def test_an_invalid_namespace_is_explained(text: str, hint: str) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         argument.parse_namespace_name(text)
     assert hint in str(caught.value)
@@ -134,7 +134,7 @@ def test_a_number_that_is_wrong_is_shown_with_its_limits(text: str) -> None:
         argument.whole(1, 10)(text)
 
 
-def test_words_of_a_list_may_be_in_any_case() -> None:
+def test_choices_are_case_insensitive() -> None:
     assert argument.words_of(argument.TopicMode)("all, persistent") == ["ALL", "PERSISTENT"]
     for text in ("", ",", "all,none"):
         with pytest.raises(typer.BadParameter):

@@ -1,4 +1,4 @@
-"""The entry of the command line: its two ways, and errors as one line."""
+"""The entry point of the command line: its two parsers, and errors as one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text
 
 
 class Started:
-    """Stands in for the server: keeps what it was started with, and can fail like it."""
+    """A stand-in for the server: records its arguments, and can fail like it."""
 
     def __init__(self) -> None:
         self.settings: Settings | None = None
@@ -49,14 +49,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Started:
 
 @pytest.fixture(params=["quick", "full"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both parsers have to agree, so what they share is tested on both."""
+    """Both parsers must agree, so shared behaviour is tested on both."""
     if request.param == "full":
         monkeypatch.setattr(standalone, "read_plain", lambda words: None)
     return str(request.param)
 
 
 @pytest.mark.usefixtures("way")
-def test_without_options_everything_is_the_default(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_options_all_settings_have_their_default(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["standalone"]) == 7
     assert started.settings == Settings()
     assert started.data == Path("data/standalone")
@@ -98,7 +98,7 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
         ("--config no/such.conf", "--config no/such.conf cannot be read: No such file or directory"),
     ],
 )
-def test_wrong_values_are_one_line_and_code_2(
+def test_an_invalid_value_is_one_line_and_code_2(
     started: Started, capsys: pytest.CaptureFixture[str], words: str, message: str
 ) -> None:
     assert main(["standalone", *words.split()]) == 2
@@ -110,7 +110,7 @@ def test_wrong_values_are_one_line_and_code_2(
     "words",
     [["standalone", "--prot", "1"], ["standalone", "extra"], ["standalone", "--port"], ["nonsense"], ["--nonsense"]],
 )
-def test_wrong_usage_is_one_line_and_code_2(
+def test_invalid_usage_is_one_line_and_code_2(
     started: Started, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
     assert main(words) == 2
@@ -126,7 +126,7 @@ def test_an_option_does_not_swallow_the_next_one(started: Started) -> None:
     assert main(["standalone", "--set", "--port", "1"]) == 2
 
 
-def test_a_file_gives_settings_and_its_unknown_keys_one_warning(
+def test_a_file_sets_settings_and_its_unknown_keys_cause_one_warning(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "broker.conf"
@@ -140,7 +140,7 @@ def test_a_file_gives_settings_and_its_unknown_keys_one_warning(
     )
 
 
-def test_flags_win_over_set_which_wins_over_the_file(started: Started, tmp_path: Path) -> None:
+def test_flags_override_set_which_overrides_the_file(started: Started, tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("brokerServicePort=1\nwebServicePort=1\nmaxMessageSize=2048\n")
     words = f"--config {config} --set brokerServicePort=2 --set webServicePort=2 --port 3"
@@ -148,7 +148,7 @@ def test_flags_win_over_set_which_wins_over_the_file(started: Started, tmp_path:
     assert started.settings == Settings(brokerServicePort=3, webServicePort=2, maxMessageSize=2048)
 
 
-def test_a_wrong_value_in_a_file_names_the_file(
+def test_an_invalid_value_in_a_file_is_reported_with_the_file(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "broker.conf"
@@ -159,16 +159,14 @@ def test_a_wrong_value_in_a_file_names_the_file(
     )
 
 
-def test_a_file_that_is_no_text_is_refused(
-    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_binary_file_is_rejected(started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = tmp_path / "broker.conf"
     config.write_bytes(b"\xff\xfe")
     assert main(["standalone", "--config", str(config)]) == 2
     assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: not UTF-8 text\n"
 
 
-def test_a_file_alone_does_not_open_the_broker_to_a_network(
+def test_a_file_alone_does_not_open_the_broker_to_the_network(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "broker.conf"
@@ -181,7 +179,7 @@ def test_a_file_alone_does_not_open_the_broker_to_a_network(
 
 
 @pytest.mark.parametrize("words", ["--bind 0.0.0.0", "--set bindAddress=0.0.0.0", "--bind=::", "--bind 10.0.0.1"])
-def test_opening_to_a_network_warns(started: Started, capsys: pytest.CaptureFixture[str], words: str) -> None:
+def test_opening_to_the_network_warns(started: Started, capsys: pytest.CaptureFixture[str], words: str) -> None:
     assert main(["standalone", *words.split()]) == 7
     assert "without authentication" in capsys.readouterr().err
 
@@ -223,7 +221,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], words: list
     assert "standalone" in capsys.readouterr().out
 
 
-def test_the_two_parsers_know_the_same_options() -> None:
+def test_both_parsers_have_the_same_options() -> None:
     command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
     full = {option for parameter in command.params for option in parameter.opts}
     assert full - {"--help"} == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
@@ -237,7 +235,7 @@ def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_parser_loads_no_client() -> None:
-    """A broker that is started through the full parser, as from a script with unusual options, needs none either."""
+    """A broker started through the full parser, as by a script with unusual options, needs no client either."""
     code = (
         "import sys; from magnetar.cli.app import command_for; command_for(['standalone']); command_for(['topics']); "
         "print([name for name in ('httpx', 'rich.table', 'magnetar.client', 'magnetar.server') if name in sys.modules])"
@@ -246,7 +244,7 @@ def test_the_parser_loads_no_client() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error() -> None:
     """As in `magnetar … | head -1`."""
     read_end, write_end = os.pipe()
     os.close(read_end)
@@ -257,7 +255,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
-def test_the_quick_way_loads_no_parser() -> None:
+def test_the_quick_parser_loads_no_other() -> None:
     code = (
         "import sys; from magnetar.cli import main; from magnetar.cli.nouns import standalone; "
         "standalone.settings_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "

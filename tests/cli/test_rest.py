@@ -1,4 +1,4 @@
-"""The HTTP side: addresses, encoding, and every way a broker can fail to answer, as one line on stderr."""
+"""HTTP requests: addresses, encoding, and every failure of a broker as one line on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.cli.conftest import CommandLine, Recorder
 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
-def test_names_in_a_path_come_back_as_they_were(segments: list[str]) -> None:
+def test_names_in_a_path_round_trip(segments: list[str]) -> None:
     path = path_of(tuple(segments))
     assert path.isascii()
     assert not set(path) & set("?# ")
@@ -25,7 +25,7 @@ def test_names_in_a_path_come_back_as_they_were(segments: list[str]) -> None:
     assert [unquote(part) for part in parts] == segments
 
 
-def test_strange_names_reach_the_broker(cli: CommandLine) -> None:
+def test_unusual_names_reach_the_broker(cli: CommandLine) -> None:
     name = "acme shop/ä?#%2F+&;=.."
     topic = "public/default/a b+c%2Fd?e#ü.."
     cli.ok("topics", "create", topic)
@@ -49,12 +49,12 @@ def test_strange_names_reach_the_broker(cli: CommandLine) -> None:
         ),
     ],
 )
-def test_a_wrong_address_is_a_usage_error(capsys: pytest.CaptureFixture[str], url: str, message: str) -> None:
+def test_an_invalid_address_is_a_usage_error(capsys: pytest.CaptureFixture[str], url: str, message: str) -> None:
     assert main(["tenants", "list", "--url", url]) == 2
     assert capsys.readouterr() == ("", f"magnetar: {message}\n")
 
 
-def test_a_slash_at_the_end_of_the_address_does_no_harm(running: TestBroker) -> None:
+def test_a_trailing_slash_in_the_address_is_harmless(running: TestBroker) -> None:
     assert checked_url("http://h:1/") == "http://h:1"
     with Rest(running.http_url + "/") as rest:
         assert "public" in rest.get("tenants")
@@ -78,7 +78,7 @@ def test_the_binary_port_is_not_http(running: TestBroker) -> None:
     assert "it may be the binary port" in str(caught.value)
 
 
-def test_the_variable_names_the_address(
+def test_the_environment_variable_sets_the_address(
     running: TestBroker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MAGNETAR_URL", running.http_url)
@@ -97,27 +97,29 @@ def test_the_variable_names_the_address(
         (500, "application/json", b"{", "{ (HTTP 500)"),
     ],
 )
-def test_a_refusal_is_the_brokers_reason(
+def test_an_error_shows_the_brokers_reason(
     recorder: Recorder, recorded: CommandLine, status: int, kind: str, body: bytes, message: str
 ) -> None:
     recorder.will_answer("GET", "/admin/v2/tenants", body, status=status, kind=kind)
     assert recorded.fails("tenants", "list") == message
 
 
-def test_an_answer_that_is_not_what_it_says(recorder: Recorder, recorded: CommandLine) -> None:
+def test_a_malformed_response(recorder: Recorder, recorded: CommandLine) -> None:
     recorder.will_answer("GET", "/admin/v2/tenants", b"[")
     assert "returned invalid JSON" in recorded.fails("tenants", "list")
 
 
 def test_a_redirect_to_another_scheme_is_not_followed(recorder: Recorder, recorded: CommandLine) -> None:
-    """For http:// no certificates are read, so nothing may go to https:// unseen."""
+    """For http:// no certificates are loaded, so https:// must not be used silently."""
     recorder.will_redirect("GET", "/admin/v2/tenants", "https://127.0.0.1:1/admin/v2/tenants")
     message = recorded.fails("tenants", "list")
     assert message.endswith("/admin/v2/tenants: both have to be encrypted, or neither; give that address with --url")
 
 
-def test_the_owner_of_a_topic_is_followed(running: TestBroker, recorder: Recorder, recorded: CommandLine) -> None:
-    """A cluster sends requests about a topic to the broker that owns it, with method and body."""
+def test_a_redirect_to_the_owner_of_a_topic_is_followed(
+    running: TestBroker, recorder: Recorder, recorded: CommandLine
+) -> None:
+    """A cluster redirects requests about a topic to its owner, with method and body."""
     path = "/admin/v2/persistent/public/default/moved/partitions"
     recorder.will_redirect("PUT", path, running.http_url + path)
     recorded.ok("topics", "create-partitioned-topic", "moved", "-p", "2")

@@ -1,4 +1,4 @@
-"""`--token` and `--trust-certs`: what a broker that authenticates is shown, and what is never shown to anybody else."""
+"""`--token` and `--trust-certs`: credentials sent to an authenticating broker, and never shown elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         assert heard(web) == [None, *[f"Bearer {TOKEN}"] * 3]
 
 
-def test_a_token_that_has_expired_is_said_to_have(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expired_token_is_reported_as_expired(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_web({"reason": "go away"}, status=401) as web:
         cli = CommandLine(web.url, capsys)
         token = token_with({"exp": 1_700_000_000})
@@ -47,13 +47,13 @@ def test_a_token_that_has_expired_is_said_to_have(capsys: pytest.CaptureFixture[
         assert cli.fails("tenants", "list", "--token", TOKEN) == "go away (HTTP 401)"
 
 
-def test_a_redirect_takes_the_token_along(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_redirect_keeps_the_token(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_web(["public"]) as owner, fake_web({}, status=307, headers={"Location": owner.url + "{path}"}) as asked:
         CommandLine(asked.url, capsys).ok("tenants", "list", "--token", TOKEN)
         assert heard(owner) == heard(asked) == [f"Bearer {TOKEN}"]
 
 
-def test_https_with_an_authority_of_ones_own(
+def test_https_with_a_custom_authority(
     certificates: Certificates, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with fake_web(["public"], tls=certificates.server()) as web:
@@ -67,8 +67,8 @@ def test_https_with_an_authority_of_ones_own(
         assert heard(web) == [f"Bearer {TOKEN}", None]
 
 
-def test_messages_travel_with_both(certificates: Certificates) -> None:
-    """By the binary protocol, found by HTTPS or named."""
+def test_messages_are_sent_with_both(certificates: Certificates) -> None:
+    """Over the binary protocol, found by HTTPS or named."""
     tls = certificates.server()
     words = ["messages", "publish", "t", "x", "--token", TOKEN, "--trust-certs", str(certificates.file)]
     with fake_broker(tls=tls) as fake, fake_web({"partitions": 0, "brokerUrlTls": fake.url}, tls=tls) as web:
@@ -90,14 +90,14 @@ def test_messages_travel_with_both(certificates: Certificates) -> None:
         (["--trust-certs", "ca.pem"], "--trust-certs requires an https:// address, not {url}"),
     ],
 )
-def test_what_cannot_be_used(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_unusable_credentials(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
     with fake_web(["public"]) as web:
         found = CommandLine(web.url, capsys).fails("tenants", "list", *words, code=2)
         assert found == message.replace("{url}", web.url)
         assert web.heard == []
 
 
-def test_a_file_that_has_no_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_without_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "empty.pem"
     file.touch()
     message = CommandLine("https://localhost:1", capsys).fails("tenants", "list", "--trust-certs", str(file), code=2)

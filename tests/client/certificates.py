@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority of the moment, and what it issues."""
+"""Certificates for tests, issued by a temporary authority."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HOST = "127.0.0.1"
 
 
 class Certificates:
-    """An authority, and what it issues for 127.0.0.1."""
+    """An authority, and its certificates for 127.0.0.1."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,7 +28,7 @@ class Certificates:
         return context
 
     def demanding_server(self) -> ssl.SSLContext:
-        """Wants a certificate of the client."""
+        """Requires a client certificate."""
         context = self.server()
         context.verify_mode = ssl.CERT_REQUIRED
         self.authority.configure_trust(context)

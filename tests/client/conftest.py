@@ -1,4 +1,4 @@
-"""One broker per test file, our client and the official one on it, and a topic nobody else uses."""
+"""One broker per test file, our client and the official one on it, and a new topic."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A broker that says what a test tells it to, over a real socket: an older one, a redirecting one, a broken one.
-
-With TLS, if it is given a context.
-"""
+"""A scripted broker over a real socket: an older, redirecting or broken one, with TLS if it is given a context."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ Answer = Callable[["FakeBroker", Command], "Command | bytes | None"]
 
 
 class FakeBroker:
-    """`heard` is every command of every connection. `answer` gives the reply; None of it is the usual one."""
+    """`heard` has the commands of all connections. `answer` returns the response, or None for the usual one."""
 
     def __init__(
         self, answer: Answer, *, flag: bool, greeting: bytes | None, tls: ssl.SSLContext | None = None
@@ -42,7 +39,7 @@ class FakeBroker:
         self._threads[0].start()
 
     def hears(self, *types: str) -> bool:
-        """Whether these come last, or do so soon: what a client says without waiting for an answer may be under way."""
+        """Whether these commands come last, now or soon: commands without a response may still be in transit."""
         until_s = time.monotonic() + _PATIENCE_S
         while tuple(self.types()[-len(types) :]) != types and time.monotonic() < until_s:
             time.sleep(0.01)
@@ -105,13 +102,13 @@ class FakeBroker:
         return b""
 
     def send(self, data: bytes) -> None:
-        """On every connection."""
+        """Sends on every connection."""
         for connection in self._sockets:
             with contextlib.suppress(OSError):
                 connection.sendall(data)
 
     def drop(self) -> None:
-        """Ends every connection there is."""
+        """Closes every connection."""
         sockets, self._sockets = self._sockets, []
         for connection in sockets:
             with contextlib.suppress(OSError):
@@ -127,7 +124,7 @@ class FakeBroker:
 
 
 def _next_send(heard: list[Command]) -> Command:
-    """A SEND that the decoder recognised as the one before with the next sequence id."""
+    """A SEND that the decoder recognised as the previous one with the next sequence id."""
     command = Command()
     command.CopyFrom(next(last for last in reversed(heard) if last.type == Command.SEND))
     command.send.sequence_id += 1

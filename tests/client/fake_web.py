@@ -1,4 +1,4 @@
-"""A web server that says what a test tells it to, with TLS if it is given a context."""
+"""A scripted web server, with TLS if it is given a context."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.client.certificates import HOST
 
 
 class FakeWeb:
-    """An HTTP server that answers every path the same way; `heard` has path and Authorization of each request."""
+    """An HTTP server with one response for every path; `heard` has path and Authorization of each request."""
 
     def __init__(self, status: int, headers: dict[str, str], body: object, tls: ssl.SSLContext | None) -> None:
         self.heard: list[tuple[str, str | None]] = []

@@ -1,4 +1,4 @@
-"""A client whose loop runs in the calling thread: it works, is interrupted cleanly, and survives long pauses."""
+"""A client whose loop runs in the calling thread: interrupts, errors and long pauses."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_coroutines_of_the_client_run_without_a_thread(running: TestBroker, topi
         assert threading.active_count() == before
 
 
-def test_an_error_is_raised_and_the_client_goes_on(running: TestBroker, topic: str) -> None:
+def test_an_error_is_raised_and_the_client_stays_usable(running: TestBroker, topic: str) -> None:
     with InlineClient(running.service_url) as inline:
         with pytest.raises(NotFound):
             inline.run(inline.client.entries(topic, EARLIEST, LATEST))
@@ -53,7 +53,7 @@ def _interrupt() -> None:
     raise KeyboardInterrupt
 
 
-def test_a_connection_that_ended_in_a_pause_is_made_again(
+def test_a_connection_lost_in_a_pause_is_reopened(
     running: TestBroker, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("magnetar.client.inline._PAUSE_S", 0.0)
@@ -65,12 +65,12 @@ def test_a_connection_that_ended_in_a_pause_is_made_again(
             drop_connections(running)
 
 
-def test_a_broker_that_is_not_there_is_an_error_at_once() -> None:
+def test_an_unreachable_broker_is_an_error_at_once() -> None:
     with InlineClient("pulsar://127.0.0.1:1") as inline, pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
         inline.run(inline.client.topics("public/default"))
 
 
-def test_after_closing_nothing_runs(running: TestBroker) -> None:
+def test_after_close_nothing_runs(running: TestBroker) -> None:
     inline = InlineClient(running.service_url)
     inline.close()
     inline.close()
@@ -94,7 +94,7 @@ def test_several_clients_share_a_loop(running: TestBroker, topic: str) -> None:
         loop.run(asyncio.sleep(0))
 
 
-def test_together_all_are_awaited_before_an_error_is_raised(running: TestBroker) -> None:
+def test_gather_awaits_all_before_it_raises_an_error(running: TestBroker) -> None:
     ended: list[int] = []
 
     async def end(number: int) -> None:
@@ -108,7 +108,7 @@ def test_together_all_are_awaited_before_an_error_is_raised(running: TestBroker)
     assert ended == [0, 1, 2]
 
 
-def test_a_cursor_that_left_is_free_for_the_next(running: TestBroker, topic: str) -> None:
+def test_a_closed_cursor_is_free_for_the_next_client(running: TestBroker, topic: str) -> None:
     async def take_turns(first: AsyncClient, second: AsyncClient) -> None:
         async with await first.producer(topic) as producer:
             sent = await producer.send(b"1")
@@ -116,7 +116,7 @@ def test_a_cursor_that_left_is_free_for_the_next(running: TestBroker, topic: str
         assert (await one.position()).entry_id == -1
         one.acknowledge_soon(sent)
         await one.close_and_wait()
-        async with asyncio.timeout(0.09):  # the first pause before another try is longer
+        async with asyncio.timeout(0.09):  # the first back-off is longer
             two = await second.cursor(topic, "s")
             assert (await two.position()).position == sent.position
 

@@ -1,4 +1,4 @@
-"""Service addresses, message ids and the choice of a partition."""
+"""Service addresses, message ids and partition routing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_service_urls(url: str, addresses: list[tuple[str, int]]) -> None:
         "pulsar://a#b",
     ],
 )
-def test_bad_service_urls(url: str) -> None:
+def test_invalid_service_urls(url: str) -> None:
     with pytest.raises(InvalidArgument, match="service url"):
         parse_service_url(url)
 
@@ -52,12 +52,12 @@ def test_bad_service_urls(url: str) -> None:
         ("https://a", True, True),
     ],
 )
-def test_what_a_scheme_means(url: str, is_http: bool, is_tls: bool) -> None:
+def test_properties_of_a_scheme(url: str, is_http: bool, is_tls: bool) -> None:
     found = parse_service_url(url)
     assert (found.is_http, found.is_tls) == (is_http, is_tls)
 
 
-def test_an_address_reads_as_it_is_written() -> None:
+def test_an_address_round_trips() -> None:
     assert str(parse_service_url("pulsar://[::1]:1,b:2")) == "pulsar://[::1]:1,b:2"
 
 
@@ -83,7 +83,7 @@ def test_spellings_of_a_message_id(text: str, expected: MessageId) -> None:
     "text",
     ["", "5", "5:", "a:b", "5:6:7:8:9", "(5,6)", "5:6 ", "-2:0", f"{2**63}:0", f"1:1:{2**31}", "1:1:0:" + "9" * 99],
 )
-def test_bad_message_ids(text: str) -> None:
+def test_invalid_message_ids(text: str) -> None:
     with pytest.raises(InvalidArgument, match="message id"):
         MessageId.parse(text)
 
@@ -98,7 +98,7 @@ def test_bad_message_ids(text: str) -> None:
         st.integers(0, 2**31 - 1),
     )
 )
-def test_ids_survive_their_bytes(message_id: MessageId) -> None:
+def test_ids_round_trip_as_bytes(message_id: MessageId) -> None:
     assert MessageId.from_bytes(message_id.to_bytes()) == message_id
 
 
@@ -111,13 +111,13 @@ def test_bytes_of_the_official_client_are_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"\x08\x01"])
-def test_bytes_that_are_no_id(data: bytes) -> None:
+def test_invalid_bytes_of_an_id(data: bytes) -> None:
     with pytest.raises(InvalidArgument):
         MessageId.from_bytes(data)
 
 
-def test_hashes_are_those_of_the_java_client() -> None:
-    # "hello".hashCode() is 99162322; that of the longer text is negative, and Java's client takes its sign away.
+def test_hashes_equal_those_of_the_java_client() -> None:
+    # "hello".hashCode() is 99162322; that of the longer text is negative, and the Java client drops the sign.
     assert java_string_hash("hello") == 99162322
     assert java_string_hash("") == 0
     assert java_string_hash("a longer key than that") == 0x7FFF_FFFF & _java_hash("a longer key than that")
@@ -131,16 +131,16 @@ def _java_hash(text: str) -> int:
     return sum(ord(char) * 31 ** (len(text) - 1 - index) for index, char in enumerate(text)) & 0xFFFF_FFFF
 
 
-def test_a_key_stays_in_its_partition() -> None:
+def test_a_key_always_has_the_same_partition() -> None:
     router = Router(5, "Murmur3_32Hash", turn_s=0.0)
     assert {router.choose("k", now_s) for now_s in range(20)} == {murmur3_hash("k") % 5}
 
 
-def test_without_batches_messages_go_round() -> None:
+def test_without_batches_routing_is_round_robin() -> None:
     router = Router(3, "Murmur3_32Hash", turn_s=0.0, start=2)
     assert [router.choose(None, 0.0) for _ in range(6)] == [2, 0, 1, 2, 0, 1]
 
 
-def test_with_batches_a_partition_is_kept_for_a_while() -> None:
+def test_with_batches_routing_keeps_a_partition_for_a_while() -> None:
     router = Router(3, "Murmur3_32Hash", turn_s=0.01)
     assert [router.choose(None, now_ms / 1000) for now_ms in (0, 9, 11, 19, 21, 31)] == [0, 0, 1, 1, 2, 0]

@@ -1,4 +1,4 @@
-"""The package `magnetar.client`: names are imported on first use, and there as if they were not."""
+"""The package `magnetar.client`: names are imported on first use."""
 
 from __future__ import annotations
 

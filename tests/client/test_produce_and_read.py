@@ -1,4 +1,4 @@
-"""Messages from our client to the official one and back, and from our producer to our reader."""
+"""Messages between our client and the official one, and from our producer to our reader."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def partitioned(running: TestBroker, topic: str, count: int) -> None:
     httpx.put(path, json=count).raise_for_status()
 
 
-# -- both ways, against the official client
+# -- both directions, with the official client
 
 
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_the_official_client_reads_what_ours_sends(
+def test_the_official_client_reads_our_messages(
     client: Client, official: pulsar.Client, topic: str, compression: str, batching: bool
 ) -> None:
     payloads = [payload * 50 for payload in numbered(20)]
@@ -90,7 +90,7 @@ def test_the_official_client_reads_what_ours_sends(
 
 @pytest.mark.parametrize("batching", [True, False])
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_ours_reads_what_the_official_client_sends(
+def test_our_client_reads_messages_of_the_official_one(
     client: Client, official: pulsar.Client, topic: str, compression: str, batching: bool
 ) -> None:
     payloads = [payload * 50 for payload in numbered(20)]
@@ -109,7 +109,7 @@ def test_ours_reads_what_the_official_client_sends(
         assert (message.id.batch_index >= 0) is batching
 
 
-def test_chunks_of_the_official_client_are_put_together(client: Client, official: pulsar.Client, topic: str) -> None:
+def test_chunks_of_the_official_client_are_reassembled(client: Client, official: pulsar.Client, topic: str) -> None:
     large = bytes(range(256)) * 48_000  # 12 MB, against entries of 5
     producer = official.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     for payload in (b"before", large, b"after"):
@@ -119,7 +119,7 @@ def test_chunks_of_the_official_client_are_put_together(client: Client, official
     assert len(messages[1].chunk_ids) == 3 and messages[1].chunk_ids[-1] == messages[1].id
 
 
-def test_a_reader_that_begins_amid_chunks_says_so(client: Client, official: pulsar.Client, topic: str) -> None:
+def test_a_reader_that_starts_amid_chunks_reports_it(client: Client, official: pulsar.Client, topic: str) -> None:
     producer = official.create_producer(topic, batching_enabled=False, chunking_enabled=True)
     producer.send(b"x" * 12_000_000)
     producer.send(b"after")
@@ -131,7 +131,7 @@ def test_a_reader_that_begins_amid_chunks_says_so(client: Client, official: puls
 
 
 @pytest.mark.parametrize("scheme", HASHES)
-def test_a_key_has_its_partition(running: TestBroker, client: Client, topic: str, scheme: str) -> None:
+def test_a_key_is_routed_to_its_partition(running: TestBroker, client: Client, topic: str, scheme: str) -> None:
     partitioned(running, topic, 5)
     keys = [f"key-{index}" for index in range(20)]
     with client.producer(topic, hashing_scheme=scheme) as producer:  # type: ignore[arg-type]
@@ -141,10 +141,10 @@ def test_a_key_has_its_partition(running: TestBroker, client: Client, topic: str
     assert len(places) == len(keys)
 
 
-# -- all that a message carries
+# -- fields of a message
 
 
-def test_everything_a_message_can_carry(client: Client, topic: str) -> None:
+def test_all_fields_of_a_message(client: Client, topic: str) -> None:
     now_ms = int(time.time() * 1000)
     with client.producer(topic, name="me") as producer:
         assert producer.name == "me"
@@ -180,8 +180,8 @@ def test_null_values_in_a_batch(client: Client, topic: str) -> None:
 # -- producers
 
 
-def test_order_is_kept_whatever_is_mixed(client: Client, topic: str) -> None:
-    """Batched and unbatched messages of one producer, some of them too large for the batch that is open."""
+def test_order_is_kept_in_any_mix(client: Client, topic: str) -> None:
+    """Batched and unbatched messages of one producer, some too large for the open batch."""
     with client.producer(topic, batch_messages_max=7, batch_bytes_max=300) as producer:
         for index in range(200):
             delayed = {"deliver_at_ms": 1} if index % 11 == 0 else {}
@@ -203,7 +203,7 @@ def test_many_messages_are_pipelined_and_bounded(client: Client, topic: str) -> 
     assert values(read_all(client, topic)) == numbered(3000)
 
 
-def test_sending_waits_for_room_no_longer_than_it_may(topic: str) -> None:
+def test_sending_waits_for_the_limit_only_until_the_timeout(topic: str) -> None:
     def deaf(broker: FakeBroker, command: Command) -> bytes | None:
         return b"" if command.type == Command.SEND else None
 
@@ -217,10 +217,10 @@ def test_sending_waits_for_room_no_longer_than_it_may(topic: str) -> None:
                 future.result()
         with pytest.raises(Timeout):
             producer.flush()
-        producer.flush()  # an error is told once
+        producer.flush()  # an error is reported once
 
 
-def test_a_producer_goes_on_where_its_name_left_off(client: Client, topic: str) -> None:
+def test_a_producer_continues_the_sequence_of_its_name(client: Client, topic: str) -> None:
     with client.producer(topic, name="me") as producer:
         producer.send(b"a", sequence_id=10)
     with client.producer(topic, name="me") as producer:
@@ -229,7 +229,7 @@ def test_a_producer_goes_on_where_its_name_left_off(client: Client, topic: str) 
     assert sequence_ids[0] == 10
 
 
-def test_a_duplicate_that_was_dropped_has_no_place(topic: str) -> None:
+def test_a_dropped_duplicate_has_no_position(topic: str) -> None:
     with broker(brokerDeduplicationEnabled=True) as running, Client(running.service_url) as client:
         with client.producer(topic, name="me") as producer:
             assert producer.send(b"a", sequence_id=3).entry_id == 0
@@ -238,18 +238,18 @@ def test_a_duplicate_that_was_dropped_has_no_place(topic: str) -> None:
         assert values(read_all(client, topic)) == [b"a", b"b"]
 
 
-def test_a_message_that_is_too_large_is_refused_and_the_next_is_not(client: Client, topic: str) -> None:
+def test_an_oversized_message_is_rejected_and_the_next_is_not(client: Client, topic: str) -> None:
     with client.producer(topic) as producer:
         with pytest.raises(MessageTooLarge, match="message of 5242881 bytes exceeds the broker's limit of 5242880"):
             producer.send(b"x" * (5 * 1024 * 1024 + 1))
         assert producer.send(b"small").entry_id == 0
-        producer.flush()  # `send` has told the error
+        producer.flush()  # `send` has raised the error
         producer.send_async(b"x" * (5 * 1024 * 1024 + 1))
         with pytest.raises(MessageTooLarge):
             producer.flush()
 
 
-def test_compression_counts_for_the_limit(client: Client, topic: str) -> None:
+def test_the_limit_applies_to_compressed_messages(client: Client, topic: str) -> None:
     large = b"x" * (20 << 20)
     with client.producer(topic, compression="zstd") as producer:
         producer.send(large)
@@ -276,14 +276,14 @@ def test_access_modes(client: Client, topic: str) -> None:
     assert values(read_all(client, topic)) == [b"second", b"third"]
 
 
-def test_waiting_for_exclusive_access_has_an_end(running: TestBroker, topic: str) -> None:
+def test_waiting_for_exclusive_access_times_out(running: TestBroker, topic: str) -> None:
     with Client(running.service_url, operation_timeout_s=0.3) as client:
         client.producer(topic, access_mode="Exclusive")
         with pytest.raises(Timeout, match=f"opening the producer of persistent://public/default/{topic}"):
             client.producer(topic, access_mode="WaitForExclusive")
 
 
-def test_a_name_that_is_taken(client: Client, topic: str) -> None:
+def test_a_name_in_use(client: Client, topic: str) -> None:
     client.producer(topic, name="me")
     with pytest.raises(ProducerBusy, match="me"):
         client.producer(topic, name="me")
@@ -309,7 +309,7 @@ def test_a_cancelled_message_is_not_sent(client: Client, topic: str) -> None:
         (b"", {"ordering_key": "o"}, "ordering_key must be bytes, not str"),
     ],
 )
-def test_bad_messages(client: Client, topic: str, value: bytes, options: dict[str, object], text: str) -> None:
+def test_invalid_messages(client: Client, topic: str, value: bytes, options: dict[str, object], text: str) -> None:
     with client.producer(topic) as producer:
         for send in (producer.send, producer.send_async):
             with pytest.raises(InvalidArgument, match=text):
@@ -326,7 +326,7 @@ def test_bad_messages(client: Client, topic: str, value: bytes, options: dict[st
         ({"batch_delay_s": "1"}, "batch_delay_s must be a number above 0, not '1'"),
     ],
 )
-def test_bad_options_of_a_producer(client: Client, topic: str, options: dict[str, object], text: str) -> None:
+def test_invalid_producer_options(client: Client, topic: str, options: dict[str, object], text: str) -> None:
     with pytest.raises(InvalidArgument, match=text):
         client.producer(topic, **options)  # type: ignore[arg-type]
 
@@ -334,7 +334,7 @@ def test_bad_options_of_a_producer(client: Client, topic: str, options: dict[str
 # -- readers
 
 
-def test_where_a_reader_begins(client: Client, topic: str) -> None:
+def test_start_positions_of_a_reader(client: Client, topic: str) -> None:
     with client.producer(topic, batch_delay_s=1) as producer:
         futures = [producer.send_async(payload) for payload in numbered(4)]
         producer.flush()
@@ -355,7 +355,7 @@ def test_where_a_reader_begins(client: Client, topic: str) -> None:
     assert values(read_all(client, topic, whole_entry, start_inclusive=True)) == everything
 
 
-def test_latest_is_the_moment_of_asking(client: Client, topic: str) -> None:
+def test_latest_is_the_moment_of_creation(client: Client, topic: str) -> None:
     with client.producer(topic) as producer:
         producer.send(b"old")
         with client.reader(topic) as reader:
@@ -375,7 +375,7 @@ def test_an_empty_topic(client: Client, topic: str) -> None:
             reader.read(0)
 
 
-def test_reading_creates_nothing_unless_it_is_told(client: Client, topic: str) -> None:
+def test_reading_creates_nothing_unless_requested(client: Client, topic: str) -> None:
     with pytest.raises(NotFound):
         client.reader(topic)
     with pytest.raises(NotFound):
@@ -384,7 +384,7 @@ def test_reading_creates_nothing_unless_it_is_told(client: Client, topic: str) -
     assert client.get_partitions_for_topic(topic, create_if_auto_creation_enabled=False)
 
 
-def test_a_small_queue_is_enough(client: Client, topic: str) -> None:
+def test_a_small_queue_suffices(client: Client, topic: str) -> None:
     with client.producer(topic, batch_messages_max=10) as producer:
         for payload in numbered(500):
             producer.send_async(payload)
@@ -422,7 +422,7 @@ def test_all_partitions_are_read(running: TestBroker, client: Client, topic: str
     assert {message.producer_name for message in messages} == {producer.name}
 
 
-def test_partitions_begin_where_each_is_told(running: TestBroker, client: Client, topic: str) -> None:
+def test_partitions_start_at_their_own_positions(running: TestBroker, client: Client, topic: str) -> None:
     partitioned(running, topic, 2)
     with client.producer(topic, batching=False) as producer:
         for payload in numbered(10):
@@ -458,7 +458,7 @@ def test_non_persistent_topics(client: Client, topic: str) -> None:
         assert not reader.has_next()
 
 
-# -- what cannot be read
+# -- unreadable messages
 
 
 def raw_send(running: TestBroker, topic: str, metadata: pb.MessageMetadata, payload: bytes, sequence_id: int) -> None:
@@ -482,7 +482,7 @@ def raw_send(running: TestBroker, topic: str, metadata: pb.MessageMetadata, payl
         ({"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")]}, "it is encrypted"),
     ],
 )
-def test_what_cannot_be_read_is_named_and_reading_goes_on(
+def test_an_unreadable_message_is_reported_and_reading_continues(
     running: TestBroker, client: Client, topic: str, fields: dict[str, object], text: str
 ) -> None:
     with client.producer(topic) as producer:
@@ -500,7 +500,7 @@ def test_what_cannot_be_read_is_named_and_reading_goes_on(
         assert not reader.has_next()
 
 
-def test_a_marker_of_the_broker_is_not_shown(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_marker_of_the_broker_is_not_returned(running: TestBroker, client: Client, topic: str) -> None:
     with client.producer(topic) as producer:
         metadata = pb.MessageMetadata(producer_name="raw", sequence_id=0, publish_time=1, marker_type=1)
         raw_send(running, topic, metadata, b"", 0)
@@ -533,7 +533,7 @@ def test_the_same_with_asyncio(running: TestBroker, topic: str) -> None:
     assert values(asyncio.run(run())) == [b"first", *numbered(100)]
 
 
-def test_senders_at_the_same_time_share_batches(running: TestBroker, topic: str) -> None:
+def test_concurrent_senders_share_batches(running: TestBroker, topic: str) -> None:
     async def run() -> list[MessageId]:
         async with AsyncClient(running.service_url) as client:
             producer = await client.producer(topic)
@@ -544,7 +544,7 @@ def test_senders_at_the_same_time_share_batches(running: TestBroker, topic: str)
     assert ids == sorted(ids)
 
 
-def test_a_reader_that_waits_is_woken_by_close(running: TestBroker, topic: str) -> None:
+def test_close_wakes_a_waiting_reader(running: TestBroker, topic: str) -> None:
     async def run() -> None:
         async with AsyncClient(running.service_url) as client:
             reader = await client.reader(topic, create_topic=True)
@@ -557,7 +557,7 @@ def test_a_reader_that_waits_is_woken_by_close(running: TestBroker, topic: str) 
     asyncio.run(run())
 
 
-# -- over http://, and life
+# -- over http://, and closing
 
 
 def test_messages_with_an_http_address(running: TestBroker, topic: str) -> None:
@@ -567,7 +567,7 @@ def test_messages_with_an_http_address(running: TestBroker, topic: str) -> None:
         assert values(read_all(client, topic)) == [b"x"]
 
 
-def test_closing_the_client_sends_what_is_pending(running: TestBroker, client: Client, topic: str) -> None:
+def test_closing_the_client_sends_pending_messages(running: TestBroker, client: Client, topic: str) -> None:
     with Client(running.service_url) as other:
         producer = other.producer(topic, batch_delay_s=60)
         for payload in numbered(10):
@@ -575,7 +575,7 @@ def test_closing_the_client_sends_what_is_pending(running: TestBroker, client: C
     assert values(read_all(client, topic)) == numbered(10)
 
 
-def test_after_close_everything_says_so(running: TestBroker, topic: str) -> None:
+def test_after_close_every_call_raises(running: TestBroker, topic: str) -> None:
     client = Client(running.service_url)
     producer = client.producer(topic)
     reader = client.reader(topic)
@@ -596,7 +596,7 @@ def test_after_close_everything_says_so(running: TestBroker, topic: str) -> None
     assert not [thread for thread in threading.enumerate() if thread.name == "magnetar-client"]
 
 
-def test_a_closed_producer_or_reader_says_so(client: Client, topic: str) -> None:
+def test_a_closed_producer_or_reader_raises(client: Client, topic: str) -> None:
     producer, reader = client.producer(topic), client.reader(topic)
     producer.close()
     reader.close()
@@ -606,7 +606,7 @@ def test_a_closed_producer_or_reader_says_so(client: Client, topic: str) -> None
         reader.read(1)
 
 
-def test_bad_arguments(client: Client) -> None:
+def test_invalid_arguments(client: Client) -> None:
     for call in (client.producer, client.reader):
         with pytest.raises(InvalidName, match="namespace name ''"):
             call("bad//name")

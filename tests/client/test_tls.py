@@ -1,4 +1,4 @@
-"""TLS and tokens on the wire: who is trusted, what the broker is told, and that nothing goes out in plain text."""
+"""TLS and tokens on the wire: trust, credentials, and no plain text."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def refusal(url: str, security: Security | None, error: type[ClientError], **opt
 
 
 def loss(client: Client) -> str:
-    """Why the client cannot ask, as soon as it has noticed that its connection is gone."""
+    """The error of the client, as soon as it has noticed the lost connection."""
     while True:
         try:
             client.get_partitions_for_topic("t")
@@ -63,7 +63,7 @@ def connects(broker: FakeBroker) -> list[pb.CommandConnect]:
 
 
 def tokens(broker: FakeBroker) -> list[bytes]:
-    """Of every CONNECT and AUTH_RESPONSE."""
+    """The tokens of every CONNECT and AUTH_RESPONSE."""
     heard = [(each.connect.auth_data, each.authResponse.response.auth_data, each.type) for each in list(broker.heard)]
     return [first or second for first, second, kind in heard if kind in (Command.CONNECT, Command.AUTH_RESPONSE)]
 
@@ -76,7 +76,7 @@ def looking_up(url: str, *, redirect: bool = False, proxy: bool = False) -> Answ
 
 
 def accepting(*accepted: str) -> Answer:
-    """A broker that lets these tokens in, as Apache Pulsar does."""
+    """A broker that accepts these tokens, like Apache Pulsar."""
 
     def answer(broker: FakeBroker, command: Command) -> Command | None:
         if command.type != Command.CONNECT or command.connect.auth_data.decode() in accepted:
@@ -107,7 +107,7 @@ def test_a_producer_over_tls_with_a_token(certificates: Certificates) -> None:
 
 
 def test_large_messages_over_tls(certificates: Certificates) -> None:
-    """Frames and the records of TLS are cut at different places."""
+    """TLS records and frames have different boundaries."""
     sizes = [1, 900, 17, 1000]
     with (
         fake_broker(tls=certificates.server()) as fake,
@@ -132,7 +132,7 @@ def test_under_uvloop(certificates: Certificates) -> None:
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_what_goes_wrong_has_the_same_words_with_every_loop(
+def test_errors_have_the_same_text_with_every_loop(
     running: TestBroker, certificates: Certificates, loop_factory: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
     async def ask(url: str, security: Security) -> str:
@@ -154,7 +154,7 @@ def test_what_goes_wrong_has_the_same_words_with_every_loop(
         assert "certificate_file and key_file" in runner.run(ask(demanding.url, trusting))
 
 
-def test_nothing_is_sent_to_who_is_not_trusted(certificates: Certificates) -> None:
+def test_nothing_is_sent_to_an_untrusted_broker(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server()) as fake:
         text = refusal(fake.url, Security(token=TOKEN), ConnectionLost)
         assert fake.heard == []
@@ -162,7 +162,7 @@ def test_nothing_is_sent_to_who_is_not_trusted(certificates: Certificates) -> No
         assert text.endswith("set trust_certs_file to the certificate of its CA")
 
 
-def test_a_certificate_of_another_host(certificates: Certificates) -> None:
+def test_a_certificate_for_another_host(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server("broker.example")) as fake:
         text = refusal(fake.url, certificates.security(token=TOKEN), ConnectionLost)
         assert fake.heard == []
@@ -172,40 +172,40 @@ def test_a_certificate_of_another_host(certificates: Certificates) -> None:
             client.producer("t").send(b"x")
 
 
-def test_without_the_name_of_the_host_the_authority_counts_all_the_same(certificates: Certificates) -> None:
+def test_without_hostname_verification_the_authority_still_counts(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server()) as fake:
         assert "not trusted" in refusal(fake.url, Security(verify_hostname=False), ConnectionLost)
         with Client(fake.url, security=Security(allow_insecure=True)) as client:
             client.producer("t").send(b"x")
 
 
-def test_a_certificate_that_has_expired(certificates: Certificates) -> None:
+def test_an_expired_certificate(certificates: Certificates) -> None:
     yesterday = datetime.now(UTC) - timedelta(days=1)
     with fake_broker(tls=certificates.server(not_after=yesterday)) as fake:
         text = refusal(fake.url, certificates.security(), ConnectionLost)
         assert "the certificate is not valid: certificate has expired" in text
 
 
-def test_tls_to_a_port_without(running: TestBroker) -> None:
+def test_tls_to_a_plain_text_port(running: TestBroker) -> None:
     for url in (running.service_url, running.http_url):
         encrypted = url.replace("pulsar:", "pulsar+ssl:").replace("http:", "https:")
         text = refusal(encrypted, Security(token=TOKEN), ConnectionLost)
         assert url.partition("://")[2] in text and "it may be a port without TLS" in text
 
 
-def test_plain_text_to_a_port_with_tls(certificates: Certificates) -> None:
+def test_plain_text_to_a_tls_port(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server()) as fake:
         text = refusal(f"pulsar://{fake.address}", None, ConnectionLost)
         assert fake.address in text and "port for TLS" in text and "pulsar+ssl://" in text
 
 
-def test_an_alert_of_tls_is_known(certificates: Certificates) -> None:
+def test_a_tls_alert_is_recognised(certificates: Certificates) -> None:
     with fake_broker(greeting=b"\x15\x03\x03\x00\x02\x02\x46") as fake:
         text = refusal(fake.url, None, ProtocolBroken)
         assert text.endswith("was closed: it is a port for TLS: write pulsar+ssl://")
 
 
-def test_the_certificate_of_a_client(certificates: Certificates) -> None:
+def test_a_client_certificate(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.demanding_server()) as fake:
         with Client(fake.url, security=certificates.client_security()) as client:
             client.producer("t").send(b"x")
@@ -215,7 +215,7 @@ def test_the_certificate_of_a_client(certificates: Certificates) -> None:
         assert fake.address in text and "certificate_file and key_file" in text
 
 
-def test_the_example_of_the_page(
+def test_the_example_of_the_documentation(
     certificates: Certificates, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (Path(__file__).parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
@@ -228,7 +228,7 @@ def test_the_example_of_the_page(
     assert capsys.readouterr().out.startswith("1:0")
 
 
-def test_certificates_are_read_again_when_they_are_replaced(certificates: Certificates, tmp_path: Path) -> None:
+def test_replaced_certificates_are_reloaded(certificates: Certificates, tmp_path: Path) -> None:
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     file = tmp_path / "trusted.pem"
@@ -244,8 +244,8 @@ def test_certificates_are_read_again_when_they_are_replaced(certificates: Certif
         client.producer("t").send(b"x")
 
 
-def test_certificates_are_read_again_by_http_too(certificates: Certificates, tmp_path: Path) -> None:
-    """A process that runs for months outlives them."""
+def test_replaced_certificates_are_reloaded_for_http_too(certificates: Certificates, tmp_path: Path) -> None:
+    """A long-running process outlives them."""
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     file, copy = tmp_path / "trusted.pem", tmp_path / "copy.pem"
@@ -272,10 +272,10 @@ def test_certificates_are_read_once(certificates: Certificates) -> None:
     assert context_of(certificates.security()) is not context_of(certificates.security(), for_http=True)
 
 
-# -- from broker to broker
+# -- between brokers
 
 
-def test_the_broker_that_has_the_topic_is_used(certificates: Certificates) -> None:
+def test_the_owner_of_the_topic_is_used(certificates: Certificates) -> None:
     tls = certificates.server()
     with (
         fake_broker(tls=tls) as owner,
@@ -289,7 +289,7 @@ def test_the_broker_that_has_the_topic_is_used(certificates: Certificates) -> No
         assert tokens(first) == tokens(second) == tokens(owner) == [TOKEN.encode()]
 
 
-def test_a_proxy_is_told_the_broker(certificates: Certificates) -> None:
+def test_a_proxy_receives_the_brokers_address(certificates: Certificates) -> None:
     with (
         fake_broker(looking_up("pulsar+ssl://inside:6651", proxy=True), tls=certificates.server()) as proxy,
         Client(proxy.url, security=certificates.security(token=TOKEN)) as client,
@@ -301,8 +301,8 @@ def test_a_proxy_is_told_the_broker(certificates: Certificates) -> None:
 
 @pytest.mark.parametrize("redirect", [True, False])
 @pytest.mark.parametrize("field", ["brokerServiceUrl", "brokerServiceUrlTls"])
-def test_a_client_with_tls_never_goes_on_without(certificates: Certificates, redirect: bool, field: str) -> None:
-    """Neither if the broker has no address with TLS, nor if it names a plain one in its place."""
+def test_a_client_with_tls_never_continues_without(certificates: Certificates, redirect: bool, field: str) -> None:
+    """Neither if the broker has no TLS address, nor if it returns a plain one instead."""
 
     def answer(broker: FakeBroker, command: Command) -> Command | None:
         reply = lookup_response(command, "", redirect=redirect)
@@ -315,13 +315,13 @@ def test_a_client_with_tls_never_goes_on_without(certificates: Certificates, red
         assert plain.heard == []
 
 
-def test_a_client_without_tls_is_told_that_it_needs_it(certificates: Certificates) -> None:
+def test_a_client_without_tls_gets_an_error_that_names_tls(certificates: Certificates) -> None:
     with fake_broker(looking_up("pulsar+ssl://a:6651")) as fake:
         text = refusal(fake.url, None, NotSupported)
         assert "named a broker with TLS only, pulsar+ssl://a:6651" in text
 
 
-def test_the_next_broker_is_used_when_one_is_lost(certificates: Certificates) -> None:
+def test_the_next_broker_is_used_after_a_loss(certificates: Certificates) -> None:
     tls = certificates.server()
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(fake_broker(tls=tls)) for _ in range(2))
@@ -334,7 +334,7 @@ def test_the_next_broker_is_used_when_one_is_lost(certificates: Certificates) ->
         assert second.types() == ["CONNECT", "LOOKUP", "PRODUCER", "SEND"]
 
 
-def test_an_untrusted_broker_is_passed_over(certificates: Certificates, tmp_path: Path) -> None:
+def test_an_untrusted_broker_is_skipped(certificates: Certificates, tmp_path: Path) -> None:
     with (
         fake_broker(tls=Certificates(tmp_path).server()) as stranger,
         fake_broker(tls=certificates.server()) as fake,
@@ -347,7 +347,7 @@ def test_an_untrusted_broker_is_passed_over(certificates: Certificates, tmp_path
 # -- tokens
 
 
-def test_a_token_that_is_refused() -> None:
+def test_a_rejected_token() -> None:
     with fake_broker(accepting(TOKEN)) as fake:
         text = refusal(fake.url, Security(token="another"), NotAuthenticated)
         assert text == f"{fake.address}: the broker refused the connection: Failed to authenticate"
@@ -355,8 +355,8 @@ def test_a_token_that_is_refused() -> None:
         assert len(connects(fake)) == 2
 
 
-def test_a_token_that_has_expired_is_said_to_have() -> None:
-    """Apache Pulsar tells it to nobody but its log."""
+def test_an_expired_token_is_reported_as_expired() -> None:
+    """Apache Pulsar reports it only in its log."""
     expired = token_with({"sub": "admin", "exp": 1_700_000_000})
     hint = "; the token expired at 2023-11-14T22:13:20Z"
     with fake_broker(accepting(TOKEN)) as fake, fake_web({}, status=401) as web:
@@ -367,8 +367,8 @@ def test_a_token_that_has_expired_is_said_to_have() -> None:
         assert "expired" not in refusal(web.url, Security(token=expired), NotAuthorized)
 
 
-def test_a_token_that_is_refused_later_ends_what_is_open(tmp_path: Path) -> None:
-    """At once, and not after five minutes of trying."""
+def test_a_token_rejected_later_fails_open_producers_and_consumers(tmp_path: Path) -> None:
+    """At once, not after five minutes of retries."""
     file = tmp_path / "token"
     file.write_text("first")
     with (
@@ -399,7 +399,7 @@ def test_a_new_token_is_used_for_a_new_connection(tmp_path: Path) -> None:
         assert tokens(fake) == [b"first", b"second"]
 
 
-def test_a_token_file_that_is_gone_for_a_moment(tmp_path: Path) -> None:
+def test_a_temporarily_missing_token_file(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     with fake_broker() as fake, Client(fake.url, security=Security(token_file=file)) as client:
@@ -430,7 +430,7 @@ def test_a_challenge_while_connecting_is_answered() -> None:
 
 
 @pytest.mark.parametrize("method", ["token", ""])
-def test_a_fresh_token_is_sent_when_the_broker_asks(tmp_path: Path, method: str) -> None:
+def test_a_fresh_token_is_sent_on_a_challenge(tmp_path: Path, method: str) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     with fake_broker() as fake, Client(fake.url, security=Security(token_file=file)) as client:
@@ -438,13 +438,13 @@ def test_a_fresh_token_is_sent_when_the_broker_asks(tmp_path: Path, method: str)
         producer.send(b"before")
         file.write_text("second")
         fake.send(encode_frame(challenge(method)))
-        producer.send(b"after")  # its receipt comes after the challenge,
-        producer.send(b"later")  # and this one goes after the answer
+        producer.send(b"after")  # its receipt follows the challenge,
+        producer.send(b"later")  # and this one is sent after the response
         assert tokens(fake) == [b"first", b"second"]
         assert len(connects(fake)) == 1
 
 
-def test_a_fresh_token_that_cannot_be_read_ends_the_connection(tmp_path: Path) -> None:
+def test_an_unreadable_fresh_token_closes_the_connection(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     with fake_broker() as fake, Client(fake.url, security=Security(token_file=file)) as client:
@@ -461,7 +461,7 @@ def test_a_fresh_token_that_cannot_be_read_ends_the_connection(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("security", "text"), [(Security(token=TOKEN), "for 'token' only"), (None, "the client has no credentials")]
 )
-def test_a_challenge_that_cannot_be_answered(security: Security | None, text: str) -> None:
+def test_an_unanswerable_challenge(security: Security | None, text: str) -> None:
     with fake_broker(greeting=encode_frame(challenge("sasl"))) as fake:
         shown = refusal(fake.url, security, NotSupported)
         assert f"{fake.address}: the broker requests authentication by 'sasl', but the client" in shown
@@ -472,7 +472,7 @@ def test_a_challenge_that_cannot_be_answered(security: Security | None, text: st
 
 
 @pytest.mark.parametrize("field", ["brokerUrlTls", "brokerUrlSsl"])
-def test_https_leads_to_tls_with_the_token(certificates: Certificates, field: str) -> None:
+def test_https_lookup_uses_tls_with_the_token(certificates: Certificates, field: str) -> None:
     tls = certificates.server()
     with fake_broker(tls=tls) as fake:
         found = {"partitions": 0, "brokerUrl": "pulsar://elsewhere:6650", field: fake.url}
@@ -485,7 +485,7 @@ def test_https_leads_to_tls_with_the_token(certificates: Certificates, field: st
             assert tokens(fake) == [TOKEN.encode()]
 
 
-def test_https_never_leads_to_a_broker_without_tls(certificates: Certificates) -> None:
+def test_https_lookup_never_uses_a_broker_without_tls(certificates: Certificates) -> None:
     with (
         fake_broker() as plain,
         fake_web({"partitions": 0, "brokerUrl": plain.url}, tls=certificates.server()) as web,
@@ -495,8 +495,8 @@ def test_https_never_leads_to_a_broker_without_tls(certificates: Certificates) -
         assert plain.heard == []
 
 
-def test_a_redirect_takes_the_token_along(certificates: Certificates) -> None:
-    """A cluster sends a question about a topic to the broker that has it, which wants to know who asks, too."""
+def test_a_redirect_keeps_the_token(certificates: Certificates) -> None:
+    """A cluster redirects a request about a topic to its owner, which authenticates it too."""
     tls = certificates.server()
     with (
         fake_web({"partitions": 3}, tls=tls) as owner,
@@ -518,7 +518,7 @@ def test_a_redirect_to_plain_http_is_not_followed(certificates: Certificates) ->
         assert plain.heard == []
 
 
-def test_a_token_file_is_read_again_for_a_request(tmp_path: Path) -> None:
+def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     with fake_web({"partitions": 0}) as web, Client(web.url, security=Security(token_file=file)) as client:
@@ -532,7 +532,7 @@ def test_a_token_file_is_read_again_for_a_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, NotAuthenticated), (403, NotAuthorized)])
-def test_a_token_that_is_refused_by_http(status: int, error: type[ClientError]) -> None:
+def test_a_token_rejected_over_http(status: int, error: type[ClientError]) -> None:
     page = {"Content-Type": "text/html"}
     with fake_web("<html>a long page", status=status, headers=page) as web:
         text = refusal(web.url, Security(token=TOKEN), error)

@@ -1,4 +1,4 @@
-"""JSON web tokens for tests; their signature is nobody's."""
+"""JSON web tokens for tests, with an invalid signature."""
 
 from __future__ import annotations
 

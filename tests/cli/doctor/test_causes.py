@@ -1,4 +1,4 @@
-"""Which cause comes first, from facts alone: no broker is asked."""
+"""The order of causes, from facts alone, without a broker."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ REFUSED = status(State.REFUSED, "no")
         (case(status(State.MISMATCH)), Kind.OTHER),
     ],
 )
-def test_a_fault_alone_is_the_one_cause(one: Case, kind: Kind) -> None:
+def test_a_single_fault_is_the_only_cause(one: Case, kind: Kind) -> None:
     found = causes_of(one)
     assert found[0].kind is kind
     assert {cause.kind for cause in found} <= {kind, Kind.NAMESPACE_MISSING}
@@ -93,14 +93,14 @@ def test_a_fault_alone_is_the_one_cause(one: Case, kind: Kind) -> None:
         assert cause.what
 
 
-def test_nothing_is_wrong_with_what_is_copied() -> None:
+def test_healthy_replication_has_no_cause() -> None:
     assert kinds(case()) == []
     assert kinds(case(deduplicates=True, next_entry=NextEntry(ORDERS, "1:1", 10), size_max=10)) == []
     created = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     assert kinds(case(decision=created)) == [], "it is being made"
 
 
-def test_what_has_to_be_repaired_first_is_first() -> None:
+def test_causes_are_ordered_by_repair() -> None:
     one = case(
         status(State.STOPPED, "no heartbeat", backlog=3, error="lost", has_heartbeat=False),
         policy=RoutePolicy(paused=True),
@@ -115,7 +115,7 @@ def test_what_has_to_be_repaired_first_is_first() -> None:
     )
 
 
-def test_partitions_are_added_where_there_are_fewer() -> None:
+def test_partitions_are_added_on_the_side_with_fewer() -> None:
     for local, there, url in ((3, 2, "http://b:8080"), (2, 3, "http://a:8080")):
         decision = decide_remote(local, there, creates=True, mismatch=Mismatch.STOP)
         one = case(decision=decision, remote_partitions=there)
@@ -124,7 +124,7 @@ def test_partitions_are_added_where_there_are_fewer() -> None:
         assert repair == f"magnetar topics update-partitioned-topic {ORDERS} -p 3 --url {url}"
 
 
-def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> None:
+def test_commands_for_a_secured_cluster_include_its_url_and_certificates() -> None:
     secured = remote(http_url="https://b:8443", trust_certs="/etc/ca.pem", token="file:///run/token")
     repair = causes_of(case(remote=secured, deduplicates=False))[0].repair
     words = "namespaces set-deduplication acme/shop -e --url https://b:8443 --trust-certs /etc/ca.pem"
@@ -139,6 +139,6 @@ def test_commands_for_a_secured_cluster_say_who_is_asked_and_whom_to_trust() -> 
     assert "--role ROLE" in refused and refused.endswith("--token file:///PATH-OF-ADMINISTRATORS-TOKEN")
 
 
-def test_a_cluster_with_tls_that_does_not_answer_has_addresses_with_tls() -> None:
+def test_an_unreachable_cluster_with_tls_is_shown_with_its_tls_addresses() -> None:
     one = case(remote=remote(service_url="pulsar+ssl://b:6651", binary_error="refused"))
     assert "--service-url-tls https://HOST:PORT --broker-url-tls pulsar+ssl://HOST:PORT" in causes_of(one)[0].repair

@@ -1,4 +1,4 @@
-"""AC7: the damage of the old auto-creation bugs is found, explained and repaired, and nothing else is touched."""
+"""AC7: damage by the old auto-creation bugs is found, explained and repaired, and nothing else is touched."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def running() -> Iterator[testing.TestBroker]:
 
 
 def write_metadata(running: testing.TestBroker, topic: str, partitions: int) -> None:
-    """As the old bug did; the broker itself refuses to make such metadata."""
+    """Writes metadata as the old bug did; the broker itself rejects such a creation."""
     name = TopicName.parse(topic)
     catalog = running.server.broker.catalog
     running.run(lambda: catalog._save_partitioned(name, PartitionedRecord(partitions, {})))
@@ -37,7 +37,7 @@ def damage(cli: CommandLine, *words: str, code: int = 1) -> list[dict[str, objec
     return found
 
 
-def test_ac7_a_sound_broker_has_no_damage(cli: CommandLine) -> None:
+def test_ac7_a_healthy_broker_has_no_damage(cli: CommandLine) -> None:
     cli.ok("topics", "create", "orders")
     cli.ok("topics", "create-partitioned-topic", "parts", "-p", "3")
     cli.ok("topics", "create", "orders-billing-DLQ")
@@ -69,7 +69,7 @@ def test_ac7_bad_metadata_is_found_explained_and_repaired(cli: CommandLine, runn
     assert cli.ok("doctor", "topics") == "no damage in 1 namespace\n"
 
 
-def test_ac7_the_command_it_names_repairs_it(cli: CommandLine, running: testing.TestBroker) -> None:
+def test_ac7_the_suggested_command_repairs_it(cli: CommandLine, running: testing.TestBroker) -> None:
     write_metadata(running, "orders-partition-0", 4)
     (found,) = damage(cli)
     program, *words = str(found["repair"]).split()
@@ -78,7 +78,9 @@ def test_ac7_the_command_it_names_repairs_it(cli: CommandLine, running: testing.
     assert damage(cli, code=0) == []
 
 
-def test_ac7_real_partitions_beside_bad_metadata_are_not_touched(cli: CommandLine, running: testing.TestBroker) -> None:
+def test_ac7_real_partitions_next_to_bad_metadata_are_not_touched(
+    cli: CommandLine, running: testing.TestBroker
+) -> None:
     """orders-partition-7 is no partition of orders, which has 3; a careless repair would delete those."""
     cli.ok("topics", "create-partitioned-topic", "orders", "-p", "3")
     write_metadata(running, "orders-partition-7", 3)
@@ -90,7 +92,7 @@ def test_ac7_real_partitions_beside_bad_metadata_are_not_touched(cli: CommandLin
 def test_ac7_metadata_that_shares_its_name_with_a_partition_is_left_alone(
     cli: CommandLine, running: testing.TestBroker
 ) -> None:
-    """Apache Pulsar would delete orders-partition-1, messages and all, along with this metadata."""
+    """Apache Pulsar would delete orders-partition-1, including its messages, along with this metadata."""
     cli.ok("topics", "create-partitioned-topic", "orders", "-p", "3")
     write_metadata(running, "orders-partition-1", 2)
     (found,) = damage(cli, "--fix")
@@ -100,7 +102,7 @@ def test_ac7_metadata_that_shares_its_name_with_a_partition_is_left_alone(
     assert len(cli.json("topics", "list", "public/default")) == 3
 
 
-def test_ac7_our_broker_never_takes_the_partitions_beside(cli: CommandLine, running: testing.TestBroker) -> None:
+def test_ac7_our_broker_never_deletes_the_sibling_partitions(cli: CommandLine, running: testing.TestBroker) -> None:
     cli.ok("topics", "create-partitioned-topic", "orders", "-p", "3")
     write_metadata(running, "orders-partition-1", 3)
     cli.ok("topics", "delete-partitioned-topic", "orders-partition-1", "--force")
@@ -117,7 +119,7 @@ def test_ac7_metadata_with_topics_under_it_is_left_alone(cli: CommandLine, runni
     assert len(cli.json("topics", "list", "public/default")) == 1
 
 
-def test_ac7_metadata_made_for_the_dead_letters_of_a_partition_is_repaired(
+def test_ac7_metadata_created_for_the_dead_letters_of_a_partition_is_repaired(
     cli: CommandLine, running: testing.TestBroker, tmp_path: Path
 ) -> None:
     """The usual damage: a plain topic with dead letters, and metadata of the same name without partitions."""
@@ -138,7 +140,7 @@ def test_ac7_metadata_made_for_the_dead_letters_of_a_partition_is_repaired(
     assert json.loads(cli.json("schemas", "get", topic)["data"]) == definition
 
 
-def test_ac7_a_partitioned_topic_with_such_a_name_that_works_is_no_damage(
+def test_ac7_a_working_partitioned_topic_with_such_a_name_is_no_damage(
     cli: CommandLine, running: testing.TestBroker
 ) -> None:
     write_metadata(running, "a-partition-of-mine", 2)
@@ -148,8 +150,8 @@ def test_ac7_a_partitioned_topic_with_such_a_name_that_works_is_no_damage(
     assert len(cli.json("topics", "list-partitioned-topics", "public/default")) == 1
 
 
-def test_ac7_schemas_that_go_with_the_metadata_are_given_back(recorder: Recorder, recorded: CommandLine) -> None:
-    """Apache Pulsar deletes the schemas of the topic that has the metadata's name."""
+def test_ac7_schemas_deleted_with_the_metadata_are_restored(recorder: Recorder, recorded: CommandLine) -> None:
+    """Apache Pulsar deletes the schemas of the topic with the metadata's name."""
     name = "persistent://acme/shop/orders-partition-0-sub-DLQ"
     metadata = f"{SHOP}/orders-partition-0-sub-DLQ/partitions"
     schemas = "/admin/v2/schemas/acme/shop/orders-partition-0-sub-DLQ"
@@ -198,7 +200,7 @@ def test_ac7_chains_of_dead_letter_topics_are_reported(cli: CommandLine) -> None
     assert "does not report" not in str(found["why"])
 
 
-def test_ac7_a_broker_that_does_not_know_who_made_a_topic_is_believed_nothing(cli: CommandLine) -> None:
+def test_ac7_without_the_auto_creation_mark_no_topic_is_judged(cli: CommandLine) -> None:
     """Apache Pulsar has no wasAutoCreated."""
     cli.ok("topics", "create", "orders-s-DLQ")
     cli.ok("topics", "create", "orders-s-DLQ-s-DLQ")
@@ -206,7 +208,7 @@ def test_ac7_a_broker_that_does_not_know_who_made_a_topic_is_believed_nothing(cl
     assert "this broker does not report" in str(found["why"])
 
 
-def test_ac7_only_the_namespaces_asked_for(cli: CommandLine, running: testing.TestBroker) -> None:
+def test_ac7_only_the_given_namespaces_are_checked(cli: CommandLine, running: testing.TestBroker) -> None:
     cli.ok("namespaces", "create", "public/other")
     write_metadata(running, "public/other/orders-partition-0", 1)
     assert damage(cli, "public/default", code=0) == []
@@ -216,8 +218,8 @@ def test_ac7_only_the_namespaces_asked_for(cli: CommandLine, running: testing.Te
     assert "(HTTP 404)" in cli.fails("doctor", "topics", "public/nowhere")
 
 
-def test_ac7_what_appears_before_the_repair_stops_it(recorder: Recorder, recorded: CommandLine) -> None:
-    """The lists are read again right before anything is deleted."""
+def test_ac7_a_change_before_the_repair_stops_it(recorder: Recorder, recorded: CommandLine) -> None:
+    """The lists are read again right before a deletion."""
     name = "persistent://acme/shop/orders-partition-0"
     recorder.will_answer("GET", f"{SHOP}/partitioned", [name])
     recorder.will_answer("GET", "/admin/v2/non-persistent/acme/shop/partitioned", [])
@@ -230,7 +232,7 @@ def test_ac7_what_appears_before_the_repair_stops_it(recorder: Recorder, recorde
     assert "DELETE" not in [request.method for request in recorder.requests]
 
 
-def test_ac7_what_the_broker_refuses_stays_damage(recorder: Recorder, recorded: CommandLine) -> None:
+def test_ac7_damage_remains_if_the_broker_rejects_the_repair(recorder: Recorder, recorded: CommandLine) -> None:
     name = "persistent://acme/shop/orders-partition-0"
     recorder.will_answer("GET", SHOP, [])
     recorder.will_answer("GET", f"{SHOP}/partitioned", [name])

@@ -1,4 +1,4 @@
-"""`magnetar deadletters` and what `magnetar subscriptions` sets about failing messages, against real brokers."""
+"""`magnetar deadletters`, and `magnetar subscriptions` commands about failing messages, against real brokers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUBSCRIPTION = "/admin/v2/persistent/public/default/t/subscription/s"
 
 @pytest.fixture
 def topic(cli: CommandLine) -> str:
-    """A topic of its own for each test, with a subscription."""
+    """A new topic for each test, with a subscription."""
     name = f"failing{next(NUMBERS)}"
     cli.ok("topics", "create", name)
     cli.ok("subscriptions", "create", name, "s")
@@ -36,7 +36,7 @@ def client(running: TestBroker) -> Iterator[pulsar.Client]:
 
 
 def dead(cli: CommandLine, client: pulsar.Client, topic: str, *payloads: bytes) -> str:
-    """The dead letter topic with these in it: they fail twice, and the policy allows it once."""
+    """The dead letter topic with these messages: they fail twice, and the policy allows once."""
     letters = f"{topic}-s-DLQ"
     cli.ok("topics", "create", letters)
     cli.ok("subscriptions", "set-dead-letter-policy", topic, "s", "-m", "1")
@@ -55,7 +55,7 @@ def dead(cli: CommandLine, client: pulsar.Client, topic: str, *payloads: bytes) 
 
 
 class Without:
-    """A broker that has none of our paths, as Apache Pulsar: what it answers there is what differs by version."""
+    """A broker without our paths, like Apache Pulsar, with its version-specific responses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
         original = Rest.request
@@ -70,12 +70,12 @@ class Without:
 
 @pytest.fixture(params=[None, 404, 405, 501], ids=["rest", "reader-404", "reader-405", "reader-501"])
 def way(request: pytest.FixtureRequest) -> int | None:
-    """How letters are seen: by REST, or by reading where the broker refuses that."""
+    """The source of dead letters: REST, or reading where the broker lacks it."""
     status: int | None = request.param
     return status
 
 
-# -- letters
+# -- dead letters
 
 
 def test_list_stats_and_show(
@@ -121,7 +121,7 @@ def test_list_stats_and_show(
     assert f"{ledger}:99" in cli.fails("deadletters", "show", letters, f"{ledger}:99:-1")
 
 
-def test_letters_of_a_client_in_partitions(
+def test_dead_letters_of_a_client_in_partitions(
     cli: CommandLine, client: pulsar.Client, topic: str, way: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     letters = f"{topic}-s-DLQ"
@@ -149,7 +149,7 @@ def test_letters_of_a_client_in_partitions(
     assert (shown["originMessageId"], shown["payload"]) == ("7:1:1", "x")
 
 
-def test_what_is_missing_is_said(
+def test_a_missing_topic_or_dead_letter_is_reported(
     cli: CommandLine, topic: str, way: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if way is not None:
@@ -171,7 +171,7 @@ def test_what_is_missing_is_said(
     ):
         cli.fails("deadletters", *words)
     topics = cli.ok("topics", "list", "public/default")
-    assert missing not in topics and f"{topic}-s-DLQ" not in topics  # nothing is created by looking
+    assert missing not in topics and f"{topic}-s-DLQ" not in topics  # looking creates nothing
 
 
 def test_mistakes(cli: CommandLine, topic: str) -> None:
@@ -180,7 +180,7 @@ def test_mistakes(cli: CommandLine, topic: str) -> None:
     assert "ledger:entry" in cli.fails("deadletters", "show", topic, "x")
 
 
-def test_the_count_by_reading_stops_and_says_where(
+def test_the_count_by_reading_stops_with_a_continuation(
     cli: CommandLine, client: pulsar.Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     producer = client.create_producer(topic, batching_enabled=False)
@@ -194,7 +194,7 @@ def test_the_count_by_reading_stops_and_says_where(
     assert cli.json("deadletters", "stats", topic, "--after", stats["next"])["deadLetters"] == 1
 
 
-def test_control_characters_do_nothing_to_a_terminal(cli: CommandLine, client: pulsar.Client, topic: str) -> None:
+def test_control_characters_are_escaped(cli: CommandLine, client: pulsar.Client, topic: str) -> None:
     producer = client.create_producer(topic)
     producer.send(b"a\x1b[2Jb\nc", properties={"REAL_TOPIC": "\x1b[31m", "\x1b]0;k": "v"})
     (one,) = cli.json("deadletters", "list", topic)["deadLetters"]
@@ -203,7 +203,7 @@ def test_control_characters_do_nothing_to_a_terminal(cli: CommandLine, client: p
     assert cli.ok("deadletters", "show", topic, one["id"]).endswith("a\\x1b[2Jb\nc\n")
 
 
-# -- what subscriptions do with failures
+# -- handling of failures
 
 
 def test_dl3_policy_of_a_subscription(cli: CommandLine, topic: str) -> None:
@@ -268,7 +268,7 @@ def test_backoff_breaker_and_pausing(cli: CommandLine, topic: str) -> None:
         ("resume", "resume", None),
     ],
 )
-def test_what_is_sent(recorder: Recorder, recorded: CommandLine, command: str, path: str, body: object) -> None:
+def test_the_sent_requests(recorder: Recorder, recorded: CommandLine, command: str, path: str, body: object) -> None:
     name, *options = command.split()
     recorded.ok("subscriptions", name, "t", "s", *options)
     (request,) = recorder.requests
@@ -276,5 +276,5 @@ def test_what_is_sent(recorder: Recorder, recorded: CommandLine, command: str, p
 
 
 @pytest.mark.parametrize("delays", ["", ",", "x", "1s,x", "-1s", "1.5s", "ms"])
-def test_wrong_delays_are_refused(cli: CommandLine, topic: str, delays: str) -> None:
+def test_invalid_delays_are_rejected(cli: CommandLine, topic: str, delays: str) -> None:
     cli.fails("subscriptions", "set-redelivery-backoff", topic, "s", f"--delays={delays}", code=2)

@@ -1,4 +1,4 @@
-"""Messages by the command line: published, looked at and followed, over pulsar:// and over the admin address."""
+"""Messages on the command line: publish, peek and tail, over pulsar:// and over the admin address."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_publish_and_peek(cli: CommandLine) -> None:
     assert text.endswith("Z, key=k1, lang=en]  hello\n")
 
 
-def test_peek_takes_nothing_from_a_subscription(cli: CommandLine) -> None:
+def test_peek_acknowledges_nothing(cli: CommandLine) -> None:
     cli.ok("topics", "create", "letters")
     cli.ok("subscriptions", "create", "letters", "reader", "-m", "earliest")
     cli.ok("messages", "publish", "letters", "a", "b", "c")
@@ -53,13 +53,13 @@ def test_the_binary_address_may_be_given(cli: CommandLine, running: TestBroker) 
     )
 
 
-def test_partitions_are_one_topic(cli: CommandLine) -> None:
+def test_partitions_are_read_as_one_topic(cli: CommandLine) -> None:
     cli.ok("topics", "create-partitioned-topic", "split", "-p", "3")
     cli.ok("messages", "publish", "split", *"abcdef")
     assert sorted(one["value"] for one in lines(cli.ok("messages", "peek", "split", "--json"))) == list("abcdef")
 
 
-def test_a_file_is_one_message_and_stdin_one_for_each_line(
+def test_a_file_is_one_message_and_stdin_one_per_line(
     cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "payload"
@@ -94,7 +94,7 @@ def test_tail_from_the_start_ends_after_a_count_or_with_the_topic(cli: CommandLi
     assert [one["value"] for one in lines(cli.ok("messages", "tail", "ending", "--from-start", "--json"))] == ["a", "b"]
 
 
-def test_tail_waits_for_what_is_published(cli: CommandLine, running: TestBroker) -> None:
+def test_tail_waits_for_new_messages(cli: CommandLine, running: TestBroker) -> None:
     cli.ok("topics", "create", "followed")
     codes: list[int] = []
     tail = threading.Thread(
@@ -102,7 +102,7 @@ def test_tail_waits_for_what_is_published(cli: CommandLine, running: TestBroker)
     )
     tail.start()
     while not cli.json("topics", "stats", "followed")["subscriptions"]:
-        pass  # until the reader is there
+        pass  # until the reader is connected
     main(["messages", "publish", "followed", "news", "--url", running.http_url])
     tail.join(timeout=30)
     assert codes == [0]
@@ -127,19 +127,19 @@ def test_mistakes(cli: CommandLine, words: tuple[str, ...], code: int, message: 
     assert message in cli.fails("messages", *words, code=code)
 
 
-def test_nothing_on_stdin_is_nothing_to_publish(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_stdin_publishes_nothing(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert cli("messages", "publish", "x") == (0, "", "nothing to publish\n")
 
 
-def test_a_message_cannot_write_to_the_terminal_as_it_likes() -> None:
+def test_control_characters_of_a_message_are_escaped() -> None:
     shown = shown_message({"id": "1:2:-1", "topic": "t", "key": "\x1b[2J", "value": "a\nb\x07ü"})
     assert shown == "1:2:-1  [key=\\x1b[2J]  a\\nb\\x07ü"
     assert shown_message({"id": "1:2:-1", "topic": "t", "value": None}) == "1:2:-1  []  (no value)"
     assert "(it is broken)" in shown_message({"id": "1:2:-1", "topic": "t", "value": None, "error": "it is broken"})
 
 
-def test_nobody_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, but not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Every noun against a real broker: what a person does on a day, and the mistakes they make."""
+"""Every command group against a real broker: everyday commands and mistakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.cli.conftest import CommandLine, Recorder
 
 @pytest.fixture
 def namespace(cli: CommandLine, request: pytest.FixtureRequest) -> str:
-    """A namespace of its own for each test."""
+    """A new namespace for each test."""
     name = f"acme/{request.node.name.partition('[')[0]}"
     if "acme" not in cli.json("tenants", "list"):
         cli.ok("tenants", "create", "acme")
@@ -155,7 +155,7 @@ def test_stats(running: TestBroker, cli: CommandLine, topic: str, namespace: str
     assert f"{namespace}/parts-partition-1" in cli.ok("topics", "stats-internal", f"{namespace}/parts")
 
 
-def test_the_end_of_a_topic(running: TestBroker, cli: CommandLine, topic: str) -> None:
+def test_terminating_and_deleting_a_topic(running: TestBroker, cli: CommandLine, topic: str) -> None:
     publish(running, topic, "one")
     cli.ok("topics", "unload", topic)
     cli.ok("topics", "truncate", topic)
@@ -217,11 +217,11 @@ def test_subscriptions(running: TestBroker, cli: CommandLine, topic: str) -> Non
         ("create T S -p ab", "'ab' is not of the form key=value"),
     ],
 )
-def test_wrong_uses_of_subscriptions(cli: CommandLine, command: str, message: str) -> None:
+def test_invalid_uses_of_subscriptions(cli: CommandLine, command: str, message: str) -> None:
     assert message in cli.fails("subscriptions", *command.split(), code=2)
 
 
-def test_peek_takes_nothing(running: TestBroker, cli: CommandLine, topic: str) -> None:
+def test_peek_acknowledges_nothing(running: TestBroker, cli: CommandLine, topic: str) -> None:
     cli.ok("subscriptions", "create", topic, "billing", "-m", "earliest")
     publish(running, topic, "one", "two", batched=True)
     publish(running, topic, "three")
@@ -240,7 +240,7 @@ def test_peek_takes_nothing(running: TestBroker, cli: CommandLine, topic: str) -
 
 
 def test_peek_does_not_create_a_misspelled_subscription(cli: CommandLine, topic: str) -> None:
-    """The REST API does, in Apache Pulsar too."""
+    """The REST call would, in Apache Pulsar too."""
     assert cli.fails("subscriptions", "peek", topic, "biling") == f"{topic} has no subscription biling; it has none"
     cli.ok("subscriptions", "create", topic, "billing")
     assert "it has billing" in cli.fails("messages", "peek", topic, "-s", "biling")
@@ -277,7 +277,7 @@ def test_schemas(cli: CommandLine, topic: str, tmp_path: Path) -> None:
         ('{"type": "AVRO", "shema": ""}', "has unknown fields: shema"),
     ],
 )
-def test_a_wrong_schema_file_sends_nothing(
+def test_an_invalid_schema_file_sends_nothing(
     recorder: Recorder, recorded: CommandLine, tmp_path: Path, content: str | None, message: str
 ) -> None:
     file = tmp_path / "schema.json"
@@ -305,7 +305,7 @@ def test_a_wrong_schema_file_sends_nothing(
         ("topics stats", "Missing argument"),
     ],
 )
-def test_usage_mistakes_get_help(cli: CommandLine, command: str, message: str) -> None:
+def test_usage_mistakes_are_explained(cli: CommandLine, command: str, message: str) -> None:
     assert message in cli.fails(*command.split(), code=2)
 
 
@@ -322,11 +322,11 @@ def test_usage_mistakes_get_help(cli: CommandLine, command: str, message: str) -
         ("topics stats nosuch", "Topic persistent://public/default/nosuch not found (HTTP 404)"),
     ],
 )
-def test_refusals_say_what_to_do(cli: CommandLine, command: str, message: str) -> None:
+def test_rejections_suggest_what_to_do(cli: CommandLine, command: str, message: str) -> None:
     assert message in cli.fails(*command.split())
 
 
-def test_clearing_a_backlog_asks_first(
+def test_clearing_a_backlog_requires_confirmation(
     recorder: Recorder, recorded: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda: "n")
@@ -394,6 +394,6 @@ def test_reading_defaults_to_public_default(recorder: Recorder, recorded: Comman
         "namespaces clear-properties",
     ],
 )
-def test_a_change_needs_its_namespace(recorder: Recorder, recorded: CommandLine, words: str) -> None:
+def test_a_change_requires_its_namespace(recorder: Recorder, recorded: CommandLine, words: str) -> None:
     assert "Missing argument 'TENANT/NAMESPACE'" in recorded.fails(*words.split(), code=2)
     assert recorder.requests == []

@@ -1,4 +1,4 @@
-"""`magnetar pipelines`: which source its options mean, and what is wrong with others."""
+"""`magnetar pipelines`: the source selected by its options, and invalid options."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from magnetar.replication.model import Mask, MaskKind, Mismatch, Refusal, RouteP
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, dict[str, Any]]]:
-    """What would have run."""
+    """The arguments of the run that would have started."""
     runs: list[tuple[ReplicationSource, dict[str, Any]]] = []
 
     def run(verbs: list[Replicate], **options: Any) -> int:
@@ -95,7 +95,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, d
         ("--retry-max 0", "retry-max"),
     ],
 )
-def test_what_is_written_wrongly(
+def test_invalid_options(
     words: str, reason: str, started: list[tuple[ReplicationSource, dict[str, Any]]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["pipelines", *words.split()]) != 0

@@ -10,7 +10,7 @@ from magnetar.cli.policies.table import POLICIES, Policy
 
 LEVELS = {"namespaces": NAMESPACE.path, "topics": TOPIC.path, "subscriptions": routes.SUBSCRIPTION_PATH}
 
-# All policies of a topic at once, and a policy by the name it had before schemaCompatibilityStrategy.
+# All policies of a topic at once, and the former name of schemaCompatibilityStrategy.
 WITHOUT_COMMAND = {f"{TOPIC.path}/policies", f"{NAMESPACE.path}/schemaAutoUpdateCompatibilityStrategy"}
 
 
@@ -19,7 +19,7 @@ def part_of(policy: Policy, group: str) -> str | None:
 
 
 def requests() -> dict[tuple[str, str], str]:
-    """The requests of all policy commands, with the command that sends each."""
+    """The requests of all policy commands, each with its command."""
     found: dict[tuple[str, str], str] = {}
     for group, prefix in LEVELS.items():
         names = {command.name for command in group_of(group).commands}

@@ -146,13 +146,13 @@ IN_THE_QUERY_OF_A_TOPIC = {"message-ttl", "subscription-expiration-time"}
 
 def test_every_policy_has_a_case() -> None:
     tested = {name for name, *_ in CASES}
-    of_both = [policy for policy in POLICIES if policy.subscription is None]  # test_deadletters has the others
+    of_both = [policy for policy in POLICIES if policy.subscription is None]  # the others are in test_deadletters
     names = {name for policy in of_both for name in (policy.name, policy.topic_name) if name}
-    assert names - tested == {"backlog-quota"}  # which has tests of its own
+    assert names - tested == {"backlog-quota"}  # which has its own tests
 
 
 @pytest.mark.parametrize(("name", "options", "namespace", "topic", "body"), CASES)
-def test_set_sends_what_pulsar_expects(
+def test_set_sends_the_request_that_pulsar_expects(
     recorder: Recorder,
     recorded: CommandLine,
     name: str,
@@ -185,7 +185,7 @@ def test_get_and_remove(recorder: Recorder, recorded: CommandLine) -> None:
     assert recorder.requests.pop()[:3] == ("DELETE", f"{TOPIC}/messageTTL", {})
 
 
-def test_a_backlog_quota_is_one_of_two(recorder: Recorder, recorded: CommandLine) -> None:
+def test_a_backlog_quota_has_one_of_two_limits(recorder: Recorder, recorded: CommandLine) -> None:
     recorded.ok("namespaces", "set-backlog-quota", "acme/shop", "-l", "10G", "-p", "producer_exception")
     assert recorder.requests.pop()[:4] == (
         "POST",
@@ -240,16 +240,16 @@ def test_a_backlog_quota_is_one_of_two(recorder: Recorder, recorded: CommandLine
         ("set-schema-compatibility-strategy acme/shop -c SIDEWAYS", "SIDEWAYS"),
     ],
 )
-def test_wrong_values_send_nothing(recorder: Recorder, recorded: CommandLine, command: str, message: str) -> None:
+def test_invalid_values_send_nothing(recorder: Recorder, recorded: CommandLine, command: str, message: str) -> None:
     assert message in recorded.fails("namespaces", *command.split(), code=2)
     assert recorder.requests == []
 
 
 @pytest.mark.parametrize(("name", "options", "namespace", "topic", "body"), CASES)
-def test_the_broker_takes_it_or_says_that_it_cannot(
+def test_the_broker_accepts_it_or_reports_it_as_unsupported(
     cli: CommandLine, name: str, options: str, namespace: str | None, topic: str | None, body: object
 ) -> None:
-    """What is set can be read back; what our broker could not obey is refused with 501."""
+    """A set policy can be read back; an unsupported one is rejected with 501."""
     if "policies" not in cli.json("tenants", "list"):
         cli.ok("tenants", "create", "policies")
         cli.ok("namespaces", "create", "policies/shop")

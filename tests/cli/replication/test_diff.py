@@ -1,4 +1,4 @@
-"""`magnetar replication diff A B` between two real brokers, and with one that knows less."""
+"""`magnetar replication diff A B` between two real brokers, and with one that lacks some calls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDER = {
 
 
 class Sides:
-    """Two brokers with the names of each other, and the command that compares them."""
+    """Two brokers declared in each other, and the command that compares them."""
 
     def __init__(self, a: str, b: str, capsys: pytest.CaptureFixture[str]) -> None:
         self.a, self.b = a, b
@@ -65,7 +65,7 @@ def both(sides: Sides, method: str, path: str, body: object = None) -> None:
         call(url, method, path, body)
 
 
-def test_nothing_differs_between_clusters_that_replicate_into_each_other(sides: Sides) -> None:
+def test_clusters_that_replicate_into_each_other_do_not_differ(sides: Sides) -> None:
     for url in (sides.a, sides.b):
         call(url, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
     call(sides.a, "PUT", "persistent/public/default/orders/partitions", 2)
@@ -118,7 +118,7 @@ def test_policies_of_namespaces_and_topics(sides: Sides) -> None:
     ]
 
 
-def test_schemas_by_content_and_not_by_number(sides: Sides) -> None:
+def test_schemas_are_compared_by_content_and_not_by_version(sides: Sides) -> None:
     both(sides, "PUT", "persistent/public/default/orders")
     post = "schemas/public/default/orders/schema"
     both(sides, "POST", post, {"type": "AVRO", "schema": json.dumps(AVRO), "properties": {}})
@@ -127,14 +127,14 @@ def test_schemas_by_content_and_not_by_number(sides: Sides) -> None:
     assert sides.whats() == [("schema", "orders", "version 1 (AVRO) is only in B")]
 
 
-def test_subscriptions_but_not_those_of_replication(sides: Sides) -> None:
+def test_replication_subscriptions_are_ignored(sides: Sides) -> None:
     both(sides, "PUT", "persistent/public/default/orders")
     call(sides.a, "PUT", "persistent/public/default/orders/subscription/billing")
     call(sides.b, "PUT", "persistent/public/default/orders/subscription/magnetar.repl.a")
     assert sides.whats() == [("subscription", "orders billing", "only in A")]
 
 
-def test_only_the_namespaces_asked_for(sides: Sides) -> None:
+def test_only_the_given_namespaces_are_compared(sides: Sides) -> None:
     both(sides, "PUT", "namespaces/public/other")
     call(sides.a, "PUT", "persistent/public/other/orders")
     assert sides.whats("--namespaces", "public/default", code=0) == []
@@ -155,8 +155,8 @@ def test_an_error_is_no_difference(sides: Sides) -> None:
     assert sides.run().code == 2
 
 
-def test_what_one_side_does_not_know_is_a_remark(sides: Sides, recorder: Recorder) -> None:
-    """As Apache Pulsar without policies of topics, and with fields that only one of the two has."""
+def test_calls_missing_on_one_side_are_a_remark(sides: Sides, recorder: Recorder) -> None:
+    """Like Apache Pulsar without topic policies, and with fields that only one side has."""
     call(sides.a, "PUT", "persistent/public/default/orders")
     call(sides.a, "POST", "persistent/public/default/orders/maxConsumers", 7)
     recorder.will_answer("GET", "/admin/v2/tenants", ["public", "pulsar"])

@@ -1,4 +1,4 @@
-"""What counts as a difference between two clusters, from what was asked of them: no broker is asked."""
+"""Differences between two clusters, from collected facts, without a broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def whats(a: ClusterState, b: ClusterState) -> list[str]:
     return [one.what for one in compare_clusters(a, b).differences]
 
 
-def test_what_replication_brings_with_it_is_no_difference() -> None:
+def test_effects_of_replication_are_no_difference() -> None:
     a = cluster("a", replication_clusters=["a", "b"], topicDispatchRate={"a": {"dispatchThrottlingRateInMsg": 5}})
     b = cluster("b", replication_clusters=["b"], topicDispatchRate={"b": {"dispatchThrottlingRateInMsg": 5}})
     assert whats(a, b) == []
@@ -33,7 +33,7 @@ def test_what_replication_brings_with_it_is_no_difference() -> None:
         assert not is_internal(name)
 
 
-def test_unset_is_unset_however_it_is_written() -> None:
+def test_all_spellings_of_unset_are_equal() -> None:
     a = cluster("a", retention=None, flag=False, limit=0, auth={"namespace_auth": {}}, roles=["x", "y"])
     b = cluster("b", threshold=-1, words=[], roles=["y", "x"])
     assert whats(a, b) == []
@@ -52,7 +52,7 @@ def test_schemas_are_compared_by_content() -> None:
     assert [d.what for d in compare_topics(TOPIC, *missing, "a", "b")] == ["version 1 (STRING) is only in A"]
 
 
-def test_what_one_side_cannot_tell_is_not_compared() -> None:
+def test_unknown_facts_are_not_compared() -> None:
     a = TopicState({"maxConsumers": 3, "maxProducers": 3}, (), frozenset({"s"}))
     b = TopicState({"maxProducers": 4}, None, None, frozenset({"maxConsumers"}))
     assert [d.what for d in compare_topics(TOPIC, a, b, "a", "b")] == ["maxProducers is 3 in A and 4 in B"]

@@ -22,7 +22,7 @@ NAMESPACE = "geo/shop"
 
 @pytest.fixture(scope="module")
 def source() -> Iterator[testing.TestBroker]:
-    """Cluster a, which leaves the topics of b and c alone: nobody is there."""
+    """Cluster a, which creates no topics in b and c: neither is running."""
     with testing.broker(
         clusterName="a", createTopicToRemoteClusterForReplication=False, pipelinesEnabled=False
     ) as running:
@@ -49,7 +49,7 @@ def topic(geo: CommandLine) -> str:
 
 
 def tell(source: testing.TestBroker, topic: str, state: State, reason: str = "", error: str = "") -> None:
-    """As a pipelines process does."""
+    """Reports like a pipelines process."""
     row = {"topic": f"persistent://{topic}", "remote": "b", "state": state, "reason": reason, "error": error}
     body = {"pipeline": "p", "isAll": False, "rows": [{**row, "sinceMs": 1_700_000_000_000}]}
     httpx.put(f"{source.http_url}/admin/v2/replication/reports", json=body).raise_for_status()
@@ -74,7 +74,7 @@ def test_gr4_status_shows_state_and_reason(geo: CommandLine, source: testing.Tes
     assert out.splitlines()[-1] == "1 of 1 row copying, a backlog of 0"
 
 
-def test_status_of_a_namespace_or_a_remote_or_everything(geo: CommandLine, topic: str) -> None:
+def test_status_of_a_namespace_a_remote_or_everything(geo: CommandLine, topic: str) -> None:
     full = f"persistent://{topic}"
     for words in ((), (NAMESPACE,), ("--remote", "b"), (NAMESPACE, "--remote", "b")):
         assert full in [row["topic"] for row in geo.json("replication", "status", *words)]
@@ -87,7 +87,7 @@ def test_status_of_a_namespace_or_a_remote_or_everything(geo: CommandLine, topic
     assert geo.json("replication", "status", "--remote", "c") == []
 
 
-def test_status_of_apache_pulsar_says_where_to_look(recorder: Recorder, recorded: CommandLine) -> None:
+def test_status_of_apache_pulsar_names_the_alternative(recorder: Recorder, recorded: CommandLine) -> None:
     recorder.will_answer("GET", "/admin/v2/replication/status", {"reason": "HTTP 404 Not Found"}, 404)
     assert "magnetar topics stats" in recorded.fails("replication", "status")
 
@@ -106,7 +106,7 @@ def test_enable_and_disable(geo: CommandLine, topic: str, of_topic: bool) -> Non
     assert {row["remote"] for row in geo.json("replication", "status", topic)} == {"b"}
 
 
-def test_gr1_enabling_what_cannot_be_says_what_is_missing(geo: CommandLine) -> None:
+def test_gr1_a_rejected_enable_names_what_is_missing(geo: CommandLine) -> None:
     complaint = geo.fails("replication", "enable", "public/default", "--to", "nowhere")
     assert complaint == (
         "Invalid cluster id: nowhere (HTTP 403);"
@@ -134,7 +134,7 @@ def test_pause_and_resume_a_topic(geo: CommandLine, source: testing.TestBroker, 
     assert geo("replication", "routes").err == "no route policies: messages are copied unchanged\n"
 
 
-def test_a_paused_topic_keeps_what_its_namespace_says(geo: CommandLine, topic: str) -> None:
+def test_a_paused_topic_keeps_its_namespaces_route_policy(geo: CommandLine, topic: str) -> None:
     geo.ok("replication", "set-route", NAMESPACE, "--to", "b", "--mask", "email", "--refused", "park")
     try:
         geo.ok("replication", "pause", topic, "--to", "b")
@@ -214,7 +214,7 @@ def test_route_errors(geo: CommandLine, words: tuple[str, ...], code: int, compl
     assert _own_policies(geo) == []
 
 
-def test_a_place_is_a_namespace_or_a_topic() -> None:
+def test_a_scope_is_a_namespace_or_a_topic() -> None:
     assert parse_scope("a/b") == NamespaceName("a", "b")
     for text in ("t", "a/b/t", "persistent://a/b/t"):
         assert isinstance(parse_scope(text), TopicName)
@@ -226,7 +226,7 @@ def test_masks() -> None:
     assert parse_mask("a=fixed:") == Mask("a", MaskKind.FIXED, "")
 
 
-# -- clusters, as replication needs them
+# -- clusters for replication
 
 
 def test_gr1_a_cluster_with_its_security(geo: CommandLine) -> None:

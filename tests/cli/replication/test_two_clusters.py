@@ -1,4 +1,4 @@
-"""Commands about two clusters: what each of them is shown, and what is shown to neither."""
+"""Commands about two clusters: which credentials each of them receives."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def diff(a: FakeWeb, b: FakeWeb, *words: str) -> int:
     return main(["replication", "diff", a.url, b.url, *words])
 
 
-def test_one_encrypted_and_one_that_is_not(certificates: Certificates, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_cluster_with_tls_and_one_without(certificates: Certificates, capsys: pytest.CaptureFixture[str]) -> None:
     trusted = ("--trust-certs", str(certificates.file))
     with fake_web([], tls=certificates.server()) as secured, fake_web([]) as plain:
         assert diff(secured, plain, *trusted, "--token", "t0k") == 0, capsys.readouterr()
@@ -34,7 +34,7 @@ def test_one_encrypted_and_one_that_is_not(certificates: Certificates, capsys: p
         assert (tokens(secured), tokens(plain)) == ({"Bearer t0k"}, {None})
 
 
-def test_the_token_of_a_is_for_b_too(certificates: Certificates) -> None:
+def test_the_token_of_a_is_used_for_b_too(certificates: Certificates) -> None:
     with fake_web([]) as a, fake_web([]) as b:
         assert diff(a, b, "--token", "t0k") == 0
         assert tokens(a) == tokens(b) == {"Bearer t0k"}
@@ -43,7 +43,7 @@ def test_the_token_of_a_is_for_b_too(certificates: Certificates) -> None:
         assert (tokens(a), tokens(b)) == ({"Bearer t0k"}, {"Bearer other"})
 
 
-def test_certificates_for_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_certificates_without_a_tls_cluster_are_rejected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with fake_web([]) as a, fake_web([]) as b:
         assert diff(a, b, "--trust-certs", str(tmp_path / "ca.pem")) == 2
         assert "--trust-certs requires" in capsys.readouterr().err

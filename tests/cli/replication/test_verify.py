@@ -77,7 +77,7 @@ def declare(two: Two) -> None:
     two.ask(two.a, "POST", f"namespaces/{GEO}/replication", ["a", "b"])
 
 
-def test_gr6_what_is_declared_is_compared_under_its_name_there(two: Two) -> None:
+def test_gr6_declared_topics_are_compared_under_their_remote_name(two: Two) -> None:
     two.ask(two.a, "PUT", f"persistent/{GEO}/parts/partitions", 2)
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
     two.ask(two.a, "PUT", "persistent/public/default/not-replicated")
@@ -128,7 +128,7 @@ def test_gr6_missing_messages_are_reported_and_repaired(two: Two) -> None:
 
 
 def copy_all(two: Two, topic: str) -> None:
-    """As the pipeline goes on after a repair."""
+    """Copies the rest, like the pipeline after a repair."""
     sides = (ClusterEndpoint(name, one.service_url, one.http_url) for name, one in (("a", two.a), ("b", two.b)))
     from magnetar.pipelines.copy import copier as copying
 
@@ -137,7 +137,7 @@ def copy_all(two: Two, topic: str) -> None:
     assert (outcome.entries, outcome.error) == (1, "")
 
 
-def test_gr6_a_topic_that_is_not_declared_is_compared_if_it_is_named(two: Two) -> None:
+def test_gr6_an_undeclared_topic_is_compared_if_named(two: Two) -> None:
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders-s-DLQ")
     two.publish(f"{GEO}/orders", b"1")
@@ -149,8 +149,8 @@ def test_gr6_a_topic_that_is_not_declared_is_compared_if_it_is_named(two: Two) -
     assert "has no subscription for b" in found["remarks"][0]
 
 
-def test_gr6_a_cluster_that_calls_itself_otherwise_than_we_do(two: Two) -> None:
-    """It is declared under a name of our own, and knows its address under its own."""
+def test_gr6_a_cluster_declared_under_another_name(two: Two) -> None:
+    """It is declared under our name for it, and knows its address under its own."""
     two.ask(two.a, "PUT", "clusters/west", {"serviceUrl": two.b.http_url, "brokerServiceUrl": two.b.service_url})
     two.ask(two.a, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "west"]})
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
@@ -171,7 +171,7 @@ def test_gr6_an_unreachable_or_unnamed_cluster_is_an_error(two: Two, recorder: R
     assert (code, f"write pulsar://host:port,{recorder.url}" in err) == (2, True)
 
 
-def test_the_position_of_a_foreign_cluster_comes_first() -> None:
+def test_the_position_of_a_foreign_cluster_takes_precedence() -> None:
     stats = {"cursors": {"pulsar.repl.b": {"markDeletePosition": "3:7"}, "billing": {}}}
     assert position_of(stats, "b") == ("pulsar.repl.b", (3, 7))
     stats["cursors"]["magnetar.repl.b"] = {"markDeletePosition": "3:-1"}

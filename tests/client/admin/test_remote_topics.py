@@ -70,7 +70,7 @@ def test_gr10_a_conflict_is_followed_by_another_check() -> None:
     assert decision_of(WANTED, reply) == Decision(State.RUNNING, copied=4)
 
 
-def test_a_topic_that_others_create_and_delete_is_given_up() -> None:
+def test_a_topic_that_others_keep_creating_and_deleting_is_given_up() -> None:
     checks = 0
 
     def reply(step: Check | Create | Grow) -> int | None:
@@ -115,7 +115,7 @@ def test_topics_are_checked_in_their_order_a_few_at_a_time(queue: TopicQueue) ->
     assert topics(queue.take(0.0)) == [f"t{CHECKS_MAX}"]
 
 
-def test_a_topic_that_is_not_as_wanted_is_checked_again_with_back_off(queue: TopicQueue) -> None:
+def test_a_topic_not_yet_as_wanted_is_checked_again_with_back_off(queue: TopicQueue) -> None:
     queue.put("t", 0.0)
     now_s, delays = 0.0, []
     for attempts in range(1, 6):
@@ -168,7 +168,7 @@ def test_gr5_one_topic_at_a_time_is_tried_while_the_cluster_is_away(queue: Topic
     assert sorted([probe.topic, *topics(queue.take(probe_s))]) == ["t0", "t1", "t2"], "the settled one too"
 
 
-def test_the_topic_that_is_tried_may_be_discarded(queue: TopicQueue) -> None:
+def test_the_tried_topic_may_be_discarded(queue: TopicQueue) -> None:
     queue.put("t", 0.0)
     queue.put("other", 0.0)
     for ticket in queue.take(0.0):
@@ -179,7 +179,7 @@ def test_the_topic_that_is_tried_may_be_discarded(queue: TopicQueue) -> None:
 
 
 @given(st.integers(0, 2**32))
-def test_whatever_happens_every_wanted_topic_is_settled_in_the_end(seed: int) -> None:
+def test_every_wanted_topic_is_settled_in_the_end(seed: int) -> None:
     random, queue, now_s, wanted = Random(seed), TopicQueue(FIRST_S, LAST_S), 0.0, set[str]()
     busy: list[Ticket] = []
     for _ in range(150):

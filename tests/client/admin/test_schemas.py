@@ -1,4 +1,4 @@
-"""Topics of a namespace, schemas of a topic, and where a time begins: by the binary protocol and by HTTP."""
+"""Topics of a namespace, schemas of a topic, and positions of times: over the binary protocol and HTTP."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WIDER = '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name"
 
 @pytest.fixture(params=["binary", "http", "admin"])
 def asked(request: pytest.FixtureRequest, running: TestBroker) -> Iterator[Client]:
-    """The same questions, by all ways to ask them."""
+    """The same queries over all transports."""
     url = running.http_url if request.param == "http" else running.service_url
     with Client(url, admin_url=running.http_url if request.param == "admin" else None) as client:
         yield client
@@ -38,7 +38,7 @@ def upload(running: TestBroker, topic: str, type_: str, schema: str, **propertie
 
 
 class TestTopics:
-    def test_all_of_a_namespace_with_their_full_names(
+    def test_all_topics_of_a_namespace_with_their_full_names(
         self, running: TestBroker, client: Client, asked: Client, topic: str
     ) -> None:
         httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/{topic}-p/partitions", json=2)
@@ -56,16 +56,16 @@ class TestTopics:
             assert asked.topics("public/default", f"persistent://public/default/{topic}") == [found[1]]
             assert asked.topics("public/default", topic) == []  # the whole name
 
-    def test_bad_questions(self, asked: Client) -> None:
+    def test_invalid_queries(self, asked: Client) -> None:
         with pytest.raises(InvalidName, match="not of the form tenant/namespace"):
             asked.topics("public")
         with pytest.raises(InvalidArgument, match="not a regular expression"):
             asked.topics("public/default", "(")
 
-    def test_a_namespace_that_does_not_exist(self, asked: Client) -> None:
+    def test_a_missing_namespace(self, asked: Client) -> None:
         assert asked.topics("public/absent") == []
 
-    def test_what_brokers_keep_for_themselves_is_left_out(self) -> None:
+    def test_internal_topics_are_left_out(self) -> None:
         names = [
             "persistent://a/b/__change_events",
             "persistent://a/b/__change_events-partition-0",
@@ -75,13 +75,13 @@ class TestTopics:
         ]
         assert chosen_topics(names, None) == ["persistent://a/b/t"]
 
-    def test_a_name_that_is_none(self) -> None:
+    def test_an_invalid_name(self) -> None:
         with pytest.raises(ServerFailure, match="an illegal name"):
             chosen_topics(["persistent://a"], None)
 
 
 class TestSchemas:
-    def test_the_newest_and_each_version(self, running: TestBroker, asked: Client, topic: str) -> None:
+    def test_the_latest_and_each_version(self, running: TestBroker, asked: Client, topic: str) -> None:
         upload(running, topic, "AVRO", RECORD, owner="me")
         upload(running, topic, "AVRO", WIDER)
         first, second = (number.to_bytes(8) for number in (0, 1))
@@ -95,7 +95,7 @@ class TestSchemas:
         assert asked.schema(f"{topic}-partition-3", second) == newest
 
     @pytest.mark.parametrize("type_", ["STRING", "BOOLEAN", "INT64", "LOCAL_DATE_TIME", "BYTES"])
-    def test_primitive_ones(self, running: TestBroker, asked: Client, topic: str, type_: str) -> None:
+    def test_primitive_schemas(self, running: TestBroker, asked: Client, topic: str, type_: str) -> None:
         upload(running, topic, type_, "")
         schema = asked.schema(topic)
         assert schema is not None
@@ -112,7 +112,7 @@ class TestSchemas:
         assert by_protocol.type == "KEY_VALUE"
         assert by_protocol.data == bytes(4) + len(RECORD).to_bytes(4) + RECORD.encode()
 
-    def test_none_where_there_is_none(self, running: TestBroker, client: Client, asked: Client, topic: str) -> None:
+    def test_none_without_a_schema(self, running: TestBroker, client: Client, asked: Client, topic: str) -> None:
         assert asked.schema(topic) is None
         client.producer(topic).close()
         assert asked.schema(topic) is None
@@ -123,7 +123,7 @@ class TestSchemas:
 
 
 class TestPositions:
-    def test_before_the_first_message_of_a_time(self, client: Client, topic: str) -> None:
+    def test_the_position_before_the_first_message_of_a_time(self, client: Client, topic: str) -> None:
         times, stored = [], []
         with client.producer(topic) as producer:
             for _ in range(4):
@@ -140,16 +140,16 @@ class TestPositions:
         assert client.position_at(topic, times[3] + 10**6) == stored[3]
 
     @pytest.mark.parametrize("time_ms", [-1, 1 << 63, 1.5, True, "now"])
-    def test_what_is_no_time(self, client: Client, time_ms: Any) -> None:
+    def test_an_invalid_time(self, client: Client, time_ms: Any) -> None:
         with pytest.raises(InvalidArgument, match="time_ms"):
             client.position_at("t", time_ms)
 
-    def test_nothing_is_left_behind(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_nothing_is_left(self, running: TestBroker, client: Client, topic: str) -> None:
         publish(client, topic, 3)
         client.position_at(topic, 5)
         client.first_after(topic, EARLIEST)
         client.tail(topic).close()
-        client.get_partitions_for_topic(topic)  # an answer that comes after what was said before it
+        client.get_partitions_for_topic(topic)  # its response follows the earlier commands
         url = f"{running.http_url}/admin/v2/persistent/public/default/{topic}/subscriptions"
         assert httpx.get(url).json() == []
 
@@ -164,7 +164,7 @@ class TestPositions:
         assert client.first_after(topic, MessageId(ledger_id, 99)) is None
         assert client.first_after(topic, MessageId(ledger_id + 1, 0)) is None
 
-    def test_a_topic_that_does_not_exist(self, client: Client, topic: str) -> None:
+    def test_a_missing_topic(self, client: Client, topic: str) -> None:
         with pytest.raises(NotFound, match=topic):
             client.position_at(topic, 0)
         with pytest.raises(NotFound, match=topic):
@@ -173,14 +173,14 @@ class TestPositions:
 
 
 class TestAdminUrl:
-    def test_it_has_to_be_http(self, running: TestBroker) -> None:
+    def test_it_must_be_http(self, running: TestBroker) -> None:
         with pytest.raises(InvalidArgument, match="admin url"):
             Client(running.service_url, admin_url=running.service_url)
 
-    def test_partitions_are_asked_there(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_partitions_are_queried_there(self, running: TestBroker, client: Client, topic: str) -> None:
         publish(client, topic, 1)
         with Client(running.service_url, admin_url="http://127.0.0.1:1") as astray:
             for ask in (lambda: astray.get_partitions_for_topic(topic), lambda: astray.topics("public/default")):
                 with pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"):
                     ask()
-            assert astray.tail(topic).last().entry_id == 0  # messages travel by the binary protocol
+            assert astray.tail(topic).last().entry_id == 0  # messages use the binary protocol

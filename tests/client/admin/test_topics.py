@@ -1,4 +1,4 @@
-"""Counting, creating and growing topics of another cluster, as geo-replication does it."""
+"""Counting, creating and growing topics of another cluster, for geo-replication."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def topic() -> str:
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 3])
-def test_gr2_a_topic_is_created_in_the_shape_asked_for(remote: Client, topic: str, partitions: int) -> None:
+def test_gr2_a_topic_is_created_with_the_requested_partitions(remote: Client, topic: str, partitions: int) -> None:
     assert remote.partition_count(topic) is None
     assert remote.partition_count(topic) is None, "asking creates nothing, though the broker allows auto-creation"
     remote.create_topic(topic, partitions)
@@ -52,7 +52,7 @@ def test_gr2_a_topic_is_created_in_the_shape_asked_for(remote: Client, topic: st
 
 @pytest.mark.parametrize("there", [0, 2])
 @pytest.mark.parametrize("wanted", [0, 2, 3])
-def test_gr4_what_exists_is_a_conflict_and_keeps_its_shape(remote: Client, topic: str, there: int, wanted: int) -> None:
+def test_gr4_an_existing_topic_is_a_conflict_and_unchanged(remote: Client, topic: str, there: int, wanted: int) -> None:
     remote.create_topic(topic, there)
     with pytest.raises(Conflict, match=r"creating persistent://public/default/remote .*already exists") as raised:
         remote.create_topic(topic, wanted)
@@ -60,7 +60,7 @@ def test_gr4_what_exists_is_a_conflict_and_keeps_its_shape(remote: Client, topic
     assert remote.partition_count(topic) == there
 
 
-def test_gr2_a_topic_is_grown(remote: Client, topic: str) -> None:
+def test_gr2_partitions_are_added(remote: Client, topic: str) -> None:
     remote.create_topic(topic, 3)
     remote.grow_topic(topic, 5)
     remote.grow_topic(topic, 5)
@@ -70,7 +70,7 @@ def test_gr2_a_topic_is_grown(remote: Client, topic: str) -> None:
     assert remote.partition_count(topic) == 5
 
 
-def test_what_is_not_partitioned_or_not_there_cannot_grow(remote: Client, topic: str) -> None:
+def test_partitions_are_added_to_existing_partitioned_topics_only(remote: Client, topic: str) -> None:
     with pytest.raises(Conflict, match="is not the partitioned topic"):
         remote.grow_topic(topic, 2)
     remote.create_topic(topic)
@@ -89,11 +89,11 @@ def test_a_missing_namespace_is_not_a_missing_topic(remote: Client, missing: str
 
 
 @pytest.mark.parametrize("name", ["namespace", "tenant not found", "Namespace not found"])
-def test_a_topic_may_be_named_as_if_its_namespace_were_missing(remote: Client, name: str) -> None:
+def test_a_topic_name_may_look_like_a_missing_namespace(remote: Client, name: str) -> None:
     assert remote.partition_count(f"{name} {next(_names)}") is None
 
 
-def test_asking_wrongly_is_found_before_anything_is_sent(remote: Client) -> None:
+def test_invalid_arguments_are_rejected_before_a_request(remote: Client) -> None:
     for partitions in (-1, True, 1.5, 1 << 31):
         with pytest.raises(InvalidArgument, match=r"partitions .* is not a number between 0 and 2147483647"):
             remote.create_topic("t", partitions)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ def test_without_rest_nothing_can_be_created(client: Client, topic: str) -> None
             change(topic, 2)
 
 
-def test_the_same_for_asyncio(running: TestBroker, topic: str) -> None:
+def test_the_same_with_asyncio(running: TestBroker, topic: str) -> None:
     async def make() -> list[int | None]:
         async with AsyncClient(running.service_url, admin_url=running.http_url) as client:
             counts = [await client.partition_count(topic)]
@@ -126,8 +126,8 @@ def test_the_same_for_asyncio(running: TestBroker, topic: str) -> None:
     assert asyncio.run(make()) == [None, 1, 2]
 
 
-def test_an_old_broker_is_asked_by_rest(running: TestBroker, topic: str) -> None:
-    """One that would create the topic if it were asked by the binary protocol."""
+def test_an_old_broker_is_queried_over_rest(running: TestBroker, topic: str) -> None:
+    """It would create the topic on a query over the binary protocol."""
     with fake_broker(flag=False) as old, Client(old.url, admin_url=running.http_url) as client:
         assert client.partition_count(topic) is None
         client.create_topic(topic, 2)
@@ -138,7 +138,7 @@ def test_an_old_broker_is_asked_by_rest(running: TestBroker, topic: str) -> None
 
 
 class TestApachePulsar:
-    """Where it answers otherwise than our broker; the answers are those of 4.2.4."""
+    """Differences from our broker; the responses are those of 4.2.4."""
 
     @pytest.mark.parametrize(("text", "is_namespace"), [("", False), ("Namespace not found", True)])
     def test_a_missing_topic_has_no_text_on_the_wire(self, text: str, is_namespace: bool) -> None:
@@ -154,7 +154,7 @@ class TestApachePulsar:
                 assert client.partition_count("t") is None
 
     @pytest.mark.parametrize("namespace", ["default", "no-such"])
-    def test_what_has_no_text_on_the_wire_is_told_by_rest(self, running: TestBroker, namespace: str) -> None:
+    def test_an_error_without_text_is_explained_over_rest(self, running: TestBroker, namespace: str) -> None:
         def refuse(broker: FakeBroker, command: Command) -> Command | None:
             is_question = command.type == Command.PARTITIONED_METADATA
             return metadata_failure(command, pb.TopicNotFound) if is_question else None
@@ -167,8 +167,8 @@ class TestApachePulsar:
                     client.partition_count(f"public/{namespace}/missing")
 
     @pytest.mark.parametrize("there", [2, 3])
-    def test_gr10_a_topic_that_was_there_already_is_not_taken_for_a_new_one(self, there: int) -> None:
-        """It answers 204 for a partitioned topic of any size when it is not to tell its own remotes."""
+    def test_gr10_an_existing_topic_is_not_mistaken_for_a_new_one(self, there: int) -> None:
+        """It returns 204 for a partitioned topic of any size with local-only creation."""
         answers = {"PUT": (204, b""), "GET": (200, b'{"partitions":%d}' % there)}
         with fake_rest(answers) as (url, heard), Client(url) as client:
             if there == 2:
@@ -179,7 +179,7 @@ class TestApachePulsar:
         path = "/admin/v2/persistent/public/default/t/partitions?createLocalTopicOnly=true"
         assert heard[0] == ("PUT", path, 2)
 
-    def test_it_is_asked_to_keep_growing_to_itself(self) -> None:
+    def test_partitions_are_added_locally_only(self) -> None:
         with fake_rest({"POST": (204, b"")}) as (url, heard), Client(url) as client:
             client.grow_topic("t", 7)
         assert heard == [("POST", "/admin/v2/persistent/public/default/t/partitions?updateLocalTopicOnly=true", 7)]
@@ -195,7 +195,7 @@ class TestApachePulsar:
 def fake_rest(
     answers: dict[str, tuple[int, bytes]],
 ) -> Iterator[tuple[str, list[tuple[str, str, object]]]]:
-    """One answer for each method, and what was heard: method, path, body."""
+    """One response per method, and the received requests: method, path, body."""
     heard: list[tuple[str, str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):

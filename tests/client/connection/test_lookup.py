@@ -1,4 +1,4 @@
-"""Which broker has a topic: redirects, proxies, several addresses."""
+"""Lookup of a topic's broker: redirects, proxies, several addresses."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def looking_up(url: str, *, redirect: bool = False, proxy: bool = False) -> Answ
     return answer
 
 
-def test_the_broker_that_has_the_topic_is_used() -> None:
+def test_the_owner_of_the_topic_is_used() -> None:
     with fake_broker() as owner, fake_broker(looking_up(owner.url)) as asked, Client(asked.url) as client:
         client.producer("t").send(b"x")
         assert asked.types() == ["CONNECT", "PARTITIONED_METADATA", "LOOKUP"]
         assert owner.types() == ["CONNECT", "PRODUCER", "SEND"]
 
 
-def test_a_redirect_is_followed_and_its_authority_passed_on() -> None:
+def test_a_redirect_is_followed_with_its_authority_flag() -> None:
     with (
         fake_broker() as owner,
         fake_broker(looking_up(owner.url)) as second,
@@ -43,7 +43,7 @@ def test_a_redirect_is_followed_and_its_authority_passed_on() -> None:
         assert owner.types() == ["CONNECT", "PRODUCER", "SEND"]
 
 
-def test_redirects_without_an_end_are_an_error() -> None:
+def test_endless_redirects_are_an_error() -> None:
     def again(broker: FakeBroker, command: Command) -> Command | None:
         return lookup_response(command, broker.url, redirect=True) if command.type == Command.LOOKUP else None
 
@@ -55,7 +55,7 @@ def test_redirects_without_an_end_are_an_error() -> None:
         client.producer("t")
 
 
-def test_a_proxy_is_told_the_broker() -> None:
+def test_a_proxy_receives_the_brokers_address() -> None:
     with fake_broker(looking_up("pulsar://inside:6650", proxy=True)) as proxy, Client(proxy.url) as client:
         client.producer("t").send(b"x")
         connects = [command.connect for command in proxy.heard if command.type == Command.CONNECT]
@@ -67,7 +67,7 @@ def test_a_proxy_is_told_the_broker() -> None:
     ("url", "error"),
     [("nonsense", InvalidArgument), ("pulsar+ssl://a:6651", NotSupported), ("", ServerFailure)],
 )
-def test_a_broker_with_a_useless_address(url: str, error: type[Exception]) -> None:
+def test_a_broker_with_an_invalid_address(url: str, error: type[Exception]) -> None:
     with fake_broker(looking_up(url)) as fake, Client(fake.url) as client, pytest.raises(error):
         client.producer("t")
 
@@ -124,7 +124,7 @@ def test_a_connection_is_shared(running: TestBroker, topic: str) -> None:
         assert len(running.run(lambda: list(running.server.connections))) - before == 1
 
 
-def test_a_broker_that_is_not_ready_for_a_producer_is_asked_again() -> None:
+def test_a_broker_that_is_not_ready_for_a_producer_is_retried() -> None:
     asked = count()
 
     def later(broker: FakeBroker, command: Command) -> Command | None:

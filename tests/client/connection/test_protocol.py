@@ -1,4 +1,4 @@
-"""The conversation without sockets: bytes in, events out."""
+"""The protocol without sockets: bytes in, events out."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_the_handshake() -> None:
     assert protocol.state is State.READY
 
 
-def test_an_old_broker_announces_less() -> None:
+def test_an_old_broker_announces_fewer_features() -> None:
     protocol = Protocol()
     protocol.connect()
     old = encode_frame(Command(type=Command.CONNECTED, connected=pb.CommandConnected(server_version="old")))
@@ -105,7 +105,7 @@ def test_an_old_broker_announces_less() -> None:
         (pb.UnsupportedVersionError, NotSupported, ""),
     ],
 )
-def test_a_refused_connection(code: pb.ServerError.ValueType, kind: type[Exception], hint: str) -> None:
+def test_a_rejected_connection(code: pb.ServerError.ValueType, kind: type[Exception], hint: str) -> None:
     protocol = Protocol()
     protocol.connect()
     [event] = protocol.receive_data(error((1 << 64) - 1, code, "no token"))
@@ -114,7 +114,7 @@ def test_a_refused_connection(code: pb.ServerError.ValueType, kind: type[Excepti
     assert protocol.state is State.CLOSED
 
 
-def test_a_challenge_is_refused_clearly() -> None:
+def test_an_unexpected_challenge_is_rejected_clearly() -> None:
     protocol = ready()
     challenge = pb.CommandAuthChallenge(challenge=pb.AuthData(auth_method_name="sasl"))
     [event] = protocol.receive_data(encode_frame(Command(type=Command.AUTH_CHALLENGE, authChallenge=challenge)))
@@ -150,7 +150,7 @@ def test_events(data: bytes, expected: Event) -> None:
     assert ready().receive_data(data) == [expected]
 
 
-def test_a_message_arrives_as_it_was_stored() -> None:
+def test_a_message_arrives_as_stored() -> None:
     [event] = ready().receive_data(MESSAGE)
     assert isinstance(event, Delivery)
     assert event == Delivery(3, 1, 2, 4, (-1,), [BLOB])
@@ -163,12 +163,12 @@ def test_a_message_arrives_as_it_was_stored() -> None:
     ),
     st.integers(1, 400),
 )
-def test_entries_one_after_another_arrive_together_and_none_is_mistaken(
+def test_consecutive_entries_arrive_together_and_are_distinguished(
     sent: list[tuple[int, int, int, int]], size: int
 ) -> None:
     data, expected = b"", []
     for consumer_id, ledger_id, first, redelivery_count in sent:
-        for entry_id in range(first, first + 5):  # also over the number where ids get a byte longer
+        for entry_id in range(first, first + 5):  # including the number where ids get a byte longer
             blob = b"%d" % len(expected)
             message = pb.CommandMessage(
                 consumer_id=consumer_id,
@@ -191,8 +191,8 @@ def test_entries_one_after_another_arrive_together_and_none_is_mistaken(
     ]
 
 
-def test_what_looks_like_the_id_but_is_not_is_parsed() -> None:
-    """The fields of the message id are in another order, and the bytes of an entry id come twice."""
+def test_a_similar_frame_is_parsed_completely() -> None:
+    """The fields of the message id are in another order, and the bytes of an entry id occur twice."""
 
     def frame(entry_id: int) -> bytes:
         message_id = b"\x10" + bytes([entry_id]) + b"\x08\x01"  # entry before ledger
@@ -205,7 +205,7 @@ def test_what_looks_like_the_id_but_is_not_is_parsed() -> None:
     assert [event.entry_id for event in events if isinstance(event, Delivery)] == [1, 1, 2, 3, 8, 16]
 
 
-def test_an_answer_and_a_refusal_carry_their_request() -> None:
+def test_responses_and_errors_carry_their_request() -> None:
     protocol = ready()
     [reply, refusal] = protocol.receive_data(SUCCESS + error(8, pb.TopicNotFound))
     assert isinstance(reply, Reply) and reply.request_id == 7
@@ -214,20 +214,20 @@ def test_an_answer_and_a_refusal_carry_their_request() -> None:
     assert (refusal.error.code, refusal.error.text) == (pb.TopicNotFound, "why")
 
 
-def test_a_refused_send() -> None:
+def test_a_rejected_send() -> None:
     data = command("SEND_ERROR", "send_error", producer_id=1, sequence_id=2, error=pb.TopicTerminatedError, message="")
     [event] = ready().receive_data(data)
     assert isinstance(event, SendError) and isinstance(event.error, TopicTerminated)
     assert event.error.text == "TopicTerminatedError"
 
 
-def test_an_error_that_belongs_to_no_request_ends_the_connection() -> None:
+def test_an_error_without_a_request_closes_the_connection() -> None:
     [event] = ready().receive_data(error((1 << 64) - 1, pb.NotAllowedError, "producer 1 does not exist"))
     assert isinstance(event, Broken) and isinstance(event.error, NotAllowed)
     assert event.error.text == "the broker ended the connection: producer 1 does not exist"
 
 
-def test_a_producer_that_waits_for_its_turn_is_not_answered_yet() -> None:
+def test_a_producer_waiting_for_exclusive_access_is_not_ready_yet() -> None:
     protocol = ready()
     waiting = pb.CommandProducerSuccess(request_id=1, producer_name="p", producer_ready=False)
     assert protocol.receive_data(encode_frame(Command(type=Command.PRODUCER_SUCCESS, producer_success=waiting))) == []
@@ -242,7 +242,7 @@ def test_a_ping_is_answered() -> None:
     assert protocol.take_output() == [PONG]
 
 
-def test_a_silent_broker_is_asked_once_and_then_given_up() -> None:
+def test_a_silent_broker_is_pinged_once_and_then_disconnected() -> None:
     protocol = ready()
     assert protocol.keep_alive() is None and protocol.take_output() == []
     assert protocol.keep_alive() is None and protocol.take_output() == [PING]
@@ -251,7 +251,7 @@ def test_a_silent_broker_is_asked_once_and_then_given_up() -> None:
     assert not isinstance(broken.error, ProtocolBroken)
 
 
-def test_a_broker_that_answers_is_not_given_up() -> None:
+def test_a_broker_that_answers_stays_connected() -> None:
     protocol = ready()
     for _ in range(10):
         assert protocol.keep_alive() is None
@@ -271,7 +271,7 @@ def test_a_broker_that_answers_is_not_given_up() -> None:
         ),
     ],
 )
-def test_what_is_not_the_protocol_ends_the_connection(data: bytes, text: str) -> None:
+def test_malformed_input_closes_the_connection(data: bytes, text: str) -> None:
     protocol = ready()
     [answer, event] = protocol.receive_data(SUCCESS + data + SUCCESS)
     assert isinstance(answer, Reply)
@@ -282,7 +282,7 @@ def test_what_is_not_the_protocol_ends_the_connection(data: bytes, text: str) ->
     assert protocol.take_output() == []
 
 
-def test_a_client_is_sent_nothing_that_clients_send() -> None:
+def test_commands_of_clients_are_rejected() -> None:
     send = command("SEND", "send", producer_id=1, sequence_id=1) + command("SEND", "send", producer_id=1, sequence_id=2)
     for data in (send, command("LOOKUP", "lookupTopic", topic="t", request_id=1)):
         [event] = ready().receive_data(data)
@@ -290,7 +290,7 @@ def test_a_client_is_sent_nothing_that_clients_send() -> None:
 
 
 @given(st.lists(st.integers(0, 200), max_size=8))
-def test_any_piece_size(cuts: list[int]) -> None:
+def test_any_chunk_size(cuts: list[int]) -> None:
     data = CONNECTED + SUCCESS + PING + MESSAGE + SUCCESS
     whole = Protocol()
     whole.connect()
@@ -307,7 +307,7 @@ def test_any_piece_size(cuts: list[int]) -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_raise(data: bytes) -> None:
+def test_any_bytes_are_handled(data: bytes) -> None:
     protocol = ready()
     protocol.receive_data(data)
 

@@ -1,4 +1,4 @@
-"""Connections that are lost and brokers that restart: nothing sent is lost, nothing is read twice or skipped."""
+"""Lost connections and restarting brokers: nothing sent is lost, nothing is read twice or skipped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE_S = PATIENCE_MS / 1000
 
 
 def drop_connections(running: TestBroker) -> None:
-    """Ends every connection, as a network does."""
+    """Closes every connection, like a network failure."""
 
     def drop() -> None:
         for connection in list(running.server.connections):
@@ -38,7 +38,7 @@ def read(client: Client, topic: str, count: int, start: MessageId = EARLIEST) ->
         return [reader.read(PATIENCE_S).value for _ in range(count)]
 
 
-def test_a_reader_goes_on_after_the_last_message_it_got(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_reader_continues_after_the_last_received_message(running: TestBroker, client: Client, topic: str) -> None:
     with client.producer(topic, batch_messages_max=3) as producer, client.reader(topic) as reader:
         got: list[bytes] = []
         for round_number in range(5):
@@ -53,8 +53,8 @@ def test_a_reader_goes_on_after_the_last_message_it_got(running: TestBroker, cli
             reader.read(0.1)
 
 
-def test_latest_stays_where_it_was_although_nothing_was_read(running: TestBroker, client: Client, topic: str) -> None:
-    """What is published while a reader is away is not skipped."""
+def test_latest_keeps_its_position_before_the_first_message(running: TestBroker, client: Client, topic: str) -> None:
+    """Messages published while a reader is disconnected are not skipped."""
     with client.producer(topic) as producer:
         producer.send(b"old")
         with client.reader(topic, LATEST) as reader:
@@ -63,7 +63,7 @@ def test_latest_stays_where_it_was_although_nothing_was_read(running: TestBroker
             assert reader.read(PATIENCE_S).value == b"new"
 
 
-def test_pending_messages_are_sent_again_in_their_order(running: TestBroker, client: Client, topic: str) -> None:
+def test_pending_messages_are_resent_in_order(running: TestBroker, client: Client, topic: str) -> None:
     with client.producer(topic, name="me", batch_messages_max=5, pending_max=10_000) as producer:
         futures = []
         for index, payload in enumerate(numbered(2000)):
@@ -76,7 +76,7 @@ def test_pending_messages_are_sent_again_in_their_order(running: TestBroker, cli
     with client.reader(topic, EARLIEST) as reader:
         while reader.has_next():
             values.append(reader.read(PATIENCE_S).value)
-    # Without deduplication a message whose receipt was lost is stored again; none is missing or overtakes another.
+    # Without deduplication a message whose receipt was lost is stored again; none is missing or reordered.
     assert list(dict.fromkeys(values)) == numbered(2000)
 
 
@@ -92,7 +92,7 @@ def test_with_deduplication_every_message_is_stored_once(topic: str) -> None:
             assert not reader.has_next()
 
 
-def test_a_question_waits_for_the_connection(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_request_waits_for_the_connection(running: TestBroker, client: Client, topic: str) -> None:
     with client.producer(topic) as producer, client.reader(topic, EARLIEST) as reader:
         producer.send(b"x")
         reader.read(PATIENCE_S)
@@ -110,7 +110,7 @@ def killable(data: Path) -> Iterator[KillableBroker]:
         running.kill()
 
 
-def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, topic: str) -> None:
+def test_a_killed_and_restarted_broker(tmp_path: Path, topic: str) -> None:
     with killable(tmp_path) as server, Client(server.service_url) as client:
         reader = client.reader(topic, EARLIEST, create_topic=True)
         producer = client.producer(topic, name="me")
@@ -120,7 +120,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, topic: str) -> N
         assert [reader.read(PATIENCE_S).value for _ in range(15)] == numbered(20, "a")[:15]
         server.kill()
         futures = [producer.send_async(payload) for payload in numbered(20, "b")]
-        time.sleep(0.3)  # the client tries in vain meanwhile
+        time.sleep(0.3)  # the client keeps retrying meanwhile
         assert not any(future.done() for future in futures)
         server.start()
         ids = [future.result(PATIENCE_S) for future in futures]
@@ -130,7 +130,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, topic: str) -> N
         assert client.get_partitions_for_topic(topic, False) == [f"persistent://public/default/{topic}"]
 
 
-def test_it_is_given_up_in_time_with_the_address(tmp_path: Path, topic: str) -> None:
+def test_it_gives_up_in_time_and_names_the_address(tmp_path: Path, topic: str) -> None:
     with killable(tmp_path) as server, Client(server.service_url, reconnect_timeout_s=0.5) as client:
         reader = client.reader(topic, EARLIEST, create_topic=True)
         producer = client.producer(topic)
@@ -148,7 +148,7 @@ def test_it_is_given_up_in_time_with_the_address(tmp_path: Path, topic: str) -> 
             reader.has_next()
 
 
-def test_a_topic_that_is_deleted_meanwhile_ends_the_reader(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_topic_deleted_meanwhile_ends_the_reader(running: TestBroker, client: Client, topic: str) -> None:
     with client.producer(topic) as producer:
         producer.send(b"x")
     with client.reader(topic, EARLIEST) as reader:
@@ -159,8 +159,8 @@ def test_a_topic_that_is_deleted_meanwhile_ends_the_reader(running: TestBroker, 
             reader.read(PATIENCE_S)
 
 
-def test_the_broker_may_close_a_producer_alone() -> None:
-    """Apache Pulsar does when it moves a topic: the connection stays, the producer is opened again."""
+def test_the_broker_may_close_only_a_producer() -> None:
+    """Apache Pulsar does so when it moves a topic: the connection stays, the producer is reopened."""
 
     def close_once(broker: FakeBroker, command: Command) -> bytes | None:
         if command.type == Command.SEND and broker.types().count("SEND") == 1:
@@ -180,7 +180,7 @@ def test_the_broker_may_close_a_producer_alone() -> None:
         assert not second.user_provided_producer_name
 
 
-def test_a_passing_error_of_a_send_is_tried_again() -> None:
+def test_a_transient_send_error_is_retried() -> None:
     def fail_once(broker: FakeBroker, command: Command) -> Command | None:
         if command.type == Command.SEND and broker.types().count("SEND") == 1:
             refusal = pb.CommandSendError(
@@ -194,8 +194,8 @@ def test_a_passing_error_of_a_send_is_tried_again() -> None:
         assert fake.types()[-4:] == ["CLOSE_PRODUCER", "LOOKUP", "PRODUCER", "SEND"]
 
 
-def test_lost_receipts_are_noticed() -> None:
-    """A receipt for the second message before that of the first: the broker is asked for a new start."""
+def test_lost_receipts_are_detected() -> None:
+    """The receipt of the second message precedes that of the first: the producer is reopened."""
 
     def skip(broker: FakeBroker, command: Command) -> bytes | None:
         is_first = command.type == Command.SEND and broker.types().count("SEND") == 1
@@ -208,7 +208,7 @@ def test_lost_receipts_are_noticed() -> None:
         assert [command.send.sequence_id for command in fake.heard if command.type == Command.SEND] == [0, 1, 0, 1]
 
 
-def test_a_broken_frame_ends_the_connection_with_a_reason() -> None:
+def test_a_broken_frame_closes_the_connection_with_a_reason() -> None:
     def rubbish(broker: FakeBroker, command: Command) -> bytes | None:
         return b"\xff" * 100 if command.type == Command.PARTITIONED_METADATA else None
 
@@ -220,7 +220,7 @@ def test_a_broken_frame_ends_the_connection_with_a_reason() -> None:
         client.get_partitions_for_topic("t")
 
 
-def test_a_question_whose_connection_ends_is_asked_again() -> None:
+def test_a_request_is_retried_after_a_lost_connection() -> None:
     def hang_up_once(broker: FakeBroker, command: Command) -> Command | bytes | None:
         if command.type == Command.PARTITIONED_METADATA:
             if broker.types().count("PARTITIONED_METADATA") == 1:
@@ -234,7 +234,7 @@ def test_a_question_whose_connection_ends_is_asked_again() -> None:
         assert fake.types().count("PARTITIONED_METADATA") == 2
 
 
-def test_a_broker_that_always_hangs_up_is_an_error_in_time() -> None:
+def test_a_broker_that_always_disconnects_is_an_error_in_time() -> None:
     def hang_up(broker: FakeBroker, command: Command) -> bytes | None:
         if command.type == Command.PARTITIONED_METADATA:
             broker.drop()
@@ -249,7 +249,7 @@ def test_a_broker_that_always_hangs_up_is_an_error_in_time() -> None:
         client.get_partitions_for_topic("t")
 
 
-def test_a_silent_broker_is_left() -> None:
+def test_a_silent_broker_is_disconnected() -> None:
     def mute(broker: FakeBroker, command: Command) -> bytes | None:
         return b"" if command.type in (Command.PING, Command.SEND) else None
 
@@ -265,7 +265,7 @@ def test_a_silent_broker_is_left() -> None:
         future.result(PATIENCE_S)
 
 
-def test_closing_while_it_reconnects(tmp_path: Path, topic: str) -> None:
+def test_closing_while_reconnecting(tmp_path: Path, topic: str) -> None:
     with killable(tmp_path) as server:
         client = Client(server.service_url)
         reader = client.reader(topic, EARLIEST, create_topic=True)

@@ -1,4 +1,4 @@
-"""Durable subscriptions: what was acknowledged does not come again, what was not does."""
+"""Durable subscriptions: acknowledged messages are not redelivered, others are."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def receive(consumer: Consumer, count: int) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", ["Exclusive", "Shared", "Failover", "Key_Shared"])
 @pytest.mark.parametrize("batching", [True, False])
-def test_what_is_acknowledged_does_not_come_again(client: Client, topic: str, kind: str, batching: bool) -> None:
+def test_acknowledged_messages_are_not_redelivered(client: Client, topic: str, kind: str, batching: bool) -> None:
     send(client, topic, numbered(6), batching=batching)
     with client.consumer(topic, "s", subscription_type=kind, initial_position=EARLIEST) as consumer:  # type: ignore[arg-type]
         messages = [consumer.receive(PATIENCE_S) for _ in range(6)]
@@ -40,7 +40,7 @@ def test_what_is_acknowledged_does_not_come_again(client: Client, topic: str, ki
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_acknowledging_all_up_to_one(running: TestBroker, client: Client, topic: str, batching: bool) -> None:
+def test_cumulative_acknowledgement(running: TestBroker, client: Client, topic: str, batching: bool) -> None:
     send(client, topic, numbered(6), batching=batching)
     with client.consumer(topic, "s", initial_position=EARLIEST) as consumer:
         messages = [consumer.receive(PATIENCE_S) for _ in range(6)]
@@ -52,7 +52,7 @@ def test_acknowledging_all_up_to_one(running: TestBroker, client: Client, topic:
     eventually(lambda: backlog(running, topic, "s") == 0)
 
 
-def test_a_negative_acknowledgement_brings_it_again(client: Client, topic: str) -> None:
+def test_a_nacked_message_is_redelivered(client: Client, topic: str) -> None:
     send(client, topic, [b"x"], batching=False)
     with client.consumer(topic, "s", subscription_type="Shared", initial_position=EARLIEST) as consumer:
         for count in range(3):
@@ -72,7 +72,9 @@ def test_all_chunks_are_acknowledged(running: TestBroker, client: Client, offici
         eventually(lambda: backlog(running, topic, "s") == 0)
 
 
-def test_after_a_lost_connection_only_what_is_open_comes_again(running: TestBroker, client: Client, topic: str) -> None:
+def test_after_a_lost_connection_only_open_messages_are_redelivered(
+    running: TestBroker, client: Client, topic: str
+) -> None:
     send(client, topic, numbered(6), batching=True)
     send(client, topic, numbered(4, "n"), batching=False)
     with client.consumer(topic, "s", initial_position=EARLIEST) as consumer:
@@ -108,7 +110,7 @@ def test_unsubscribing(running: TestBroker, client: Client, topic: str) -> None:
         consumer.receive(0.05)
 
 
-def test_bad_arguments(client: Client, topic: str) -> None:
+def test_invalid_arguments(client: Client, topic: str) -> None:
     with pytest.raises(InvalidArgument, match="subscription is empty"):
         client.consumer(topic, "")
     with pytest.raises(InvalidArgument, match="initial_position 1:2:-1 is neither EARLIEST nor LATEST"):

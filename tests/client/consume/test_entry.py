@@ -1,4 +1,4 @@
-"""Opening entries: chunks, acknowledged parts of batches, and bytes that are not what they should be."""
+"""Opening entries: chunks, partly acknowledged batches, and damaged bytes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def open_all(*entries: Entry) -> list[Message]:
     return [message for item in entries for message in opener.open(item)[0]]
 
 
-def test_messages_of_several_producers_in_chunks_may_be_mixed() -> None:
+def test_chunked_messages_of_several_producers_may_be_interleaved() -> None:
     messages = open_all(
         chunk(0, "a", 0, 2, b"a0"),
         chunk(1, "b", 0, 3, b"b0"),
@@ -54,12 +54,12 @@ def test_chunks_are_decompressed_as_one() -> None:
     assert message.value == b"x" * 1000
 
 
-def test_a_chunk_that_comes_twice_counts_once() -> None:
+def test_a_repeated_chunk_counts_once() -> None:
     messages = open_all(*(chunk(0, "a", number, 2, b"%d" % number) for number in (0, 0, 1)))
     assert [message.value for message in messages] == [b"01"]
 
 
-def test_a_missing_chunk_is_named() -> None:
+def test_a_missing_chunk_is_reported() -> None:
     with pytest.raises(UnreadableMessage, match="chunk 1 of 3 of message 'a' is missing"):
         open_all(chunk(0, "a", 0, 3, b""), chunk(1, "a", 2, 3, b""))
 
@@ -90,7 +90,7 @@ def test_words_of_an_ack_set_are_signed() -> None:
     assert len(messages) == 9
 
 
-def test_a_damaged_entry_is_named() -> None:
+def test_a_damaged_entry_is_reported() -> None:
     blob = bytearray(build_blob(metadata(), b"payload"))
     blob[-1] ^= 1
     with pytest.raises(UnreadableMessage, match=r"message 1:0:-1 of topic cannot be read: its checksum") as raised:
@@ -100,7 +100,7 @@ def test_a_damaged_entry_is_named() -> None:
 
 
 @given(st.binary(max_size=100))
-def test_whatever_an_entry_is_it_is_opened_or_named(blob: bytes) -> None:
+def test_any_entry_is_opened_or_reported(blob: bytes) -> None:
     opener = Opener()
     for data in (blob, build_blob(metadata(num_messages_in_batch=3), blob), build_blob(metadata(compression=4), blob)):
         try:

@@ -1,4 +1,4 @@
-"""Whole entries over a range: exactly those, whatever becomes of the topic and the connection meanwhile."""
+"""Whole entries of a range: exactly those, through changes of the topic and lost connections."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def inline(running: TestBroker) -> Iterator[InlineClient]:
 
 
 def publish(client: Client, topic: str, count: int, *, size: int = 10, batch: int = 1) -> list[MessageId]:
-    """`count` entries of `batch` messages each; the ids of the last message of each."""
+    """Publishes `count` entries of `batch` messages each; returns the id of the last message of each."""
     with client.producer(topic, batching=batch > 1, batch_messages_max=batch, batch_delay_s=60) as producer:
         futures = [producer.send_async(b"%d" % n + bytes(size)) for n in range(count * batch)]
         producer.flush()
@@ -61,7 +61,7 @@ def ids(entries: list[Entry]) -> list[int]:
     return [entry.id.entry_id for entry in entries]
 
 
-def test_a_range_is_handed_out_whole(client: Client, inline: InlineClient, topic: str) -> None:
+def test_a_range_is_returned_completely(client: Client, inline: InlineClient, topic: str) -> None:
     stored = publish(client, topic, 20, batch=3)
     entries = read(inline, topic, EARLIEST, LATEST)
     assert [entry.id.position for entry in entries] == [message_id.position for message_id in stored]
@@ -79,7 +79,7 @@ class TestBoundaries:
         assert ids(read(inline, topic, stored[2], stored[6], start_inclusive=True)) == [2, 3, 4, 5, 6]
         assert ids(read(inline, topic, MessageId(stored[0].ledger_id, -1), stored[0])) == [0]
 
-    def test_an_entry_that_may_hold_wanted_messages_is_in(
+    def test_an_entry_that_may_contain_wanted_messages_is_included(
         self, client: Client, inline: InlineClient, topic: str
     ) -> None:
         stored = publish(client, topic, 4, batch=3)
@@ -95,7 +95,7 @@ class TestBoundaries:
         assert read(inline, topic, stored[4], LATEST) == []
         assert read(inline, topic, LATEST, LATEST) == []
 
-    def test_an_end_that_is_not_there_yet_is_not_waited_for(
+    def test_an_end_beyond_the_last_entry_is_not_waited_for(
         self, client: Client, inline: InlineClient, topic: str
     ) -> None:
         stored = publish(client, topic, 5)
@@ -104,7 +104,7 @@ class TestBoundaries:
             assert ids(read(inline, topic, EARLIEST, end)) == [0, 1, 2, 3, 4]
         assert read(inline, topic, MessageId(ledger_id, 7), MessageId(ledger_id, 9)) == []
 
-    def test_of_a_ledger_that_is_gone(self, client: Client, inline: InlineClient, topic: str) -> None:
+    def test_positions_in_a_deleted_ledger(self, client: Client, inline: InlineClient, topic: str) -> None:
         ledger_id = publish(client, topic, 5)[0].ledger_id
         assert read(inline, topic, EARLIEST, MessageId(ledger_id - 1, 3)) == []
         assert ids(read(inline, topic, MessageId(ledger_id - 1, 3), LATEST)) == [0, 1, 2, 3, 4]
@@ -140,7 +140,7 @@ def filled(running: TestBroker) -> Iterator[tuple[InlineClient, str, list[Messag
 
 
 class Ledgers:
-    """A broker with several ledgers, some entries of which are never sent: a factory and its consumer in one."""
+    """A broker with several ledgers that never sends some entries: a factory and its consumer in one."""
 
     topic = TopicName.parse("t")
     timeout_s = reconnect_timeout_s = 1.0
@@ -174,7 +174,7 @@ class Ledgers:
         self._mark = max(self._mark, position)
 
     async def last(self) -> tuple[MessageId, MessageId]:
-        """A broker acknowledges by itself what it does not send."""
+        """A broker acknowledges the entries that it does not send."""
         for position in self._stored[: len(self._stored) - len(self._unsent)]:
             if position > self._mark and position not in self._kept_back:
                 break
@@ -203,12 +203,12 @@ positions = st.tuples(st.integers(1, 4), st.integers(0, 4))
 def test_any_range_over_several_ledgers(
     stored: list[tuple[int, int]], start: tuple[int, int], end: tuple[int, int], bytes_max: int
 ) -> None:
-    """Ledgers end anywhere, and positions that are no entries are as good as others."""
+    """Ledgers end anywhere, and positions need not be entries."""
     assert asyncio.run(read_ledgers(stored, set(), start, end, bytes_max)) == [p for p in stored if start < p <= end]
 
 
 def test_entries_that_the_broker_never_sends_are_not_waited_for() -> None:
-    """Apache Pulsar's markers, or messages of transactions that were aborted."""
+    """Apache Pulsar's markers, or messages of aborted transactions."""
     stored = [(1, number) for number in range(10)]
     assert asyncio.run(read_ledgers(stored, {(1, 9), (1, 8)}, (1, 2), (1, 9), 100)) == stored[3:8]
     assert asyncio.run(read_ledgers(stored, set(stored), (-1, -1), (1, 9), 100)) == []
@@ -230,7 +230,7 @@ async def read_ledgers(
     return got
 
 
-def test_one_call_hands_out_what_is_there(client: Client, inline: InlineClient, topic: str) -> None:
+def test_one_call_returns_the_available_entries(client: Client, inline: InlineClient, topic: str) -> None:
     publish(client, topic, 2000, size=100)
     reader = inline.run(inline.client.entries(topic, EARLIEST, LATEST))
     calls = 0
@@ -239,7 +239,7 @@ def test_one_call_hands_out_what_is_there(client: Client, inline: InlineClient, 
     assert calls <= 40
 
 
-def test_what_is_on_its_way_is_bounded(running: TestBroker, client: Client, inline: InlineClient, topic: str) -> None:
+def test_outstanding_entries_are_bounded(running: TestBroker, client: Client, inline: InlineClient, topic: str) -> None:
     publish(client, topic, 300, size=10_000)
     reader = inline.run(inline.client.entries(topic, EARLIEST, LATEST, bytes_max=200_000))
     held_max = received = 0
@@ -255,8 +255,8 @@ def _topic(running: TestBroker, topic: str) -> Any:
     return running.server.broker.topics[f"persistent://public/default/{topic}"]
 
 
-class TestTrouble:
-    def test_a_topic_that_does_not_exist_is_not_created(self, client: Client, inline: InlineClient, topic: str) -> None:
+class TestErrors:
+    def test_a_missing_topic_is_not_created(self, client: Client, inline: InlineClient, topic: str) -> None:
         with pytest.raises(NotFound, match=topic):
             inline.run(inline.client.entries(topic, EARLIEST, LATEST))
         with pytest.raises(NotFound):
@@ -264,20 +264,18 @@ class TestTrouble:
         with pytest.raises(NotFound):
             inline.run(inline.client.entries(f"{topic}-partition-0", EARLIEST, LATEST))
 
-    def test_a_partition_that_was_never_used_is_empty(
-        self, running: TestBroker, inline: InlineClient, topic: str
-    ) -> None:
+    def test_an_unused_partition_is_empty(self, running: TestBroker, inline: InlineClient, topic: str) -> None:
         httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2)
         assert read(inline, f"{topic}-partition-1", EARLIEST, LATEST) == []
         with pytest.raises(NotFound):
             inline.run(inline.client.entries(f"{topic}-partition-2", EARLIEST, LATEST))
 
-    def test_not_persistent(self, inline: InlineClient) -> None:
+    def test_a_non_persistent_topic(self, inline: InlineClient) -> None:
         with pytest.raises(InvalidArgument, match="not persistent"):
             inline.run(inline.client.entries("non-persistent://public/default/n", EARLIEST, LATEST))
 
     @pytest.mark.parametrize("value", [0, -1, float("nan")])
-    def test_bad_window(self, inline: InlineClient, value: float) -> None:
+    def test_an_invalid_window(self, inline: InlineClient, value: float) -> None:
         with pytest.raises(InvalidArgument, match="bytes_max"):
             inline.run(inline.client.entries("t", EARLIEST, LATEST, bytes_max=value))  # type: ignore[arg-type]
 
@@ -289,7 +287,7 @@ class TestTrouble:
         assert ids(read(inline, topic, EARLIEST, LATEST)) == [0, 1, 2, 3, 4]
         assert ids(read(inline, topic, EARLIEST, MessageId(ledger_id, 99))) == [0, 1, 2, 3, 4]
 
-    def test_a_topic_that_is_deleted_meanwhile_is_an_error(
+    def test_a_topic_deleted_meanwhile_is_an_error(
         self, running: TestBroker, client: Client, inline: InlineClient, topic: str
     ) -> None:
         publish(client, topic, 300, size=10_000)
@@ -303,7 +301,7 @@ class TestTrouble:
             while inline.run(within_seconds(reader)):
                 pass
 
-    def test_a_range_that_is_deleted_meanwhile_ends(
+    def test_a_range_deleted_meanwhile_ends(
         self, running: TestBroker, client: Client, inline: InlineClient, topic: str
     ) -> None:
         publish(client, topic, 300, size=10_000)
@@ -315,7 +313,7 @@ class TestTrouble:
             count += len(entries)
         assert count < 250
 
-    def test_an_end_that_was_trimmed_is_passed(
+    def test_a_trimmed_end_is_passed(
         self, running: TestBroker, client: Client, inline: InlineClient, topic: str
     ) -> None:
         stored = publish(client, topic, 10)
@@ -327,7 +325,7 @@ class TestTrouble:
             message_id.position for message_id in later[:2]
         ]
 
-    def test_a_lost_connection_neither_loses_nor_repeats(
+    def test_a_lost_connection_causes_no_loss_and_no_duplicates(
         self, running: TestBroker, client: Client, inline: InlineClient, topic: str
     ) -> None:
         publish(client, topic, 300, size=10_000)
@@ -353,7 +351,7 @@ class TestTrouble:
         assert list(running.run(lambda: _topic(running, topic).subscriptions)) == []
 
 
-def test_a_broker_that_is_killed_and_started_again_goes_on_with_the_next_entry(tmp_path: Path) -> None:
+def test_after_a_restart_of_the_broker_the_next_entry_follows(tmp_path: Path) -> None:
     killable = KillableBroker(tmp_path)
     killable.start()
     try:
@@ -377,7 +375,7 @@ async def next_ids(reader: AsyncEntryReader, seconds: float) -> list[int]:
     return [entry.id.entry_id for run in await reader.runs_within(seconds) for entry in run.entries()]
 
 
-def test_what_is_published_meanwhile_comes_too(client: Client, inline: InlineClient, topic: str) -> None:
+def test_entries_published_meanwhile_are_returned_too(client: Client, inline: InlineClient, topic: str) -> None:
     first = publish(client, topic, 3)[0]
     reader = inline.run(inline.client.entries_after(topic, first))
     assert inline.run(next_ids(reader, 10)) == [1, 2]
@@ -389,7 +387,7 @@ def test_what_is_published_meanwhile_comes_too(client: Client, inline: InlineCli
     inline.run(reader.close())
 
 
-def test_runs_are_the_entries(client: Client, inline: InlineClient, topic: str) -> None:
+def test_runs_equal_the_entries(client: Client, inline: InlineClient, topic: str) -> None:
     publish(client, topic, 100)
     reader = inline.run(inline.client.entries_after(topic, EARLIEST))
     runs = inline.run(reader.runs_within(10))
@@ -400,7 +398,7 @@ def test_runs_are_the_entries(client: Client, inline: InlineClient, topic: str) 
     inline.run(reader.close())
 
 
-def test_a_reader_that_asks_no_more_is_drained(client: Client, inline: InlineClient, topic: str) -> None:
+def test_an_unused_reader_is_drained(client: Client, inline: InlineClient, topic: str) -> None:
     publish(client, topic, 500, size=1000)
     reader = inline.run(inline.client.entries_after(topic, EARLIEST, bytes_max=100_000))
     received = inline.run(next_ids(reader, 10))
@@ -416,7 +414,7 @@ def test_a_reader_that_asks_no_more_is_drained(client: Client, inline: InlineCli
     inline.run(reader.close())
 
 
-def test_what_follows_is_read_on_after_a_lost_connection(
+def test_reading_continues_after_a_lost_connection(
     running: TestBroker, client: Client, inline: InlineClient, topic: str
 ) -> None:
     publish(client, topic, 2)
@@ -428,7 +426,7 @@ def test_what_follows_is_read_on_after_a_lost_connection(
     inline.run(reader.close())
 
 
-def test_what_follows_a_terminated_topic_is_nothing(
+def test_nothing_follows_a_terminated_topic(
     running: TestBroker, client: Client, inline: InlineClient, topic: str
 ) -> None:
     [only] = publish(client, topic, 1)

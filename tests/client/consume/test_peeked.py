@@ -1,4 +1,4 @@
-"""Messages in the answers of the admin REST API: what the headers say is what the message has."""
+"""Messages in responses of the admin REST API, rebuilt from their headers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_single_message() -> None:
     assert message.schema_version == bytes([0] * 7 + [1])
 
 
-def test_a_batch_is_taken_apart() -> None:
+def test_a_batch_is_split() -> None:
     batch = build_batch([(pb.SingleMessageMetadata(partition_key=key), key.encode()) for key in ("a", "b")])
     headers = httpx.Headers({**HEADERS, "X-Pulsar-num-batch-message": "2"})
     messages = messages_of_response(TOPIC, 2, headers, batch)
@@ -81,11 +81,11 @@ def test_older_brokers_have_a_header_for_each_property() -> None:
         {"X-Pulsar-Base64-ordering-key": "!"},
     ],
 )
-def test_headers_that_cannot_be_read_are_an_error_of_the_client(changed: dict[str, str]) -> None:
+def test_unreadable_headers_are_a_client_error(changed: dict[str, str]) -> None:
     with pytest.raises(ClientError):
         messages_of_response(TOPIC, 2, httpx.Headers({**HEADERS, **changed}), b"x")
 
 
-def test_an_answer_without_an_id_is_an_error_of_the_client() -> None:
+def test_a_response_without_an_id_is_a_client_error() -> None:
     with pytest.raises(ClientError):
         messages_of_response(TOPIC, 2, httpx.Headers({}), b"x")

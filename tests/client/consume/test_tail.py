@@ -1,4 +1,4 @@
-"""Watches: what a topic stores, and waiting for more without polling."""
+"""Watches: the stored range of a topic, and waiting for more without polling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 20
 
 @pytest.fixture
 def commands(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """The commands of clients from here on."""
+    """Records the commands of clients from now on."""
     from magnetar.client.connection.protocol import Protocol
 
     sent: list[str] = []
@@ -63,14 +63,14 @@ class TestBounds:
 
     def test_of_a_partition(self, running: TestBroker, client: Client, topic: str) -> None:
         httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/partitions", json=2)
-        tail = client.tail(f"{topic}-partition-1")  # which nobody used yet
+        tail = client.tail(f"{topic}-partition-1")  # unused so far
         assert tail.bounds().is_empty
         with client.producer(f"{topic}-partition-1") as producer:
             stored = producer.send(b"1")
         assert tail.bounds().last == stored
         assert stored.partition == 1
 
-    def test_what_is_deleted_is_before_the_first(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_deleted_entries_are_before_the_first(self, running: TestBroker, client: Client, topic: str) -> None:
         stored = publish(client, topic, 5)
         tail = client.tail(topic)
         assert tail.bounds().before_first.entry_id == -1
@@ -81,7 +81,7 @@ class TestBounds:
         assert stored[-1].position <= bounds.before_first.position < later.position
         assert bounds.last == later
 
-    def test_what_does_not_exist_is_not_created(self, client: Client, topic: str) -> None:
+    def test_a_missing_topic_is_not_created(self, client: Client, topic: str) -> None:
         for name in (topic, f"{topic}-partition-0"):
             with pytest.raises(NotFound, match=topic):
                 client.tail(name)
@@ -91,7 +91,7 @@ class TestBounds:
 
 
 class TestWaiting:
-    def test_what_is_there_already_is_news_at_once(self, client: Client, topic: str) -> None:
+    def test_existing_messages_are_reported_at_once(self, client: Client, topic: str) -> None:
         stored = publish(client, topic, 3)
         tail = client.tail(topic)
         assert tail.wait(EARLIEST, 0.01)
@@ -99,7 +99,7 @@ class TestWaiting:
         assert not tail.wait(stored[2], 0.01)
         assert not tail.wait(MessageId(stored[2].ledger_id, 99), 0.01)
 
-    def test_it_returns_as_soon_as_something_is_stored(self, client: Client, topic: str) -> None:
+    def test_it_returns_as_soon_as_a_message_is_stored(self, client: Client, topic: str) -> None:
         with client.producer(topic) as producer:
             after = EARLIEST
             tail = client.tail(topic)
@@ -110,7 +110,7 @@ class TestWaiting:
                 assert 0.1 < seconds < 5
                 after = tail.last()
 
-    def test_the_rest_of_a_batch_is_news(self, client: Client, topic: str) -> None:
+    def test_the_rest_of_a_batch_is_reported(self, client: Client, topic: str) -> None:
         [last] = publish(client, topic, 1, batch=3)
         position = last.position
         assert client.tail(topic).wait(MessageId(*position, -1, 1, 3), 0.01)
@@ -120,7 +120,7 @@ class TestWaiting:
         assert not tail.wait(last, 0.01)
         assert tail.wait(MessageId(*position, -1, 0, 3), 0.01)
 
-    def test_going_back_and_forth_finds_everything(self, client: Client, topic: str) -> None:
+    def test_any_position_finds_everything(self, client: Client, topic: str) -> None:
         stored = publish(client, topic, 10)
         tail = client.tail(topic)
         for index in (5, 9, 0, 9, 8, 9):
@@ -130,9 +130,7 @@ class TestWaiting:
             assert tail.wait(stored[9], PATIENCE_S)
             assert tail.wait(stored[9], PATIENCE_S)
 
-    def test_while_little_is_published_nothing_is_opened_anew(
-        self, client: Client, topic: str, commands: list[str]
-    ) -> None:
+    def test_with_few_messages_nothing_is_reopened(self, client: Client, topic: str, commands: list[str]) -> None:
         with client.producer(topic) as producer:
             tail = client.tail(topic)
             after = producer.send(b"0")
@@ -144,7 +142,7 @@ class TestWaiting:
                 assert not tail.wait(after, 0.01)
             assert commands == ["FLOW"] * 5
 
-    def test_batches_do_not_use_up_the_permits(self, client: Client, topic: str) -> None:
+    def test_batches_do_not_exhaust_the_permits(self, client: Client, topic: str) -> None:
         client.producer(topic).close()
         tail = client.tail(topic)
         after = EARLIEST
@@ -153,7 +151,7 @@ class TestWaiting:
             [after] = publish(client, topic, 1, batch=10)
             assert tail.wait(MessageId(after.ledger_id, after.entry_id - 1), PATIENCE_S)
 
-    def test_what_was_deleted_is_no_news(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_deleted_messages_are_not_reported(self, running: TestBroker, client: Client, topic: str) -> None:
         publish(client, topic, 3)
         tail = client.tail(topic)
         assert tail.wait(EARLIEST, 0.1)
@@ -170,7 +168,7 @@ class TestWaiting:
 
 
 class TestSeveral:
-    def test_those_with_news_are_named(self, client: Client, topic: str) -> None:
+    def test_topics_with_new_messages_are_reported(self, client: Client, topic: str) -> None:
         names = [f"{topic}-{number}" for number in range(5)]
         stored = {name: publish(client, name, 1)[0] for name in names}
         tails = [client.tail(name) for name in names]
@@ -180,10 +178,10 @@ class TestSeveral:
         assert client.wait_any(watched, PATIENCE_S) == [tails[3]]
         assert client.wait_any([(tail, EARLIEST) for tail in tails], 0) == tails
 
-    def test_nothing_to_watch_is_no_news(self, client: Client) -> None:
+    def test_an_empty_watch_reports_nothing(self, client: Client) -> None:
         assert client.wait_any([], 0.01) == []
 
-    def test_many_idle_ones_say_nothing(self, client: Client, topic: str, commands: list[str]) -> None:
+    def test_many_idle_topics_report_nothing(self, client: Client, topic: str, commands: list[str]) -> None:
         names = [f"{topic}-{number}" for number in range(200)]
         producers = [client.producer(name) for name in names]
         watched = [(client.tail(name), EARLIEST) for name in names]
@@ -196,8 +194,8 @@ class TestSeveral:
         assert [tail.topic for tail in client.wait_any(watched, PATIENCE_S)] == [watched[77][0].topic]
 
 
-class TestTrouble:
-    def test_a_lost_connection_is_made_again(self, running: TestBroker, client: Client, topic: str) -> None:
+class TestErrors:
+    def test_a_lost_connection_is_reopened(self, running: TestBroker, client: Client, topic: str) -> None:
         with client.producer(topic) as producer:
             after = producer.send(b"1")
             tail = client.tail(topic)
@@ -208,7 +206,7 @@ class TestTrouble:
             soon(producer.send, b"2")
             assert tail.wait(after, PATIENCE_S)
 
-    def test_a_topic_that_is_deleted_is_an_error(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_a_deleted_topic_is_an_error(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
         tail = client.tail(topic)
         url = f"{running.http_url}/admin/v2/persistent/public/default/{topic}?force=true"
@@ -218,7 +216,7 @@ class TestTrouble:
         with pytest.raises(NotFound, match=topic):
             tail.bounds()
 
-    def test_a_topic_that_was_made_anew_has_more(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_a_recreated_topic_has_more(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
         tail = client.tail(topic)
         assert not tail.wait(after, 0.01)
@@ -228,21 +226,21 @@ class TestTrouble:
         assert tail.wait(after, PATIENCE_S)
         assert tail.bounds().last == anew
 
-    def test_a_terminated_topic_has_no_news(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_a_terminated_topic_reports_nothing(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
         httpx.post(f"{running.http_url}/admin/v2/persistent/public/default/{topic}/terminate")
         assert not client.tail(topic).wait(after, 0.1)
 
-    def test_a_broker_that_is_gone_for_too_long_is_an_error(self) -> None:
+    def test_a_broker_unreachable_for_too_long_is_an_error(self) -> None:
         with broker() as running:
             client = Client(running.service_url, reconnect_timeout_s=1)
             [after] = publish(client, "t", 1)
             tail = client.tail("t")
         with contextlib.closing(client), pytest.raises(ConnectionLost, match=r"127\.0\.0\.1"):
-            for _ in range(100):  # the limit is not that of a single call
+            for _ in range(100):  # not the limit of a single call
                 assert not tail.wait(after, 0.2)
 
-    def test_closing_it_or_the_client_ends_waiting(self, running: TestBroker, client: Client, topic: str) -> None:
+    def test_closing_it_or_the_client_ends_the_wait(self, running: TestBroker, client: Client, topic: str) -> None:
         [after] = publish(client, topic, 1)
         tail = client.tail(topic)
         soon(tail.close)

@@ -36,7 +36,7 @@ def reported(watcher: TopicWatcher, count: int) -> set[str]:
     return found
 
 
-def test_a_topic_is_told_once_and_then_from_its_new_position(client: Client) -> None:
+def test_a_topic_is_reported_once_and_then_from_its_new_position(client: Client) -> None:
     with client.producer("t") as producer, client.topic_watcher() as watcher:
         watcher.watch("t", EARLIEST)
         assert watcher.next(0.05) == {}
@@ -53,7 +53,7 @@ def test_a_topic_is_told_once_and_then_from_its_new_position(client: Client) -> 
         assert watcher.next(WAIT_S) == {"t": None}
 
 
-def test_of_many_only_those_with_news_are_told(client: Client) -> None:
+def test_only_topics_with_new_messages_are_reported(client: Client) -> None:
     topics = [f"t{number}" for number in range(100)]
     producers = {topic: client.producer(topic) for topic in topics}
     with client.topic_watcher() as watcher:
@@ -65,7 +65,7 @@ def test_of_many_only_those_with_news_are_told(client: Client) -> None:
         assert watcher.next(0.05) == {}
 
 
-def test_a_topic_that_is_forgotten_is_not_told(client: Client) -> None:
+def test_an_unwatched_topic_is_not_reported(client: Client) -> None:
     with client.producer("t") as producer, client.topic_watcher() as watcher:
         watcher.watch("t", EARLIEST)
         watcher.forget("t")
@@ -73,7 +73,7 @@ def test_a_topic_that_is_forgotten_is_not_told(client: Client) -> None:
         assert watcher.next(0.1) == {}
 
 
-def test_a_topic_that_is_gone_is_told_with_its_error(broker: magnetar.testing.TestBroker, client: Client) -> None:
+def test_a_deleted_topic_is_reported_with_its_error(broker: magnetar.testing.TestBroker, client: Client) -> None:
     import httpx
 
     with client.topic_watcher() as watcher:

@@ -1,4 +1,4 @@
-"""Whole entries out: pipelined, in order, again after a lost connection, never counted without a receipt."""
+"""Sending whole entries: pipelined, in order, resent after a lost connection, counted only with a receipt."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(url: str, do: Do, **options: Any) -> None:
 
 
 def entry(first: int, count: int = 1, name: str = "me") -> bytes:
-    """A batch of messages with the values `first`, `first + 1` and so on; a single message is in no batch."""
+    """A batch of messages with the values `first`, `first + 1` and so on; a single message is not in a batch."""
     metadata = pb.MessageMetadata(producer_name=name, sequence_id=first, publish_time=1)
     if count == 1:
         return build_blob(metadata, b"%d" % first)
@@ -77,7 +77,7 @@ def deduplicating() -> Iterator[TestBroker]:
         yield running
 
 
-def test_entries_are_stored_as_they_are_and_in_order(deduplicating: TestBroker, topic: str) -> None:
+def test_entries_are_stored_unchanged_and_in_order(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic, name="me", deduplicated=True) as producer:
             assert producer.last_sequence_id == -1
@@ -91,7 +91,7 @@ def test_entries_are_stored_as_they_are_and_in_order(deduplicating: TestBroker, 
     assert stored(deduplicating.service_url, topic) == list(range(1001))
 
 
-def test_entries_of_one_message_may_be_sent_together(deduplicating: TestBroker, topic: str) -> None:
+def test_single_message_entries_may_be_sent_together(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic, name="me", deduplicated=True, pending_max=10) as producer:
             await producer.send_each([], 0)
@@ -112,7 +112,7 @@ def test_entries_of_one_message_may_be_sent_together(deduplicating: TestBroker, 
     assert stored(deduplicating.service_url, topic) == list(range(101))
 
 
-def test_what_was_refused_is_said(deduplicating: TestBroker, topic: str) -> None:
+def test_a_rejection_is_reported(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic) as producer:
             await send(producer, 7)
@@ -124,7 +124,7 @@ def test_what_was_refused_is_said(deduplicating: TestBroker, topic: str) -> None
     run(deduplicating.service_url, do)
 
 
-def test_the_official_client_reads_them(deduplicating: TestBroker, topic: str) -> None:
+def test_the_official_client_can_read_them(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic) as producer:
             await send(producer, 0, 3)
@@ -137,7 +137,7 @@ def test_the_official_client_reads_them(deduplicating: TestBroker, topic: str) -
         assert [int(reader.read_next(10_000).data()) for _ in range(4)] == [0, 1, 2, 3]
 
 
-def test_the_next_one_of_the_name_learns_how_far_it_came(deduplicating: TestBroker, topic: str) -> None:
+def test_the_next_producer_of_the_name_receives_the_last_sequence_id(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic, name="me") as producer:
             await send(producer, 5, 10)
@@ -150,7 +150,7 @@ def test_the_next_one_of_the_name_learns_how_far_it_came(deduplicating: TestBrok
     run(deduplicating.service_url, do)
 
 
-def test_what_is_on_its_way_is_bounded() -> None:
+def test_outstanding_entries_are_bounded() -> None:
     def hold_back(fake: FakeBroker, command: Command) -> bytes | None:
         return b"" if command.type == Command.SEND else None
 
@@ -161,7 +161,7 @@ def test_what_is_on_its_way_is_bounded() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(send(by_number, 2), 0.1)
         by_size = await client.entry_producer("t", pending_bytes_max=100)
-        await send(by_size, 0, 20)  # one that is larger than the room goes alone
+        await send(by_size, 0, 20)  # an entry larger than the limit is sent alone
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(send(by_size, 20), 0.1)
 
@@ -169,7 +169,7 @@ def test_what_is_on_its_way_is_bounded() -> None:
         run(fake.url, do)
 
 
-def test_everything_is_stored_once_although_connections_break(deduplicating: TestBroker, topic: str) -> None:
+def test_everything_is_stored_once_despite_lost_connections(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         async with await client.entry_producer(topic, name="me", deduplicated=True) as producer:
             for first in range(0, 20_000, 10):
@@ -183,7 +183,7 @@ def test_everything_is_stored_once_although_connections_break(deduplicating: Tes
     assert stored(deduplicating.service_url, topic) == list(range(20_000))
 
 
-def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, topic: str) -> None:
+def test_a_killed_and_restarted_broker(tmp_path: Path, topic: str) -> None:
     killable = KillableBroker(tmp_path, ("brokerDeduplicationEnabled=true",))
     killable.start()
 
@@ -205,7 +205,7 @@ def test_a_broker_that_is_killed_and_comes_back(tmp_path: Path, topic: str) -> N
 
 
 def remembering(*last_sequence_ids: int) -> Callable[[FakeBroker, Command], Command | bytes | None]:
-    """A broker that knows these sequence ids at each opening, and is gone at the second SEND."""
+    """A broker that returns these sequence ids on each opening, and disconnects on the second SEND."""
     openings = iter(last_sequence_ids)
 
     def answer(fake: FakeBroker, command: Command) -> Command | bytes | None:
@@ -229,7 +229,7 @@ def remembering(*last_sequence_ids: int) -> Callable[[FakeBroker, Command], Comm
         (3, "the broker knows sequence id 3 only, but had confirmed 19: the topic does not deduplicate"),
     ],
 )
-def test_a_memory_that_does_not_fit_is_an_error(known: int, text: str) -> None:
+def test_an_inconsistent_last_sequence_id_is_an_error(known: int, text: str) -> None:
     async def do(client: AsyncClient) -> None:
         producer = await client.entry_producer("t", name="me", deduplicated=True)
         await send(producer, 10, 10)
@@ -245,8 +245,8 @@ def test_a_memory_that_does_not_fit_is_an_error(known: int, text: str) -> None:
         assert fake.hears("CLOSE_PRODUCER")
 
 
-def test_a_name_that_two_use_is_noticed() -> None:
-    """The broker says "duplicate" of an entry that was sent once."""
+def test_a_name_used_by_two_producers_is_detected() -> None:
+    """The broker reports a duplicate for an entry that was sent once."""
 
     def drop_all(fake: FakeBroker, command: Command) -> Command | None:
         if command.type != Command.SEND:
@@ -272,7 +272,7 @@ def test_a_name_that_two_use_is_noticed() -> None:
         run(fake.url, do)
 
 
-def test_a_name_that_is_taken_is_waited_for(deduplicating: TestBroker, topic: str) -> None:
+def test_a_name_in_use_is_waited_for(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         first = await client.entry_producer(topic, name="me")
         with pytest.raises(ProducerBusy, match=rf"producer 'me' of persistent://public/default/{topic} was given up"):
@@ -286,7 +286,7 @@ def test_a_name_that_is_taken_is_waited_for(deduplicating: TestBroker, topic: st
     run(deduplicating.service_url, do)
 
 
-def test_a_broker_that_is_not_there_is_named() -> None:
+def test_an_unreachable_broker_is_named() -> None:
     with fake_broker(lambda fake, command: None) as fake:
         address = fake.address
 
@@ -299,7 +299,7 @@ def test_a_broker_that_is_not_there_is_named() -> None:
     run(f"pulsar://{address}", do)
 
 
-def test_a_refusal_ends_the_producer(deduplicating: TestBroker, topic: str) -> None:
+def test_a_rejection_ends_the_producer(deduplicating: TestBroker, topic: str) -> None:
     def refuse(fake: FakeBroker, command: Command) -> Command | None:
         if command.type != Command.SEND:
             return None
@@ -337,7 +337,7 @@ def test_a_broker_that_stores_nothing_is_given_up_with_its_reason() -> None:
         run(fake.url, do)
 
 
-def test_what_cannot_be_sent_is_refused_at_once(deduplicating: TestBroker, topic: str) -> None:
+def test_an_unsendable_entry_is_rejected_at_once(deduplicating: TestBroker, topic: str) -> None:
     async def do(client: AsyncClient) -> None:
         producer = await client.entry_producer(topic)
         limit = producer.message_size_max

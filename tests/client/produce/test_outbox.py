@@ -1,4 +1,4 @@
-"""Messages on their way, without connections: every one is settled exactly once, in the order it was added."""
+"""Outstanding messages, without connections: each is settled exactly once, in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def pipeline(**options: object) -> Outbox:
 
 
 class Sent:
-    """The broker's end of a pipeline: what it was sent, in SENDs."""
+    """The broker's end of an outbox: the received SENDs."""
 
     def __init__(self, made: Outbox) -> None:
         self.made = made
@@ -78,7 +78,7 @@ def test_a_batch_is_sent_when_it_is_full_or_sealed() -> None:
     assert sent.made.is_empty
 
 
-def test_a_refused_message_is_settled_alone() -> None:
+def test_a_rejected_message_is_settled_alone() -> None:
     sent = Sent(pipeline(batching=False))
     for value in (b"a", b"b", b"c"):
         sent.add(value)
@@ -90,14 +90,14 @@ def test_a_refused_message_is_settled_alone() -> None:
     assert [type(results[0]) for results in sent.results] == [MessageId, NotAllowed, MessageId]
 
 
-def test_a_message_that_is_too_large_never_leaves() -> None:
+def test_an_oversized_message_is_never_sent() -> None:
     sent = Sent(pipeline(batching=False))
     sent.add(b"x" * 10_001)
     sent.transmit()
     assert not sent.waiting and isinstance(sent.results[0][0], MessageTooLarge)
 
 
-def test_a_receipt_out_of_turn_is_noticed_and_a_late_one_is_not_missed() -> None:
+def test_an_out_of_order_receipt_is_detected_and_a_late_one_is_ignored() -> None:
     sent = Sent(pipeline(batching=False))
     for value in (b"a", b"b"):
         sent.add(value)
@@ -107,7 +107,7 @@ def test_a_receipt_out_of_turn_is_noticed_and_a_late_one_is_not_missed() -> None
     assert not any(sent.results)
 
 
-def test_what_is_over_its_time_fails_and_its_receipt_is_ignored() -> None:
+def test_a_timed_out_message_fails_and_its_receipt_is_ignored() -> None:
     sent = Sent(pipeline(batching=False))
     sent.add(b"a")
     sent.transmit()
@@ -120,7 +120,7 @@ def test_what_is_over_its_time_fails_and_its_receipt_is_ignored() -> None:
     assert sent.made.next_deadline_s is None
 
 
-def test_an_open_batch_is_over_its_time_too() -> None:
+def test_an_open_batch_times_out_too() -> None:
     sent = Sent(pipeline())
     sent.add(b"a")
     assert sent.made.next_deadline_s == 10.0
@@ -133,7 +133,7 @@ def test_an_open_batch_is_over_its_time_too() -> None:
     st.sampled_from([pb.NONE, pb.LZ4, pb.ZLIB, pb.ZSTD, pb.SNAPPY]),
     st.booleans(),
 )
-def test_nothing_is_lost_or_overtaken_whatever_happens(
+def test_nothing_is_lost_or_reordered(
     steps: list[str], compression: pb.CompressionType.ValueType, batching: bool
 ) -> None:
     sent = Sent(pipeline(compression=compression, batching=batching))
@@ -149,7 +149,7 @@ def test_nothing_is_lost_or_overtaken_whatever_happens(
             sent.transmit()
         elif step == "store" and sent.waiting:
             sent.store()
-        elif step == "lose":  # the connection, with all that had no receipt
+        elif step == "lose":  # a lost connection, with all messages without a receipt
             sent.waiting.clear()
             sent.made.rewind()
     while sent.waiting:

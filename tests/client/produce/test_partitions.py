@@ -29,7 +29,7 @@ from magnetar.wire import schema_pb2 as pb
 from tests.client.fake_broker import Command, FakeBroker, fake_broker, metadata_failure, metadata_response
 
 _names = count()
-HTTP = httpx.Client(verify=False)  # one for all: making one takes longer than a test
+HTTP = httpx.Client(verify=False)  # shared: creating one takes longer than a test
 
 AUTO_CREATION: dict[str, dict[str, object]] = {
     "off": {"allowAutoTopicCreation": False},
@@ -45,7 +45,7 @@ def policy(request: pytest.FixtureRequest) -> Iterator[tuple[str, TestBroker]]:
 
 
 def ask(url: str, shell: str, topic: str, create: bool | None) -> list[str]:
-    """The call under test in its four forms; `create` None leaves the flag out."""
+    """The tested call in its four forms; `create` None omits the flag."""
     flag = {} if create is None else {"create_if_auto_creation_enabled": create}
     if shell == "blocking":
         with Client(url, operation_timeout_s=5) as client:
@@ -59,7 +59,7 @@ def ask(url: str, shell: str, topic: str, create: bool | None) -> list[str]:
 
 
 def exists(running: TestBroker, domain: str, name: str) -> bool:
-    """Asked for by the other interface, without creating anything."""
+    """Queried over the other interface, without creating the topic."""
     path = f"{running.http_url}/admin/v2/{domain}/public/default/{name}/partitions"
     return HTTP.get(path, params={"checkAllowAutoCreation": "false"}).status_code == 200
 
@@ -69,7 +69,7 @@ def exists(running: TestBroker, domain: str, name: str) -> bool:
 @pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
 @pytest.mark.parametrize("create", [True, False, None])
 class TestTheTable:
-    """The six cases of the proposal; the flag is true unless it is given."""
+    """The six cases of the proposal; the flag defaults to true."""
 
     def test_pm3_a_topic_without_partitions(
         self, policy: tuple[str, TestBroker], shell: str, transport: str, domain: str, create: bool | None
@@ -127,7 +127,7 @@ def test_pm3_a_missing_namespace_is_not_found(running: TestBroker, transport: st
 
 @pytest.mark.parametrize("transport", ["pulsar", "http"])
 @pytest.mark.parametrize("topic", ["bad//name", "", "a/b", "x://public/default/t", "public/default/" + "x" * 2000])
-def test_pm3_a_bad_name_is_refused_before_anything_is_sent(running: TestBroker, transport: str, topic: str) -> None:
+def test_pm3_an_invalid_name_is_rejected_before_a_request(running: TestBroker, transport: str, topic: str) -> None:
     with pytest.raises(InvalidName):
         ask(url_of(running, transport), "blocking", topic, None)
 
@@ -139,11 +139,11 @@ def test_pm3_names_that_need_quoting(running: TestBroker, transport: str) -> Non
     assert ask(url_of(running, transport), "blocking", name, True) == [full]
 
 
-class TestAnOlderBroker:
-    """One that does not announce supports_get_partitioned_metadata_without_auto_creation."""
+class TestOlderBroker:
+    """A broker that does not announce supports_get_partitioned_metadata_without_auto_creation."""
 
     @pytest.mark.parametrize("shell", ["blocking", "asyncio"])
-    def test_pm3_without_creation_is_not_supported_and_nothing_is_sent(self, shell: str) -> None:
+    def test_pm3_without_creation_is_unsupported_and_nothing_is_sent(self, shell: str) -> None:
         with fake_broker(flag=False) as old:
             with pytest.raises(NotSupported, match=r"Fake 1.*without creating it.*without_auto_creation"):
                 ask(old.url, shell, "t", False)
@@ -159,14 +159,14 @@ class TestAnOlderBroker:
             full = "persistent://public/default/t"
             assert ask(old.url, shell, "t", create) == [f"{full}-partition-0", f"{full}-partition-1"]
 
-    def test_pm3_over_http_it_cannot_be_told_from_a_topic_without_partitions(self) -> None:
-        """The proposal asks for NotSupported over the binary protocol only."""
+    def test_pm3_over_http_an_old_broker_looks_like_a_topic_without_partitions(self) -> None:
+        """The proposal requires NotSupported over the binary protocol only."""
         with fake_http(200, b'{"partitions":0}') as url:
             assert ask(url, "blocking", "t", False) == ["persistent://public/default/t"]
 
 
 @pytest.mark.parametrize("create", [True, False])
-def test_pm3_the_flag_travels_in_field_6(create: bool) -> None:
+def test_pm3_the_flag_is_field_6(create: bool) -> None:
     with fake_broker() as fake:
         ask(fake.url, "blocking", "t", create)
         assert fake.heard[-1].partitionMetadata.HasField("metadata_auto_creation_enabled")
@@ -177,7 +177,7 @@ def test_pm3_the_flag_travels_in_field_6(create: bool) -> None:
     ("code", "error"),
     [(pb.TopicNotFound, NotFound), (pb.NotAllowedError, NotAllowed), (pb.MetadataError, ServerFailure)],
 )
-def test_pm3_other_refusals_keep_code_and_text(code: pb.ServerError.ValueType, error: type[Exception]) -> None:
+def test_pm3_other_errors_keep_code_and_text(code: pb.ServerError.ValueType, error: type[Exception]) -> None:
     def refuse(broker: FakeBroker, command: Command) -> Command | None:
         is_question = command.type == Command.PARTITIONED_METADATA
         return metadata_failure(command, code, "because of the moon") if is_question else None
@@ -187,8 +187,8 @@ def test_pm3_other_refusals_keep_code_and_text(code: pb.ServerError.ValueType, e
     assert raised.value.code == code  # type: ignore[attr-defined]
 
 
-def test_a_refusal_without_a_text_has_the_name_of_its_code() -> None:
-    """As Apache Pulsar says TopicNotFound."""
+def test_an_error_without_a_text_shows_the_name_of_its_code() -> None:
+    """Like TopicNotFound of Apache Pulsar."""
 
     def refuse(broker: FakeBroker, command: Command) -> Command | None:
         return metadata_failure(command, pb.TopicNotFound) if command.type == Command.PARTITIONED_METADATA else None
@@ -197,7 +197,7 @@ def test_a_refusal_without_a_text_has_the_name_of_its_code() -> None:
         ask(fake.url, "blocking", "t", True)
 
 
-def test_a_broker_that_is_not_ready_is_asked_again() -> None:
+def test_a_broker_that_is_not_ready_is_retried() -> None:
     asked = count()
 
     def later(broker: FakeBroker, command: Command) -> Command | None:
@@ -210,7 +210,7 @@ def test_a_broker_that_is_not_ready_is_asked_again() -> None:
         assert fake.types().count("PARTITIONED_METADATA") == 3
 
 
-def test_a_broker_that_never_gets_ready_is_an_error_in_time() -> None:
+def test_a_broker_that_never_becomes_ready_is_an_error_in_time() -> None:
     def never(broker: FakeBroker, command: Command) -> Command | None:
         is_question = command.type == Command.PARTITIONED_METADATA
         return metadata_failure(command, pb.ServiceNotReady, "starting") if is_question else None
@@ -223,7 +223,7 @@ def test_a_broker_that_never_gets_ready_is_an_error_in_time() -> None:
         client.get_partitions_for_topic("t")
 
 
-def test_a_broker_that_falls_silent_after_a_refusal_is_known_by_the_refusal() -> None:
+def test_silence_after_an_error_reports_that_error() -> None:
     asked = count()
 
     def silent(broker: FakeBroker, command: Command) -> Command | bytes | None:
@@ -239,7 +239,7 @@ def test_a_broker_that_falls_silent_after_a_refusal_is_known_by_the_refusal() ->
         client.get_partitions_for_topic("t")
 
 
-def test_a_broker_that_does_not_answer_is_a_timeout_that_says_what_was_asked() -> None:
+def test_a_silent_broker_is_a_timeout_that_names_the_request() -> None:
     def silent(broker: FakeBroker, command: Command) -> bytes | None:
         return b"" if command.type == Command.PARTITIONED_METADATA else None
 
@@ -251,7 +251,7 @@ def test_a_broker_that_does_not_answer_is_a_timeout_that_says_what_was_asked() -
         client.get_partitions_for_topic("t")
 
 
-def test_a_server_that_says_nothing_is_a_timeout_that_names_it() -> None:
+def test_a_silent_server_is_a_timeout_that_names_it() -> None:
     with (
         fake_broker(greeting=b"") as fake,
         Client(fake.url, connect_timeout_s=0.2) as client,
@@ -277,7 +277,7 @@ def test_another_protocol_on_the_port(running: TestBroker) -> None:
         client.get_partitions_for_topic("t")
 
 
-def test_http_asked_of_the_binary_port(running: TestBroker) -> None:
+def test_http_on_the_binary_port(running: TestBroker) -> None:
     wrong = running.service_url.replace("pulsar://", "http://")
     with Client(wrong, operation_timeout_s=5) as client, pytest.raises(ConnectionLost, match=r"partitions of .*/t at"):
         client.get_partitions_for_topic("t")
@@ -319,6 +319,6 @@ def fake_http(status: int, body: bytes) -> Iterator[str]:
         (501, b'{"reason":"cannot"}', NotSupported, "cannot"),
     ],
 )
-def test_what_http_may_answer(status: int, body: bytes, error: type[Exception], text: str) -> None:
+def test_http_responses(status: int, body: bytes, error: type[Exception], text: str) -> None:
     with fake_http(status, body) as url, pytest.raises(error, match=text):
         ask(url, "blocking", "t", True)
