@@ -1,4 +1,4 @@
-"""docs/admin.md, drawn from the tables of routes, gaps and metrics: `python -m tools.admin_reference`."""
+"""The generator of docs/admin.md, from the tables of routes, gaps and metrics: `python -m tools.admin_reference`."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _lines() -> Iterator[str]:
     for heading, routes in _by_heading().items():
         if heading == "Schemas":
             yield from _policies()
-        yield from ("", f"## {heading}", "", "| method | path | what it does |", "|---|---|---|")
+        yield from ("", f"## {heading}", "", "| method | path | description |", "|---|---|---|")
         yield from (f"| {route.method} | `{route.path}` | {route.described} |" for route in routes)
     yield from _metrics()
     yield from _unsupported()

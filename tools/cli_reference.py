@@ -1,6 +1,6 @@
-"""Draws docs/cli.md from the commands themselves: `python -m tools.cli_reference > docs/cli.md`.
+"""The generator of docs/cli.md: `python -m tools.cli_reference > docs/cli.md`.
 
-Owns the page's layout and introduction; every name, option and sentence comes from the commands.
+Owns the layout and the introduction; names, options and sentences come from the commands.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from magnetar.cli.command import CommandHelp
 _INTRODUCTION = """\
 # Command line
 
-`magnetar standalone` starts a broker; its options are in `magnetar standalone --help`, its settings in
-[settings.md](settings.md). Everything below talks to a running broker, ours or Apache Pulsar, by Pulsar's admin REST
-API v2 and binary protocol. The words are those of `pulsar-admin`.
+`magnetar standalone` starts a broker; see `magnetar standalone --help` for its options and [settings.md](settings.md)
+for its settings. The commands below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2
+and binary protocol. Their names are those of `pulsar-admin`.
 
-- `--url URL` is the HTTP address of the broker, by default `http://localhost:8080`; the variable `MAGNETAR_URL` says
-  the same. `messages` finds the binary address by it, unless `--service-url` or `MAGNETAR_SERVICE_URL` names one.
-- `--token TOKEN` or `MAGNETAR_TOKEN` is for a broker that authenticates; `file:///path` names a file that has the
-  token, which then no list of processes shows. `https://` trusts the authorities of the system, or those in
-  `--trust-certs FILE` or `MAGNETAR_TRUST_CERTS`.
-- `--json` prints one JSON document to stdout and nothing else there; `messages` and `subscriptions peek` print one for
-  each message, on a line of its own.
+- `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
+  the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.
+- `--token TOKEN` or `MAGNETAR_TOKEN` is the authentication token; `file:///path` reads it from a file, which keeps it
+  out of process lists. `https://` uses the certificate authorities of the system, or those in `--trust-certs FILE` or
+  `MAGNETAR_TRUST_CERTS`.
+- `--json` prints exactly one JSON document to stdout; `messages` and `subscriptions peek` print one line per message.
 - `--help` explains every command and option.
-- A TOPIC is `orders` (in `public/default`), `acme/shop/orders` or `persistent://acme/shop/orders`.
-- A TIME is `90s`, `5m`, `3h`, `2d`, `1w` or `1y`, and seconds without a letter. A SIZE is `4096`, `100K`, `10M`, `16G`
-  or `2T`. A POSITION is `earliest`, `latest` or `ledger:entry`.
-- What is set about dead letters, redelivery back-off, circuit breakers and pausing is for our broker alone;
-  `deadletters` also reads those of Apache Pulsar, by the binary protocol.
-- The exit code is 0, or 1 when the broker refused or cannot be reached (stderr says why in one line), or 2 when the
-  command was written wrongly. `doctor` also answers 1 when it found something; of `replication diff` and
-  `replication verify` 1 says that the clusters differ, and 2 that it could not be told.
+- A TOPIC is `orders` (in `public/default`), `acme/shop/orders` or `persistent://acme/shop/orders`. Commands that only
+  read a namespace default to `public/default`.
+- A TIME is `90s`, `5m`, `3h`, `2d`, `1w` or `1y`; a number without a unit is in seconds. A SIZE is `4096`, `100K`,
+  `10M`, `16G` or `2T`. A POSITION is `earliest`, `latest` or `ledger:entry`.
+- Dead letter policies, redelivery back-off, circuit breakers, pausing and route policies need a Magnetar broker.
+  `deadletters` also works with Apache Pulsar: it reads the topic by the binary protocol.
+- The exit code is 0 on success, 1 if the broker rejected the request or cannot be reached (with one line on stderr),
+  and 2 for a usage error. `doctor` returns 1 if it found something; `replication diff` and `replication verify` return
+  1 if the clusters differ and 2 if they could not be compared.
 
-This page is drawn from the code by `make docs`.
+`make docs` generates this page from the code.
 """
 
 
@@ -52,7 +52,7 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION.rstrip()
     for group in map(group_of, GROUPS):
-        yield from ("", f"## magnetar {group.name}", "", group.help, "", "| command | what it does |", "|---|---|")
+        yield from ("", f"## magnetar {group.name}", "", group.help, "", "| command | description |", "|---|---|")
         for entry in group.commands:
             yield f"| `{_usage(entry)}` | {_cell(entry.help)} |"
 
@@ -94,7 +94,7 @@ def _info(parameter: inspect.Parameter) -> typing.Any:
 
 
 def _kind(parameter: inspect.Parameter) -> object:
-    """The type of a value, without "or None"."""
+    """The type of a value, without `None`."""
     kind = typing.get_args(parameter.annotation)[0]
     if isinstance(kind, types.UnionType):
         (kind,) = (one for one in typing.get_args(kind) if one is not type(None))

@@ -46,7 +46,7 @@ class Names:
         for name in self.names:
             console.print(name, soft_wrap=True)
         if not self.names and self.none:
-            complain(self.none)
+            print_note(self.none)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class Record:
 
         shown = self.value if self.fields is None else self.fields
         if shown is None or shown in ({}, []):
-            complain(self.none)
+            print_note(self.none)
             return
         if not isinstance(shown, Mapping):
             for item in shown if isinstance(shown, list) else [shown]:
@@ -101,7 +101,7 @@ class Table:
 
         if not self.rows:
             if self.none:
-                complain(self.none)
+                print_note(self.none)
             return
         table = RichTable(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
         for index, column in enumerate(self.columns):
@@ -174,7 +174,7 @@ def _present_stream(output: Stream, *, as_json: bool) -> None:
         print(json.dumps(item, ensure_ascii=False) if as_json else output.show(item), flush=True)
         is_empty = False
     if is_empty and output.none:
-        complain(output.none)
+        print_note(output.none)
 
 
 def console() -> Console:
@@ -184,7 +184,7 @@ def console() -> Console:
     return Console(file=sys.stdout, width=width, markup=False, highlight=False, emoji=False)
 
 
-def complain(line: str) -> None:
+def print_note(line: str) -> None:
     """A note for people on stderr: stdout is for results."""
     print(line, file=sys.stderr)
 

@@ -34,7 +34,7 @@ def topics(
         bool, typer.Option("--fix", help="Repair all damage that can be repaired without data loss.")
     ] = False,
 ) -> Page:
-    """Find topics and partitioned metadata left by broken auto-creation; exit code 1 if damage is left."""
+    """Find damage left by broken auto-creation (exit code 1 if any is left)."""
     checked = [parse_namespace_name(text) for text in namespaces or ()] or _all_namespaces(rest)
     found = [damage for namespace in checked for damage in examine(rest, namespace)]
     if fix:

@@ -40,7 +40,7 @@ Row = tuple[DeclaredRoute, list[Status]]
 
 
 def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
-    """Find why topics are not replicated: causes in order, with evidence and repair; exit code 1 if there are any."""
+    """Find why topics are not replicated (exit code 1 if there is a cause)."""
     from magnetar.cli.doctor.source import Source
 
     name = None if topic is None else parse_topic(topic).base

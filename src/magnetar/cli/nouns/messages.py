@@ -101,7 +101,7 @@ def peek(
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:
-    """Show the first stored messages of a topic, or the next ones of a subscription, without consuming them."""
+    """Show the first messages of a topic or a subscription, without consuming them."""
     if subscription is not None:
         if service_url is not None:
             raise typer.BadParameter("--service-url cannot be combined with --subscription, which uses --url")
@@ -138,7 +138,7 @@ def tail(
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:
-    """Follow a topic: show messages as they arrive, until interrupted or the topic is terminated."""
+    """Show messages as they arrive, until interrupted or the topic is terminated."""
     from magnetar.client import EARLIEST, LATEST
     from magnetar.client.errors import EndOfTopic
 

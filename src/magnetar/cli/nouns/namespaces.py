@@ -21,7 +21,7 @@ from magnetar.cli.argument import (
     words_of,
 )
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.output import Done, Names, Record, complain
+from magnetar.cli.output import Done, Names, Record, print_note
 from magnetar.cli.path import namespace_path
 from magnetar.cli.policies.commands import add_namespace_policies
 from magnetar.cli.rest import Refused, Rest
@@ -85,7 +85,7 @@ def create(
 
 @group.command("delete")
 def delete(rest: Rest, namespace: Namespace, force: Force = False) -> Done:
-    """Delete a namespace without topics; with --force its topics too, if the broker allows it."""
+    """Delete a namespace without topics, or with --force if the broker allows it."""
     try:
         rest.delete(*namespace_path(namespace), query={"force": force})
     except Refused as error:
@@ -122,7 +122,7 @@ def unload(
     namespace: Namespace,
     bundle: Annotated[str | None, typer.Option("--bundle", "-b", help="Only this bundle, 0x…_0x….")] = None,
 ) -> Done:
-    """Close all topics of a namespace; clients reconnect, and the topics are opened again."""
+    """Close all topics of a namespace; clients reconnect."""
     rest.put(*namespace_path(namespace, *([bundle] if bundle else []), "unload"))
     return Done(f"unloaded {namespace}")
 
@@ -144,7 +144,7 @@ def clear_backlog(
 def _is_confirmed(question: str) -> bool:
     try:
         # On stderr: stdout is for results.
-        complain(f"{question} [y/N]")
+        print_note(f"{question} [y/N]")
         return input().strip().lower() in ("y", "yes")
     except EOFError:
         return False

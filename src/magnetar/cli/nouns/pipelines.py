@@ -122,10 +122,11 @@ def pipelines(
     remote_trust_certs: RemoteTrustCerts = None,
     retry_max: RetryMax = 10.0,
 ) -> int:
-    """Copy topics to other clusters until stopped. Stateless: it may be killed and started anywhere.
+    """Copy topics to other clusters until stopped.
 
-    A Magnetar broker starts this process itself (setting pipelinesEnabled) and declares the topics to copy. For any
-    other cluster, give --from, --to and --topics.
+    A Magnetar broker starts this process itself (setting pipelinesEnabled)
+    and declares the topics to copy. For any other cluster, give --from, --to
+    and --topics. The process is stateless: it may be killed and started anywhere.
     """
     security = security_of(token, trust_certs)
     if from_ is None:

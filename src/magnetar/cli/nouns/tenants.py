@@ -69,7 +69,7 @@ def update(rest: Rest, tenant: Tenant, admin_roles: Admins = None, allowed_clust
 
 @group.command("delete")
 def delete(rest: Rest, tenant: Tenant, force: Force = False) -> Done:
-    """Delete a tenant without namespaces; with --force its namespaces too, if the broker allows it."""
+    """Delete a tenant without namespaces, or with --force if the broker allows it."""
     try:
         rest.delete("tenants", tenant, query={"force": force})
     except Refused as error:

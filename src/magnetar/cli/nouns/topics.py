@@ -136,7 +136,7 @@ def delete_partitioned(rest: Rest, topic: Topic, force: Force = False) -> Done:
 
 @group.command("terminate")
 def terminate(rest: Rest, topic: Topic) -> Record:
-    """Terminate a topic: reject new messages, keep the stored ones readable, and show the last message id."""
+    """Terminate a topic: reject new messages, and show the last message id."""
     if is_partitioned(rest, topic):
         answer: dict[str, Any] = rest.post(*topic_path(topic, "terminate", "partitions"))
         return Record(answer)
@@ -145,14 +145,14 @@ def terminate(rest: Rest, topic: Topic) -> Record:
 
 @group.command("truncate")
 def truncate(rest: Rest, topic: Topic) -> Done:
-    """Delete all messages, even unread ones; the topic and its subscriptions are kept."""
+    """Delete all messages, even unread ones; the subscriptions are kept."""
     rest.delete(*topic_path(topic, "truncate"))
     return Done(f"truncated {topic}")
 
 
 @group.command("unload")
 def unload(rest: Rest, topic: Topic) -> Done:
-    """Close a topic; clients reconnect, and it is opened again."""
+    """Close a topic; clients reconnect."""
     rest.put(*topic_path(topic, "unload"))
     return Done(f"unloaded {topic}")
 
@@ -175,7 +175,7 @@ def compaction_status(rest: Rest, topic: Topic) -> Record:
 
 @group.command("get-partitioned-topic-metadata")
 def partitioned_metadata(rest: Rest, topic: Topic) -> Record:
-    """Show the number of partitions of a topic, 0 if it is not partitioned, without creating it."""
+    """Show the number of partitions of a topic, 0 if it is not partitioned."""
     return Record(rest.get(*topic_path(topic, "partitions"), query={"checkAllowAutoCreation": False}))
 
 
@@ -187,7 +187,7 @@ def stats(
         bool, typer.Option("--get-precise-backlog", "-gpb", help="Count messages, not entries.")
     ] = False,
 ) -> Page:
-    """Show rates, sizes, producers and subscriptions of a topic or of all its partitions."""
+    """Show rates, sizes, producers and subscriptions of a topic."""
     query = {"getPreciseBacklog": precise_backlog or None}
     if is_partitioned(rest, topic):
         value = rest.get(*topic_path(topic, "partitioned-stats"), query={**query, "perPartition": False})
@@ -261,7 +261,7 @@ def message_id(
 
 @group.command("properties")
 def properties(rest: Rest, topic: Topic) -> Record:
-    """Show the properties of a topic; `wasAutoCreated` marks an auto-created one."""
+    """Show the properties of a topic (`wasAutoCreated` if it was auto-created)."""
     return Record(rest.get(*topic_path(topic, "properties")), none=f"{topic} has no properties")
 
 

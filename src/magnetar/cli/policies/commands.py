@@ -94,10 +94,9 @@ def _add(group: CommandGroup, policy: Policy, level: Level, name: str, path: str
         rest.delete(*prefix, path, query=query)
         return Done(f"removed {name} of {label}")
 
-    of = f"of a {level.name}: {policy.meaning}"
-    group.add(f"set-{name}", f"Set {name} {of}.", [*level.arguments, *options], set_it)
-    group.add(f"get-{policy.get_name or name}", f"Show {name} {of}.", level.getter, get_it)
+    group.add(f"set-{name}", f"Set {name}: {policy.meaning}.", [*level.arguments, *options], set_it)
+    group.add(f"get-{policy.get_name or name}", f"Show {name} of a {level.name}.", level.getter, get_it)
     if policy.removable or level is TOPIC:
         # Only a quota has more than one value; its type selects one.
         types = [option for option in options if option.annotation is QuotaTypeOption]
-        group.add(f"remove-{name}", f"Remove {name} {of}.", [*level.arguments, *types], remove_it)
+        group.add(f"remove-{name}", f"Remove {name} of a {level.name}.", [*level.arguments, *types], remove_it)

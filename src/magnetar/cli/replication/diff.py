@@ -39,7 +39,7 @@ def diff(
         ),
     ] = None,
 ) -> Page:
-    """Show the differences between two clusters; exit code 0 for none, 1 for some, 2 for an error."""
+    """Show differences between two clusters (exit code 0: none, 1: some, 2: error)."""
     chosen = [parse_namespace_name(text) for text in namespaces or ()]
     inventories = Inventory(a), Inventory(b)
     here, there = gather(inventories, lambda one: one.state(chosen))

@@ -31,7 +31,7 @@ def status(
         typer.Option("--remote", metavar="CLUSTER", parser=parse_cluster, help="Only this remote cluster."),
     ] = None,
 ) -> Page:
-    """Show replication status: state, backlog and delay of each topic and remote cluster."""
+    """Show replication status of each topic and remote cluster."""
     kind = "topic" if isinstance(scope, TopicName) else "namespace"
     query = {kind: None if scope is None else str(scope), "remote": remote}
     try:
@@ -76,7 +76,7 @@ def _time(time_ms: int) -> str:
 
 @group.command("enable")
 def enable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Start replicating a topic, or all topics of a namespace, to a remote cluster."""
+    """Start replicating a topic or a namespace to a remote cluster."""
     clusters = _clusters(rest, scope)
     if to in clusters:
         return Done(f"{scope} is already replicated to {to}")
@@ -89,7 +89,7 @@ def enable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
 
 @group.command("disable")
 def disable(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Stop replicating a topic or a namespace to a remote cluster; the position is deleted."""
+    """Stop replicating to a remote cluster, and delete the position."""
     clusters = _clusters(rest, scope)
     if to not in clusters:
         return Done(f"{scope} is not replicated to {to}")

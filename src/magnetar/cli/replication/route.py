@@ -106,7 +106,7 @@ def _described(policy: RoutePolicy) -> str:
 
 
 def get_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Record:
-    """Show the route policy to a remote cluster; for a topic without its own, that of its namespace."""
+    """Show the route policy to a remote cluster, inherited or not."""
     policy = _in_force(rest, scope, to)
     value = msgspec.to_builtins(policy) if policy != AS_IT_IS else {}
     return Record(value, none=f"no route policy: messages of {scope} are copied to {to} unchanged")
@@ -159,7 +159,7 @@ def set_route(
 
 
 def remove_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
-    """Remove the route policy to a remote cluster, and any pause; a topic then has that of its namespace."""
+    """Remove the route policy to a remote cluster, and any pause."""
     rest.delete(*_path(to, scope))
     return Done(f"removed the route of {scope} to {to}")
 

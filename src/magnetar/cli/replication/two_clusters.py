@@ -117,12 +117,12 @@ def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | Non
 
 
 def _exit_code(command: Callable[[], Output], as_json: bool) -> int:
-    from magnetar.cli.output import complain, present
+    from magnetar.cli.output import present, print_note
 
     try:
         return present(command(), as_json=as_json)
     except MagnetarError as error:
-        complain(f"magnetar: {error}")
+        print_note(f"magnetar: {error}")
         return ERROR
 
 

@@ -86,7 +86,7 @@ def verify(
         typer.Option("--master", metavar="URL", help="The Spark master.", show_default="all cores of this machine"),
     ] = None,
 ) -> Page:
-    """Compare the topics of A with their copies in B, by position and payload; exit code 1 if they differ."""
+    """Compare topics of A with their copies in B (exit code 1 if they differ)."""
     from magnetar.pipelines.verify.verify import verify as run
 
     source, remote = _endpoint(a, from_cluster, "--from-cluster"), _endpoint(b, to_cluster, "--to-cluster")
