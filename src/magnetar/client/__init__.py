@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from magnetar.client.async_client import AsyncClient
     from magnetar.client.blocking.client import Client
     from magnetar.client.blocking.producer import Producer
-    from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail
+    from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail, TopicWatcher
     from magnetar.client.consume.consumer import AsyncConsumer
     from magnetar.client.consume.cursor import AsyncCursor
     from magnetar.client.consume.entry import Entry
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from magnetar.client.consume.raw_consumer import Bounds
     from magnetar.client.consume.reader import AsyncReader
     from magnetar.client.consume.tail import AsyncTopicTail
+    from magnetar.client.consume.topic_watcher import AsyncTopicWatcher
     from magnetar.client.inline import InlineClient
     from magnetar.client.message import EARLIEST, LATEST, Message, MessageId, Position
     from magnetar.client.produce.producer import AsyncProducer
@@ -41,6 +42,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncReader",
     "AsyncTopicTail",
+    "AsyncTopicWatcher",
     "Bounds",
     "Client",
     "Consumer",
@@ -55,6 +57,7 @@ __all__ = [
     "Schema",
     "Security",
     "TopicTail",
+    "TopicWatcher",
 ]
 
 _MODULES = {
@@ -65,6 +68,7 @@ _MODULES = {
     "AsyncProducer": "magnetar.client.produce.producer",
     "AsyncReader": "magnetar.client.consume.reader",
     "AsyncTopicTail": "magnetar.client.consume.tail",
+    "AsyncTopicWatcher": "magnetar.client.consume.topic_watcher",
     "Bounds": "magnetar.client.consume.raw_consumer",
     "Client": "magnetar.client.blocking.client",
     "Consumer": "magnetar.client.blocking.readers",
@@ -81,6 +85,7 @@ _MODULES = {
     "Schema": "magnetar.client.admin.schemas",
     "Security": "magnetar.security.credentials",
     "TopicTail": "magnetar.client.blocking.readers",
+    "TopicWatcher": "magnetar.client.blocking.readers",
 }
 
 

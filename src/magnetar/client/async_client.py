@@ -150,14 +150,6 @@ class AsyncClient(TopicAdmin):
         `WaitForExclusive` waits no longer than an operation may take.
         """
         self._check_open()
-        for option, value in (
-            ("batch_messages_max", batch_messages_max),
-            ("batch_bytes_max", batch_bytes_max),
-            ("batch_delay_s", batch_delay_s),
-            ("pending_max", pending_max),
-            ("send_timeout_s", send_timeout_s),
-        ):
-            check_positive(option, value)
         service = self._service
         options = ProducerOptions(
             outbox=OutboxOptions(
@@ -219,13 +211,7 @@ class AsyncClient(TopicAdmin):
         that is still in use is requested again for `open_timeout_s`. `pending_max` and `pending_bytes_max` limit the
         entries without a receipt; producers may share a `limit` instead.
         """
-        for option, value in (
-            ("pending_max", pending_max),
-            ("pending_bytes_max", pending_bytes_max),
-            ("open_timeout_s", open_timeout_s),
-            ("send_timeout_s", send_timeout_s),
-        ):
-            check_positive(option, value)
+        check_positive(pending_max=pending_max, pending_bytes_max=pending_bytes_max)
         self._check_open()
         service, topic_name = self._service, parse_topic(topic)
         options = EntryProducerOptions(
@@ -264,7 +250,7 @@ class AsyncClient(TopicAdmin):
         `create_topic`. `queue_size` messages are fetched ahead per partition.
         """
         self._check_open()
-        check_positive("queue_size", queue_size)
+        check_positive(queue_size=queue_size)
         service, topic_name = self._service, parse_topic(topic)
         partitions = await service.partitions(topic_name, create=create_topic)
         starts = _starts_by_partition(start, partitions)
@@ -309,7 +295,7 @@ class AsyncClient(TopicAdmin):
         Entries that are not stored yet, or no longer, are not waited for. About `bytes_max` bytes are fetched ahead;
         `properties` are those of the reader's consumer.
         """
-        check_positive("bytes_max", bytes_max)
+        check_positive(bytes_max=bytes_max)
         factory = self._raw_consumers(topic, properties)
         reader = AsyncEntryReader(factory, start, end, start_inclusive=start_inclusive, bytes_max=bytes_max)
         await self._service.with_retry(f"opening a reader of {reader.topic}", reader.open)
@@ -324,7 +310,7 @@ class AsyncClient(TopicAdmin):
         properties: Mapping[str, str] | None = None,
     ) -> AsyncEntryReader:
         """As `entries`, without an end: `runs_within` waits for entries that are published later."""
-        check_positive("bytes_max", bytes_max)
+        check_positive(bytes_max=bytes_max)
         factory = self._raw_consumers(topic, properties)
         reader = AsyncEntryReader(factory, start, LATEST, start_inclusive=False, bytes_max=bytes_max, follows=True)
         await self._service.with_retry(f"opening a reader of {reader.topic}", reader.open)
@@ -345,7 +331,7 @@ class AsyncClient(TopicAdmin):
         `initial_position`, EARLIEST or LATEST, is where a new subscription starts.
         """
         self._check_open()
-        check_positive("queue_size", queue_size)
+        check_positive(queue_size=queue_size)
         _check_subscription(subscription, initial_position)
         service, positions = self._service, pb.CommandSubscribe
         options = StreamOptions(

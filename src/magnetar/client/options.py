@@ -67,9 +67,10 @@ def choose(name: str, value: str, choices: Mapping[str, _T]) -> _T:
     return choices[value]
 
 
-def check_positive(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise InvalidArgument(f"{name} must be a number above 0, not {value!r}")
+def check_positive(**values: float) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise InvalidArgument(f"{name} must be a number above 0, not {value!r}")
 
 
 def parse_topic(topic: str) -> TopicName:

@@ -18,10 +18,10 @@ from magnetar.client.connection.protocol import (
     Event,
     ProducerClosed,
     Protocol,
+    ProtocolState,
     Receipt,
     Reply,
     SendError,
-    State,
 )
 from magnetar.client.errors import (
     ConnectionLost,
@@ -88,7 +88,7 @@ def test_the_handshake() -> None:
     assert (connect.type, connect.connect.protocol_version) == (Command.CONNECT, 21)
     assert connect.connect.proxy_to_broker_url == "broker:6650"
     assert protocol.receive_data(CONNECTED) == [Connected("S", 1234, True)]
-    assert protocol.state is State.READY
+    assert protocol.state is ProtocolState.READY
 
 
 def test_an_old_broker_announces_fewer_features() -> None:
@@ -111,7 +111,7 @@ def test_a_rejected_connection(code: pb.ServerError.ValueType, kind: type[Except
     [event] = protocol.receive_data(error((1 << 64) - 1, code, "no token"))
     assert isinstance(event, Broken) and isinstance(event.error, kind)
     assert event.error.text == f"the broker refused the connection: no token{hint}"
-    assert protocol.state is State.CLOSED
+    assert protocol.state is ProtocolState.CLOSED
 
 
 def test_an_unexpected_challenge_is_rejected_clearly() -> None:
@@ -313,4 +313,4 @@ def test_any_bytes_are_handled(data: bytes) -> None:
 
 
 def test_the_table_has_every_state() -> None:
-    assert set(TABLE) == set(State)
+    assert set(TABLE) == set(ProtocolState)

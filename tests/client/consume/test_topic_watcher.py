@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import magnetar.testing
-from magnetar.client import EARLIEST, Client, MessageId
-from magnetar.client.consume.topic_watcher import TopicWatcher
+from magnetar.client import EARLIEST, Client, MessageId, TopicWatcher
 from magnetar.client.errors import Closed, NotFound
 
 WAIT_S = 10.0

@@ -13,9 +13,8 @@ from magnetar.client.admin.schemas import Schema
 from magnetar.client.async_client import AsyncClient
 from magnetar.client.blocking.loop_thread import LoopThread
 from magnetar.client.blocking.producer import Producer
-from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail
+from magnetar.client.blocking.readers import Consumer, Cursor, Reader, TopicTail, TopicWatcher
 from magnetar.client.consume.entry import Entry
-from magnetar.client.consume.topic_watcher import TopicWatcher
 from magnetar.client.gather import gather
 from magnetar.client.message import LATEST, MessageId
 from magnetar.client.options import AccessMode, Compression, SubscriptionType

@@ -1,4 +1,4 @@
-"""Readers, consumers, tails and cursors of the blocking client: asyncio classes with methods that wait."""
+"""Readers, consumers, tails, watchers and cursors of the blocking client: asyncio classes with methods that wait."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from magnetar.client.consume.cursor import AsyncCursor
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.consume.reader import AsyncReader
 from magnetar.client.consume.tail import AsyncTopicTail
-from magnetar.client.errors import EndOfTopic
+from magnetar.client.consume.topic_watcher import AsyncTopicWatcher
+from magnetar.client.errors import ClientError, EndOfTopic
 from magnetar.client.message import Message, MessageId
 
 _READ_AHEAD = 100  # messages that a reader takes from the loop at once
@@ -79,6 +80,38 @@ class TopicTail:
     def close(self) -> None:
         if self._thread.is_running:
             self._thread.run(self.inner.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self.close()
+
+
+class TopicWatcher:
+    """Created by `Client.topic_watcher`; a context manager, and safe to use from several threads."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncTopicWatcher) -> None:
+        self._thread = thread
+        self._inner = inner
+
+    def watch(self, topic: str, after: MessageId) -> None:
+        """Does not wait for the broker: an error of the topic is reported by `next`."""
+        self._thread.loop.call_soon_threadsafe(self._watch, topic, after)
+
+    def _watch(self, topic: str, after: MessageId) -> None:
+        if not self._inner.is_closed:
+            self._inner.watch(topic, after)
+
+    def forget(self, topic: str) -> None:
+        self._thread.run(self._inner.forget(topic))
+
+    def next(self, timeout_s: float | None) -> dict[str, ClientError | None]:
+        return self._thread.run(self._inner.next(timeout_s))
+
+    def close(self) -> None:
+        if self._thread.is_running:
+            self._thread.run(self._inner.close())
 
     def __enter__(self) -> Self:
         return self

@@ -15,7 +15,7 @@ from magnetar.client.admin.schemas import Schema, SchemaResponse, schema_of_rest
 from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import ServiceUrl
 from magnetar.client.connection.http import AsyncHttpTransport, check_status
-from magnetar.client.connection.lookup import Broker, chosen_url
+from magnetar.client.connection.lookup import BrokerAddress, chosen_url
 from magnetar.client.errors import NotAuthenticated, NotAuthorized, NotFound, NotSupported, ServerFailure
 from magnetar.names import PARTITION_MAX, TopicName
 from magnetar.security.credentials import Security
@@ -54,12 +54,12 @@ class HttpLookup:
             raise ServerFailure(f"{what}: the broker reports {partitions} partitions")
         return partitions
 
-    async def broker(self, topic: TopicName) -> Broker:
+    async def broker(self, topic: TopicName) -> BrokerAddress:
         what = f"lookup of {topic.full}"
         found = _decode(await self._get(f"/lookup/v2/topic/{topic_path(topic)}", {}, what), _Lookup, what)
         plain = found.broker_url or found.native_url or ""
         encrypted = found.broker_url_tls or found.broker_url_ssl or ""
-        return Broker(chosen_url(what, plain, encrypted, is_tls=self._is_tls))
+        return BrokerAddress(chosen_url(what, plain, encrypted, is_tls=self._is_tls))
 
     async def topics(self, namespace: str) -> list[str]:
         what = f"topics of {namespace}"

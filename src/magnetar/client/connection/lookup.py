@@ -20,7 +20,7 @@ from magnetar.wire import schema_pb2 as pb
 REDIRECTS_MAX = 20
 
 
-class Broker(msgspec.Struct, frozen=True):
+class BrokerAddress(msgspec.Struct, frozen=True):
     """The broker that serves a topic."""
 
     url: str
@@ -35,7 +35,7 @@ class TopicLookup(Interface):
         """
         ...
 
-    async def broker(self, topic: TopicName) -> Broker: ...
+    async def broker(self, topic: TopicName) -> BrokerAddress: ...
 
     async def topics(self, namespace: str) -> list[str]:
         """The full names of all topics of a namespace, each partition on its own."""
@@ -85,7 +85,7 @@ class BinaryLookup:
             raise response_error(f"partitions of {topic.full}", response.error, response.message)
         return response.partitions
 
-    async def broker(self, topic: TopicName) -> Broker:
+    async def broker(self, topic: TopicName) -> BrokerAddress:
         connection = await self._pool.any()
         authoritative = False
         for _ in range(REDIRECTS_MAX):
@@ -95,7 +95,7 @@ class BinaryLookup:
             what = f"lookup of {topic.full} at {connection.address}"
             url = chosen_url(what, response.brokerServiceUrl, response.brokerServiceUrlTls, is_tls=self._pool.is_tls)
             if response.response == pb.CommandLookupTopicResponse.Connect:
-                return Broker(url, response.proxy_through_service_url)
+                return BrokerAddress(url, response.proxy_through_service_url)
             authoritative = response.authoritative
             connection = await self._pool.broker(url, through_proxy=response.proxy_through_service_url)
         raise ServerFailure(f"lookup of {topic.full} was redirected more than {REDIRECTS_MAX} times")

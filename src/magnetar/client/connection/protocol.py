@@ -42,7 +42,7 @@ _TLS_RECORDS = (
 TLS_PORT_HINT = "if it is a port for TLS, write pulsar+ssl://"
 
 
-class State(enum.Enum):
+class ProtocolState(enum.Enum):
     START = "start"
     CONNECTING = "connecting"
     READY = "ready"
@@ -141,7 +141,7 @@ class Protocol:
     """The client side of one connection. After a `Broken` event neither events nor bytes come out."""
 
     def __init__(self) -> None:
-        self.state = State.START
+        self.state = ProtocolState.START
         self._is_alive = True  # since the last keep-alive check
         self._ping_is_open = False
         self._decoder = FrameDecoder(FRAME_SIZE_MAX, followed=Command.MESSAGE)
@@ -155,8 +155,8 @@ class Protocol:
 
     def connect(self, proxy_to_broker: str | None = None, credentials: Credentials | None = None) -> None:
         """`proxy_to_broker` is the host and port of the broker to which a proxy forwards the connection."""
-        assert self.state is State.START
-        self.state = State.CONNECTING
+        assert self.state is ProtocolState.START
+        self.state = ProtocolState.CONNECTING
         connect = pb.CommandConnect(
             client_version=_CLIENT_VERSION,
             protocol_version=PROTOCOL_VERSION,
@@ -187,7 +187,7 @@ class Protocol:
         self.write(encode_frame(command))
 
     def write(self, frame: bytes) -> None:
-        if self.state is not State.CLOSED:
+        if self.state is not ProtocolState.CLOSED:
             self._output.append(frame)
 
     def take_output(self) -> list[bytes]:
@@ -207,7 +207,7 @@ class Protocol:
         return None
 
     def close(self) -> None:
-        self.state = State.CLOSED
+        self.state = ProtocolState.CLOSED
         self._output.clear()
 
     # -- input
@@ -224,13 +224,13 @@ class Protocol:
             if command is None and more is not None and blob is not None:
                 more.append(blob)
                 continue
-            if self.state is State.CLOSED:
+            if self.state is ProtocolState.CLOSED:
                 return events
             event = self._event_of(command, blob)
             if event is not None:
                 events.append(event)
                 more = event.blobs if isinstance(event, Delivery) else None
-        if self._decoder.error is not None and self.state is not State.CLOSED:
+        if self._decoder.error is not None and self.state is not ProtocolState.CLOSED:
             events.append(self._break(ProtocolBroken(f"the broker broke the protocol: {self._decoder.error}")))
         return events
 
@@ -253,7 +253,7 @@ class Protocol:
 
     def _on_connected(self, command: Command, blob: bytes | None) -> Event | None:
         connected = command.connected
-        self.state = State.READY
+        self.state = ProtocolState.READY
         size_max = connected.max_message_size if connected.max_message_size > 0 else MESSAGE_SIZE_MAX
         flags = connected.feature_flags
         return Connected(
@@ -369,16 +369,16 @@ _REPLIES: dict[int, str] = {
 
 _Handler = Callable[[Protocol, Command, bytes | None], Event | None]
 
-TABLE: dict[State, dict[int, _Handler]] = {
-    State.START: {},
-    State.CONNECTING: {
+TABLE: dict[ProtocolState, dict[int, _Handler]] = {
+    ProtocolState.START: {},
+    ProtocolState.CONNECTING: {
         Command.CONNECTED: Protocol._on_connected,
         Command.ERROR: Protocol._on_connect_error,
         Command.AUTH_CHALLENGE: Protocol._on_auth_challenge,
         Command.PING: Protocol._on_ping,
         Command.PONG: Protocol._on_pong,
     },
-    State.READY: {
+    ProtocolState.READY: {
         **dict.fromkeys(_REPLIES, Protocol._on_reply),
         Command.PRODUCER_SUCCESS: Protocol._on_producer_success,
         Command.ERROR: Protocol._on_error,
@@ -393,6 +393,6 @@ TABLE: dict[State, dict[int, _Handler]] = {
         Command.PONG: Protocol._on_pong,
         Command.AUTH_CHALLENGE: Protocol._on_auth_challenge,
     },
-    State.CLOSED: {},
+    ProtocolState.CLOSED: {},
 }
 """The commands that are legal in each state. Any other ends the connection."""

@@ -37,13 +37,12 @@ class Service:
         reconnect_timeout_s: float,
         keepalive_s: float,
     ) -> None:
-        for name, value in (
-            ("operation_timeout_s", operation_timeout_s),
-            ("connect_timeout_s", connect_timeout_s),
-            ("reconnect_timeout_s", reconnect_timeout_s),
-            ("keepalive_s", keepalive_s),
-        ):
-            check_positive(name, value)
+        check_positive(
+            operation_timeout_s=operation_timeout_s,
+            connect_timeout_s=connect_timeout_s,
+            reconnect_timeout_s=reconnect_timeout_s,
+            keepalive_s=keepalive_s,
+        )
         self.url = parse_service_url(url)
         self.timeout_s = operation_timeout_s
         self.reconnect_timeout_s = reconnect_timeout_s

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Self
 
-from magnetar.client.blocking.loop_thread import LoopThread
 from magnetar.client.consume.tail import AsyncTopicTail
 from magnetar.client.errors import ClientError, Closed
 from magnetar.client.message import MessageId
@@ -141,35 +140,3 @@ class AsyncTopicWatcher:
 
     async def __aexit__(self, *reason: object) -> None:
         await self.close()
-
-
-class TopicWatcher:
-    """Created by `Client.topic_watcher`; a context manager, and safe to use from several threads."""
-
-    def __init__(self, thread: LoopThread, inner: AsyncTopicWatcher) -> None:
-        self._thread = thread
-        self._inner = inner
-
-    def watch(self, topic: str, after: MessageId) -> None:
-        """Does not wait for the broker: an error of the topic is reported by `next`."""
-        self._thread.loop.call_soon_threadsafe(self._watch, topic, after)
-
-    def _watch(self, topic: str, after: MessageId) -> None:
-        if not self._inner.is_closed:
-            self._inner.watch(topic, after)
-
-    def forget(self, topic: str) -> None:
-        self._thread.run(self._inner.forget(topic))
-
-    def next(self, timeout_s: float | None) -> dict[str, ClientError | None]:
-        return self._thread.run(self._inner.next(timeout_s))
-
-    def close(self) -> None:
-        if self._thread.is_running:
-            self._thread.run(self._inner.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()

@@ -25,6 +25,7 @@ from magnetar.client.errors import (
     MessageTooLarge,
     Timeout,
 )
+from magnetar.client.options import check_positive
 from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.client.produce.producer_link import LinkOptions, ProducerLink
 from magnetar.names import TopicName
@@ -40,6 +41,9 @@ class EntryProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     deduplicated: bool
     open_timeout_s: float
     send_timeout_s: float
+
+    def __post_init__(self) -> None:
+        check_positive(open_timeout_s=self.open_timeout_s, send_timeout_s=self.send_timeout_s)
 
 
 class _Pending(msgspec.Struct, gc=False):

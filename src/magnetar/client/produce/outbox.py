@@ -15,6 +15,7 @@ import msgspec
 
 from magnetar.client.errors import ClientError, InvalidArgument, MessageTooLarge
 from magnetar.client.message import MessageId
+from magnetar.client.options import check_positive
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
 from magnetar.wire.compression import compress
@@ -98,6 +99,9 @@ class OutboxOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_messages_max: int
     batch_bytes_max: int
     compression: pb.CompressionType.ValueType
+
+    def __post_init__(self) -> None:
+        check_positive(batch_messages_max=self.batch_messages_max, batch_bytes_max=self.batch_bytes_max)
 
 
 class _Entry(msgspec.Struct):

@@ -16,7 +16,7 @@ from magnetar.client.connection.protocol import Receipt, SendError
 from magnetar.client.connection.retry import is_retriable, within
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, Timeout
 from magnetar.client.message import MessageId
-from magnetar.client.options import SendOptions
+from magnetar.client.options import SendOptions, check_positive
 from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.client.produce.outbox import Done, Outbox, OutboxOptions, Outgoing, outgoing
 from magnetar.client.produce.producer_link import LinkOptions, ProducerLink
@@ -35,6 +35,11 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_delay_s: float
     pending_max: int
     send_timeout_s: float
+
+    def __post_init__(self) -> None:
+        check_positive(
+            batch_delay_s=self.batch_delay_s, pending_max=self.pending_max, send_timeout_s=self.send_timeout_s
+        )
 
 
 class PartitionProducer:
