@@ -74,7 +74,7 @@ def test_permits_limit_the_messages_sent_to_a_consumer(
     consumer = client.subscribe(topic, "s", receiver_queue_size=4)
     publish(client, topic, numbered(20))
     take(consumer, 1)
-    in_flight = topic_in(shared_broker, topic).cursors[0].in_flight
+    in_flight = topic_in(shared_broker, topic).cursors[0].places.in_flight
     assert shared_broker.run(lambda: len(in_flight)) <= 8
     assert len(take(consumer, 19)) == 19
 
