@@ -1,6 +1,6 @@
 """Driver program of test_cluster.py: writes to a topic and reads it back on the given cluster.
 
-A process of its own, because Spark has one driver for each, and the other tests have that of theirs.
+Runs in its own process, because Spark has one driver per process, and the tests have theirs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(master: str, service_url: str, topic: str, count: int) -> None:
     settings = {
         "spark.executor.memory": "512m",
         "spark.executor.cores": 1,
-        "spark.scheduler.minRegisteredResourcesRatio": 1.0,  # no task before both executors are there
+        "spark.scheduler.minRegisteredResourcesRatio": 1.0,  # no task before both executors are registered
         "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": QUICK_START,
         "spark.executor.extraJavaOptions": QUICK_START,

@@ -1,4 +1,4 @@
-"""Closing the cached clients of this process: workers keep theirs until they exit, tests must not."""
+"""Closes the cached clients of this process: workers keep theirs until they exit, tests must not."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Driver program of test_kills.py, which kills it: a stream that copies one topic to another.
 
-A query that ends with an error is started again from its checkpoint, as an operator would. A line on stdin is the wish
-that a running task is killed; what happens is told on stdout, a line each. It ends with its stdin.
+A failed query is restarted from its checkpoint, as by an operator. A line on stdin requests the kill of a running task;
+events are printed as lines. It exits at the end of its stdin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LOOK_AGAIN_S = 0.002
 OPERATOR_S = 0.5
 
 
-def tell(text: str) -> None:
+def report(text: str) -> None:
     print(text.replace("\n", " | "), flush=True)
 
 
@@ -40,8 +40,8 @@ def kill_a_task(spark: SparkSession) -> int:
 
 def obey(spark: SparkSession) -> None:
     for _ in sys.stdin:
-        tell(f"killed task {kill_a_task(spark)}")
-    # The test process is gone.
+        report(f"killed task {kill_a_task(spark)}")
+    # The test process has exited.
     for query in spark.streams.active:
         query.stop()
     spark.stop()
@@ -71,12 +71,12 @@ def copy(spark: SparkSession, service_url: str, source: str, target: str, entrie
         )
     )
     query = written.start()
-    tell(f"started {query.runId}")
+    report(f"started {query.runId}")
     query.awaitTermination()
 
 
 def main(arguments: list[str]) -> None:
-    # In a folder that the test clears, for what a killed JVM leaves behind.
+    # In a folder that the test clears, for files that a killed JVM leaves.
     folder = tempfile.gettempdir()
     settings: dict[str, Any] = {
         "spark.driver.extraJavaOptions": f"{QUICK_START} -Djava.io.tmpdir={folder}",
@@ -90,7 +90,7 @@ def main(arguments: list[str]) -> None:
         try:
             copy(spark, *arguments)
         except PySparkException as error:
-            tell(f"failed {error}")
+            report(f"failed {error}")
             time.sleep(OPERATOR_S)
 
 

@@ -1,4 +1,4 @@
-"""A Spark driver of which any process can be killed: `kill_job` with its JVM and its Python processes."""
+"""A Spark driver whose processes can be killed: `kill_job` with its JVM and its Python processes."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def environment_without_spark() -> dict[str, str]:
 class Process(NamedTuple):
     pid: int
     is_busy: bool
-    command: str  # a NUL after each word
+    command: str  # a NUL after each argument
 
     @property
     def is_worker(self) -> bool:
-        """Of Spark, or the parent of those, without which they go on. The JVM has the name too, in a longer word."""
+        """A worker of Spark or the daemon above it. The JVM's command line has the name too, in a longer argument."""
         return "\0magnetar.spark.daemon\0" in self.command
 
 
 def processes_of(session: int) -> Iterator[Process]:
-    """All of a session, whoever their parent is by now. A dead one that nobody has asked for is none."""
+    """All processes of a session, whatever their parent. Zombies are left out."""
     for folder in Path("/proc").iterdir():
         with suppress(ValueError, OSError):
             pid = int(folder.name)
@@ -54,7 +54,7 @@ def processes_of(session: int) -> Iterator[Process]:
 
 
 class Driver:
-    """The program of `kill_job` with its JVM and its Python workers: a session of processes of its own."""
+    """The program `kill_job` with its JVM and its Python workers, in its own session."""
 
     def __init__(self, arguments: list[str], scratch: Path, log: Path) -> None:
         with log.open("a") as stderr:
@@ -94,11 +94,11 @@ class Driver:
         self._tasks_killed.get(timeout=PATIENCE_S)
 
     def kill_worker(self, moments: random.Random) -> None:
-        """One of those in which tasks read and write, as soon as one does something."""
+        """Kills a worker that reads or writes, as soon as one is busy."""
         self._kill_one(self._busy_workers, moments)
 
     def kill_planner(self, moments: random.Random) -> None:
-        """The process that is asked for offsets, of which a query has one."""
+        """Kills the planner process, of which a query has one."""
         self._kill_one(self._planners, moments)
 
     def _kill_one(self, find: Callable[[], list[int]], moments: random.Random) -> None:
@@ -122,7 +122,7 @@ class Driver:
         return sorted(processes_of(self._process.pid))
 
     def kill(self) -> None:
-        """SIGKILL for the JVM and every Python process, whatever they are doing."""
+        """SIGKILL for the JVM and every Python process."""
         while left := self._processes():
             for each in left:
                 with suppress(ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The in-memory twin of `Topics`: ledgers that are filled, rolled over, trimmed and deleted by hand, and a clock."""
+"""The in-memory twin of `Topics`: ledgers are filled, rolled over, trimmed and deleted by the test; with a clock."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class MemoryTopics:
             topic.next_entry_id += 1
 
     def roll_over(self, name: str) -> None:
-        """The next entry goes to another ledger."""
+        """Continues with another ledger."""
         topic = self._topic(TopicName.parse(name).full)
         self._ledger_id += 1
         topic.ledger_id, topic.next_entry_id = self._ledger_id, 0

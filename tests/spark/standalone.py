@@ -30,7 +30,7 @@ def bare_python(folder: Path) -> Path:
         for part in Path(spec.origin).parent.parent.glob(f"{name}*"):  # with the folder of its libraries, if it has one
             (libraries / part.name).symlink_to(part)
     python = folder / "python"
-    # -S: without the site-packages of the interpreter that the tests run on.
+    # -S: without the site-packages of the tests' interpreter.
     python.write_text(
         f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{libraries}" exec "{os.path.realpath(sys.executable)}" -S "$@"\n'
     )

@@ -1,7 +1,7 @@
-"""Kill -9 while a stream copies a topic: the copy is exactly the source, in order per partition (SP1).
+"""Kill -9 while a stream copies a topic: the copy equals the source, in order per partition (SP1).
 
-`MAGNETAR_STREAM_MESSAGES=1000000 MAGNETAR_STREAM_KILLS=40` copies and kills that much; `make simulate` does.
-`MAGNETAR_STREAM_SEED` has the kills in the same order again.
+`MAGNETAR_STREAM_MESSAGES=1000000 MAGNETAR_STREAM_KILLS=40` sets the size, as `make simulate` does.
+`MAGNETAR_STREAM_SEED` repeats an order of kills.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Stream:
         self._log = folder / "driver.log"
         self._moments = moments
         self._failures: list[str] = []
-        # A name that is short: there are sockets in it.
+        # A short name, since it becomes part of socket paths.
         self._scratch = tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True)
         self._driver = self._start()
 
@@ -98,7 +98,7 @@ class Stream:
 
     @property
     def offsets(self) -> dict[str, tuple[int, int]]:
-        """Their end: ledger and entry by partition."""
+        """Their end offsets: ledger and entry by partition."""
         if not (done := self.batches):
             return {}
         offsets = json.loads((self._checkpoint / "offsets" / str(done - 1)).read_text().splitlines()[-1])
@@ -116,7 +116,7 @@ class Stream:
 
     @contextmanager
     def during_a_write(self) -> Iterator[None]:
-        """A task has just stored something, of which Spark does not know yet."""
+        """A task has just stored a message that is not committed yet."""
         with Client(self.broker.service_url) as client:
             watch = client.tail(self._moments.choice(partitions_of(TARGET)))
             last = watch.bounds().last
@@ -156,7 +156,7 @@ def content(number: int) -> bytes:
 
 
 class Publisher:
-    """Numbers, in turn to each partition, in batches. Named: what it sends again after a kill is not there twice."""
+    """Publishes numbers in batches, to the partitions in turn. It has a name, so that resent messages are dropped."""
 
     def __init__(self, client: pulsar.Client) -> None:
         self._failures: list[pulsar.Result] = []
@@ -175,16 +175,16 @@ class Publisher:
 
     def publish(self, numbers: range) -> None:
         for number in numbers:
-            self._producers[number % PARTITIONS].send_async(content(number), self._told)
+            self._producers[number % PARTITIONS].send_async(content(number), self._on_receipt)
 
-    def _told(self, result: pulsar.Result, _: pulsar.MessageId) -> None:
+    def _on_receipt(self, result: pulsar.Result, _: pulsar.MessageId) -> None:
         if result != pulsar.Result.Ok:
             self._failures.append(result)
 
     def follow(self, first: int, copied: Callable[[], int], is_enough: threading.Event) -> int:
-        """Publishes while the copy goes on, never far ahead of it; how many there are in the end.
+        """Publishes while the copy runs, never far ahead of it; returns the total.
 
-        It goes on until nobody is killed any more: a kill in the middle of a write needs a write.
+        Continues until the last kill: a kill during a write needs a write.
         """
         while first < _MESSAGES or not is_enough.is_set():
             while first - copied() > _AHEAD_MAX and not is_enough.wait(LOOK_AGAIN_S):
@@ -201,7 +201,7 @@ class Publisher:
 
 
 def backlog(broker: KillableBroker) -> int:
-    """What the subscription of the stream has not acknowledged."""
+    """The backlog of the stream's subscription."""
     urls = [
         f"{broker.http_url}/admin/v2/persistent/{topic.partition('://')[2]}/stats" for topic in partitions_of(SOURCE)
     ]
@@ -267,7 +267,7 @@ def test_sp1_kills_in_the_middle_of_a_stream(tmp_path: Path) -> None:
             messages = copy_and_kill(stream, Publisher(client), order, moments)
             batches, failures = stream.batches, stream.failures
         took_s = time.monotonic() - began_s
-        # A kill of the planner ends the query. Whatever else was killed, the same query went on.
+        # A kill of the planner ends the query. After any other kill the same query continued.
         assert len(failures) <= order.count(Kind.PLANNER), failures
         with connected(broker, tmp_path) as client:
             for topic in (SOURCE, TARGET):
@@ -282,7 +282,7 @@ def test_sp1_kills_in_the_middle_of_a_stream(tmp_path: Path) -> None:
 
 
 def copy_and_kill(stream: Stream, publisher: Publisher, order: list[Kind], moments: random.Random) -> int:
-    """Half of the source is there before, the other half comes while it is copied. Returns how much that was."""
+    """Half of the source exists before, the other half is published while it is copied. Returns the total."""
     publisher.publish(range(_MESSAGES // 2))
     publisher.flush()
     is_enough = threading.Event()
@@ -300,7 +300,7 @@ def copy_and_kill(stream: Stream, publisher: Publisher, order: list[Kind], momen
 
 
 def kill_all(stream: Stream, order: list[Kind], moments: random.Random) -> None:
-    """The kills are spread over the micro-batches, some soon after another. Many come while data is written."""
+    """Kills spread over the micro-batches, some in quick succession, many during a write."""
     points = sorted(moments.choices(range(1, _MESSAGES // MESSAGES_PER_TRIGGER), k=len(order)))
     for point, kind in zip(points, order, strict=True):
         stream.wait(f"micro-batch {point}", lambda point=point: stream.batches >= point)  # type: ignore[misc]

@@ -71,7 +71,7 @@ def rows_of(entries: Iterable[Entry], span: Span | None = None, **options: Any) 
 
 
 def expected(message: Message) -> dict[str, Any]:
-    """By the client's own reading, which knows nothing of columns."""
+    """Rows by the client's reading, which knows no columns."""
     key = None if message.key is None else message.key.encode()
     if key is not None and message.key_is_base64:
         key = base64.b64decode(key)
@@ -128,7 +128,7 @@ def same_layout(count: int = 300) -> list[tuple[pb.SingleMessageMetadata, bytes]
     ]
 
 
-def test_sp1_a_batch_of_one_layout_is_read_as_a_table() -> None:
+def test_sp1_a_uniform_batch_is_read_as_a_table() -> None:
     entry = entry_of(blob_of(same_layout()), redeliveries=2)
     assert isinstance(view_entry(entry), UniformBatch)
     assert_as_the_client_reads([entry])
@@ -146,7 +146,7 @@ def test_sp1_a_batch_of_one_layout_is_read_as_a_table() -> None:
         lambda messages: messages.__setitem__(7, (messages[7][0], b"another length")),
     ],
 )
-def test_sp1_one_message_of_another_layout_is_not_taken_for_the_others(change: Any) -> None:
+def test_sp1_one_message_of_another_layout_is_detected(change: Any) -> None:
     messages = same_layout()
     change(messages)
     entry = entry_of(blob_of(messages))
@@ -155,7 +155,7 @@ def test_sp1_one_message_of_another_layout_is_not_taken_for_the_others(change: A
 
 
 @pytest.mark.parametrize("common", [{"null_value": True}, {"partition_key_b64_encoded": True}, {"compacted_out": True}])
-def test_sp1_what_all_messages_of_a_batch_are(common: dict[str, bool]) -> None:
+def test_sp1_properties_common_to_a_batch(common: dict[str, bool]) -> None:
     messages = [
         (single(4, partition_key=base64.b64encode(b"%03d" % number).decode(), **common), b"%04d" % number)
         for number in range(20)
@@ -163,7 +163,7 @@ def test_sp1_what_all_messages_of_a_batch_are(common: dict[str, bool]) -> None:
     assert_as_the_client_reads([entry_of(blob_of(messages))])
 
 
-def test_sp1_messages_with_nothing_but_a_value_are_not_parsed() -> None:
+def test_sp1_messages_with_only_a_value_are_not_parsed() -> None:
     messages = [(single(number, sequence_id=number * 1000), b"v" * number) for number in range(200)]
     entry = entry_of(blob_of(messages))
     opened = view_entry(entry)
@@ -194,10 +194,10 @@ _entries = st.tuples(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(_entries, min_size=1, max_size=4))
-def test_sp1_any_entries_are_read_as_the_client_reads_them(drawn: list[Any]) -> None:
+def test_sp1_any_entries_equal_the_clients_reading(drawn: list[Any]) -> None:
     entries = []
     for number, (messages, is_repeated, compression) in enumerate(drawn):
-        if is_repeated:  # which makes tables
+        if is_repeated:  # makes uniform batches
             messages = messages[:1] * 10
         built = []
         for fields, value in messages:
@@ -238,7 +238,7 @@ def test_sp1_ids_of_large_batches() -> None:
         assert MessageId.from_bytes(rows[index]["__messageId"]) == MessageId(5, 0, 3, index, 16_500)
 
 
-def test_sp1_record_batches_are_bounded_and_of_sparks_schema() -> None:
+def test_sp1_record_batches_are_bounded_and_have_sparks_schema() -> None:
     entries = [entry_of(blob_of(same_layout(300)), number) for number in range(10)]
     batches = list(RowReader(every_column()).read([entries], Span()))
     assert [batch.num_rows for batch in batches] == [1200, 1200, 600]
@@ -246,7 +246,7 @@ def test_sp1_record_batches_are_bounded_and_of_sparks_schema() -> None:
 
 
 @pytest.mark.parametrize("vary", [False, True])
-def test_sp1_a_range_begins_and_ends_inside_of_batches(vary: bool) -> None:
+def test_sp1_a_range_starts_and_ends_inside_batches(vary: bool) -> None:
     messages = same_layout(20)
     if vary:
         messages[3] = (messages[3][0], b"another length")
@@ -260,7 +260,7 @@ def test_sp1_a_range_begins_and_ends_inside_of_batches(vary: bool) -> None:
     ]
 
 
-def test_sp1_a_range_of_times_leaves_out_what_was_published_before_and_after() -> None:
+def test_sp1_a_range_of_times_excludes_earlier_and_later_messages() -> None:
     blobs = [
         build_blob(pb.MessageMetadata(producer_name="p", sequence_id=n, publish_time=n), b"%d" % n) for n in range(9)
     ]
@@ -300,7 +300,7 @@ def encrypted() -> bytes:
     ],
     ids=["corrupt", "encrypted", "cut off", "no batch"],
 )
-def test_sp1_what_cannot_be_read_fails_or_is_a_row_with_the_reason(blob: bytes, reason: str) -> None:
+def test_sp1_an_unreadable_message_fails_or_is_a_row_with_the_reason(blob: bytes, reason: str) -> None:
     good = blob_of(same_layout(2))
     entries = [entry_of(good, 0), entry_of(blob, 1), entry_of(good, 2)]
     with pytest.raises(
@@ -327,7 +327,7 @@ def chunk(number: int, count: int, value: bytes, uuid: str = "u") -> bytes:
     return build_blob(metadata, value)
 
 
-def test_sp1_chunks_become_one_row_with_the_place_of_the_last() -> None:
+def test_sp1_chunks_become_one_row_with_the_position_of_the_last() -> None:
     entries = [entry_of(chunk(n, 3, part), n) for n, part in enumerate((b"ab", b"cd", b"ef"))]
     (row,) = rows_of(entries)
     assert (row["value"], row["__key"], row["__error"]) == (b"abcdef", b"k", None)
@@ -337,14 +337,14 @@ def test_sp1_chunks_become_one_row_with_the_place_of_the_last() -> None:
 def test_sp1_the_first_chunks_may_be_before_the_range() -> None:
     entries = [entry_of(chunk(n, 3, part), n) for n, part in enumerate((b"ab", b"cd", b"ef"))]
     other = entry_of(chunk(0, 2, b"xx", uuid="other"), 1)
-    assert rows_of(entries[:2]) == []  # it is of the range that has its last chunk
+    assert rows_of(entries[:2]) == []  # it belongs to the range with its last chunk
     (row,) = rows_of(entries[2:], earlier=lambda _: [[entries[0], other, entries[1]]])
     assert row["value"] == b"abcdef"
     (row,) = rows_of(entries[2:], on_unreadable="row", earlier=lambda _: [[entries[1]]])
     assert row["value"] is None and "5:2:3" in row["__error"]
 
 
-def test_sp1_what_the_broker_wrote_for_itself_is_no_row() -> None:
+def test_sp1_internal_entries_of_the_broker_are_no_rows() -> None:
     marker = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=7, marker_type=10), b"")
     assert rows_of([entry_of(marker)]) == []
 
@@ -360,7 +360,7 @@ def test_sp1_whole_entries_byte_for_byte() -> None:
 
 
 class Halves:
-    """A decoder: the value as a number; odd ones are none of its schema."""
+    """A decoder: the value as a number; odd values do not match its schema."""
 
     needs_keys = False
 
@@ -390,7 +390,7 @@ def test_sp1_rows_of_one_schema_version_are_decoded_together() -> None:
     assert [row["half"] for row in rows] == [1, 2] * 3 and decoder.versions == [b"a", b"b"]
 
 
-def test_sp1_a_value_that_is_not_of_its_schema_names_the_message() -> None:
+def test_sp1_a_value_outside_its_schema_is_reported_with_its_message() -> None:
     messages = [(single(2), b"%02d" % number) for number in (2, 3, 4)]
     entries = [entry_of(blob_of(messages), 8)]
     with pytest.raises(UnreadablePayload, match=rf"message 5:8:3:1 of {TOPIC} .*schema: 3 is odd"):

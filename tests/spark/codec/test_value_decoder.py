@@ -92,7 +92,7 @@ def decode(
     names: list[str] | None = None,
     keys: list[bytes | None] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[int, str]]:
-    """Rows and errors; what Spark would refuse of the batch fails here."""
+    """Rows and errors; a batch that Spark would reject fails here."""
     key_array = None if keys is None else pa.array(keys, pa.binary())
     columns, errors = ValueDecoder(of, versions).decode(pa.array(payloads, pa.binary()), written, names, key_array)
     fields = {field.name: field for field in fields_of(of)}
@@ -106,7 +106,7 @@ def decode(
 
 
 LOGICAL: dict[str, tuple[Any, spark.DataType, Any, Any]] = {
-    # definition, type in Spark, as fastavro takes it, as it is read
+    # definition, Spark type, value for fastavro, value read
     "date": (
         {"type": "int", "logicalType": "date"},
         spark.DateType(),
@@ -247,7 +247,7 @@ EVERY = PLAIN | LOGICAL
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_sp1_every_type_of_avro(name: str) -> None:
+def test_sp1_every_avro_type(name: str) -> None:
     kind, spark_type, written, read = EVERY[name]
     definition = record(("before", "long"), ("x", kind), ("after", "string"))
     assert fields_of(schema(definition))[1] == spark.StructField("x", spark_type)
@@ -258,7 +258,7 @@ def test_sp1_every_type_of_avro(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in ("null", "union")])
-def test_sp1_every_type_of_avro_may_be_null(name: str) -> None:
+def test_sp1_every_avro_type_may_be_null(name: str) -> None:
     kind, _, written, read = EVERY[name]
     for union in (["null", kind], [kind, "null"]):
         definition = record(("x", union), ("y", "int"))
@@ -268,7 +268,7 @@ def test_sp1_every_type_of_avro_may_be_null(name: str) -> None:
         assert rows == [{"x": None, "y": 1}, {"x": read, "y": 2}, {"x": None, "y": 3}]
 
 
-def test_sp1_a_definition_that_is_no_record_is_one_column() -> None:
+def test_sp1_a_definition_other_than_a_record_is_one_column() -> None:
     definition = {"type": "array", "items": "string"}
     rows, errors = decode(schema(definition), list(avro(definition, ["a"], [])))
     assert (rows, errors) == ([{"value": ["a"]}, {"value": []}], {})
@@ -279,7 +279,7 @@ def test_sp1_a_definition_that_is_no_record_is_one_column() -> None:
 # -- versions
 
 
-def test_sp1_rows_of_every_version_are_read_by_the_latest() -> None:
+def test_sp1_rows_of_every_version_are_read_with_the_latest() -> None:
     first = record(("n", "int"), ("gone", "string"), name="Old")
     second = record(
         ("n", "double"),
@@ -342,7 +342,7 @@ def test_sp1_an_alias_names_the_writers_field() -> None:
         ),
     ],
 )
-def test_sp1_types_that_changed(old: Any, new: Any, written: Any, read: Any) -> None:
+def test_sp1_changed_types(old: Any, new: Any, written: Any, read: Any) -> None:
     before, after = record(("x", old)), record(("x", new))
     rows, errors = decode(
         schema(after, number=1),
@@ -353,7 +353,7 @@ def test_sp1_types_that_changed(old: Any, new: Any, written: Any, read: Any) -> 
     assert (rows, errors) == ([{"x": read}], {})
 
 
-def test_a_version_that_does_not_fit_gives_errors_not_values() -> None:
+def test_an_incompatible_version_yields_errors_instead_of_values() -> None:
     before, after = record(("x", "string")), record(("x", "int"))
     payloads = [*avro(before, {"x": "1"}, {"x": "2"}), None]
     rows, errors = decode(schema(after, number=1), payloads, written=version(0), versions=lambda _: schema(before))
@@ -363,14 +363,14 @@ def test_a_version_that_does_not_fit_gives_errors_not_values() -> None:
 
 
 @pytest.mark.parametrize(("kind", "default"), [("int", "a"), ("int", 1 << 40), ("bytes", 5), ("string", 5)])
-def test_a_default_that_is_not_of_its_type(kind: str, default: Any) -> None:
+def test_a_default_of_the_wrong_type(kind: str, default: Any) -> None:
     before, after = record(("x", "int")), record({"name": "y", "type": kind, "default": default})
     rows, errors = decode(schema(after, number=1), [b"\x02"] * 2, written=version(0), versions=lambda _: schema(before))
     assert rows == [{"y": None}] * 2
     assert list(errors) == [0, 1] and "a default does not match its type" in errors[0]
 
 
-def test_one_row_with_a_member_that_does_not_fit_spoils_no_other() -> None:
+def test_a_row_with_an_invalid_member_affects_no_other() -> None:
     before, after = record(("x", ["string", "int"])), record(("x", "int"))
     payloads = avro(before, *({"x": "no" if row == 5 else row} for row in range(9)))
     rows, errors = decode(
@@ -380,7 +380,7 @@ def test_one_row_with_a_member_that_does_not_fit_spoils_no_other() -> None:
     assert errors == {5: "field x: string cannot be read as int"}
 
 
-def test_a_version_that_is_gone_or_of_another_type() -> None:
+def test_a_missing_version_or_one_of_another_type() -> None:
     of = schema(record(("x", "int")), number=2)
     _, errors = decode(of, [b"\x02", None], written=version(1), versions=lambda _: None)
     assert errors == {0: "schema version 1 no longer exists"}
@@ -390,7 +390,7 @@ def test_a_version_that_is_gone_or_of_another_type() -> None:
     assert "KEY_VALUE" in errors[0]
 
 
-def test_sp1_json_rows_are_read_by_an_avro_schema_that_came_later() -> None:
+def test_sp1_json_rows_are_read_with_a_later_avro_schema() -> None:
     rows, errors = decode(
         schema(record(("x", "int"), ("y", "string")), number=1),
         [b'{"x": 1}'],
@@ -400,14 +400,14 @@ def test_sp1_json_rows_are_read_by_an_avro_schema_that_came_later() -> None:
     assert (rows, errors) == ([{"x": 1, "y": None}], {})
 
 
-def test_without_a_version_the_read_schema_is_tried() -> None:
+def test_without_a_version_the_read_schema_is_used() -> None:
     of = schema(record(("x", "string")))
     rows, errors = decode(of, [*avro(record(("x", "string")), {"x": "a"}), b"hello"], written=None)
     assert rows == [{"x": "a"}, {"x": None}]
     assert list(errors) == [1]
 
 
-def test_the_memory_of_versions_is_bounded() -> None:
+def test_the_cache_of_versions_is_bounded() -> None:
     definition = record(("x", "int"))
     decoder = ValueDecoder(
         schema(definition, number=-1), lambda number: Schema(type="AVRO", data=schema(definition).data)
@@ -418,7 +418,7 @@ def test_the_memory_of_versions_is_bounded() -> None:
     assert len(decoder._readers) == len(decoder._schemas) == VERSIONS_MAX
 
 
-def test_a_registry_that_does_not_answer_is_no_error_of_a_row() -> None:
+def test_an_unreachable_registry_is_no_error_of_a_row() -> None:
     def versions(number: bytes) -> Schema:
         raise ConnectionError("no broker")
 
@@ -426,7 +426,7 @@ def test_a_registry_that_does_not_answer_is_no_error_of_a_row() -> None:
         decode(schema(record(("x", "int")), number=1), [b"\x02"], written=version(0), versions=versions)
 
 
-def test_a_decoder_travels() -> None:
+def test_a_decoder_can_be_pickled() -> None:
     decoder = ValueDecoder(schema(record(("x", "int"))), no_other)
     decoder.decode(pa.array([b"\x02"], pa.binary()), None)
     again = pickle.loads(pickle.dumps(decoder))
@@ -450,7 +450,7 @@ READ = GOOD | {"u": {"member0": None, "member1": 7}}
 
 
 @pytest.mark.parametrize("definition", [WIDE, record(*WIDE["fields"], ("a", {"type": "array", "items": "int"}))])
-def test_a_cut_payload_spoils_no_other_row(definition: dict[str, Any]) -> None:
+def test_a_truncated_payload_affects_no_other_row(definition: dict[str, Any]) -> None:
     row, read = (GOOD | {"a": [1]}, READ | {"a": [1]}) if len(definition["fields"]) > 8 else (GOOD, READ)
     (good,) = avro(definition, row)
     payloads = [piece for cut in range(len(good)) for piece in (good[:cut], good)]
@@ -463,7 +463,7 @@ def test_a_cut_payload_spoils_no_other_row(definition: dict[str, Any]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=40), max_size=20))
-def test_random_bytes_are_read_as_fastavro_reads_them_or_are_errors(noise: list[bytes]) -> None:
+def test_random_bytes_equal_fastavros_result_or_are_errors(noise: list[bytes]) -> None:
     (good,) = avro(WIDE, GOOD)
     parsed = fastavro.parse_schema(json.loads(json.dumps(WIDE)))
     rows, errors = decode(schema(WIDE), [*noise, good])
@@ -478,12 +478,12 @@ def test_random_bytes_are_read_as_fastavro_reads_them_or_are_errors(noise: list[
         fastavro.schemaless_writer(out, parsed, read)
 
 
-def test_the_last_payload_lacks_more_bytes_than_anything_is_padded_with() -> None:
+def test_the_last_payload_may_be_truncated_by_more_than_the_padding() -> None:
     of = schema(record(*((f"d{number}", "double") for number in range(9))))
     assert decode(of, [b"\x00"])[1] == {0: "field d0: the payload ends before it"}
 
 
-def test_the_error_says_which_field() -> None:
+def test_the_error_names_the_field() -> None:
     def errors_of(kind: Any, payload: bytes) -> dict[int, str]:
         return decode(schema(record(("x", kind))), [payload])[1]
 
@@ -539,7 +539,7 @@ def test_a_slice_of_a_larger_column() -> None:
         assert next(iter(columns.values())).to_pylist() == ([2, 3] if of == "AVRO" else [3, 4])
 
 
-def test_only_the_columns_that_are_wanted() -> None:
+def test_only_the_selected_columns() -> None:
     for kind, payload in (("AVRO", avro(WIDE, GOOD)[0]), ("JSON", b'{"d": 1.5, "e": "B", "r": {"x": 2}}')):
         rows, errors = decode(schema(WIDE, kind), [payload], names=["r", "d"])
         assert (rows, errors) == ([{"r": {"x": 2, "y": None}, "d": 1.5}], {})
@@ -580,7 +580,7 @@ def test_only_the_columns_that_are_wanted() -> None:
             "1700000000123",
             datetime.datetime(2023, 11, 14, 22, 13, 20, 123000, UTC),
         ),
-        (  # as Jackson writes an Instant
+        (  # an Instant as Jackson writes it
             {"type": "long", "logicalType": "timestamp-millis"},
             "1700000000.123456000",
             datetime.datetime(2023, 11, 14, 22, 13, 20, 123456, UTC),
@@ -647,7 +647,7 @@ def test_sp1_every_type_in_json(kind: Any, text: str, read: Any) -> None:
         (["int", "string"], b'{"x": [1]}', "field x: list is not a type of the union"),
     ],
 )
-def test_json_that_is_not_of_the_schema_spoils_no_other_row(kind: Any, payload: bytes, text: str) -> None:
+def test_json_outside_the_schema_affects_no_other_row(kind: Any, payload: bytes, text: str) -> None:
     good = b'{"y": 5}'
     rows, errors = decode(schema(record(("x", kind), ("y", "int")), "JSON"), [good, payload, good, None])
     assert rows == [{"x": None, "y": 5}, {"x": None, "y": None}, {"x": None, "y": 5}, {"x": None, "y": None}]
@@ -655,7 +655,7 @@ def test_json_that_is_not_of_the_schema_spoils_no_other_row(kind: Any, payload: 
     assert text in errors[1]
 
 
-def test_json_that_is_deep() -> None:
+def test_deeply_nested_json() -> None:
     _, errors = decode(schema(record(("x", "int")), "JSON"), [b'{"z": ' + b"[" * 100_000, b'{"x": 1}'])
     assert list(errors) == [0]
 
@@ -722,7 +722,7 @@ def test_sp1_json_of_the_official_client() -> None:
     rows, errors = decode(of_client(made, "JSON"), payloads, written=version(0))
     assert errors == {}
     inner = {"note": "fragile", "scores": [1.0, 2.5]}
-    # It writes bytes as text, Java reads and writes them in base64, and so do we.
+    # It writes bytes as text; Java reads and writes them in base64, and so do we.
     assert rows == [
         ORDER | {"colour": None, "inner": inner, "blob": b"\x00\xff"},
         EMPTY,
@@ -741,7 +741,7 @@ class OnlyCustomer(Record):
 
 
 @pytest.mark.parametrize("made", [AvroSchema, JsonSchema])
-def test_sp1_two_versions_in_a_topic_of_a_broker(made: Any) -> None:
+def test_sp1_two_versions_in_one_topic(made: Any) -> None:
     topic = "persistent://public/default/orders"
     with broker() as running, Client(running.service_url) as client:
         official = pulsar.Client(running.service_url)
@@ -760,7 +760,7 @@ def test_sp1_two_versions_in_a_topic_of_a_broker(made: Any) -> None:
                 columns, errors = decoder.decode(pa.array([message.value], pa.binary()), message.schema_version)
                 assert errors == {}
                 rows.append({name: column[0].as_py() for name, column in columns.items()})
-    missing = None if made is JsonSchema else "none"  # as in Java: defaults are of Avro
+    missing = None if made is JsonSchema else "none"  # as in Java: defaults belong to Avro
     assert rows == [{"customer": "ann", "total": 1, "note": missing}, {"customer": "bob", "total": 2, "note": "x"}]
 
 
@@ -833,7 +833,7 @@ def test_sp1_primitives(type: str, payload: bytes, spark_type: spark.DataType, r
         ("LOCAL_DATE_TIME", struct.pack(">qq", 1 << 60, 0), "LOCAL_DATE_TIME is out of Spark's range"),
     ],
 )
-def test_a_primitive_that_is_none_spoils_no_other_row(type: str, payload: bytes, text: str) -> None:
+def test_an_invalid_primitive_affects_no_other_row(type: str, payload: bytes, text: str) -> None:
     good = {"STRING": b"a", "BOOLEAN": b"\x01", "INT32": bytes(4), "INSTANT": bytes(12), "LOCAL_DATE_TIME": bytes(16)}
     rows, errors = decode(Schema(type=type), [good.get(type, bytes(8)), payload])
     assert errors == {1: text}
@@ -874,7 +874,7 @@ def test_sp1_key_and_value_inline() -> None:
     assert list(errors) == [4, 5]
 
 
-def test_sp1_key_and_value_apart() -> None:
+def test_sp1_key_and_value_separated() -> None:
     of = pair_schema(schema(VALUES, "JSON"), Schema(type="INT64"), "SEPARATED")
     assert ValueDecoder(of, no_other).needs_keys
     rows, errors = decode(of, [bytes(8), b"short", None], keys=[b'{"x": 5}', b'{"x": 6}', b"nonsense"])
@@ -884,7 +884,7 @@ def test_sp1_key_and_value_apart() -> None:
     assert decode(of, [bytes(8)], keys=[None], names=["value"])[0] == [{"value": 0}]
 
 
-def test_sp1_a_key_apart_comes_with_the_rows() -> None:
+def test_sp1_a_separated_key_is_in_the_rows() -> None:
     of = pair_schema(Schema(type="INT64"), Schema(type="STRING"), "SEPARATED")
     messages = []
     for number in range(2):
@@ -908,15 +908,15 @@ def test_sp1_versions_of_key_and_value() -> None:
     assert (rows, errors) == ([{"key": "k", "value": {"x": 1, "y": None}}], {})
 
 
-def test_a_key_value_schema_that_is_cut() -> None:
+def test_a_truncated_key_value_schema() -> None:
     with pytest.raises(UnsupportedSchema, match="ends before the length of the value"):
         fields_of(Schema(type="KEY_VALUE", data=struct.pack(">i", 0)))
 
 
-# -- schemas that make no columns
+# -- schemas without columns
 
 
-def test_a_field_with_the_name_of_a_metadata_column_is_refused() -> None:
+def test_a_field_with_the_name_of_a_metadata_column_is_rejected() -> None:
     with pytest.raises(InvalidOption, match=r"field '__key'.*decode=raw"):
         fields_of(schema(record(("__key", "string"))))
 
@@ -939,13 +939,13 @@ def test_a_field_with_the_name_of_a_metadata_column_is_refused() -> None:
         (record(("x", {"type": "fixed", "name": "F", "size": "2"})), "fixed F has the size '2'"),
     ],
 )
-def test_a_schema_that_spark_has_no_type_for(definition: Any, text: str) -> None:
+def test_a_schema_without_a_spark_type(definition: Any, text: str) -> None:
     for kind in ("AVRO", "JSON"):
         with pytest.raises(UnsupportedSchema, match=text):
             fields_of(schema(definition, kind))
 
 
-def test_a_schema_that_is_no_json_or_explodes() -> None:
+def test_a_schema_that_is_no_json_or_too_large() -> None:
     with pytest.raises(UnsupportedSchema, match="not JSON"):
         fields_of(Schema(type="AVRO", data=b"{"))
     deep: Any = "int"
@@ -959,14 +959,14 @@ def test_a_schema_that_is_no_json_or_explodes() -> None:
         fields_of(schema(record(*fields)))
 
 
-def test_a_name_is_used_twice() -> None:
+def test_a_duplicate_name() -> None:
     inner = {"type": "record", "name": "I", "namespace": "a.b", "fields": [{"name": "d", "type": "int"}]}
     definition = record(("x", inner), ("y", ["null", "a.b.I"]), ("z", {"type": "array", "items": "a.b.I"}))
     payloads = avro(definition, {"x": {"d": 1}, "y": {"d": 2}, "z": [{"d": 3}]})
     assert decode(schema(definition), list(payloads)) == ([{"x": {"d": 1}, "y": {"d": 2}, "z": [{"d": 3}]}], {})
 
 
-def test_json_as_clients_before_2_1_described_it_stays_bytes() -> None:
+def test_json_schemas_of_clients_before_2_1_stay_bytes() -> None:
     of = schema({"type": "object", "id": "urn:x", "properties": {}}, "JSON")
     assert fields_of(of) == [spark.StructField("value", spark.BinaryType())]
     assert decode(of, [b"{}"]) == ([{"value": b"{}"}], {})

@@ -38,7 +38,7 @@ def record(*fields: tuple[str, Any], name: str = "R") -> dict[str, Any]:
 
 
 def batch_of(of: Schema, rows: list[dict[str, Any]]) -> pa.RecordBatch:
-    """As Spark passes it."""
+    """A batch as Spark passes it."""
     return pa.RecordBatch.from_pylist(rows, to_arrow_schema(spark.StructType(fields_of(of)), timezone="UTC"))
 
 
@@ -160,7 +160,7 @@ def test_sp1_columns_round_trip(definition: dict[str, Any], kind: str, data: st.
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.fixed_dictionaries({name: ROWS[name] for name in ("i", "l", "s", "by", "d", "b", "e", "r")})))
-def test_sp1_avro_is_what_fastavro_writes(rows: list[dict[str, Any]]) -> None:
+def test_sp1_avro_equals_fastavros(rows: list[dict[str, Any]]) -> None:
     definition = record(*((each["name"], each["type"]) for each in WIDE["fields"] if each["name"] in "ilsbydber"))
     definition["fields"] = [each for each in definition["fields"] if each["name"] not in ("u", "fl")]
     parsed = fastavro.parse_schema(json.loads(json.dumps(definition)))
@@ -181,7 +181,7 @@ class Order(Record):
 
 
 @pytest.mark.parametrize(("made", "kind"), [(AvroSchema(Order), "AVRO"), (JsonSchema(Order), "JSON")])
-def test_sp1_the_official_client_reads_it(made: Any, kind: str) -> None:
+def test_sp1_the_official_client_can_read_it(made: Any, kind: str) -> None:
     of = Schema(type=kind, data=made.schema_info().schema().encode())
     row = {"customer": "größer", "pieces": None, "total": 1 << 40, "price": 0.1, "paid": True}
     (payload,) = encode(of, [row])
@@ -189,7 +189,7 @@ def test_sp1_the_official_client_reads_it(made: Any, kind: str) -> None:
     assert {name: getattr(order, name) for name in row} == row
 
 
-def test_sp1_json_is_as_java_writes_it() -> None:
+def test_sp1_json_equals_javas() -> None:
     of = schema(
         record(
             ("n", ["null", "int"]),
@@ -235,7 +235,7 @@ def test_a_record_without_fields() -> None:
         ("PROTOBUF", b"\x00", b"\x00"),
     ],
 )
-def test_sp1_primitives_as_java_writes_them(type: str, value: Any, payload: bytes) -> None:
+def test_sp1_primitives_equal_javas(type: str, value: Any, payload: bytes) -> None:
     of = Schema(type=type)
     assert encode(of, [{"value": value}, {"value": None}]) == [payload, None]
     assert read(of, [payload, None]) == [{"value": value}, {"value": None}]
@@ -267,24 +267,24 @@ def test_sp1_key_and_value() -> None:
     assert read(apart, payloads_of(encoder, batch), encoder.encode_keys(batch)) == PAIRS
 
 
-# -- what is refused
+# -- rejected columns
 
 
-def test_columns_that_are_missing_wrong_or_too_many() -> None:
+def test_missing_invalid_and_extra_columns() -> None:
     encoder = ValueEncoder(schema(record(("x", "int"), ("y", ["null", "string"]))))
     good: dict[str, pa.Array] = {"x": pa.array([1], pa.int32()), "y": pa.array(["a"])}
 
-    def refused(columns: dict[str, pa.Array]) -> str:
+    def rejected(columns: dict[str, pa.Array]) -> str:
         with pytest.raises(InvalidOption) as caught:
             encoder.encode(pa.RecordBatch.from_pydict(columns))
         return str(caught.value)
 
-    assert refused({"y": good["y"]}) == "column 'x' is missing: the topic's schema requires it as int"
+    assert rejected({"y": good["y"]}) == "column 'x' is missing: the topic's schema requires it as int"
     wrong = good | {"x": pa.array(["1"])}
-    assert refused(wrong) == "column 'x' is string, but the topic's schema has int"
-    assert "column 'x' is bigint, but" in refused(good | {"x": pa.array([1], pa.int64())})
-    assert "column 'y' is array<string>, but" in refused(good | {"y": pa.array([["a"]])})
-    assert refused(good | {"z": good["y"]}) == "column 'z' is not in the topic's schema, which has x, y"
+    assert rejected(wrong) == "column 'x' is string, but the topic's schema has int"
+    assert "column 'x' is bigint, but" in rejected(good | {"x": pa.array([1], pa.int64())})
+    assert "column 'y' is array<string>, but" in rejected(good | {"y": pa.array([["a"]])})
+    assert rejected(good | {"z": good["y"]}) == "column 'z' is not in the topic's schema, which has x, y"
     assert payloads_of(encoder, pa.RecordBatch.from_pydict(good | {"__key": good["y"]})) == [b"\x02\x02\x02a"]
 
 
@@ -313,7 +313,7 @@ def test_columns_that_are_missing_wrong_or_too_many() -> None:
         ),
     ],
 )
-def test_a_narrower_type_is_taken(kind: Any, column: pa.Array, value: Any) -> None:
+def test_a_narrower_type_is_accepted(kind: Any, column: pa.Array, value: Any) -> None:
     of = schema(record(("x", kind)))
     assert read(of, payloads_of(ValueEncoder(of), pa.RecordBatch.from_arrays([column], names=["x"]))) == [{"x": value}]
 
@@ -344,13 +344,13 @@ def test_a_narrower_type_is_taken(kind: Any, column: pa.Array, value: Any) -> No
         ({"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"}, "no uuid", "column 'x'"),
     ],
 )
-def test_a_value_that_is_not_of_the_schema(kind: Any, value: Any, text: str) -> None:
+def test_a_value_outside_the_schema(kind: Any, value: Any, text: str) -> None:
     with pytest.raises(UnencodableValue) as caught:
         encode(schema(record(("x", kind))), [{"x": value}])
     assert text in str(caught.value)
 
 
-def test_null_is_refused_in_json_and_in_collections_too() -> None:
+def test_null_is_rejected_in_json_and_in_collections_too() -> None:
     for kind in ("JSON", "AVRO"):
         with pytest.raises(UnencodableValue, match="column 'x' is null"):
             encode(schema(record(("x", {"type": "array", "items": "int"})), kind), [{"x": [1]}, {"x": None}])
@@ -373,7 +373,7 @@ def test_a_slice_of_a_larger_batch() -> None:
     ]
 
 
-# -- a schema of a frame
+# -- schema of a frame
 
 FRAME = spark.StructType(
     [
@@ -423,7 +423,7 @@ FRAME_ROW = {
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_sp1_a_frame_brings_its_own_schema(kind: Any) -> None:
+def test_sp1_a_schema_is_derived_from_the_frame(kind: Any) -> None:
     made = schema_of(FRAME, kind)
     assert made.type == kind.upper()
     fastavro.parse_schema(json.loads(made.data))
@@ -447,6 +447,6 @@ def test_sp1_a_frame_brings_its_own_schema(kind: Any) -> None:
         ("v", spark.ArrayType(spark.VariantType()), r"column 'v\[\]' is variant, which has no Avro type"),
     ],
 )
-def test_a_frame_that_has_no_schema(column: str, kind: spark.DataType, text: str) -> None:
+def test_a_frame_without_a_schema(column: str, kind: spark.DataType, text: str) -> None:
     with pytest.raises(UnsupportedSchema, match=text):
         schema_of(spark.StructType([spark.StructField(column, kind)]), "avro")

@@ -56,7 +56,7 @@ def test_topics_with_different_columns_are_not(other: Schema | None) -> None:
         common_schema(Registry(t=record("a"), u=other), [PUBLIC + "t", PUBLIC + "u"])
 
 
-def test_versions_are_numbers_of_a_topic_of_its_own() -> None:
+def test_versions_belong_to_their_topic() -> None:
     found = common_schema(Registry(t=record("a", version=1), u=record("a", version=1)), [PUBLIC + "t", PUBLIC + "u"])
     assert found is not None
 

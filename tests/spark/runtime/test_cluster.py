@@ -15,7 +15,7 @@ from tests.spark.standalone import bare_python, environment_without_spark, stand
 
 
 @pytest.mark.timeout(600)
-def test_sp7_a_cluster_reads_and_writes_without_our_package_installed_there(tmp_path: Path) -> None:
+def test_sp7_a_cluster_without_our_package_reads_and_writes(tmp_path: Path) -> None:
     python = bare_python(tmp_path)
     absent = subprocess.run([python, "-c", "import magnetar"], capture_output=True, text=True)
     assert "No module named 'magnetar'" in absent.stderr

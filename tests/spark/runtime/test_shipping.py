@@ -22,7 +22,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_executors_get_what_the_spark_part_imports_and_nothing_of_the_broker_or_of_spark() -> None:
+def test_the_archive_has_the_imports_of_the_spark_part_without_broker_and_spark() -> None:
     names = set(shipping.distributions())
     assert names >= {"cramjam", "fastavro", "google-crc32c", "httpx", "mmh3", "msgspec", "protobuf", "uvloop"}
     assert "h11" in names, "what httpx needs goes along"
@@ -31,7 +31,7 @@ def test_executors_get_what_the_spark_part_imports_and_nothing_of_the_broker_or_
     )
 
 
-def test_the_archive_works_in_a_python_that_has_nothing_else(cache: Path) -> None:
+def test_the_archive_works_in_a_bare_python(cache: Path) -> None:
     shipment = shipping.build()
     with zipfile.ZipFile(shipment.archive) as archive:
         archive.extractall(cache / "unpacked")
@@ -49,7 +49,7 @@ def test_the_archive_works_in_a_python_that_has_nothing_else(cache: Path) -> Non
     assert (cache / "unpacked" / "pyspark_pulsar" / "__init__.py").is_file()
 
 
-def test_an_archive_is_made_once_and_anew_when_a_file_changes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_is_built_once_and_rebuilt_when_a_file_changes(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = cache / "module.py"
     source.write_text("ONE = 1")
     monkeypatch.setattr(shipping, "_files", lambda: iter([("module.py", source)]))
@@ -64,21 +64,21 @@ def test_an_archive_is_made_once_and_anew_when_a_file_changes(cache: Path, monke
     assert [path.name for path in second.parent.glob("unfinished-*")] == []
 
 
-def test_a_folder_that_another_user_may_have_made_is_not_trusted(cache: Path, tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_not_trusted(cache: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (cache / f"magnetar-shipping-{os.getuid()}").symlink_to(elsewhere)
     assert shipping._cache().resolve() != elsewhere.resolve()
 
 
-def test_what_else_is_to_be_unpacked_stays() -> None:
+def test_other_archives_are_kept() -> None:
     shipment = Shipment(Path("/a/magnetar.zip"))
     ours = f"/a/magnetar.zip#{shipping.FOLDER}"
     assert shipment.settings({"spark.x": "1"}) == {"spark.x": "1", "spark.archives": ours}
     assert shipment.settings({"spark.archives": "b.zip#b"}) == {"spark.archives": f"b.zip#b,{ours}"}
 
 
-def test_workers_keep_the_pythonpath_they_have() -> None:
+def test_workers_keep_their_pythonpath() -> None:
     spark = SimpleNamespace(sparkContext=SimpleNamespace(environment={"PYTHONPATH": "theirs"}))
     Shipment(Path("/a/magnetar.zip")).add_to_python_path(cast(Any, spark))
     assert spark.sparkContext.environment["PYTHONPATH"] == f"{shipping.FOLDER}:theirs"

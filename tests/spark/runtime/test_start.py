@@ -21,7 +21,7 @@ from magnetar.spark.runtime.settings import REQUIRED, TUNED
 SOURCE = Path(magnetar.spark.__file__).parents[2]
 
 
-def test_without_pyspark_the_error_says_what_to_install() -> None:
+def test_without_pyspark_the_error_names_what_to_install() -> None:
     ran = subprocess.run(
         [sys.executable, "-S", "-c", "import magnetar.spark"],
         env={"PYTHONPATH": str(SOURCE)},
@@ -33,7 +33,7 @@ def test_without_pyspark_the_error_says_what_to_install() -> None:
     )
 
 
-def test_only_what_is_asked_for_is_imported() -> None:
+def test_only_requested_parts_are_imported() -> None:
     code = (
         "import sys, magnetar.spark\n"
         "assert 'pyspark' not in sys.modules and 'magnetar.spark.runtime.start' not in sys.modules\n"
@@ -49,7 +49,7 @@ def test_no_module_shadows_the_public_functions() -> None:
     assert [name for name in magnetar.spark.__all__ if find_spec(f"magnetar.spark.{name}") is not None] == []
 
 
-def test_sp7_spark_submit_says_which_master(tmp_path: Path) -> None:
+def test_sp7_spark_submit_sets_the_master(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text("import magnetar.spark\nprint('master', magnetar.spark.session().sparkContext.master)\n")
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
@@ -71,7 +71,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     return calls
 
 
-def test_all_cores_and_tasks_that_are_tried_again_unless_told_otherwise(
+def test_defaults_are_all_cores_and_retried_tasks(
     started: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     magnetar.spark.session()
@@ -85,7 +85,7 @@ def test_all_cores_and_tasks_that_are_tried_again_unless_told_otherwise(
     ]
 
 
-def test_what_is_asked_for_wins_over_our_settings_and_the_plain_session_has_few(
+def test_given_settings_override_ours_and_the_plain_session_has_few(
     started: list[tuple[Any, ...]],
 ) -> None:
     magnetar.spark.session(**{"spark.ui.enabled": True, "spark.executor.cores": 2})
@@ -99,7 +99,7 @@ def test_what_is_asked_for_wins_over_our_settings_and_the_plain_session_has_few(
     assert plain == {setting.name: setting.value for setting in REQUIRED}
 
 
-def test_the_session_has_the_settings_and_knows_the_source(spark: SparkSession) -> None:
+def test_the_session_has_the_settings_and_the_source(spark: SparkSession) -> None:
     for setting in (*REQUIRED, *TUNED):
         assert spark.conf.get(setting.name) == setting.value
     assert spark.conf.get("spark.driver.host") in ("127.0.0.1", "localhost"), (
@@ -109,7 +109,7 @@ def test_the_session_has_the_settings_and_knows_the_source(spark: SparkSession) 
         spark.read.format("pulsar").load()
 
 
-def test_a_running_session_is_given_back_with_what_it_can_still_take(spark: SparkSession) -> None:
+def test_a_running_session_is_returned_with_the_settings_that_can_change(spark: SparkSession) -> None:
     name = "spark.sql.shuffle.partitions"
     before = spark.conf.get(name)
     try:
@@ -121,7 +121,7 @@ def test_a_running_session_is_given_back_with_what_it_can_still_take(spark: Spar
         spark.conf.set(name, str(before))
 
 
-def test_what_a_running_session_cannot_take_is_said(spark: SparkSession) -> None:
+def test_settings_that_a_running_session_cannot_change_are_reported(spark: SparkSession) -> None:
     with pytest.warns(UserWarning, match="already running") as warned:
         assert magnetar.spark.session("local[7]", **{"spark.driver.memory": "3g"}) is spark
     text = str(warned[0].message)

@@ -28,10 +28,10 @@ def test_preloaded_modules_exist() -> None:
     assert [name for name in worker_daemon._PRELOADED if find_spec(name) is None] == []
 
 
-def test_a_worker_has_everything_imported_and_frozen_and_serves_many_tasks(spark: SparkSession) -> None:
+def test_a_worker_has_everything_imported_and_frozen_and_runs_many_tasks(spark: SparkSession) -> None:
     seen = [seen for _ in range(5) for seen in look(spark)]
     assert all(source and arrow for _, source, arrow, _ in seen)
-    # More objects than a Python without any of it has at all.
+    # More objects than a bare Python has in total.
     assert all(frozen > 20_000 for *_, frozen in seen)
     assert len({pid for pid, *_ in seen}) < len(seen)
 

@@ -1,4 +1,4 @@
-"""Entries built from rows are read by the wire code and the official client."""
+"""Entries built from rows can be read by the wire code and the official client."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def expected(row: dict[str, object], number: int) -> dict[str, object]:
     st.booleans(),
     st.integers(0, 1 << 62),
 )
-def test_what_is_built_is_what_is_read(
+def test_built_entries_round_trip(
     batches: list[list[dict[str, object]]],
     messages_max: int,
     bytes_max: int,
@@ -160,7 +160,7 @@ def test_columns_may_be_missing_and_arrays_may_be_slices(
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=60), st.integers(1, 7), st.integers(1, 200), st.integers(1, 60))
 def test_rows_of_one_position_stay_in_one_entry(steps: list[int], messages_max: int, bytes_max: int, cut: int) -> None:
-    """A broker knows an entry by its sequence ids: half of a position would be taken for all of it."""
+    """A broker identifies an entry by its sequence ids: half of a position would be taken for all of it."""
     numbers = np.cumsum(np.array(steps, np.int64))
     rows = MessageRows(values=pa.array([b"%d" % place for place in range(len(steps))], pa.binary()))
     builder = EntryBuilder("me", BatchOptions(messages_max, bytes_max))
@@ -174,7 +174,7 @@ def test_rows_of_one_position_stay_in_one_entry(steps: list[int], messages_max: 
     assert all(entry.messages < messages_max + longest for entry in entries)
 
 
-def test_delayed_rows_of_one_position_are_refused() -> None:
+def test_delayed_rows_of_one_position_are_rejected() -> None:
     rows = MessageRows(values=pa.array([b"a", b"b"], pa.binary()), deliver_at_ms=np.array([0, 5]))
     for order in ([0, 1], [1, 0]):
         builder = EntryBuilder("me", BatchOptions())
@@ -192,7 +192,7 @@ def test_large_columns_are_encoded_in_pieces() -> None:
     assert [entry.messages for entry in entries] == [10] * 10
 
 
-def test_the_official_client_reads_what_is_built() -> None:
+def test_the_official_client_reads_built_entries() -> None:
     rows = [
         {"value": b"plain", KEY: None, ORDERING_KEY: None, EVENT_TIME: None, DELIVER_AT: None, PROPERTIES: {}},
         {
@@ -243,11 +243,11 @@ def _publish(url: str, topic: str, entries: list[BuiltEntry]) -> None:
         client.run(publish())
 
 
-# -- entries that are passed on
+# -- copied entries
 
 
-def test_an_entry_keeps_its_payload_and_gets_a_new_address() -> None:
-    """A broker that restarts learns from stored entries how far each producer came."""
+def test_an_entry_keeps_its_payload_and_gets_a_new_producer() -> None:
+    """A restarted broker learns from stored entries the last sequence id of each producer."""
     metadata = pb.MessageMetadata(
         producer_name="old", sequence_id=3, highest_sequence_id=4, publish_time=9, num_messages_in_batch=2, uuid="u"
     )
@@ -267,7 +267,7 @@ def test_an_entry_keeps_its_payload_and_gets_a_new_address() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x0e\x01", b"\x00\x00\x00\x09ab"])
-def test_a_damaged_entry_is_not_passed_on(damage: bytes) -> None:
+def test_a_damaged_entry_is_not_copied(damage: bytes) -> None:
     with pytest.raises(UnwritableRow, match="entry 1:2: "):
         forwarded_entry("entry 1:2", damage, ("new", 1))
     blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=1, publish_time=1), b"payload")
@@ -294,7 +294,7 @@ def test_a_damaged_entry_is_not_passed_on(damage: bytes) -> None:
     ),
     st.integers(0, 3),
 )
-def test_positions_are_what_the_ids_say(ids: list[MessageId], start: int) -> None:
+def test_positions_equal_the_ids(ids: list[MessageId], start: int) -> None:
     ids = ids[start:] or ids
     column = pa.array([b"padding"] * start + [position.to_bytes() for position in ids], pa.binary()).slice(start)
     positions = source_positions("__messageId", column)
@@ -306,7 +306,7 @@ def test_positions_are_what_the_ids_say(ids: list[MessageId], start: int) -> Non
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=5))
-def test_bytes_that_are_no_ids_are_refused_or_read_alike(data: list[bytes]) -> None:
+def test_invalid_bytes_of_ids_are_rejected_or_read_alike(data: list[bytes]) -> None:
     try:
         positions = source_positions("__messageId", pa.array(data, pa.binary()))
     except UnwritableRow as error:
@@ -318,7 +318,7 @@ def test_bytes_that_are_no_ids_are_refused_or_read_alike(data: list[bytes]) -> N
         assert positions.sequence_ids[place] == position.entry_id << 16 | max(0, position.batch_index)
 
 
-def test_a_position_needs_its_parts() -> None:
+def test_a_position_requires_its_columns() -> None:
     good = MessageId(1, 2).to_bytes()
     for wrong, text in (
         (None, "column id is null in row 1"),

@@ -81,13 +81,13 @@ TYPES: dict[str, DataType] = {
 
 
 def struct(text: str) -> StructType:
-    """Of `name type, name type`."""
+    """A struct from `name type, name type`."""
     fields = [field.split(" ") for field in text.split(", ")]
     return StructType([StructField(name, TYPES[kind]) for name, kind in fields])
 
 
 def table(columns: dict[str, tuple[str, list[Any]]]) -> tuple[StructType, pa.RecordBatch]:
-    """A frame: types as Spark's, cells by column."""
+    """A frame: Spark types, cells by column."""
     schema = struct(", ".join(f"{name} {kind}" for name, (kind, _) in columns.items()))
     arrow = to_arrow_schema(schema, timezone="UTC")
     return schema, pa.record_batch([cells for _, cells in columns.values()], schema=arrow)
@@ -121,7 +121,7 @@ def create_partitions(running: TestBroker, topic: str, partitions: int) -> list[
     return [f"persistent://public/default/{topic}-partition-{index}" for index in range(partitions)]
 
 
-# -- what may be written
+# -- validation
 
 EVERY_COLUMN = ", ".join(
     f"{name} {kinds[0]}" for name, (kinds, _) in WRITTEN.items() if name not in ("__entry", "__sourceTopic")
@@ -146,7 +146,7 @@ EVERY_COLUMN = ", ".join(
         ("value binary, __key binary, __key string", "column __key occurs 2 times"),
     ],
 )
-def test_sp1_a_column_that_cannot_be_written_is_named(columns: str, text: str) -> None:
+def test_sp1_an_invalid_column_is_named(columns: str, text: str) -> None:
     with pytest.raises(InvalidOption, match=text):
         batch_writer({"service.url": "pulsar://localhost:1", "topic": "t"}, struct(columns), False)
 
@@ -176,13 +176,13 @@ def test_sp1_a_column_that_cannot_be_written_is_named(columns: str, text: str) -
         ({"topic": "t", "schema": "{}"}, "option schema needs typed columns, and there are none"),
     ],
 )
-def test_sp1_an_option_that_cannot_be_is_named(options: dict[str, str], text: str) -> None:
+def test_sp1_an_invalid_option_is_named(options: dict[str, str], text: str) -> None:
     for writer in (batch_writer, stream_writer):
         with pytest.raises(InvalidOption, match=text):
             writer({"service.url": "pulsar://localhost:1", **options}, struct("value binary"), False)
 
 
-def test_overwriting_is_refused_with_what_to_do() -> None:
+def test_overwrite_is_rejected_with_an_alternative() -> None:
     options = {"service.url": "pulsar://localhost:1", "topic": "t"}
     with pytest.raises(InvalidOption, match=r"mode overwrite is not supported: .* use mode append"):
         batch_writer(options, struct("value binary"), True)
@@ -197,14 +197,14 @@ def test_overwriting_is_refused_with_what_to_do() -> None:
         ('{"type": "XML", "schema": ""}', "option schema: unknown type 'XML'"),
     ],
 )
-def test_a_schema_that_is_none_is_refused(text: str, error: str) -> None:
+def test_an_invalid_schema_is_rejected(text: str, error: str) -> None:
     options = {"service.url": "pulsar://localhost:1", "topic": "t", "schema": text}
     with pytest.raises(InvalidOption, match=error):
         batch_writer(options, struct("a int"), False)
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
-def test_a_schema_is_made_from_the_columns(kind: str) -> None:
+def test_a_schema_is_derived_from_the_columns(kind: str) -> None:
     options = {"service.url": "pulsar://localhost:1", "topic": "t", "schema": kind}
     columns = struct("a int, b string, __key string")
     made = batch_writer(options, columns, False)._options.schema
@@ -215,13 +215,13 @@ def test_a_schema_is_made_from_the_columns(kind: str) -> None:
         batch_writer(options, StructType([StructField("a", YearMonthIntervalType())]), False)
 
 
-def test_writers_travel() -> None:
+def test_writers_can_be_pickled() -> None:
     options = {"service.url": "pulsar://localhost:1", "topic": "t", "checkpointLocation": "there"}
     for writer in (batch_writer, stream_writer):
         pickle.loads(pickle.dumps(writer(options, struct(f"value string, {EVERY_COLUMN}"), False)))
 
 
-# -- what arrives
+# -- written messages
 
 
 def test_sp1_every_column_arrives(running: TestBroker, client: InlineClient, topic: str) -> None:
@@ -247,7 +247,7 @@ def test_sp1_every_column_arrives(running: TestBroker, client: InlineClient, top
     assert [message.ordering_key for message in got] == [b"o", None, None, b"p"]
 
 
-def test_a_time_of_spark_is_in_milliseconds(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_sparks_times_are_written_in_milliseconds(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("binary", [b"x"]), "__eventTime": ("timestamp", [1_700_000_000_123_456])})
     task(client, running.service_url, schema, topic=topic).write([rows])
     assert read(running.service_url, topic)[0].event_time_ms == 1_700_000_000_123
@@ -256,7 +256,7 @@ def test_a_time_of_spark_is_in_milliseconds(running: TestBroker, client: InlineC
         task(client, running.service_url, schema, topic=topic).write([rows])
 
 
-def test_a_delayed_row_is_a_message_of_its_own(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_a_delayed_row_is_a_separate_message(running: TestBroker, client: InlineClient, topic: str) -> None:
     later = 4_000_000_000_000
     schema, rows = table(
         {"value": ("binary", [b"a", b"b", b"c", b"d"]), "__deliverAt": ("bigint", [None, later, None, None])}
@@ -268,7 +268,7 @@ def test_a_delayed_row_is_a_message_of_its_own(running: TestBroker, client: Inli
     assert [message.deliver_at_ms for message in got] == [None, later, None, None]
 
 
-def test_a_property_without_a_value_is_refused(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_a_property_without_a_value_is_rejected(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table(
         {"value": ("binary", [b"a", b"b"]), "__messageProperties": ("map<string,string>", [[], [("k", None)]])}
     )
@@ -276,7 +276,7 @@ def test_a_property_without_a_value_is_refused(running: TestBroker, client: Inli
         task(client, running.service_url, schema, topic=topic).write([rows])
 
 
-def test_rows_go_where_their_column_says(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_rows_go_to_the_topic_of_their_column(running: TestBroker, client: InlineClient, topic: str) -> None:
     names = [f"{topic}-{number % 2}" for number in range(10)]
     schema, rows = table({"value": ("binary", [b"%d" % n for n in range(10)]), "__topic": ("string", names)})
     task(client, running.service_url, schema).write([rows])
@@ -289,9 +289,7 @@ def test_rows_go_where_their_column_says(running: TestBroker, client: InlineClie
 
 
 @pytest.mark.parametrize("scheme", HASHES)
-def test_keys_choose_the_partition_as_clients_do(
-    running: TestBroker, client: InlineClient, topic: str, scheme: str
-) -> None:
+def test_keys_are_routed_as_by_clients(running: TestBroker, client: InlineClient, topic: str, scheme: str) -> None:
     partitions = create_partitions(running, topic, 3)
     keys = [*(f"key-{number}" for number in range(50)), "é", ""]
     schema, rows = table({"value": ("string", keys), "__key": ("string", keys)})
@@ -302,9 +300,7 @@ def test_keys_choose_the_partition_as_clients_do(
         assert values(running.service_url, partition) == mine
 
 
-def test_a_message_that_could_not_be_read_is_not_written_as_nothing(
-    running: TestBroker, client: InlineClient, topic: str
-) -> None:
+def test_an_unreadable_message_is_not_written_as_empty(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("binary", [b"x", None]), "__error": ("string", [None, "1:2 is encrypted"])})
     with pytest.raises(SparkSourceError, match="column __error of row 1: 1:2 is encrypted"):
         task(client, running.service_url, schema, topic=topic).write([rows])
@@ -321,8 +317,8 @@ def schema_option(kind: str, definition: str = "") -> str:
     return json.dumps({"type": kind, "schema": definition})
 
 
-def test_sp1_typed_columns_are_written_by_a_schema(running: TestBroker, client: InlineClient, topic: str) -> None:
-    """The first write brings the schema, the second finds it at the topic; the official client reads both."""
+def test_sp1_typed_columns_are_written_with_a_schema(running: TestBroker, client: InlineClient, topic: str) -> None:
+    """The first write registers the schema, the second uses the topic's; the official client reads both."""
     schema, rows = table({"a": ("int", [1, 2]), "b": ("string", ["x", None])})
     task(client, running.service_url, schema, topic=topic, schema=schema_option("JSON", RECORD)).write([rows])
     task(client, running.service_url, schema, topic=topic).write([rows])
@@ -338,7 +334,7 @@ def test_sp1_typed_columns_are_written_by_a_schema(running: TestBroker, client: 
     assert {message.schema_version for message in read(running.service_url, topic)} == {bytes(8)}
 
 
-def test_a_number_is_written_as_its_schema_says(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_a_number_is_written_with_the_type_of_its_schema(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("int", [1, -1])})
     task(client, running.service_url, schema, topic=topic, schema=schema_option("INT32")).write([rows])
     assert values(running.service_url, topic) == [b"\x00\x00\x00\x01", b"\xff\xff\xff\xff"]
@@ -361,7 +357,7 @@ POSITIONS = "value binary, __topic string, __messageId binary"
 
 
 def positioned(first: int, end: int, source: str = SOURCE, ledger: int = 7, **more: Any) -> pa.RecordBatch:
-    """Rows as the source gives them, ten to an entry."""
+    """Rows as from the source, ten per entry."""
     numbers = range(first, end)
     ids = [MessageId(ledger, number // 10, -1, number % 10, 10).to_bytes() for number in numbers]
     cells = {"value": [b"%d" % number for number in numbers], "__topic": [source] * len(numbers), "__messageId": ids}
@@ -372,8 +368,8 @@ def numbers(first: int, end: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, end)]
 
 
-def test_sp1_rows_that_are_there_are_skipped(running: TestBroker, client: InlineClient, topic: str) -> None:
-    """Wherever a task stopped, and however its rows were divided, doing it again completes it."""
+def test_sp1_existing_rows_are_skipped(running: TestBroker, client: InlineClient, topic: str) -> None:
+    """Wherever a task stopped, and however its rows were split, repeating it completes it."""
     schema = struct(POSITIONS)
 
     def write(*batches: pa.RecordBatch) -> WriteResult:
@@ -387,7 +383,7 @@ def test_sp1_rows_that_are_there_are_skipped(running: TestBroker, client: Inline
     assert values(running.service_url, topic) == numbers(0, 2001) + numbers(0, 50)
 
 
-def test_a_task_that_fails_in_between_is_completed(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_a_task_that_failed_halfway_is_completed(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema = struct(POSITIONS)
 
     def failing() -> Iterator[pa.RecordBatch]:
@@ -433,7 +429,7 @@ def test_rows_of_one_source_may_go_to_several_topics(running: TestBroker, client
         assert values(running.service_url, f"{topic}-{number}") == [b"%d" % each for each in range(number, 100, 3)]
 
 
-def test_rows_out_of_order_are_refused_or_sorted(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_rows_out_of_order_are_rejected_or_sorted(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, batches = struct(POSITIONS), [positioned(50, 100), positioned(0, 50)]
     with pytest.raises(
         SparkSourceError, match=r"7:0 \(batch index 0\) comes after 7:9 \(batch index 9\).*sortByPosition=true"
@@ -447,10 +443,10 @@ def test_rows_out_of_order_are_refused_or_sorted(running: TestBroker, client: In
     assert (again.messages, again.skipped) == (0, 100)
 
 
-def test_rows_made_of_one_message_are_written_once(
+def test_rows_derived_from_one_message_are_written_once(
     running: TestBroker, client: InlineClient, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `explode` does: they have the same position, and are stored together or not at all."""
+    """As with `explode`: they have the same position, and are stored together or not at all."""
     many = positioned(0, 100).take(pa.array([row for row in range(100) for _ in range(3)]))
     options = {"topic": topic, "pulsar_producer_batchingMaxMessages": "10"}
 
@@ -468,7 +464,7 @@ def test_rows_made_of_one_message_are_written_once(
     assert values(running.service_url, topic) == [b"%d" % number for number in range(100) for _ in range(3)]
 
 
-def test_another_task_has_another_name_unless_one_is_given(
+def test_each_task_has_its_own_producer_name_unless_given(
     running: TestBroker, client: InlineClient, topic: str
 ) -> None:
     schema, url = struct(POSITIONS), running.service_url
@@ -480,8 +476,8 @@ def test_another_task_has_another_name_unless_one_is_given(
     assert task(client, url, schema, number=1, **given).write([positioned(0, 10)]).skipped == 10
 
 
-def test_a_name_that_two_tasks_of_a_write_used_is_told() -> None:
-    """One of them may have taken rows of the other for its own."""
+def test_a_producer_name_used_by_two_tasks_is_reported() -> None:
+    """One of them may have taken the other's rows for its own."""
     mine = TaskCommit(WriteResult(senders=(ProducerKey("t", "mine"),)), True)
     other = TaskCommit(WriteResult(senders=(ProducerKey("t-2", "mine"),)), True)
     check_commits([mine, None, other])
@@ -489,7 +485,7 @@ def test_a_name_that_two_tasks_of_a_write_used_is_told() -> None:
         check_commits([mine, other, mine])
 
 
-def test_a_topic_that_does_not_deduplicate_is_refused(topic: str) -> None:
+def test_a_topic_without_deduplication_is_rejected(topic: str) -> None:
     schema = struct(POSITIONS)
     with broker() as plain:
         url = plain.service_url
@@ -507,7 +503,7 @@ def test_a_topic_that_does_not_deduplicate_is_refused(topic: str) -> None:
             assert len(values(url, topic)) == 30
 
 
-def test_what_must_be_exactly_once_is(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_required_exactly_once_is_enforced(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, url = struct(POSITIONS), running.service_url
     with InlineClient(url, admin_url=running.http_url) as asking:
         options = {"topic": topic, "admin_url": running.http_url, "exactlyOnce": "required"}
@@ -516,7 +512,7 @@ def test_what_must_be_exactly_once_is(running: TestBroker, client: InlineClient,
     assert values(url, topic) == numbers(0, 20)
 
 
-def test_without_positions_every_write_writes(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_without_positions_every_write_appends(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("binary", numbers(0, 5))})
     for options in ({}, {}, {"pulsar_producer_producerName": "me"}, {"pulsar_producer_producerName": "me"}):
         assert task(client, running.service_url, schema, topic=topic, **options).write([rows, rows]).messages == 10
@@ -573,10 +569,10 @@ def test_entries_are_copied_with_their_payload(running: TestBroker, client: Inli
     assert [metadata_of(blob).sequence_id for blob in once] == [number << 16 for number in range(len(source))]
 
 
-# -- what goes wrong
+# -- errors
 
 
-def test_a_broker_that_is_not_there_is_named(topic: str) -> None:
+def test_an_unreachable_broker_is_named(topic: str) -> None:
     with broker() as gone:
         url = gone.service_url
     schema, rows = table({"value": ("binary", [b"x"])})
@@ -584,17 +580,17 @@ def test_a_broker_that_is_not_there_is_named(topic: str) -> None:
         task(client, url, schema, topic=topic, pulsar_client_operationTimeoutMs="300").write([rows])
 
 
-def test_a_message_that_is_too_large_is_told(running: TestBroker, client: InlineClient, topic: str) -> None:
+def test_an_oversized_message_is_reported(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("binary", [bytes(6 << 20)])})
     with pytest.raises(ClientError, match="exceeds the broker's limit"):
         task(client, running.service_url, schema, topic=topic).write([rows])
-    # The name and the connection are free again.
+    # Name and connection are free again.
     schema, rows = table({"value": ("binary", [b"x"])})
     assert task(client, running.service_url, schema, topic=topic).write([rows]).messages == 1
 
 
-def test_a_delay_that_is_refused_does_not_hide_the_row_for_ever(topic: str) -> None:
-    """What comes after it must not be stored: it would count as written."""
+def test_a_rejected_delay_does_not_hide_its_row_permanently(topic: str) -> None:
+    """Later rows must not be stored: the rejected one would count as written."""
     with broker(brokerDeduplicationEnabled=True, delayedDeliveryMaxDelayInMillis=1000) as running:
         later = [None] * 50 + [4_000_000_000_000] + [None] * 49
         rows = positioned(0, 100, __deliverAt=pa.array(later, pa.int64()))
@@ -607,7 +603,7 @@ def test_a_delay_that_is_refused_does_not_hide_the_row_for_ever(topic: str) -> N
         assert values(running.service_url, topic) == numbers(0, 100)
 
 
-def test_sp1_a_broker_that_is_killed_during_a_write_loses_and_doubles_nothing(tmp_path: Path, topic: str) -> None:
+def test_sp1_a_broker_killed_during_a_write_causes_no_loss_and_no_duplicates(tmp_path: Path, topic: str) -> None:
     killable = KillableBroker(tmp_path, ("brokerDeduplicationEnabled=true",))
     killable.start()
 
@@ -700,7 +696,7 @@ def run_stream(
 
 
 def failing_once(marker: Path, at: int) -> Callable[[DataFrame], DataFrame]:
-    """Raises at a value while the marker is there, and removes it."""
+    """Raises at a value while the marker exists, and removes it."""
     there = str(marker)
 
     def pass_on(value: bytearray) -> bytes:
@@ -713,7 +709,7 @@ def failing_once(marker: Path, at: int) -> Callable[[DataFrame], DataFrame]:
 
 
 @pytest.mark.timeout(300)
-def test_sp1_a_stream_killed_in_the_middle_goes_on_with_exactly_the_rest(
+def test_sp1_a_killed_stream_resumes_with_exactly_the_rest(
     spark: SparkSession, running: TestBroker, topic: str, tmp_path: Path
 ) -> None:
     partitions = create_partitions(running, f"{topic}-out", 2)
@@ -748,7 +744,7 @@ def test_sp1_two_tasks_after_a_shuffle_write_every_row_once(
         return frame.repartition(2, "__key")
 
     def dealt(frame: DataFrame) -> DataFrame:
-        """One by one; Spark sorts rows by their hash for that."""
+        """One by one; Spark would sort rows by their hash."""
         return frame.repartition(2)
 
     run_stream(spark, running, topic, f"{topic}-out", tmp_path / "by-key", by_key)
@@ -775,7 +771,7 @@ def test_sp1_two_tasks_after_a_shuffle_write_every_row_once(
 
 
 @pytest.mark.timeout(300)
-def test_what_the_source_reads_can_be_written_as_it_is(
+def test_rows_of_the_source_can_be_written_unchanged(
     spark: SparkSession, running: TestBroker, topic: str, tmp_path: Path
 ) -> None:
     create_partitions(running, topic, 2)

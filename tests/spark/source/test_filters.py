@@ -1,4 +1,4 @@
-"""Filters narrow ranges, and never leave out a row that Spark would keep."""
+"""Filters narrow ranges, and never exclude a row that Spark would keep."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TOPIC, ID, TIME = ("__topic",), ("__messageId",), ("__publishTime",)
 
 @pytest.fixture(scope="module")
 def topics() -> MemoryTopics:
-    """Topic a has ten entries, of the seconds 0 to 9 after a first hour; b has one."""
+    """Topic a has ten entries at seconds 0 to 9 after a first hour; b has one."""
     topics = MemoryTopics()
     topics.create("a")
     for second in range(10):
@@ -73,7 +73,7 @@ def test_topics(topics: MemoryTopics, filters: list[Filter], names: list[str]) -
     assert [each.topic for each in narrowed(topics, *filters)] == names
 
 
-def test_an_id_is_one_entry(topics: MemoryTopics) -> None:
+def test_an_id_selects_one_entry(topics: MemoryTopics) -> None:
     one, other = MessageId(1, 4, -1, 2, 10), MessageId(1, 6)
 
     assert narrowed(topics, EqualTo(ID, one.to_bytes())) == [EntryRange(A, MessageId(1, 3), MessageId(1, 4))]
@@ -107,7 +107,7 @@ def test_times(topics: MemoryTopics, filters: list[Filter], start_minute: int | 
         assert len(found) == 1
 
 
-def test_times_that_exclude_each_other(topics: MemoryTopics) -> None:
+def test_contradicting_times(topics: MemoryTopics) -> None:
     assert narrowed(topics, GreaterThan(TIME, minute(5)), LessThan(TIME, minute(5))) == []
 
 
@@ -125,8 +125,8 @@ COMPARISONS = {
 
 
 @given(st.sampled_from(sorted(COMPARISONS, key=str)), st.integers(-5000, 5000), st.integers(-3, 3))
-def test_no_time_is_left_out_that_a_filter_keeps(kind: type, time_us: int, published_ms: int) -> None:
-    """Publish times are whole milliseconds; what is asked for may be between two."""
+def test_no_time_is_excluded_that_a_filter_keeps(kind: type, time_us: int, published_ms: int) -> None:
+    """Publish times are whole milliseconds; a filter may lie between two."""
     found = range_filter([kind(TIME, EPOCH + timedelta(microseconds=time_us))])
 
     kept = COMPARISONS[kind](published_ms * 1000, time_us)
@@ -135,6 +135,6 @@ def test_no_time_is_left_out_that_a_filter_keeps(kind: type, time_us: int, publi
     assert (low and high) == kept
 
 
-def test_nothing_narrows_nothing(topics: MemoryTopics) -> None:
+def test_no_filter_narrows_nothing(topics: MemoryTopics) -> None:
     assert range_filter([]) == RangeFilter()
     assert RangeFilter().ranges(topics, ALL) == ALL

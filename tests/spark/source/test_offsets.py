@@ -26,14 +26,14 @@ names = st.from_regex(r"persistent://[a-z]{1,5}/[a-z]{1,5}/[a-zA-Z0-9_-]{1,20}",
 
 
 @given(st.dictionaries(names, ids))
-def test_offsets_survive_a_checkpoint(by_topic: dict[str, MessageId]) -> None:
+def test_offsets_round_trip_through_a_checkpoint(by_topic: dict[str, MessageId]) -> None:
     offsets = Offsets(by_topic)
 
     assert Offsets.of_json("it", json.loads(json.dumps(offsets.to_json()))) == offsets
 
 
 @given(names, ids)
-def test_an_offset_can_be_given_as_it_is_shown(topic: str, offset: MessageId) -> None:
+def test_a_shown_offset_can_be_given(topic: str, offset: MessageId) -> None:
     bound = parse_offset_spec("startingOffsets", json.dumps({topic: str(offset)}))
 
     assert bound.of(topic) == offset
@@ -49,7 +49,7 @@ def test_the_end_of_an_entry_is_after_every_message_in_it(offset: MessageId) -> 
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused_with_the_name_of_the_option(text: str) -> None:
+def test_any_text_is_parsed_or_rejected_with_the_name_of_the_option(text: str) -> None:
     try:
         parse_offset_spec("endingOffsets", text)
     except InvalidOption as error:
@@ -57,7 +57,7 @@ def test_any_text_is_read_or_refused_with_the_name_of_the_option(text: str) -> N
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.floats() | st.text(), st.lists, max_leaves=5))
-def test_any_json_is_read_or_refused_with_option_and_topic(value: object) -> None:
+def test_any_json_is_parsed_or_rejected_with_option_and_topic(value: object) -> None:
     try:
         parse_offset_spec("startingOffsets", json.dumps({T: value}))
     except InvalidOption as error:
@@ -82,7 +82,7 @@ def test_words_and_times(text: str, point: object) -> None:
     assert parse_offset_spec("startingOffsets", text).of(T) == point
 
 
-def test_json_by_topic_takes_every_spelling() -> None:
+def test_json_by_topic_accepts_every_spelling() -> None:
     signed = [byte - 256 if byte > 127 else byte for byte in MessageId(200, 300, 1).to_bytes()]
     given_ = {"a": "earliest", "b": "latest", "c": "12:34:0", "d": 1_700_000_000_000, "e": signed, "f": str(signed)}
 
@@ -103,30 +103,28 @@ def test_json_by_topic_takes_every_spelling() -> None:
         (LATEST, LATEST),
     ],
 )
-def test_the_spelling_of_the_scala_connector_begins_and_ends_with_the_message(
-    message: MessageId, before: MessageId
-) -> None:
+def test_offsets_of_the_scala_connector_include_the_message(message: MessageId, before: MessageId) -> None:
     text = json.dumps({"t": list(message.to_bytes())})
 
     assert parse_offset_spec("startingOffsets", text).of(T) == before
     assert parse_offset_spec("endingOffsets", text).of(T) == message
 
 
-def test_a_topic_speaks_for_its_partitions_unless_they_are_named() -> None:
+def test_a_topics_offset_applies_to_its_partitions_unless_named() -> None:
     bound = parse_offset_spec("startingOffsets", json.dumps({"t": "earliest", P1: "1:2:1"}))
 
     assert bound.of(P0) == EARLIEST
     assert bound.of(P1) == MessageId(1, 2, 1)
 
 
-def test_a_partition_that_is_not_named_is_an_error() -> None:
+def test_an_unnamed_partition_is_an_error() -> None:
     bound = parse_offset_spec("startingOffsets", json.dumps({P1: "1:2:1"}))
 
     with pytest.raises(InvalidOption, match=f"startingOffsets has no offset for {P0}"):
         bound.of(P0)
 
 
-def test_a_topic_that_is_not_read_is_an_error() -> None:
+def test_an_unread_topic_is_an_error() -> None:
     bound = OffsetSpec("endingOffsets", by_topic={"persistent://public/default/other": EARLIEST, T: EARLIEST})
 
     bound.check_topics({P0: None, "persistent://public/default/other": None})
@@ -152,7 +150,7 @@ def test_a_topic_that_is_not_read_is_an_error() -> None:
         ("12:34", ["startingOffsets", "12:34", "JSON"]),
     ],
 )
-def test_bad_offsets_name_the_option_and_the_topic(text: str, words: list[str]) -> None:
+def test_invalid_offsets_are_rejected_with_option_and_topic(text: str, words: list[str]) -> None:
     with pytest.raises(InvalidOption) as raised:
         parse_offset_spec("startingOffsets", text)
 
@@ -161,6 +159,6 @@ def test_bad_offsets_name_the_option_and_the_topic(text: str, words: list[str]) 
 
 
 @pytest.mark.parametrize("value", [None, [], {"t": 1}, {"t": "x"}, {"a/b": "1:2"}])
-def test_a_checkpoint_of_something_else_is_refused(value: object) -> None:
+def test_a_checkpoint_of_another_source_is_rejected(value: object) -> None:
     with pytest.raises(InvalidOption, match="the offset of the checkpoint"):
         Offsets.of_json("the offset of the checkpoint", value)

@@ -35,7 +35,7 @@ def test_a_topic_and_an_address_are_enough() -> None:
     assert (options.decode, options.on_unreadable) == ("auto", "fail")
 
 
-def test_times_have_options_of_their_own_too() -> None:
+def test_times_have_separate_options_too() -> None:
     options = SourceOptions.of(TOPIC | {"startingTime": "1700000000000", "endingTime": '{"orders": 1700000000001}'})
 
     assert options.starting is not None and options.ending is not None
@@ -46,13 +46,13 @@ def test_times_have_options_of_their_own_too() -> None:
     assert "option startingOffsets cannot be combined with startingTime" in refusal(both)
 
 
-def test_names_of_options_are_read_in_any_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     options = SourceOptions.of({"SERVICE.URL": "pulsar://b:1", "TOPIC": "t", "failondataloss": "FALSE"})
 
     assert not options.fail_on_data_loss
 
 
-def test_every_option_of_a_stream_arrives() -> None:
+def test_every_option_of_a_stream_is_parsed() -> None:
     options = SourceOptions.of(
         TOPIC
         | {
@@ -107,7 +107,7 @@ def test_secrets_are_not_shown() -> None:
     assert "xyz" not in repr(options)
 
 
-def test_options_go_to_workers_and_are_keys_of_caches() -> None:
+def test_options_can_be_pickled_and_hashed() -> None:
     options = SourceOptions.of(TOPIC | {"startingOffsets": '{"orders": "1:2:-1"}'})
 
     assert pickle.loads(pickle.dumps(options)) == options
@@ -145,7 +145,7 @@ def test_options_go_to_workers_and_are_keys_of_caches() -> None:
         (URL | {"topicsPattern": "non-persistent://a/b/.*"}, ["topicsPattern", "persistent"]),
     ],
 )
-def test_what_is_wrong_is_refused_with_its_name(options: dict[str, str], words: list[str]) -> None:
+def test_invalid_options_are_rejected_by_name(options: dict[str, str], words: list[str]) -> None:
     text = refusal(options)
 
     for word in words:
@@ -155,7 +155,7 @@ def test_what_is_wrong_is_refused_with_its_name(options: dict[str, str], words: 
 @pytest.mark.parametrize(
     "name", ["maxEntriesPerTrigger", "maxBytesPerTrigger", "predefinedSubscription", "pollTimeoutMs"]
 )
-def test_options_of_streams_are_refused_in_batch_reads(name: str) -> None:
+def test_streaming_options_are_rejected_in_batch_reads(name: str) -> None:
     assert f"option {name} applies to streams only" in refusal(TOPIC | {name: "1"}, Use.BATCH)
 
 
@@ -173,7 +173,7 @@ def test_a_stream_has_no_end() -> None:
         ("persistent://shop/eu/orders-.*", "shop/eu"),
     ],
 )
-def test_a_pattern_is_of_a_namespace_and_means_whole_names(pattern: str, namespace: str) -> None:
+def test_a_pattern_has_a_namespace_and_matches_whole_names(pattern: str, namespace: str) -> None:
     selection = SourceOptions.of(URL | {"topicsPattern": pattern}).topics
 
     assert selection.namespace == namespace
@@ -183,11 +183,11 @@ def test_a_pattern_is_of_a_namespace_and_means_whole_names(pattern: str, namespa
     assert not selection.matches(TopicName.parse(f"non-persistent://{namespace}/orders-1"))
 
 
-def test_topics_are_named_once() -> None:
+def test_duplicate_topics_are_read_once() -> None:
     assert len(SourceOptions.of(URL | {"topics": "a, b,a,persistent://public/default/b"}).topics.names) == 2
 
 
-def test_every_option_is_there_once_and_has_sentences() -> None:
+def test_every_option_is_listed_once_with_a_description() -> None:
     options = (*CLIENT_OPTIONS, *SOURCE_OPTIONS)
     for option in options:
         assert option.kind.meaning.endswith("."), option.name

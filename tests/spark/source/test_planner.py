@@ -41,10 +41,10 @@ def topics() -> MemoryTopics:
     return MemoryTopics()
 
 
-# -- where it begins
+# -- start positions
 
 
-def test_a_stream_begins_after_the_last_message_or_where_it_is_told(topics: MemoryTopics) -> None:
+def test_a_stream_starts_after_the_last_message_or_at_the_given_offset(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 3, time_ms=10)
     topics.publish(P0, 2, time_ms=20)
@@ -59,14 +59,14 @@ def test_a_stream_begins_after_the_last_message_or_where_it_is_told(topics: Memo
         assert shown(Planner(topics, given_).resolved(given_.starting, LATEST)) == expected
 
 
-def test_a_topic_that_never_was_is_an_error_that_names_it(topics: MemoryTopics) -> None:
+def test_a_topic_that_never_existed_is_an_error_that_names_it(topics: MemoryTopics) -> None:
     topics.create("other")
 
     with pytest.raises(NotFound, match=f"{T} does not exist"):
         Planner(topics, options(topics="other,t")).resolved(None, LATEST)
 
 
-def test_offsets_of_topics_that_are_not_read_are_refused(topics: MemoryTopics) -> None:
+def test_offsets_of_unread_topics_are_rejected(topics: MemoryTopics) -> None:
     topics.create("t")
     given_ = options(startingOffsets='{"t": "earliest", "x": "earliest"}')
 
@@ -74,10 +74,10 @@ def test_offsets_of_topics_that_are_not_read_are_refused(topics: MemoryTopics) -
         Planner(topics, given_).resolved(given_.starting, LATEST)
 
 
-# -- how far it goes
+# -- end positions
 
 
-def test_news_end_the_wait(topics: MemoryTopics) -> None:
+def test_new_messages_end_the_wait(topics: MemoryTopics) -> None:
     topics.create("t")
     planner = Planner(topics, options(pollTimeoutMs="60000"))
     start = planner.resolved(None, LATEST)
@@ -90,7 +90,7 @@ def test_news_end_the_wait(topics: MemoryTopics) -> None:
     assert planner.ranges(start, end) == [EntryRange(T, MessageId(1, -1), MessageId(1, 1))]
 
 
-def test_without_news_the_wait_ends_with_the_offsets_it_began_with(topics: MemoryTopics) -> None:
+def test_without_new_messages_the_wait_ends_with_the_same_offsets(topics: MemoryTopics) -> None:
     topics.create("t")
     topics.publish("t")
     planner = Planner(topics, options(pollTimeoutMs="7000"))
@@ -101,7 +101,7 @@ def test_without_news_the_wait_ends_with_the_offsets_it_began_with(topics: Memor
     assert planner.ranges(start, start) == []
 
 
-def test_waiting_is_not_asking(topics: MemoryTopics) -> None:
+def test_a_wait_sends_no_queries(topics: MemoryTopics) -> None:
     topics.create("t", partitions=3)
     planner = Planner(topics, options(pollTimeoutMs="1000"))
     start = planner.resolved(None, LATEST)
@@ -115,7 +115,7 @@ def test_waiting_is_not_asking(topics: MemoryTopics) -> None:
     assert len(topics.questions) - len(waits) <= 11  # looks for partitions every 2 s, and nothing else
 
 
-def test_new_partitions_and_topics_are_found_and_begin_at_their_first_message(topics: MemoryTopics) -> None:
+def test_new_partitions_and_topics_start_at_their_first_message(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 5)
     planner = Planner(topics, options(topicsPattern="t.*", pollTimeoutMs="60000"))
@@ -138,7 +138,7 @@ def test_new_partitions_and_topics_are_found_and_begin_at_their_first_message(to
     assert "u" not in shown(after)
 
 
-def test_partitions_that_were_added_while_stopped_begin_at_their_first_message(topics: MemoryTopics) -> None:
+def test_partitions_added_while_stopped_start_at_their_first_message(topics: MemoryTopics) -> None:
     topics.create("t", partitions=1)
     topics.publish(P0, 2)
     start = Planner(topics, options()).resolved(None, LATEST)
@@ -151,7 +151,7 @@ def test_partitions_that_were_added_while_stopped_begin_at_their_first_message(t
     assert again.ranges(start, end) == [EntryRange(P1, MessageId(2, -1, 1), MessageId(2, 2, 1))]
 
 
-def test_available_now_ends_where_it_was_when_it_began(topics: MemoryTopics) -> None:
+def test_available_now_ends_at_the_end_as_of_its_start(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 5)
     given_ = options(startingOffsets="earliest", maxEntriesPerTrigger="2")
@@ -173,7 +173,7 @@ def test_available_now_ends_where_it_was_when_it_began(topics: MemoryTopics) -> 
 # -- limits
 
 
-def test_a_limit_of_entries_is_shared_and_nobody_starves(topics: MemoryTopics) -> None:
+def test_a_limit_of_entries_is_shared_without_starvation(topics: MemoryTopics) -> None:
     topics.create("t", partitions=3)
     topics.publish(P0, 1000)
     topics.publish(P1, 1)
@@ -192,7 +192,7 @@ def test_a_limit_of_entries_is_shared_and_nobody_starves(topics: MemoryTopics) -
     assert planner.latest_known()[P0].entry_id == 999, "the lag is to what is stored"
 
 
-def test_a_limit_below_the_number_of_partitions_gives_each_its_turn(topics: MemoryTopics) -> None:
+def test_a_limit_below_the_number_of_partitions_rotates(topics: MemoryTopics) -> None:
     topics.create("t", partitions=3)
     for partition in (P0, P1, P2):
         topics.publish(partition, 1000)
@@ -207,7 +207,7 @@ def test_a_limit_below_the_number_of_partitions_gives_each_its_turn(topics: Memo
     assert [offset.entry_id for offset in offsets.values()] == [2, 2, 2]
 
 
-def test_a_limit_of_bytes_counts_what_entries_weigh(topics: MemoryTopics) -> None:
+def test_a_limit_of_bytes_uses_entry_sizes(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 1000, size=100)
     topics.publish(P1, 1000, size=1000)
@@ -222,7 +222,7 @@ def test_a_limit_of_bytes_counts_what_entries_weigh(topics: MemoryTopics) -> Non
     assert min(read.values()) >= 4
 
 
-def test_an_entry_that_is_larger_than_the_limit_is_read_all_the_same(topics: MemoryTopics) -> None:
+def test_an_entry_above_the_limit_is_read_all_the_same(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 2, size=100_000)
     topics.publish(P1, 2, size=100_000)
@@ -235,7 +235,7 @@ def test_an_entry_that_is_larger_than_the_limit_is_read_all_the_same(topics: Mem
         assert entries_between(start, offsets) == trigger
 
 
-def test_a_limit_goes_through_ledgers_one_after_another() -> None:
+def test_a_limit_spans_ledgers_in_order() -> None:
     topics = MemoryTopics(is_magnetar=False)
     topics.create("t")
     for _ in range(3):
@@ -250,11 +250,11 @@ def test_a_limit_goes_through_ledgers_one_after_another() -> None:
     while (end := planner.next_end(ends[-1])) != ends[-1]:
         ends.append(end)
 
-    # Never after the last entry of a ledger: brokers would count entries as acknowledged that never were.
+    # Never after the last entry of a ledger: brokers would count nonexistent entries as acknowledged.
     assert [end[T].position for end in ends] == [(1, -1), (1, 2), (2, -1), (2, 2), (3, -1), (3, 2), (3, 4)]
 
 
-def test_a_ledger_that_limited_batches_read_to_its_end_may_go_while_the_stream_is_stopped() -> None:
+def test_a_fully_read_ledger_may_be_deleted_while_the_stream_is_stopped() -> None:
     topics = MemoryTopics(is_magnetar=False)
     topics.create("t")
     topics.publish("t", 5)
@@ -271,7 +271,7 @@ def test_a_ledger_that_limited_batches_read_to_its_end_may_go_while_the_stream_i
     ]
 
 
-def test_without_a_limit_the_rest_is_taken_at_once(topics: MemoryTopics) -> None:
+def test_without_a_limit_everything_is_read_at_once(topics: MemoryTopics) -> None:
     topics.create("t")
     topics.publish("t", 50)
     given_ = options(startingOffsets="earliest", maxEntriesPerTrigger="3")
@@ -302,14 +302,14 @@ def test_shares_use_the_budget_and_are_fair(budget: int, wants: list[int]) -> No
 # -- batch reads
 
 
-def test_a_batch_read_is_what_is_there(topics: MemoryTopics) -> None:
+def test_a_batch_read_covers_the_stored_messages(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 5)
 
     assert Planner(topics, options()).batch_ranges() == [EntryRange(P0, MessageId(1, -1, 0), MessageId(1, 4, 0))]
 
 
-def test_a_batch_read_has_a_beginning_and_an_end(topics: MemoryTopics) -> None:
+def test_a_batch_read_has_a_start_and_an_end(topics: MemoryTopics) -> None:
     topics.create("t")
     for time_ms in range(10):
         topics.publish("t", time_ms=time_ms)
@@ -322,7 +322,9 @@ def test_a_batch_read_has_a_beginning_and_an_end(topics: MemoryTopics) -> None:
     assert Planner(topics, given_).batch_ranges() == []
 
 
-def test_an_end_beyond_the_end_is_the_end(topics: MemoryTopics, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_end_beyond_the_last_message_is_the_last_message(
+    topics: MemoryTopics, caplog: pytest.LogCaptureFixture
+) -> None:
     topics.create("t")
     topics.publish("t", 3)
 
@@ -332,7 +334,7 @@ def test_an_end_beyond_the_end_is_the_end(topics: MemoryTopics, caplog: pytest.L
 
 
 @given(st.integers(1, 20_000), st.integers(1, 40), st.integers(-1, 50))
-def test_a_long_range_is_cut_without_gaps(entries: int, tasks: int, first: int) -> None:
+def test_a_long_range_is_split_without_gaps(entries: int, tasks: int, first: int) -> None:
     whole = EntryRange(T, MessageId(7, first), MessageId(7, first + entries, -1, 3))
 
     pieces = split_ranges([whole], tasks)
@@ -344,14 +346,14 @@ def test_a_long_range_is_cut_without_gaps(entries: int, tasks: int, first: int) 
     assert len(pieces) == 1 or all((piece.entries or 0) >= ENTRIES_MIN for piece in pieces)
 
 
-def test_a_range_of_several_ledgers_is_left_whole() -> None:
+def test_a_range_across_ledgers_is_not_split() -> None:
     whole = EntryRange(T, MessageId(7, 3), MessageId(9, 100_000))
 
     assert split_ranges([whole], 8) == [whole]
     assert split_ranges([], 8) == []
 
 
-# -- what is gone
+# -- deleted messages
 
 
 def begun(topics: MemoryTopics, entries: int = 10, read_up_to: int = 4) -> Offsets:
@@ -361,7 +363,7 @@ def begun(topics: MemoryTopics, entries: int = 10, read_up_to: int = 4) -> Offse
 
 
 @pytest.mark.parametrize("method", ["next_end", "ranges"])
-def test_retention_passed_the_start(topics: MemoryTopics, method: str) -> None:
+def test_retention_past_the_start_position(topics: MemoryTopics, method: str) -> None:
     start = begun(topics)
     topics.trim("t", (1, 6))
     planner = Planner(topics, options())
@@ -375,7 +377,9 @@ def test_retention_passed_the_start(topics: MemoryTopics, method: str) -> None:
     assert all(word in str(raised.value) for word in (T, "1:4:-1", "1:6:-1", "failOnDataLoss"))
 
 
-def test_retention_passed_the_start_and_that_is_fine(topics: MemoryTopics, caplog: pytest.LogCaptureFixture) -> None:
+def test_retention_past_the_start_position_without_fail_on_data_loss(
+    topics: MemoryTopics, caplog: pytest.LogCaptureFixture
+) -> None:
     start = begun(topics)
     topics.trim("t", (1, 6))
     planner = Planner(topics, options(failOnDataLoss="false"))
@@ -386,7 +390,7 @@ def test_retention_passed_the_start_and_that_is_fine(topics: MemoryTopics, caplo
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_what_was_read_may_be_deleted(topics: MemoryTopics) -> None:
+def test_messages_already_read_may_be_deleted(topics: MemoryTopics) -> None:
     start = begun(topics)
     topics.trim("t", (1, 4))
     planner = Planner(topics, options())
@@ -394,7 +398,7 @@ def test_what_was_read_may_be_deleted(topics: MemoryTopics) -> None:
     assert planner.ranges(start, planner.next_end(start)) == [EntryRange(T, MessageId(1, 4), MessageId(1, 9))]
 
 
-def test_a_topic_that_was_deleted(topics: MemoryTopics, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic(topics: MemoryTopics, caplog: pytest.LogCaptureFixture) -> None:
     start = begun(topics)
     topics.delete("t")
 
@@ -407,9 +411,7 @@ def test_a_topic_that_was_deleted(topics: MemoryTopics, caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("runs_on", [False, True])
-def test_a_topic_that_was_deleted_and_created_again(
-    topics: MemoryTopics, runs_on: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_topic_deleted_and_recreated(topics: MemoryTopics, runs_on: bool, caplog: pytest.LogCaptureFixture) -> None:
     start = begun(topics, entries=10, read_up_to=9)
     strict, lenient = Planner(topics, options()), Planner(topics, options(failOnDataLoss="false"))
     if runs_on:
@@ -427,7 +429,7 @@ def test_a_topic_that_was_deleted_and_created_again(
     assert lenient.ranges(end, lenient.next_end(end)) == [EntryRange(T, MessageId(2, 2), MessageId(2, 3))]
 
 
-def test_on_pulsar_a_ledger_that_was_read_may_go(topics: MemoryTopics) -> None:
+def test_on_pulsar_a_fully_read_ledger_may_be_deleted(topics: MemoryTopics) -> None:
     topics.is_magnetar = False
     start = begun(topics)
     planner = Planner(topics, options())
@@ -439,7 +441,7 @@ def test_on_pulsar_a_ledger_that_was_read_may_go(topics: MemoryTopics) -> None:
     assert planner.ranges(end, planner.next_end(end)) == [EntryRange(T, MessageId(1, 9), MessageId(2, 1))]
 
 
-def test_on_pulsar_a_ledger_that_was_not_read_to_its_end_is_a_loss(topics: MemoryTopics) -> None:
+def test_on_pulsar_deleting_a_partly_read_ledger_is_a_loss(topics: MemoryTopics) -> None:
     topics.is_magnetar = False
     start = begun(topics)
     topics.roll_over("t")
@@ -460,14 +462,14 @@ def test_on_pulsar_another_ledger_is_no_loss(topics: MemoryTopics) -> None:
     assert planner.ranges(start, planner.next_end(start)) == [EntryRange(T, MessageId(1, 4), MessageId(2, 1))]
 
 
-def test_an_offset_ahead_of_the_topic_is_of_another_one(topics: MemoryTopics) -> None:
+def test_an_offset_ahead_of_the_topic_belongs_to_another_one(topics: MemoryTopics) -> None:
     begun(topics)
 
     with pytest.raises(DataLoss, match="99:4:-1"):
         Planner(topics, options()).next_end(Offsets({T: MessageId(99, 4)}))
 
 
-def test_a_topic_of_a_pattern_that_is_deleted_while_the_stream_runs(topics: MemoryTopics) -> None:
+def test_a_topic_of_a_pattern_deleted_while_the_stream_runs(topics: MemoryTopics) -> None:
     topics.create("t1")
     topics.create("t2")
     topics.publish("t1")

@@ -31,7 +31,7 @@ def topic(request: pytest.FixtureRequest) -> str:
 
 
 class Stage:
-    """A topic with entries of one message each, m0, m1 and so on, and a way to read ranges of it."""
+    """A topic with entries of one message each, m0, m1 and so on, and reads of its ranges."""
 
     def __init__(self, running: TestBroker, topic: str) -> None:
         self.running = running
@@ -74,14 +74,14 @@ def numbers(first: int, last: int) -> list[bytes]:
     return [b"m%d" % number for number in range(first, last)]
 
 
-def test_a_range_begins_after_its_start_and_ends_with_its_end(stage: Stage) -> None:
+def test_a_range_excludes_its_start_and_includes_its_end(stage: Stage) -> None:
     stage.publish(10)
 
     assert stage.read(EntryRange(stage.topic, stage.ids[2], stage.ids[6])) == numbers(3, 7)
     assert stage.read(EntryRange(stage.topic, EARLIEST, stage.ids[9])) == numbers(0, 10)
 
 
-def test_pieces_of_a_range_are_the_range(stage: Stage) -> None:
+def test_parts_of_a_range_are_the_range(stage: Stage) -> None:
     stage.publish(2500)
     whole = EntryRange(stage.topic, MessageId(stage.ids[0].ledger_id, -1), stage.ids[-1])
 
@@ -91,7 +91,7 @@ def test_pieces_of_a_range_are_the_range(stage: Stage) -> None:
     assert [value for piece in pieces for value in stage.read(piece)] == numbers(0, 2500)
 
 
-def test_messages_that_were_deleted_since_the_range_was_planned(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+def test_messages_deleted_after_planning(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     stage.publish(5)
     stage.admin("DELETE", "/truncate")
     stage.publish(3)
@@ -103,7 +103,7 @@ def test_messages_that_were_deleted_since_the_range_was_planned(stage: Stage, ca
     assert "were deleted before they were read" in caplog.text
 
 
-def test_a_range_of_which_nothing_is_left(stage: Stage) -> None:
+def test_a_range_deleted_completely(stage: Stage) -> None:
     stage.publish(5)
     stage.admin("DELETE", "/truncate")
     span = EntryRange(stage.topic, stage.ids[1], stage.ids[4])
@@ -113,7 +113,7 @@ def test_a_range_of_which_nothing_is_left(stage: Stage) -> None:
     assert stage.read(span, failOnDataLoss="false") == []
 
 
-def test_a_topic_that_was_deleted_since_the_range_was_planned(stage: Stage) -> None:
+def test_a_topic_deleted_after_planning(stage: Stage) -> None:
     stage.publish(5)
     stage.admin("DELETE", force="true")
     span = EntryRange(stage.topic, stage.ids[1], stage.ids[4])
@@ -123,7 +123,7 @@ def test_a_topic_that_was_deleted_since_the_range_was_planned(stage: Stage) -> N
     assert stage.read(span, failOnDataLoss="false") == []
 
 
-def test_what_was_read_before_may_be_deleted(stage: Stage) -> None:
+def test_messages_already_read_may_be_deleted(stage: Stage) -> None:
     stage.publish(5)
     stage.admin("DELETE", "/truncate")
     stage.publish(3)

@@ -71,7 +71,7 @@ def values(rows: Sequence[Row]) -> list[str]:
 
 
 class Stream:
-    """A stream into a list of values; the same `name` goes on where it stopped."""
+    """A stream into a list of values; the same `name` resumes."""
 
     def __init__(self, spark: SparkSession, running: TestBroker, folder: Path) -> None:
         self.values: list[str] = []
@@ -88,7 +88,7 @@ class Stream:
         return (writer.trigger(availableNow=True) if available_now else writer).start()
 
     def run(self, **options: str) -> list[str]:
-        """What is there now and was not read before."""
+        """Processes all available messages once."""
         self.values.clear()
         self.batches.clear()
         query = self.start(available_now=True, **options)
@@ -204,7 +204,7 @@ def test_sp1_filters_work_in_every_session(
 
 
 def test_a_reader_without_filters_has_none(running: TestBroker, client: Client, topic: str) -> None:
-    """Spark refuses readers that have `pushFilters` where it is switched off."""
+    """Spark rejects readers with `pushFilters` where it is disabled."""
     publish(client, topic, ["x"])
     source = PulsarSource({"service.url": running.service_url, "topic": topic})
     reader = source.reader(StructType(source.schema().fields))
@@ -213,8 +213,8 @@ def test_a_reader_without_filters_has_none(running: TestBroker, client: Client, 
     assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
 
 
-def test_sp1_a_schema_makes_typed_columns(running: TestBroker, client: Client, topic: str) -> None:
-    """Without Spark: what it calls, in one process."""
+def test_sp1_a_schema_yields_typed_columns(running: TestBroker, client: Client, topic: str) -> None:
+    """Without Spark: its calls, in one process."""
     put_schema(running, topic, a="int")
     publish(client, topic, ['{"a": 1}'])
     put_schema(running, topic, a="int", b="string")
@@ -235,7 +235,7 @@ def test_sp1_a_schema_makes_typed_columns(running: TestBroker, client: Client, t
     )
 
 
-def test_columns_are_chosen_in_one_way_only(running: TestBroker, client: Client, topic: str) -> None:
+def test_columns_can_be_selected_in_one_way_only(running: TestBroker, client: Client, topic: str) -> None:
     publish(client, topic, ["x"])
     source = PulsarSource({"service.url": running.service_url, "topic": topic, "columns": "__key"})
 
@@ -276,7 +276,7 @@ def test_sp1_a_stream_finds_new_partitions_and_stops_at_once(
     assert time.monotonic() - began_s < 5
 
 
-def test_sp1_available_now_reads_what_is_there_in_limited_batches_and_goes_on_later(
+def test_sp1_available_now_reads_limited_batches_and_resumes_later(
     stream: Stream, running: TestBroker, client: Client, topic: str
 ) -> None:
     admin(running, "PUT", f"{topic}/partitions", json=1)
@@ -294,9 +294,7 @@ def test_sp1_available_now_reads_what_is_there_in_limited_batches_and_goes_on_la
     assert stream.run(**options) == []
 
 
-def test_sp1_a_topic_that_was_deleted_and_created_again(
-    stream: Stream, running: TestBroker, client: Client, topic: str
-) -> None:
+def test_sp1_a_topic_deleted_and_recreated(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
     publish(client, topic, numbers(0, 5))
     options = {"topic": topic, "startingOffsets": "earliest"}
     assert stream.run(**options) == numbers(0, 5)
@@ -311,7 +309,7 @@ def test_sp1_a_topic_that_was_deleted_and_created_again(
     assert stream.run(**options) == numbers(8, 9)
 
 
-def test_sp1_retention_passed_the_start(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
+def test_sp1_retention_past_the_start_position(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
     publish(client, topic, numbers(0, 5))
     options = {"topic": topic, "startingOffsets": "earliest"}
     assert stream.run(**options) == numbers(0, 5)
@@ -323,7 +321,7 @@ def test_sp1_retention_passed_the_start(stream: Stream, running: TestBroker, cli
     assert stream.run(**options, failOnDataLoss="false") == numbers(8, 10)
 
 
-def test_sp1_a_topic_that_is_deleted_while_the_stream_runs(
+def test_sp1_a_topic_deleted_while_the_stream_runs(
     stream: Stream, running: TestBroker, client: Client, topic: str
 ) -> None:
     publish(client, topic, numbers(0, 5))
@@ -344,7 +342,7 @@ def backlog(running: TestBroker, topic: str, subscription: str) -> int:
     return int(stats["subscriptions"].get(subscription, {"msgBacklog": -1})["msgBacklog"])
 
 
-def test_sp1_the_subscription_follows_also_while_the_stream_is_idle(
+def test_sp1_the_subscription_follows_an_idle_stream_too(
     stream: Stream, running: TestBroker, client: Client, topic: str
 ) -> None:
     publish(client, topic, numbers(0, 5))
@@ -354,7 +352,9 @@ def test_sp1_the_subscription_follows_also_while_the_stream_is_idle(
     eventually(lambda: backlog(running, topic, "spark") == 0)
 
 
-def test_sp1_what_failed_is_not_acknowledged(stream: Stream, running: TestBroker, client: Client, topic: str) -> None:
+def test_sp1_failed_batches_are_not_acknowledged(
+    stream: Stream, running: TestBroker, client: Client, topic: str
+) -> None:
     options = {"topic": topic, "predefinedSubscription": "spark"}
     with client.consumer(topic, "spark"):
         pass
@@ -394,7 +394,7 @@ def test_an_unreachable_broker_is_named(spark: SparkSession) -> None:
         ({"topic": "t", "maxEntriesPerTrigger": "5"}, "option maxEntriesPerTrigger applies to streams only"),
     ],
 )
-def test_what_is_wrong_is_said(
+def test_invalid_options_are_reported(
     spark: SparkSession, running: TestBroker, client: Client, options: dict[str, str], words: str
 ) -> None:
     publish(client, "t", ["x"])

@@ -1,4 +1,4 @@
-"""`predefinedSubscription` on a broker: it follows the stream, and never gets ahead of it."""
+"""`predefinedSubscription` on a broker: it follows the stream and never gets ahead of it."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def position(running: TestBroker, topic: str, name: str = "follower") -> int:
         return consumer.receive(timeout_s=5).id.entry_id
 
 
-def test_a_new_one_begins_after_the_last_message(client: Client, topic: str) -> None:
+def test_a_new_subscription_starts_after_the_last_message(client: Client, topic: str) -> None:
     assert cursors(client).positions([topic])[topic].entry_id == 9
 
 
-def test_one_that_is_there_says_where_it_is(client: Client, topic: str) -> None:
+def test_an_existing_subscription_returns_its_position(client: Client, topic: str) -> None:
     with client.consumer(topic, "follower", initial_position=EARLIEST) as consumer:
         for _ in range(4):
             message = consumer.receive(timeout_s=5)
@@ -71,7 +71,7 @@ def test_one_that_is_there_says_where_it_is(client: Client, topic: str) -> None:
     assert cursors(client).positions([topic])[topic].entry_id == 3
 
 
-def test_what_is_done_is_acknowledged_and_nothing_else(running: TestBroker, client: Client, topic: str) -> None:
+def test_only_processed_messages_are_acknowledged(running: TestBroker, client: Client, topic: str) -> None:
     subscription = cursors(client)
 
     subscription.acknowledge(at(client, topic, 4))
@@ -80,7 +80,7 @@ def test_what_is_done_is_acknowledged_and_nothing_else(running: TestBroker, clie
     assert position(running, topic) == 5
 
 
-def test_a_new_one_that_follows_a_beginning_keeps_everything_after_it(
+def test_a_new_subscription_at_a_start_position_keeps_later_messages(
     running: TestBroker, client: Client, topic: str
 ) -> None:
     cursors(client).acknowledge(at(client, topic, -1))
@@ -89,14 +89,14 @@ def test_a_new_one_that_follows_a_beginning_keeps_everything_after_it(
     assert position(running, topic) == 0
 
 
-def test_an_entry_that_is_done_in_part_is_not_acknowledged(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_partly_processed_entry_is_not_acknowledged(running: TestBroker, client: Client, topic: str) -> None:
     cursors(client).acknowledge(at(client, topic, 4, batch_index=1))
     client.close()
 
     assert position(running, topic) == 4
 
 
-def test_it_never_goes_back(running: TestBroker, client: Client, topic: str) -> None:
+def test_it_never_moves_back(running: TestBroker, client: Client, topic: str) -> None:
     cursors(client).acknowledge(at(client, topic, 6))
     client.close()
     with Client(running.service_url) as again:
@@ -107,7 +107,7 @@ def test_it_never_goes_back(running: TestBroker, client: Client, topic: str) -> 
     assert position(running, topic) == 7
 
 
-def test_a_connection_that_is_lost_is_made_again(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_lost_connection_is_reopened(running: TestBroker, client: Client, topic: str) -> None:
     subscription = cursors(client)
     subscription.acknowledge(at(client, topic, 1))
     later = at(client, topic, 2)
@@ -119,13 +119,13 @@ def test_a_connection_that_is_lost_is_made_again(running: TestBroker, client: Cl
     assert position(running, topic) == 3
 
 
-def test_a_topic_that_is_gone_is_left_alone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_deleted_topic_is_ignored(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     cursors(client).acknowledge(Offsets({T: MessageId(99, 3)}))
 
     assert f"{T} does not exist" in caplog.text
 
 
-def test_another_one_with_the_same_name_is_an_error(running: TestBroker, client: Client, topic: str) -> None:
+def test_a_second_consumer_of_the_name_is_an_error(running: TestBroker, client: Client, topic: str) -> None:
     cursors(client).positions([topic])
 
     with Client(running.service_url, operation_timeout_s=0.5) as other, pytest.raises(ConsumerBusy):
@@ -145,7 +145,7 @@ class CountedCursor:
     def close(self) -> None: ...
 
 
-def test_the_same_is_not_acknowledged_twice() -> None:
+def test_a_position_is_not_acknowledged_twice() -> None:
     cursor = CountedCursor()
     opened: list[MessageId] = []
     subscription = StreamSubscription(lambda topic, initial: (opened.append(initial), cursor)[1])
@@ -158,7 +158,7 @@ def test_the_same_is_not_acknowledged_twice() -> None:
     assert LATEST not in opened
 
 
-def test_a_ledger_is_done_when_the_next_one_begins() -> None:
+def test_a_ledger_is_acknowledged_when_the_next_one_starts() -> None:
     cursor = CountedCursor()
     subscription = StreamSubscription(lambda topic, initial: cursor)
 

@@ -63,7 +63,7 @@ def test_topics_and_partitions(topics: ClientTopics, running: TestBroker, topic:
     assert topic + "y" not in topics.listed("public/default"), "asking creates nothing"
 
 
-def test_an_older_broker_is_asked_for_all_topics(topics: ClientTopics, running: TestBroker, topic: str) -> None:
+def test_an_older_broker_is_queried_for_all_topics(topics: ClientTopics, running: TestBroker, topic: str) -> None:
     httpx.put(f"{running.http_url}/admin/v2/{topic.replace('://', '/')}/partitions", json=11).raise_for_status()
     publish(running, topic + "x")
 
@@ -74,7 +74,7 @@ def test_an_older_broker_is_asked_for_all_topics(topics: ClientTopics, running: 
             topics.partitions(topic + "y")
 
 
-def test_what_a_topic_stores(topics: ClientTopics, running: TestBroker, topic: str) -> None:
+def test_the_stored_range_of_a_topic(topics: ClientTopics, running: TestBroker, topic: str) -> None:
     ids = publish(running, topic, 30, size=1000)
     ledger_id = ids[0].ledger_id
 
@@ -95,7 +95,7 @@ def test_what_a_topic_stores(topics: ClientTopics, running: TestBroker, topic: s
         topics.bounds(topic + "y")
 
 
-def test_waiting_ends_with_news(topics: ClientTopics, running: TestBroker, topic: str) -> None:
+def test_a_wait_ends_with_new_messages(topics: ClientTopics, running: TestBroker, topic: str) -> None:
     one, other = whole_entry(publish(running, topic)[0]), whole_entry(publish(running, topic + "2")[0])
     after = {topic: one, topic + "2": other}
 
@@ -110,7 +110,7 @@ def test_waiting_ends_with_news(topics: ClientTopics, running: TestBroker, topic
     assert topics.wait({}, 0.01) == []
 
 
-def test_a_broker_that_is_not_there_is_named_after_a_while() -> None:
+def test_an_unreachable_broker_is_reported_after_a_while() -> None:
     with (
         closing(opened(**{"service.url": "pulsar://127.0.0.1:1"})) as topics,
         pytest.raises(ConnectionLost, match=r"127\.0\.0\.1:1"),
