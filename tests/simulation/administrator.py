@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import MagnetarError
@@ -44,7 +45,7 @@ class Administrator:
         elif what == "expire":
             topic.expire(now_ms)
         else:
-            topic.enforce_quota(now_ms)
+            backlog_quota.enforce(topic, now_ms)
         return f"{what} of {name.local}"
 
     def _change_topic(self, name: TopicName) -> str | None:

@@ -23,6 +23,7 @@ from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
+from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.log import TailCache
 from magnetar.broker.topic.nonpersistent import NonPersistentTopic
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -274,7 +275,7 @@ class Broker:
         topic.expire(self.now_ms())
 
     def _enforce_quota(self, topic: PersistentTopic) -> None:
-        topic.enforce_quota(self.now_ms())
+        backlog_quota.enforce(topic, self.now_ms())
 
     def _forget_idle_producers(self, topic: PersistentTopic) -> None:
         topic.forget_idle_producers(self.now_ms())

@@ -8,6 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 from magnetar.admin.http.errors import BrokerNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
+from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
@@ -61,7 +62,7 @@ async def check_backlog_quotas(call: Call) -> None:
         if full in broker.catalog.topics:
             topic = broker.topic(TopicName.parse(full))
             assert isinstance(topic, PersistentTopic)
-            topic.enforce_quota(broker.now_ms())
+            backlog_quota.enforce(topic, broker.now_ms())
         await time_slice.checkpoint()
 
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
 from magnetar.broker.catalog import record
-from magnetar.broker.catalog.policies import Policies, QuotaPolicy
+from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
 from magnetar.broker.commit import Group
 from magnetar.broker.peer import Receipt
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
@@ -23,7 +24,7 @@ from magnetar.broker.topic.replicated import PulsarReplicatedEntries, Replicated
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
-from magnetar.errors import NotAllowed, QuotaExceeded, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
+from magnetar.errors import NotAllowed, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.names import TopicName
 from magnetar.replication.model import (
     is_pipeline_producer,
@@ -147,6 +148,10 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             if subscription.dispatcher is not None:
                 subscription.schedule_pump()
+
+    def check_quota(self) -> None:
+        if self.broker.settings.backlogQuotaCheckEnabled:
+            backlog_quota.check(self)
 
     def add_producer(self, producer: Producer) -> bool:
         if is_pipeline_producer(producer.name):
@@ -415,49 +420,6 @@ class PersistentTopic(Topic):
         for known in (self.deduplication, self._replicated, self._pulsar_replicated):
             if known is not None:
                 known.forget_idle(self.broker.commits.open().batch, now_ms, patience_ms, connected, producers_max)
-
-    # -- backlog quota
-
-    def check_quota(self) -> None:
-        """Raises when a producer may not come in because of the backlog."""
-        if not self.broker.settings.backlogQuotaCheckEnabled:
-            return
-        for limit, policy, first_within in self._quotas(self.broker.now_ms()):
-            if self._is_behind(first_within):
-                text = f"topic {self.name.full} is over its backlog quota ({limit}), policy {policy}"
-                if policy is QuotaPolicy.producer_request_hold:
-                    raise QuotaHold(text)
-                if policy is QuotaPolicy.producer_exception:
-                    raise QuotaExceeded(text)
-
-    def enforce_quota(self, now_ms: int) -> None:
-        for limit, policy, first_within in self._quotas(now_ms):
-            if not self._is_behind(first_within):
-                continue
-            if policy is not QuotaPolicy.consumer_backlog_eviction:
-                self.producers.close_all()  # they reconnect, and are rejected or held until the backlog is smaller
-                continue
-            for subscription in self._subscriptions.values():
-                if subscription.durable and self.policies.dead_letter_evicted and not subscription.is_internal:
-                    text = f"The backlog was over its quota of {limit}."
-                    subscription.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
-                elif subscription.durable:
-                    subscription.advance(first_within - 1)
-
-    def _quotas(self, now_ms: int) -> Iterator[tuple[str, QuotaPolicy, int]]:
-        """Every effective quota: the limit in words, its policy, and the first entry of a backlog within it."""
-        policies, log = self.policies, self.log
-        if policies.quota_bytes:
-            first_within = log.first_within(policies.quota_bytes)
-            yield f"{policies.quota_bytes} bytes", policies.quota_bytes_policy, first_within
-        if policies.quota_ms:
-            first_within = log.first_received_after(now_ms - policies.quota_ms)
-            yield f"{policies.quota_ms // 1000} s", policies.quota_ms_policy, first_within
-
-    def _is_behind(self, first_within: int) -> bool:
-        """Whether the backlog of a durable subscription begins before this entry."""
-        behind = [s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable and s.backlog]
-        return any(start < first_within for start in behind)
 
     def invariants(self) -> None:
         assert self.log.first <= self.log.confirmed + 1 <= self.log.last + 1
