@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.consume.entry import CHUNKED_OPEN_MAX, Entry, Opener
+from magnetar.client.consume.entry import CHUNKED_OPEN_MAX, Entry, EntryDecoder
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
@@ -29,8 +29,8 @@ def chunk(number: int, uuid: str, chunk_id: int, count: int, payload: bytes, **f
 
 
 def open_all(*entries: Entry) -> list[Message]:
-    opener = Opener()
-    return [message for item in entries for message in opener.open(item)[0]]
+    decoder = EntryDecoder()
+    return [message for item in entries for message in decoder.decode(item)[0]]
 
 
 def test_chunked_messages_of_several_producers_may_be_interleaved() -> None:
@@ -65,12 +65,12 @@ def test_a_missing_chunk_is_reported() -> None:
 
 
 def test_unfinished_chunked_messages_are_bounded() -> None:
-    opener = Opener()
+    decoder = EntryDecoder()
     for number in range(CHUNKED_OPEN_MAX + 1):
-        opener.open(chunk(number, str(number), 0, 2, b""))
-    assert opener.open(chunk(999, "1", 1, 2, b""))[0]
+        decoder.decode(chunk(number, str(number), 0, 2, b""))
+    assert decoder.decode(chunk(999, "1", 1, 2, b""))[0]
     with pytest.raises(UnreadableMessage, match="the first were not read"):
-        opener.open(chunk(999, "0", 1, 2, b""))
+        decoder.decode(chunk(999, "0", 1, 2, b""))
 
 
 def batch(count: int) -> bytes:
@@ -79,14 +79,14 @@ def batch(count: int) -> bytes:
 
 
 def test_acknowledged_messages_of_a_batch_are_left_out() -> None:
-    messages, permits = Opener().open(entry(0, batch(5), (0b10110,)))
+    messages, permits = EntryDecoder().decode(entry(0, batch(5), (0b10110,)))
     assert [message.value for message in messages] == [b"1", b"2", b"4"]
     assert [message.id.batch_index for message in messages] == [1, 2, 4]
     assert permits == 5 == messages_in(batch(5))
 
 
 def test_words_of_an_ack_set_are_signed() -> None:
-    messages, _ = Opener().open(entry(0, batch(9), (-1,)))
+    messages, _ = EntryDecoder().decode(entry(0, batch(9), (-1,)))
     assert len(messages) == 9
 
 
@@ -94,16 +94,16 @@ def test_a_damaged_entry_is_reported() -> None:
     blob = bytearray(build_blob(metadata(), b"payload"))
     blob[-1] ^= 1
     with pytest.raises(UnreadableMessage, match=r"message 1:0:-1 of topic cannot be read: its checksum") as raised:
-        Opener().open(entry(0, bytes(blob)))
+        EntryDecoder().decode(entry(0, bytes(blob)))
     assert (raised.value.topic, raised.value.message_id) == ("topic", MessageId(1, 0))
     assert messages_in(b"\x0e") == 1
 
 
 @given(st.binary(max_size=100))
 def test_any_entry_is_opened_or_reported(blob: bytes) -> None:
-    opener = Opener()
+    decoder = EntryDecoder()
     for data in (blob, build_blob(metadata(num_messages_in_batch=3), blob), build_blob(metadata(compression=4), blob)):
         try:
-            opener.open(entry(0, data))
+            decoder.decode(entry(0, data))
         except UnreadableMessage as error:
             assert error.message_id == MessageId(1, 0)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from magnetar.client import EARLIEST, LATEST, Client, MessageId
 from magnetar.client.connection.protocol import Delivery
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.consume.entry_reader import AsyncEntryReader
 from magnetar.client.errors import Closed, InvalidArgument, NotFound
 from magnetar.client.inline import InlineClient
@@ -65,8 +65,8 @@ def test_a_range_is_returned_completely(client: Client, inline: InlineClient, to
     stored = publish(client, topic, 20, batch=3)
     entries = read(inline, topic, EARLIEST, LATEST)
     assert [entry.id.position for entry in entries] == [message_id.position for message_id in stored]
-    opener = Opener()
-    values = [message.value for entry in entries for message in opener.open(entry)[0]]
+    decoder = EntryDecoder()
+    values = [message.value for entry in entries for message in decoder.decode(entry)[0]]
     assert values == [b"%d" % n + bytes(10) for n in range(60)]
     assert entries[0].topic == f"persistent://public/default/{topic}"
     assert entries[0].id.partition == -1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.errors import ClientError, MessageTooLarge, NotAllowed, Timeout
 from magnetar.client.message import Message, MessageId
 from magnetar.client.produce.outbox import Outbox, OutboxOptions, outgoing
@@ -49,9 +49,9 @@ class Sent:
         assert self.made.on_receipt(sequence_id, MessageId(7, len(self.stored) - 1))
 
     def messages(self) -> list[Message]:
-        opener = Opener()
+        decoder = EntryDecoder()
         entries = [Entry("t", MessageId(7, index), 0, (), blob) for index, (_, blob) in enumerate(self.stored)]
-        return [message for entry in entries for message in opener.open(entry)[0]]
+        return [message for entry in entries for message in decoder.decode(entry)[0]]
 
 
 def test_a_batch_is_sent_when_it_is_full_or_sealed() -> None:

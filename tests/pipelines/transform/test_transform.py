@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.client import Entry, MessageId, Schema
-from magnetar.client.consume.entry import Opener
+from magnetar.client.consume.entry import EntryDecoder
 from magnetar.client.message import Message
 from magnetar.pipelines.transform.transform import Refused, Transform
 from magnetar.replication.model import ROUTE, Mask, MaskKind, RoutePolicy
@@ -53,7 +53,7 @@ def single(value: bytes, **metadata: object) -> Entered:
 def opened(entered: Entered | None) -> list[Message]:
     """As a client reads it."""
     assert entered is not None
-    messages, permits = Opener().open(Entry("t", MessageId(1, 1), 0, (), build_blob(*entered)))
+    messages, permits = EntryDecoder().decode(Entry("t", MessageId(1, 1), 0, (), build_blob(*entered)))
     assert permits == max(1, entered[0].num_messages_in_batch)
     return messages
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.message import EARLIEST, LATEST, Message, MessageId
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns, entry_columns, select_columns
 from magnetar.spark.codec.entry_view import MixedBatch, SingleMessage, UniformBatch, view_entry
@@ -107,8 +107,8 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def assert_as_the_client_reads(entries: list[Entry]) -> None:
-    opener = Opener()
-    messages = [message for entry in entries for message in opener.open(entry)[0]]
+    decoder = EntryDecoder()
+    messages = [message for entry in entries for message in decoder.decode(entry)[0]]
     assert [plain(row) for row in rows_of(entries)] == [expected(message) for message in messages]
 
 

@@ -1,6 +1,6 @@
-"""Opening entries: one entry becomes the messages in it. Owns checksums, decompression, batches and chunks.
+"""Entries as the broker stores and sends them, and their messages. Owns batches and chunks.
 
-Knows nothing of connections, permits or acknowledgements.
+Knows nothing of connections and acknowledgements; checksums and compression are in `wire.entry`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from magnetar.wire.errors import EntryError
 
 _WORD_BITS = 64
 CHUNKED_OPEN_MAX = 100
-"""How many chunked messages are put together at once; the oldest is given up for one more, as other clients do."""
+"""The most chunked messages that are assembled at once; beyond it the oldest is dropped, as in other clients."""
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """What the broker stores and sends: the raw bytes of one message, of a batch or of a chunk."""
+    """An entry as stored and sent: the raw bytes of one message, a batch or a chunk."""
 
     topic: str
     id: MessageId
@@ -32,8 +32,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     blob: bytes
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
-    """Entries that follow each other, from `entry_id` on: cheaper than as many objects."""
+class EntryRun(msgspec.Struct, frozen=True, gc=False):
+    """Consecutive entries, starting with `entry_id`: cheaper than an object for each."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Chunked:
-    """A message that is put together from chunks, which come in order."""
+    """A message that is assembled from its chunks, which arrive in order."""
 
     __slots__ = ("count", "ids", "parts", "size")
 
@@ -68,27 +68,27 @@ class _Chunked:
         self.size = 0
 
 
-class Opener:
-    """Opens the entries of one topic or partition in their order: chunks are kept until the last one is there."""
+class EntryDecoder:
+    """Decodes the entries of one topic or partition in order; keeps chunks until the last one arrives."""
 
     def __init__(self) -> None:
         self._chunked: dict[str, _Chunked] = {}
 
-    def open(self, entry: Entry) -> tuple[list[Message], int]:
-        """The messages of an entry, and how many permits it took. Raises `UnreadableMessage`.
+    def decode(self, entry: Entry) -> tuple[list[Message], int]:
+        """The messages of an entry, and the permits it used. Raises `UnreadableMessage`.
 
-        None for a chunk that is not the last, for what the broker wrote for itself, and for what was acknowledged.
+        A chunk that is not the last, a marker and an acknowledged message of a batch yield none.
         """
         try:
             metadata, start = open_entry(entry.blob)
             permits = max(1, metadata.num_messages_in_batch)
             if metadata.HasField("marker_type"):
                 return [], permits
-            return self._open(entry, metadata, entry.blob[start:]), permits
+            return self._decode(entry, metadata, entry.blob[start:]), permits
         except EntryError as error:
             raise _unreadable(entry, str(error)) from None
 
-    def _open(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> list[Message]:
+    def _decode(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> list[Message]:
         if metadata.num_chunks_from_msg > 1 and not metadata.encryption_keys:
             chunked = self._add_chunk(entry, metadata, payload)
             if chunked is None:
@@ -107,7 +107,7 @@ class Opener:
         ]
 
     def _add_chunk(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> _Chunked | None:
-        """The whole message once the last chunk is there."""
+        """The whole message once the last chunk has arrived."""
         uuid, number = metadata.uuid, metadata.chunk_id
         chunked = self._chunked.get(uuid)
         if number == 0:
@@ -120,7 +120,7 @@ class Opener:
                 raise EntryError(f"it is the last of {number + 1} chunks, and the first were not read")
             return None
         if number < len(chunked.parts):
-            return None  # a chunk that was sent twice
+            return None  # a duplicate chunk
         if number != len(chunked.parts) or number >= chunked.count:
             del self._chunked[uuid]
             raise EntryError(f"chunk {len(chunked.parts)} of {chunked.count} of message {uuid!r} is missing")

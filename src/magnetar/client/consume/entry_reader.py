@@ -11,7 +11,7 @@ from typing import Self
 
 from magnetar.client.connection.protocol import Delivery
 from magnetar.client.connection.retry import Reconnector
-from magnetar.client.consume.entry import Entry, Run
+from magnetar.client.consume.entry import Entry, EntryRun
 from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
 from magnetar.client.errors import ClientError, Closed, ConnectionLost
 from magnetar.client.message import LATEST, MessageId, Position
@@ -57,7 +57,7 @@ class AsyncEntryReader:
             f"reading {self.topic}", self.open, self._on_failure, limit_s=factory.reconnect_timeout_s
         )
         self._consumer: RawConsumer | None = None
-        self._runs: list[Run] = []
+        self._runs: list[EntryRun] = []
         self._waiter: asyncio.Future[None] | None = None
         self._error: ClientError | None = None
         self._is_over = self._end <= self._last
@@ -136,7 +136,7 @@ class AsyncEntryReader:
             first, blobs = self._within_range(ledger_id, first, blobs)
         if blobs:
             count, ack_set = delivery.redelivery_count, delivery.ack_set
-            self._runs.append(Run(self.topic, self._partition, ledger_id, first, count, ack_set, blobs))
+            self._runs.append(EntryRun(self.topic, self._partition, ledger_id, first, count, ack_set, blobs))
             size = sum(map(len, blobs))
             self._messages += messages
             self._bytes += size
@@ -184,7 +184,7 @@ class AsyncEntryReader:
 
     # -- reading
 
-    async def runs_within(self, seconds: float) -> list[Run]:
+    async def runs_within(self, seconds: float) -> list[EntryRun]:
         """As `next_runs`, but [] also if nothing arrived in that time."""
         if not self._runs and self._error is None and not (self.is_closed or self._is_over):
             await self._wait(seconds)
@@ -227,7 +227,7 @@ class AsyncEntryReader:
         """The received entries in order, at least one; [] at the end of the range."""
         return [entry for run in await self.next_runs() for entry in run.entries()]
 
-    async def next_runs(self) -> list[Run]:
+    async def next_runs(self) -> list[EntryRun]:
         """The same as runs, for callers that do not need an object for each entry."""
         quiet_s = _QUIET_FIRST_S
         while not self._runs:

@@ -12,7 +12,7 @@ from datetime import datetime
 
 import msgspec
 
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import Message, MessageId
 from magnetar.wire import schema_pb2 as pb
@@ -39,7 +39,7 @@ def messages_of_response(topic: str, partition: int, headers: Mapping[str, str],
         ) from error
     if headers.get(_IS_ENCRYPTED, "").lower() == "true":
         metadata.ClearField("num_messages_in_batch")  # without the key an encrypted batch cannot be split
-    return Opener().open(Entry(topic, position, 0, (), build_blob(metadata, body)))[0]
+    return EntryDecoder().decode(Entry(topic, position, 0, (), build_blob(metadata, body)))[0]
 
 
 def _metadata(headers: Mapping[str, str]) -> pb.MessageMetadata:

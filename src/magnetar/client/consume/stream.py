@@ -16,7 +16,7 @@ from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.protocol import Command, Delivery
 from magnetar.client.connection.retry import Reconnector, within
 from magnetar.client.consume import commands
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.consume.raw_consumer import check_acknowledged
 from magnetar.client.errors import ClientError, Closed, ConnectionLost, UnreadableMessage
 from magnetar.client.message import LATEST, Message, MessageId, Position
@@ -94,7 +94,7 @@ class SubscriptionStream:
         self._consumer_id = consumer_id
         self._connect = connect
         self._queue = queue
-        self._opener = Opener()
+        self._decoder = EntryDecoder()
         self._reconnector = Reconnector(
             f"reading {topic.full}", self.open, self._on_failure, limit_s=options.reconnect_timeout_s
         )
@@ -200,7 +200,7 @@ class SubscriptionStream:
         self._settled.clear()
         if self.options.durable:
             self._queued = 0
-            self._opener = Opener()
+            self._decoder = EntryDecoder()
             self._queue.drop(self)
         self._reconnector.start(error)
 
@@ -214,7 +214,7 @@ class SubscriptionStream:
         """The messages of an entry from the queue, without those before the start."""
         self._queued -= 1
         try:
-            messages, permits = self._opener.open(entry)
+            messages, permits = self._decoder.decode(entry)
         except UnreadableMessage as error:
             self._taken(entry, messages_in(entry.blob))
             return [error]

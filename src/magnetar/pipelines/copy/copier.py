@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from magnetar.client import EARLIEST, AsyncCursor, AsyncEntryReader, Entry, MessageId
 from magnetar.client.connection.retry import within
-from magnetar.client.consume.entry import Run
+from magnetar.client.consume.entry import EntryRun
 from magnetar.client.errors import ClientError
 from magnetar.client.gather import gather
 from magnetar.client.message import Position
@@ -301,7 +301,7 @@ class Copier:
             self._handled = max(self._handled, received.position)
         return last.position
 
-    async def _pass_on_all(self, runs: list[Run]) -> float:
+    async def _pass_on_all(self, runs: list[EntryRun]) -> float:
         """The time when it was done."""
         for run in runs:
             await self._pass_on(run)
@@ -310,7 +310,7 @@ class Copier:
             self._acknowledge_soon(now_s)
         return now_s
 
-    async def _pass_on(self, run: Run) -> None:
+    async def _pass_on(self, run: EntryRun) -> None:
         """The hot path: plain messages go on without being parsed, and without a question to anybody."""
         blobs, ledger_id, first_id = run.blobs, run.ledger_id, run.entry_id
         index = 0

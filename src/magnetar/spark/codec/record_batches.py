@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from magnetar.client.consume.entry import Entry, Opener
+from magnetar.client.consume.entry import Entry, EntryDecoder
 from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import MessageId
 from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, binary_column, keys_of, message_ids, version_of
@@ -213,7 +213,7 @@ class _ChunkOpener:
     """Assembles chunked messages; a message belongs to the range of its last chunk."""
 
     def __init__(self, earlier: Earlier | None) -> None:
-        self._opener = Opener()
+        self._decoder = EntryDecoder()
         self._earlier = earlier
 
     def open(self, entry: Entry) -> EntryView | None:
@@ -221,7 +221,7 @@ class _ChunkOpener:
         if metadata.HasField("marker_type"):
             return None
         try:
-            messages, _ = self._opener.open(entry)
+            messages, _ = self._decoder.decode(entry)
         except UnreadableMessage:
             if self._earlier is None or metadata.encryption_keys:
                 raise
@@ -232,12 +232,12 @@ class _ChunkOpener:
 
     def _with_earlier(self, entry: Entry, metadata: pb.MessageMetadata, earlier: Earlier) -> list[Any]:
         """Assembles a message whose first chunks are before the range."""
-        opener = Opener()
+        decoder = EntryDecoder()
         for entries in earlier(entry.id):
             for before in entries:
                 if before.id.position < entry.id.position and _chunk_of(before) == metadata.uuid:
-                    opener.open(before)
-        return opener.open(entry)[0]
+                    decoder.decode(before)
+        return decoder.decode(entry)[0]
 
 
 def _chunk_of(entry: Entry) -> str | None:
