@@ -1,4 +1,4 @@
-"""What is seen of a way when it is declared."""
+"""Checks of a route policy when it is set."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ def test_sp6_conditions(where: str) -> None:
     ("where", "reason"),
     [
         ("  ", "is empty"),
-        ("-- nothing", "is nothing but a comment"),
+        ("-- nothing", "is only a comment"),
         ("price > 1; DROP TABLE t", "has a ; at 9"),
-        ("id IN (SELECT id FROM t)", "has a query at 7"),
-        ("exists(select 1)", "has a query at 7"),
-        ("(price > 1", "has a ( at 0 that is not closed"),
-        ("price > 1) OR (true", "has a ) at 9 that closes nothing"),
-        ("items[0) = 1", "has a ) at 7 that closes nothing"),
-        ("name = 'x", "has a ' at 7 that is not closed"),
+        ("id IN (SELECT id FROM t)", "has a subquery at 7"),
+        ("exists(select 1)", "has a subquery at 7"),
+        ("(price > 1", "has an unclosed ( at 0"),
+        ("price > 1) OR (true", "has an unmatched ) at 9"),
+        ("items[0) = 1", "has an unmatched ) at 7"),
+        ("name = 'x", "has an unclosed ' at 7"),
         ("x" * 20_000, "20000 characters, more than 10000"),
     ],
 )
-def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
+def test_a_bad_condition_is_refused(where: str, reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         check_policy(RoutePolicy(where=where))
     assert reason in str(refused.value)
@@ -49,17 +49,17 @@ def test_what_cannot_be_a_condition_is_refused(where: str, reason: str) -> None:
 @pytest.mark.parametrize(
     ("masks", "reason"),
     [
-        ([Mask("")], "an empty name in the path"),
-        ([Mask("a..b")], "an empty name in the path"),
-        ([Mask("a,b")], "a comma in the path"),
-        ([Mask("a", MaskKind.HASH, text="x")], "a text is only for kind fixed, not hash"),
+        ([Mask("")], "empty name in the path"),
+        ([Mask("a..b")], "empty name in the path"),
+        ([Mask("a,b")], "comma in the path"),
+        ([Mask("a", MaskKind.HASH, text="x")], "text is only for kind fixed, not hash"),
         ([Mask("a"), Mask("a", MaskKind.NULL)], "two masks of field 'a'"),
-        ([Mask("a"), Mask("a.b")], "the first hides the second already"),
+        ([Mask("a"), Mask("a.b")], "the first already hides the second"),
         ([Mask(f"f{number}") for number in range(101)], "101 masks exceed the limit of 100"),
         ([Mask("x" * 2000)], "2000 characters, more than 1000"),
     ],
 )
-def test_what_cannot_be_a_mask_is_refused(masks: list[Mask], reason: str) -> None:
+def test_a_bad_mask_is_refused(masks: list[Mask], reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         check_policy(RoutePolicy(masks=tuple(masks)))
     assert reason in str(refused.value)
@@ -71,7 +71,7 @@ def test_a_rename_is_checked_too() -> None:
         check_policy(RoutePolicy(rename="archive"), of_namespace=True)
 
 
-def test_a_route_names_what_was_done() -> None:
+def test_changed_messages_name_the_changes() -> None:
     masks = (Mask("email"), Mask("address.street", MaskKind.NULL))
     assert (
         applied_changes(RoutePolicy(where="a > 1", masks=masks, rename="x"))

@@ -1,1 +1,1 @@
-"""Geo-replication in words that broker, admin, CLI and pipelines share: states, route policies, remote clusters."""
+"""Geo-replication: the types that broker, admin, CLI and pipelines share."""

@@ -1,7 +1,6 @@
-"""What the parts of geo-replication tell each other: states, names, and the objects of its REST interface.
+"""The model of geo-replication: states, route policies, names, and the objects of its REST interface.
 
-Brokers declare and show it, pipelines do it, commands ask about it; here are the words they share. Knows nothing of how
-any of them works.
+Brokers declare routes and show their status, pipelines copy, commands query. Knows nothing of how any of them works.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from hashlib import sha256
 import msgspec
 
 SUBSCRIPTION_PREFIX = "pulsar.repl."
-"""The durable subscription of a source topic that says how far a remote cluster has it."""
+"""The durable subscription of a source topic whose position is the last entry that a remote cluster has."""
 
 FOREIGN_SUBSCRIPTION_PREFIX = "magnetar.repl."
 """The same on Apache Pulsar, which keeps the other prefix for its own replicators."""
 
 PRODUCER_PREFIX = "magnetar.repl."
-"""Names of the producers that write copies. What comes from them is deduplicated whatever the policies say."""
+"""Names of the producers that write copies. Their entries are always deduplicated, whatever the policies."""
 
 FOREIGN_PRODUCER_PREFIX = "pulsar.repl."
-"""Producers of Apache Pulsar's replicators, whose messages are told apart by the position in the source."""
+"""Producers of Apache Pulsar's replicators, whose entries are deduplicated by their position in the source."""
 
 SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 """Property of a copied entry: its ledger:entry in the source. The name is Apache Pulsar's."""
 
 ROUTE = "magnetar.route"
-"""Property of a copied message: which filter, masks or new topic name were applied to it."""
+"""Property of a copied message: the filter, masks and new topic name that were applied to it."""
 
 ROUTE_FINGERPRINT = "magnetar.route.fingerprint"
 """Property of a consumer that copies: the fingerprint of the route policy it copies under. The broker disconnects
@@ -35,7 +34,7 @@ consumers whose policy is no longer in force, so that nothing published after a 
 
 
 class State(StrEnum):
-    """Of one topic, or one partition, and one remote cluster."""
+    """The state of one topic, or one partition, and one remote cluster."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -53,17 +52,17 @@ class State(StrEnum):
 
 
 class Mismatch(StrEnum):
-    """What is copied where a topic has another number of partitions in the remote cluster."""
+    """The policy for a topic that has another number of partitions in the remote cluster."""
 
-    PIP370 = "pip370"  # what the seed of PIP-370 says: partitions of the same index, where there are any
-    STOP = "stop"  # nothing, as Apache Pulsar does
+    PIP370 = "pip370"  # partitions with the same index are copied, as PIP-370 has it
+    STOP = "stop"  # nothing is copied, as in Apache Pulsar
 
 
 class Refusal(StrEnum):
-    """What becomes of a message that the remote cluster refuses: its schema, its size."""
+    """The policy for a message that the remote cluster refuses, for example because of its schema or size."""
 
-    STOP = "stop"  # the topic waits until somebody decides
-    PARK = "park"  # it goes to a dead letter topic of replication in the source cluster
+    STOP = "stop"  # the topic waits for an operator
+    PARK = "park"  # the message goes to a dead letter topic in the source cluster
     SKIP = "skip"
 
 
@@ -74,21 +73,21 @@ class MaskKind(StrEnum):
 
 
 class Mask(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """What is hidden in the value of each message: a field by its dotted path, `address.street`."""
+    """A hidden field in the value of each message, by its dotted path, for example `address.street`."""
 
     field: str
     kind: MaskKind = MaskKind.HASH
-    text: str = ""  # of a fixed one
+    text: str = ""  # for kind fixed
 
 
 class RoutePolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """The treatment of messages from a topic, or all topics of a namespace, to one remote cluster."""
+    """The changes to messages of a topic, or all topics of a namespace, for one remote cluster."""
 
-    where: str = ""  # SQL: which messages are copied; all, if empty
+    where: str = ""  # Spark SQL condition for the messages to copy; empty: all
     masks: tuple[Mask, ...] = ()
-    rename: str = ""  # the topic in the remote cluster, with {tenant}, {namespace} and {topic}; the same, if empty
+    rename: str = ""  # the name in the remote cluster, with {tenant}, {namespace}, {topic}; empty: the same
     refused: Refusal = Refusal.STOP
-    dead_letters: bool = False  # whether -DLQ and -RETRY topics are copied as well
+    dead_letters: bool = False  # copies -DLQ and -RETRY topics as well
     paused: bool = False
 
     @property
@@ -107,15 +106,15 @@ _PATHS = ("file:", "tlsCertFile:", "tlsKeyFile:")
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Where a cluster is reached, and how: the words are those of Pulsar's cluster data."""
+    """The declared addresses and credentials of a cluster, in the terms of Pulsar's cluster data."""
 
     service_url: str | None = None
     service_url_tls: str | None = None
     broker_service_url: str | None = None
     broker_service_url_tls: str | None = None
-    authentication_plugin: str = ""  # who we are there, in Pulsar's words
+    authentication_plugin: str = ""  # our credentials there, in Pulsar's terms
     authentication_parameters: str = ""
-    broker_client_tls_enabled: bool = False  # whether the addresses with TLS are to be used
+    broker_client_tls_enabled: bool = False  # use the TLS addresses
     tls_allow_insecure_connection: bool = False
     broker_client_trust_certs_file_path: str = ""
     broker_client_certificate_file_path: str = ""
@@ -128,23 +127,23 @@ class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 def without_secrets(parameters: str) -> str:
-    """Parameters of authentication as they may be shown: the paths of files, and nothing that is a token."""
+    """Authentication parameters that may be shown: paths of files, never a token."""
     return parameters if not parameters or parameters.startswith(_PATHS) else "(hidden)"
 
 
 class DeclaredRoute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One topic, as a whole, that is to be copied to one remote cluster."""
+    """A topic, with all its partitions, and one remote cluster to copy it to."""
 
     topic: str  # persistent://tenant/namespace/name
-    partitions: int  # 0: not partitioned
+    partitions: int  # 0: without partitions
     remote: str
     policy: RoutePolicy = AS_IT_IS
-    grown_from: int = 0  # the partitions it had before it was first given more; 0 if it never was
-    subscriptions: tuple[str, ...] = ()  # those whose positions follow to the remote cluster
+    grown_from: int = 0  # the partitions before it first grew; 0 if it never did
+    subscriptions: tuple[str, ...] = ()  # replicated ones, whose positions follow to the remote cluster
 
 
 class Declaration(msgspec.Struct, frozen=True, rename="camel"):
-    """All that a cluster wants to be replicated. `version` is another one after every change."""
+    """All routes of a cluster. `version` differs after every change."""
 
     version: str
     cluster: str
@@ -155,14 +154,14 @@ class Declaration(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Report(msgspec.Struct, rename="camel", omit_defaults=True):
-    """How it stands with one topic that is not partitioned, or one partition, and one remote cluster."""
+    """The state of one topic without partitions, or one partition, and one remote cluster."""
 
     topic: str
     remote: str
     state: State
     reason: str = ""
     error: str = ""  # the last one, which may be over
-    since_ms: int = 0  # when it came into this state
+    since_ms: int = 0  # when it entered this state
     error_ms: int = 0
     entries_out: int = 0  # since the pipeline started
     messages_out: int = 0
@@ -170,15 +169,15 @@ class Report(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class Reports(msgspec.Struct, rename="camel"):
-    """What a pipelines process tells, at least every few seconds: only rows that changed, unless `is_all`."""
+    """The heartbeat of a pipelines process: the rows that changed, or all."""
 
-    pipeline: str  # one id for each start of a process
+    pipeline: str  # an id for each start of the process
     is_all: bool
     rows: list[Report]
 
 
 class Status(msgspec.Struct, rename="camel"):
-    """A report with what only the source's broker knows."""
+    """A report, and the figures that only the source's broker has."""
 
     topic: str
     remote: str
@@ -187,9 +186,9 @@ class Status(msgspec.Struct, rename="camel"):
     since_ms: int
     last_error: str
     last_error_ms: int
-    backlog: int  # entries, as Apache Pulsar counts it
+    backlog: int  # in entries, as in Apache Pulsar
     backlog_bytes: int
-    delay_s: float  # how long the oldest message that is not copied has waited
+    delay_s: float  # the age of the oldest message that is not copied
     rate_out: float  # messages a second
     throughput_out: float  # bytes a second
     has_heartbeat: bool = False  # whether a pipelines process reports

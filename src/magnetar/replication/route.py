@@ -1,7 +1,10 @@
-"""What a way may say: checked when it is declared, so that no topic stops for a mistake that could be seen before.
+"""Checks of a route policy when it is set, so that a mistake does not stop topics later.
 
-Owns the checks that need neither Spark nor a topic, and how a way is named in the property of what it changed. Whether
-an SQL expression fits the columns of a topic, and a mask its schema, is seen when messages are copied.
+Owns the checks that need neither Spark nor a topic, and the text of the property of changed messages. Whether a
+condition fits the columns of a topic, and a mask its schema, is known when messages are copied.
+
+The broker has no Spark, so a small tokenizer of Spark SQL finds the mistakes that must not wait: brackets and quotes
+that are not closed, a second statement, and a subquery, which could read files of the machine that Spark runs on.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ WHERE_SIZE_MAX = 10_000
 MASKS_MAX = 100
 FIELD_SIZE_MAX = 1_000
 
-# Texts, quoted names and comments of Spark SQL: what is in them is not looked at.
+# The content of Spark SQL's strings, quoted names and comments is skipped.
 _TOKENS = re.compile(
     r"""
     (?P<quoted> [rR]?'(?:[^'\\]|\\.|'')*' | [rR]?"(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*`)
@@ -30,7 +33,7 @@ _OPEN, _CLOSE = {"(": ")", "[": "]"}, {")": "(", "]": "["}
 
 
 def check_policy(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
-    """Raises `InvalidSetting` or `InvalidName`, which say what is wrong. `of_namespace`: of all its topics."""
+    """Raises `InvalidSetting` or `InvalidName`. `of_namespace`: the policy of all topics of a namespace."""
     if policy.where:
         check_where(policy.where)
     check_masks(policy.masks)
@@ -40,37 +43,37 @@ def check_policy(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
 
 
 def check_where(expression: str) -> None:
-    """Raises `InvalidSetting` for what cannot be one condition of Spark SQL, as far as that is seen without Spark."""
+    """Raises `InvalidSetting` for a text that cannot be one condition of Spark SQL."""
     if not expression.strip():
         raise _wrong_where(expression, "is empty")
     if len(expression) > WHERE_SIZE_MAX:
         raise _wrong_where(expression, f"has {len(expression)} characters, more than {WHERE_SIZE_MAX}")
     open_at: list[tuple[str, int]] = []
-    is_anything = False
+    has_tokens = False
     for token in _TOKENS.finditer(expression):
         text = token[0]
         if token["comment"] or text.isspace():
             continue
-        is_anything = True
+        has_tokens = True
         _check_token(expression, token)
         if text in _OPEN:
             open_at.append((text, token.start()))
         elif text in _CLOSE and (not open_at or open_at.pop()[0] != _CLOSE[text]):
-            raise _wrong_where(expression, f"has a {text} at {token.start()} that closes nothing")
+            raise _wrong_where(expression, f"has an unmatched {text} at {token.start()}")
     if open_at:
-        raise _wrong_where(expression, f"has a {open_at[-1][0]} at {open_at[-1][1]} that is not closed")
-    if not is_anything:
-        raise _wrong_where(expression, "is nothing but a comment")
+        raise _wrong_where(expression, f"has an unclosed {open_at[-1][0]} at {open_at[-1][1]}")
+    if not has_tokens:
+        raise _wrong_where(expression, "is only a comment")
 
 
 def _check_token(expression: str, token: re.Match[str]) -> None:
     text = token[0]
     if text == ";":
-        raise _wrong_where(expression, f"has a ; at {token.start()}: it is one condition, not a statement")
+        raise _wrong_where(expression, f"has a ; at {token.start()}: only one condition is allowed")
     if text in ("'", '"', "`"):
-        raise _wrong_where(expression, f"has a {text} at {token.start()} that is not closed")
+        raise _wrong_where(expression, f"has an unclosed {text} at {token.start()}")
     if text.upper() == "SELECT":
-        raise _wrong_where(expression, f"has a query at {token.start()}: only columns of the message can be asked for")
+        raise _wrong_where(expression, f"has a subquery at {token.start()}: only columns of the message are allowed")
 
 
 def check_masks(masks: tuple[Mask, ...]) -> None:
@@ -80,26 +83,26 @@ def check_masks(masks: tuple[Mask, ...]) -> None:
     fields = [mask.field for mask in masks]
     for mask in masks:
         if not mask.field or not all(mask.field.split(".")):
-            raise InvalidSetting(f"mask of field {mask.field!r}: an empty name in the path")
+            raise InvalidSetting(f"mask of field {mask.field!r}: empty name in the path")
         if len(mask.field) > FIELD_SIZE_MAX:
             raise InvalidSetting(
                 f"mask of field {mask.field[:100]!r}...: {len(mask.field)} characters, more than {FIELD_SIZE_MAX}"
             )
         if "," in mask.field:
-            raise InvalidSetting(f"mask of field {mask.field!r}: a comma in the path; one mask hides one field")
+            raise InvalidSetting(f"mask of field {mask.field!r}: comma in the path: one mask hides one field")
         if mask.text and mask.kind is not MaskKind.FIXED:
-            raise InvalidSetting(f"mask of field {mask.field!r}: a text is only for kind fixed, not {mask.kind.value}")
+            raise InvalidSetting(f"mask of field {mask.field!r}: text is only for kind fixed, not {mask.kind.value}")
         for other in fields:
             if other.startswith(mask.field + "."):
                 raise InvalidSetting(
-                    f"masks of fields {mask.field!r} and {other!r}: the first hides the second already"
+                    f"masks of fields {mask.field!r} and {other!r}: the first already hides the second"
                 )
     if twice := {field for field in fields if fields.count(field) > 1}:
         raise InvalidSetting(f"two masks of field {min(twice)!r}")
 
 
 def applied_changes(policy: RoutePolicy) -> str:
-    """What was done to a message, as its property says it: `where,mask:email,rename`."""
+    """The property of a changed message: `where,mask:email,rename`."""
     parts = ["where"] if policy.where else []
     parts += [f"mask:{mask.field}" for mask in policy.masks]
     parts += ["rename"] if policy.rename else []

@@ -1,14 +1,14 @@
-"""The name that a topic has in a remote cluster, where a way gives it another one.
+"""Rename templates: the name of a topic in a remote cluster, where its route policy gives it another one.
 
 Owns the template, which is checked when it is set: `{tenant}`, `{namespace}` and `{topic}` stand for the parts of the
 topic's name. Without a slash it is a name in the topic's own namespace. A partition keeps its index. Knows nothing of
-clusters, and of which topics there are.
+clusters, and not which topics exist.
 
     {topic}-eu                              persistent://public/default/orders -> persistent://public/default/orders-eu
     copies/{tenant}/{namespace}.{topic}     persistent://public/default/orders -> persistent://copies/public/default.orders
 
-A name that fits the template stays as it is. So the copies of two clusters that replicate into each other are not
-renamed again and again: orders-eu does not come back as orders-eu-eu.
+A name that matches the template is kept. So two clusters that replicate into each other do not rename copies again and
+again: orders-eu does not come back as orders-eu-eu.
 """
 
 from __future__ import annotations
@@ -24,38 +24,36 @@ from magnetar.replication.partitions import WantedTopic
 
 FIELDS = ("tenant", "namespace", "topic")
 
-# Longer than any topic's name can be made from.
+# More than any name of a topic needs.
 TEMPLATE_SIZE_MAX = 1024
 
 _PERSISTENT = f"{PERSISTENT}://"
 _PIECES = re.compile(r"\{(?P<field>[^{}]*)\}|(?P<brace>[{}])")
-# What ends in it would be taken for a partition of another topic.
+# A name that ends like this would be a partition of another topic.
 _PARTITION_END = re.compile(r"-partition-\d*\Z")
 
 
 def check_template(template: str) -> None:
-    """Raises `InvalidName`, which says what is wrong with a template."""
+    """Raises `InvalidName`."""
     if not template.strip():
         raise _wrong(template, "is empty")
     if len(template) > TEMPLATE_SIZE_MAX:
         raise _wrong(template, f"has {len(template)} characters, more than {TEMPLATE_SIZE_MAX}")
     for piece in _PIECES.finditer(template):
         if piece["brace"]:
-            raise _wrong(template, f"has a {piece['brace']} at {piece.start()} without its other half")
+            raise _wrong(template, f"has an unmatched {piece['brace']} at {piece.start()}")
         if piece["field"] not in FIELDS:
-            raise _wrong(template, f"has a field {{{piece['field']}}}: there are only {_fields()}")
+            raise _wrong(template, f"has an unknown field {{{piece['field']}}}: the fields are {_fields()}")
     if "://" in template.removeprefix(_PERSISTENT):
-        raise _wrong(template, "is not persistent://…: only persistent topics are replicated")
-    # As an example, any topic will do: the parts of a name have no slash.
+        raise _wrong(template, "has another domain than persistent://: only persistent topics are replicated")
+    # Any topic will do as an example: the parts of a name have no slash.
     example = _filled(template, TopicName.parse("persistent://tenant/namespace/topic"))
     if _PARTITION_END.search(example):
-        raise _wrong(
-            template, f"ends in {PARTITION_SUFFIX}…, which partitions do: those keep their index by themselves"
-        )
+        raise _wrong(template, f"ends like a partition, in {PARTITION_SUFFIX}: partitions keep their index anyway")
     try:
         TopicName.parse(example)
     except InvalidName as error:
-        raise _wrong(template, f"makes no name of a topic: {error}") from None
+        raise _wrong(template, f"does not give a topic name: {error}") from None
 
 
 def remote_topic(topic: str, template: str) -> str:
@@ -67,9 +65,9 @@ def remote_topic(topic: str, template: str) -> str:
     try:
         renamed = TopicName.parse(_filled(template, base))
     except InvalidName as error:
-        raise _wrong(template, f"makes no name of topic {base.full}: {error}") from None
+        raise _wrong(template, f"does not give a name for topic {base.full}: {error}") from None
     if renamed.is_partition:
-        raise _wrong(template, f"makes {renamed.full} of topic {base.full}, which is the name of a partition")
+        raise _wrong(template, f"gives topic {base.full} the name of a partition, {renamed.full}")
     return renamed.with_partition(name.partition).full if name.is_partition else renamed.full
 
 
@@ -83,9 +81,9 @@ def wanted_topic(route: DeclaredRoute) -> WantedTopic | None:
 
 
 def clashes(routes: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The topics that would become the same as one before them, and what is to be said of it.
+    """The topics with the same remote name as one before them, each with the reason to refuse it.
 
-    A route is a topic and its template, all to one cluster. What has no name there is no clash.
+    Each of `routes` is a topic and its template, all to one cluster. Topics without a valid name are left out.
     """
     taken: dict[str, str] = {}
     found: dict[str, str] = {}
@@ -98,22 +96,22 @@ def clashes(routes: Iterable[tuple[str, str]]) -> dict[str, str]:
         other = taken.setdefault(renamed, source)
         if other != source:
             found[source] = (
-                f"topics {other} and {source} would both be {renamed} in the remote cluster: rename templates have to"
-                f" make different names of them, for example with {_fields()}"
+                f"topics {other} and {source} would both be {renamed} in the remote cluster: use rename templates that"
+                f" give them different names, for example with {_fields()}"
             )
     return found
 
 
 def check_distinct(routes: Iterable[tuple[str, str]]) -> None:
-    """Raises `InvalidName` if two topics would become one, see `clashes`."""
+    """Raises `InvalidName` if two topics have the same remote name."""
     for text in clashes(routes).values():
         raise InvalidName(text)
 
 
 def check_covers(template: str, *, of_namespace: bool) -> None:
-    """Raises `InvalidName` if a template for all topics of a namespace makes one name of them all."""
+    """Raises `InvalidName` if a template gives all topics of a namespace the same name."""
     if of_namespace and "{topic}" not in template:
-        raise _wrong(template, "has no {topic}: all topics of the namespace would become one")
+        raise _wrong(template, "has no {topic}: all topics of the namespace would have the same name")
 
 
 def _filled(template: str, name: TopicName) -> str:
@@ -122,14 +120,14 @@ def _filled(template: str, name: TopicName) -> str:
 
 
 def _whole(template: str) -> str:
-    """With tenant and namespace, as a full name has them."""
+    """With tenant and namespace, like a full name."""
     rest = template.removeprefix(_PERSISTENT)
     return _PERSISTENT + (rest if "/" in rest else "{tenant}/{namespace}/" + rest)
 
 
 @lru_cache(maxsize=1024)
 def _fitting(template: str) -> re.Pattern[str]:
-    """What names that were made by the template look like."""
+    """The names that the template gives."""
     pattern = ""
     seen: set[str] = set()
     end = 0

@@ -199,7 +199,7 @@ def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
     [
         (("set-route", NAMESPACE, "--to", "b", "--mask", "=hash"), 2, "'=hash' has no field name"),
         (("set-route", NAMESPACE, "--to", "b", "--mask", "a=md5"), 2, "'a=md5' is not of the form field, field=hash"),
-        (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "that is not closed"),
+        (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "has an unclosed '"),
         (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
         (("set-route", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
         (("set-route", NAMESPACE, "--to", "a"), 1, "cluster a is the local cluster"),
