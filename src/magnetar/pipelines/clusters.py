@@ -1,7 +1,7 @@
-"""The clients of one process that copies: one for each cluster, in one loop, kept from task to task.
+"""The clients of one worker process: one for each cluster, in one loop, kept from task to task.
 
-Owns the cache, and how long anything may take: a cluster that does not answer is told to the driver soon, and whoever
-shares the task does not wait for it. A process that was forked makes its own.
+Owns the cache, and short time limits: a cluster that does not reply is reported to the driver soon, and does not delay
+others in the task. A forked process creates its own.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from magnetar.client.options import ClientOptions
 from magnetar.replication.cluster import ClusterEndpoint
 
 OPERATION_S = 3.0
-"""How long one question may take."""
+"""The time limit of one request."""
 
 _CONNECT_S = 2.0
 _RECONNECT_S = 2.0
@@ -36,25 +36,25 @@ class Clusters:
         client = self._clients.get(endpoint)
         if client is None:
             self._retire(endpoint.name)
-            # By the binary protocol alone: what is asked by REST is asked for Apache Pulsar's sake, see below.
+            # By the binary protocol alone: REST is needed only for Apache Pulsar, see `deduplicates`.
             client = self._clients[endpoint] = AsyncClient(endpoint.service_url, **_options(endpoint))
         return client
 
     def _retire(self, name: str) -> None:
-        """How a cluster was reached before is over: there was another address, or another token."""
+        """The cluster has another address or token now."""
         for endpoint in [endpoint for endpoint in self._clients if endpoint.name == name]:
             self._retired.append(self._clients.pop(endpoint))
             self._is_ours.pop(endpoint, None)
             self._deduplicates = {key: known for key, known in self._deduplicates.items() if key[0] != endpoint}
 
     def close_retired(self) -> None:
-        """Between tasks, when nobody uses them any more."""
+        """Between tasks, when no copier uses them any more."""
         retired, self._retired = self._retired, []
         for client in retired:
             self.loop.run(client.close())
 
     async def is_ours(self, endpoint: ClusterEndpoint, topic: str) -> bool:
-        """Whether its brokers are of this project, which know copies by the command that sends them."""
+        """Whether it is a Magnetar cluster, which recognises copies by the producer's name."""
         known = self._is_ours.get(endpoint)
         if known is None:
             version = await self.client(endpoint).server_version(topic)
@@ -62,7 +62,7 @@ class Clusters:
         return known
 
     async def deduplicates(self, endpoint: ClusterEndpoint, topic: str) -> bool | None:
-        """Of Apache Pulsar, which has to be asked by REST; None if it cannot be told."""
+        """Whether a topic of Apache Pulsar has deduplication, by REST; None if unknown."""
         if endpoint.admin_url is None:
             return None
         key = (endpoint, topic)
@@ -74,7 +74,7 @@ class Clusters:
         return self._deduplicates[key]
 
     async def forget(self, endpoint: ClusterEndpoint) -> None:
-        """After a cluster did not answer, the next task begins with new connections."""
+        """After a cluster did not reply: the next task starts with new connections."""
         client = self._clients.pop(endpoint, None)
         if client is not None:
             await client.close()
@@ -93,7 +93,7 @@ _clusters: dict[int, Clusters] = {}
 
 
 def clusters() -> Clusters:
-    """Those of this process, for the next task."""
+    """The clients of this process, for the next task."""
     pid = os.getpid()
     found = _clusters.get(pid)
     if found is None:

@@ -433,7 +433,7 @@ def test_deduplication_that_nobody_can_tell_is_said_and_the_topic_is_copied(a: T
     clusters.clusters()._is_ours[remote] = False
     outcome = copy_one(Assignment(endpoint("a", a), remote, topic, topic, SUBSCRIPTION))
     assert (outcome.state, outcome.entries) == (State.RUNNING, 1)
-    assert "in the remote cluster b is not known, as no HTTP address of it is declared" in outcome.reason
+    assert "in the remote cluster b is unknown (it has no HTTP address)" in outcome.reason
 
 
 @pytest.mark.parametrize(

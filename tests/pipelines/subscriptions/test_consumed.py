@@ -135,7 +135,7 @@ class MemoryCluster:
 
     def __init__(self, name: str, clusters: tuple[str, ...]) -> None:
         self.name = name
-        self.trouble = ""
+        self.failure = ""
         self.log: list[tuple[Position, bytes]] = []
         self.ledger_id, self.entry_id = 10, -1
         self.sizes: dict[int, int] = {10: 0}

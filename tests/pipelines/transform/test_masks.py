@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.client import Schema
+from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.transform import avro_masks, json_masks
 from magnetar.pipelines.transform.mask_paths import CannotMask, wanted
-from magnetar.pipelines.transform.masks import Masks, Refused
+from magnetar.pipelines.transform.masks import Masks
 from magnetar.replication.model import Mask, MaskKind
 from magnetar.schema.avro import parse_definition
 from magnetar.wire.varint import encode_zigzag
@@ -81,7 +82,7 @@ def test_sp6_json(before: str, mask: Mask, after: str) -> None:
 def test_what_is_not_json_is_refused_and_not_passed_on(value: bytes) -> None:
     json_schema = Schema(type="JSON", data=b"")
     for schema, version in ((None, None), (json_schema, V)):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(MessageRefused) as refused:
             masks_of(schema, Mask("email")).masked(value, version)
         assert "persistent://public/default/people" in str(refused.value)
         assert "email" in str(refused.value)
@@ -90,13 +91,13 @@ def test_what_is_not_json_is_refused_and_not_passed_on(value: bytes) -> None:
 def test_a_value_without_a_schema_has_to_be_an_object() -> None:
     masks = masks_of(None, Mask("email", NULL))
     assert masks.masked(b'{"email":"x"}', None) == b'{"email":null}'
-    with pytest.raises(Refused, match="it is not a JSON object"):
+    with pytest.raises(MessageRefused, match="it is not a JSON object"):
         masks.masked(b'[{"email":"x"}]', None)
 
 
 def test_json_that_is_nested_too_deep_is_refused() -> None:
     deep = b'{"email":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    with pytest.raises(Refused, match=r"deep|JSON"):
+    with pytest.raises(MessageRefused, match=r"deep|JSON"):
         masks_of(None, Mask("email")).masked(deep, None)
 
 
@@ -296,22 +297,22 @@ def test_a_union_of_one_is_a_union() -> None:
 @pytest.mark.parametrize(
     ("mask", "reason"),
     [
-        (Mask("id"), "field id is of type long: a mask of kind hash is for string and bytes"),
-        (Mask("id", NULL), "field id is of type long, which cannot be null"),
-        (Mask("email", NULL), "field email is of type string, which cannot be null"),
-        (Mask("kind", FIXED, "A"), "field kind is of type enum Kind: a mask of kind fixed"),
-        (Mask("digest"), "field digest is of type fixed Digest"),
-        (Mask("paid"), "field paid is of type bytes (decimal)"),
-        (Mask("home"), "field home is of type record Address"),
-        (Mask("home.floors"), "field home.floors is of type int"),
-        (Mask("mails", NULL), "field mails is of type array of string, which cannot be null"),
-        (Mask("choice"), "field choice is of type int"),
+        (Mask("id"), "field id has type long: a mask of kind hash is for string and bytes"),
+        (Mask("id", NULL), "field id has type long, which cannot be null"),
+        (Mask("email", NULL), "field email has type string, which cannot be null"),
+        (Mask("kind", FIXED, "A"), "field kind has type enum Kind: a mask of kind fixed"),
+        (Mask("digest"), "field digest has type fixed Digest"),
+        (Mask("paid"), "field paid has type bytes (decimal)"),
+        (Mask("home"), "field home has type record Address"),
+        (Mask("home.floors"), "field home.floors has type int"),
+        (Mask("mails", NULL), "field mails has type array of string, which cannot be null"),
+        (Mask("choice"), "field choice has type int"),
     ],
 )
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
 def test_a_field_without_room_for_its_mask_is_refused_with_its_type(mask: Mask, reason: str, kind: str) -> None:
     masks = masks_of(Schema(type=kind, data=DEFINITION), mask)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(MessageRefused) as refused:
         masks.masked(b"{}", V)
     assert reason in str(refused.value)
     assert "persistent://public/default/people" in str(refused.value)
@@ -327,12 +328,12 @@ def test_json_of_a_schema_may_have_fields_that_are_not_in_it() -> None:
 
 @pytest.mark.parametrize("kind", ["PROTOBUF", "PROTOBUF_NATIVE", "INT32", "EXTERNAL"])
 def test_other_schemas_are_refused(kind: str) -> None:
-    with pytest.raises(Refused, match=f"its schema is of type {kind}, and masks are for JSON and AVRO"):
+    with pytest.raises(MessageRefused, match=f"its schema has type {kind}, and masks need JSON or AVRO"):
         masks_of(Schema(type=kind), Mask("email")).masked(b'{"email":"x"}', V)
 
 
 def test_a_version_that_is_gone_is_refused() -> None:
-    with pytest.raises(Refused, match="no schema of version 0000000000000001"):
+    with pytest.raises(MessageRefused, match="no schema of version 0000000000000001"):
         masks_of(None, Mask("email")).masked(b'{"email":"x"}', V)
 
 
@@ -369,7 +370,7 @@ def test_of_a_key_value_only_the_value_is_masked(encoding: str, kind: str) -> No
     no_value = sized(before) + struct.pack(">i", -1)
     assert masks.masked(no_value, V) == no_value
     for broken in (b"", sized(before), sized(before) + sized(before) + b"x", b"\x00\x00\x00\x09abc"):
-        with pytest.raises(Refused):
+        with pytest.raises(MessageRefused):
             masks.masked(broken, V)
 
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from magnetar.client import Entry, MessageId, Schema
 from magnetar.client.consume.entry import EntryDecoder
 from magnetar.client.message import Message
-from magnetar.pipelines.transform.transform import Refused, Transform
+from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.transform import Transform
 from magnetar.replication.model import ROUTE, Mask, MaskKind, RoutePolicy
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
@@ -191,7 +192,7 @@ CHUNK = {"uuid": "u", "num_chunks_from_msg": 3, "chunk_id": 1}
 def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: dict[str, object], reason: str) -> None:
     before = single(b"?", **metadata)
     for policy, kept in ((WHERE, ()), (WHERE, (0,)), (RoutePolicy(masks=(EMAIL,)), None)):
-        with pytest.raises(Refused, match=reason):
+        with pytest.raises(MessageRefused, match=reason):
             transform(policy).apply(*before, kept)
     done = transform(RoutePolicy(rename="t")).apply(*before)
     assert done is not None
@@ -210,12 +211,12 @@ def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: d
     ],
 )
 def test_what_cannot_be_read_is_refused(before: Entered) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(MessageRefused):
         transform(RoutePolicy(masks=(EMAIL,))).apply(*before)
 
 
 def test_why_it_cannot_be_told_what_stays_is_the_refusal() -> None:
-    with pytest.raises(Refused, match="not of its schema"):
+    with pytest.raises(MessageRefused, match="not of its schema"):
         transform(WHERE).apply(*single(b""), "it is not of its schema")
 
 

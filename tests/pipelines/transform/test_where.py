@@ -16,7 +16,7 @@ from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.transform import where, where_task
 from magnetar.pipelines.transform.where import Filter, UnusableWhere
-from magnetar.pipelines.transform.where_task import News, Reading
+from magnetar.pipelines.transform.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
 from magnetar.spark.codec.columns import METADATA, SourceColumns
@@ -154,7 +154,7 @@ def test_a_round_ends_in_the_middle_where_there_is_much(
 ) -> None:
     ids = published(running, topic, *(single(value) for value in n(*range(40))))
     reading = Reading(
-        (News(ClusterEndpoint("a", running.service_url), topic, "unused", EARLIEST),),
+        (UnreadTopic(ClusterEndpoint("a", running.service_url), topic, "unused", EARLIEST),),
         SourceColumns([column.field for column in METADATA if column.name in ("__messageId", "__error")], []),
         None,
     )

@@ -1,1 +1,1 @@
-"""Copying entries from a topic to its remote topic."""
+"""Copying the entries of a topic to its remote topic."""

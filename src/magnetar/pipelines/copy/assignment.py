@@ -1,6 +1,6 @@
-"""What a task of geo-replication is told, and what it tells: plain data that is pickled between Spark's processes.
+"""Assignments and outcomes: the plain data that is pickled between the driver and the tasks that copy.
 
-Owns nothing else. The driver makes assignments, `copying` does them and answers with outcomes.
+Owns nothing else. The driver creates assignments; `copier` carries them out and returns outcomes.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One topic without partitions, or one partition, that is copied to one remote cluster.
+    """One topic without partitions, or one partition, to copy to one remote cluster.
 
-    `target` is the topic's name there, which a way may change. With `way.where`, what stays of the range up to `until`
-    was decided before: `messages_kept` has, by position, the indexes within their batch of messages that stay (0 of an
-    entry that is no batch); an entry that is not in it is left out, and nothing after `until` is looked at. A text in
-    place of indexes says why it cannot be told what stays: that entry is refused (`Transform.apply` takes either).
+    `target` is the topic's name there, which the route policy may change. With `policy.where`, the messages to keep
+    were chosen before, up to `until`, where the copy ends: `messages_kept` has, by position, the indexes of messages
+    within their batch, 0 for an entry that is no batch; other entries are skipped. A text in place of indexes is the
+    reason why the choice failed: that entry is refused (`Transform.apply` takes either).
     """
 
     source: ClusterEndpoint
@@ -32,12 +32,11 @@ class Assignment(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct):
-    """How far an assignment came, and how it stands with it.
+    """The progress of an assignment, and its state.
 
-    `acked` is the last position of the source that is done with; None if nothing is known of it. `state` is running, or
-    catching-up if `is_behind`: then the time was over before all of the topic was copied. Any other state has a
-    `reason`; these two have one if there is something to know. `error` is the text of an error that happened, also of
-    one that passed.
+    `acked` is the last position of the source that is done, None if unknown. `state` is running, or catching-up if
+    `is_behind`: the time was over before the whole topic was copied. Any other state has a `reason`; these two may have
+    one. `error` is the last error, also one that is over.
     """
 
     topic: str
@@ -46,7 +45,7 @@ class Outcome(msgspec.Struct):
     entries: int = 0  # copied
     messages: int = 0
     bytes: int = 0
-    skipped: int = 0  # entries that are not for the remote cluster, or that it refused and the way lets go
+    skipped: int = 0  # entries that are not for the remote cluster, or that it refused and the policy skips
     dead_lettered: int = 0  # entries that it refused
     is_behind: bool = False
     state: State = State.RUNNING

@@ -1,7 +1,6 @@
-"""What a way does to the entries of an assignment, if it does anything (SP6).
+"""The changes that a route policy makes to the entries of an assignment, if any (SP6).
 
-Owns that the transformation has what it needs: which messages of an entry stay, and schemas, which it cannot wait for.
-What it does with them is in `transform`.
+Supplies `transform` with the messages to keep and with schemas, which it cannot wait for itself.
 """
 
 from __future__ import annotations
@@ -10,12 +9,11 @@ from magnetar.client import Entry
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import ParsedEntry
 from magnetar.pipelines.copy.errors import source_errors
-from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.schemas import Schemas
 
 
 class Changes:
-    """Of one assignment. `is_plain`: nothing is changed."""
+    """The changes of one assignment. `is_plain`: there are none."""
 
     def __init__(self, assignment: Assignment, schemas: Schemas) -> None:
         policy = assignment.policy
@@ -24,24 +22,21 @@ class Changes:
         self._schemas = schemas
         self._transform = None
         if not self.is_plain:
-            from magnetar.pipelines.transform.transform import Transform  # most ways change nothing, and need no codecs
+            from magnetar.pipelines.transform.transform import (
+                Transform,  # most policies change nothing, and need no codecs
+            )
 
             self._transform = Transform(policy, assignment.topic, schemas.known)
 
     async def changed(self, entry: Entry, content: ParsedEntry) -> ParsedEntry | None:
-        """The entry as it goes on; None if nothing of it does. Raises `MessageRefused`."""
+        """The entry to copy; None if no message of it is kept. Raises `MessageRefused`."""
         if self._transform is None:
             return content
-        from magnetar.pipelines.transform.transform import Refused
-
         if content.version:
             with source_errors():
                 await self._schemas.source(content.version)
         kept = self._assignment.messages_kept
-        try:
-            changed = self._transform.apply(
-                content.metadata, content.payload, None if kept is None else kept.get(entry.id.position, ())
-            )
-        except Refused as refused:
-            raise MessageRefused(str(refused)) from None
+        changed = self._transform.apply(
+            content.metadata, content.payload, None if kept is None else kept.get(entry.id.position, ())
+        )
         return None if changed is None else ParsedEntry(*changed, content.version)

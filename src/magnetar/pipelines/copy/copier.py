@@ -1,8 +1,8 @@
-"""The task of geo-replication: copies what topics have published to remote clusters, for a short time.
+"""The copier: copies the entries of topics to remote clusters for a short time, in a Spark task or anywhere else.
 
-Owns the order of things: read after what is acknowledged, store the copies remotely, acknowledge what is stored. The
-acknowledged position is all that stays of a task, and another one, in any process, goes on from it. Runs in a Spark
-task, or anywhere else; which topics are copied when is decided by others.
+Owns the order of steps: read after the acknowledged position, store the copies remotely, acknowledge what is stored.
+Nothing but that position outlives a task; another one, in any process, continues from it. The scheduler decides which
+topics are copied when.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_rep
 
 _ACKNOWLEDGED_EVERY_S = 0.2
 _TRIES = 5
-"""How often one task begins anew after the remote topic turned out to have other entries than was thought."""
+"""Restarts of one assignment after the remote topic had other entries than expected."""
 
 _FETCHED_BYTES = 32 << 20
-"""What all assignments of a task have on its way together, from the source and to the remote cluster."""
+"""The bytes in transit for all assignments of a task, from the source and to the remote cluster."""
 _FETCHED_BYTES_MIN = 1 << 20
 _FETCHED_BYTES_MAX = 4 << 20
 
 _OVERTIME_S = 0.1
-"""For entries that were asked for before the time was over: they would have to be sent again."""
+"""For entries that were requested before the time was over: the source would have to send them again."""
 
 
 def copy(assignments: list[Assignment], slice_s: float, linger_s: float) -> list[Outcome]:
-    """Copies all of them at the same time, for `slice_s` at most, or until nothing came of any for `linger_s`.
+    """Copies all of them at the same time, for at most `slice_s`, or until none has had entries for `linger_s`.
 
-    The outcomes are in the order of the assignments. What goes wrong with one is in its outcome, and the others go on.
+    The outcomes are in the order of the assignments. An error of one is in its outcome, and the others continue.
     """
     own = clusters()
     return own.loop.run(_copy_all(own, assignments, slice_s, linger_s))
@@ -58,38 +58,37 @@ async def _copy_all(own: Clusters, assignments: list[Assignment], slice_s: float
     pace = Pace(time.monotonic(), slice_s, linger_s)
     copiers = [Copier(own, assignment, pace, bytes_max) for assignment in assignments]
     outcomes = await gather(copier.run() for copier in copiers)
-    for endpoint in {copier.silent for copier in copiers} - {None}:
+    for endpoint in {copier.unresponsive for copier in copiers} - {None}:
         assert endpoint is not None
         await own.forget(endpoint)
     return outcomes
 
 
 class Pace:
-    """How long the topics of a task go on. They end together: none is copied again before all have ended."""
+    """The end of a task, which all its topics share: none is copied again before all have ended."""
 
-    __slots__ = ("_heard_s", "deadline_s", "linger_s")
+    __slots__ = ("_entries_s", "deadline_s", "linger_s")
 
     def __init__(self, now_s: float, slice_s: float, linger_s: float) -> None:
         self.deadline_s = now_s + slice_s
         self.linger_s = linger_s
-        self._heard_s = now_s
+        self._entries_s = now_s
 
-    def hear(self, now_s: float) -> None:
-        """Something came."""
-        self._heard_s = max(self._heard_s, now_s)
+    def saw_entries(self, now_s: float) -> None:
+        self._entries_s = max(self._entries_s, now_s)
 
     def is_silent(self, now_s: float) -> bool:
-        return now_s - self._heard_s >= self.linger_s
+        return now_s - self._entries_s >= self.linger_s
 
 
 class Copier:
-    """One assignment. Everything up to `_handled` is sent, left out or parked; up to `_acked`, acknowledged."""
+    """One assignment. Entries up to `_handled` are sent, skipped or dead-lettered; up to `_acked`, acknowledged."""
 
     def __init__(self, own: Clusters, assignment: Assignment, pace: Pace, bytes_max: int) -> None:
         self.assignment = assignment
         self.outcome = Outcome(topic=assignment.topic, remote=assignment.remote.name)
-        self.silent: ClusterEndpoint | None = None
-        """The cluster that did not answer, if one did not."""
+        self.unresponsive: ClusterEndpoint | None = None
+        """The cluster that did not reply, if one did not."""
         self._own = own
         self._pace = pace
         self._deadline_s = pace.deadline_s
@@ -114,8 +113,8 @@ class Copier:
                 raise
             finally:
                 await self._close()
-        except CopyError as trouble:
-            self._note(trouble)
+        except CopyError as error:
+            self._note(error)
         outcome = self.outcome
         if self._acked >= (0, -1):
             outcome.acked = self._id(self._acked)
@@ -124,7 +123,7 @@ class Copier:
         return outcome
 
     def _prepare(self) -> None:
-        """A cluster's address or security may be unusable: that is told like all else."""
+        """An unusable address or credential is reported like any other error."""
         assignment = self.assignment
         with source_errors():
             self._source = self._own.client(assignment.source)
@@ -135,12 +134,12 @@ class Copier:
         self._refused_letters = RefusedLetters(self._source, assignment)
         self._target = self._new_target()
 
-    def _note(self, trouble: CopyError) -> None:
-        if trouble.is_timeout:
-            self.silent = self.assignment.source if isinstance(trouble, SourceError) else self.assignment.remote
-        self.outcome.state = trouble.state
-        self.outcome.reason = trouble.reason
-        self.outcome.error = trouble.reason
+    def _note(self, error: CopyError) -> None:
+        if error.is_timeout:
+            self.unresponsive = self.assignment.source if isinstance(error, SourceError) else self.assignment.remote
+        self.outcome.state = error.state
+        self.outcome.reason = error.reason
+        self.outcome.error = error.reason
         self.outcome.is_behind = True
 
     def _new_target(self) -> Target:
@@ -155,7 +154,7 @@ class Copier:
             self._handled = self._acked
             try:
                 until = self.assignment.until
-                await (self._copy_news() if until is None else self._copy_range(until))
+                await (self._copy_new_entries() if until is None else self._copy_range(until))
                 return
             except RemoteStateUnknown as look:
                 self.outcome.error = str(look.__cause__ or look)
@@ -163,10 +162,10 @@ class Copier:
                 await self._target.close()
                 await self._close_reader()
                 self._target = self._new_target()
-        raise CopyError(State.REFUSED, f"given up after {_TRIES} tries: {self.outcome.error}")
+        raise CopyError(State.REFUSED, f"gave up after {_TRIES} attempts: {self.outcome.error}")
 
     async def _check_remote(self) -> Position:
-        """That the topic is there is asked before a producer is opened, which would make it."""
+        """Checks the topic before a producer is opened, which would create it."""
         endpoint = self.assignment.remote
         try:
             target = TopicName.parse(self.assignment.target)
@@ -179,7 +178,7 @@ class Copier:
             shape = f"has {partitions} partitions" if partitions else "is not partitioned"
             raise CopyError(
                 State.MISMATCH,
-                f"{target.base.full} {shape} in the remote cluster {endpoint.name}: no {target.full} there",
+                f"{target.base.full} {shape} in the remote cluster {endpoint.name}: {target.full} does not exist",
             )
         self._is_ours = await from_remote(self._own.is_ours(endpoint, target.full))
         if not self._is_ours:
@@ -196,10 +195,10 @@ class Copier:
                 " exactly once: enable deduplication there for the topic, its namespace or the brokers",
             )
         if deduplicates is None:
-            why = "we may not ask" if endpoint.admin_url else "no HTTP address of it is declared"
+            why = "we are not authorized" if endpoint.admin_url else "it has no HTTP address"
             self.outcome.reason = (
-                f"whether {topic} deduplicates in the remote cluster {endpoint.name} is not known, as {why}:"
-                " if it does not, entries may be there twice after a crash"
+                f"the deduplication of {topic} in the remote cluster {endpoint.name} is unknown ({why}): without it,"
+                " entries may be duplicated after a crash"
             )
 
     async def _open_cursor(self) -> Position:
@@ -211,7 +210,7 @@ class Copier:
             return (await self._cursor.position()).position
 
     async def _close(self) -> None:
-        """What cannot be told any more is no error: whoever should hear of it is gone."""
+        """Errors are ignored: the broker is gone."""
         await gather((self._target.close(), self._refused_letters.close(), self._close_reader(), self._leave()))
 
     async def _leave(self) -> None:
@@ -226,7 +225,7 @@ class Copier:
 
     @property
     def _mark(self) -> dict[str, str]:
-        """A broker that has the way cuts who goes another one; of a source that declares nothing, none is known."""
+        """The broker disconnects a consumer with an outdated fingerprint; a source that declares nothing has none."""
         assignment = self.assignment
         is_declared = is_replication_subscription(assignment.subscription)
         return {ROUTE_FINGERPRINT: route_fingerprint(assignment.remote.name, assignment.policy)} if is_declared else {}
@@ -234,10 +233,10 @@ class Copier:
     def _id(self, position: Position) -> MessageId:
         return MessageId(*position, self._partition)
 
-    # -- the way of entries
+    # -- entries
 
     async def _copy_range(self, until: MessageId) -> None:
-        """Until its end, or until the time is over."""
+        """Up to its end, or until the time is over."""
         with source_errors():
             start = self._id(self._acked)
             reader = await self._source.entries(
@@ -250,15 +249,15 @@ class Copier:
             if not runs:
                 self._handled = max(self._handled, until.position)
                 break
-            if await self._pass_on_all(runs) >= self._deadline_s:
+            if await self._copy_runs(runs) >= self._deadline_s:
                 self.outcome.is_behind = self._handled < until.position
                 break
         await self._target.flush()
         with source_errors():
             await self._acknowledge()
 
-    async def _copy_news(self) -> None:
-        """Until the time is over, or all is copied and nothing came for a while."""
+    async def _copy_new_entries(self) -> None:
+        """Until the time is over, or all is copied and no topic of the task had entries for a while."""
         with source_errors():
             start = self._id(self._acked)
             reader = await self._source.entries_after(
@@ -270,48 +269,48 @@ class Copier:
         while wait_s > 0:
             with source_errors():
                 runs = await reader.runs_within(wait_s)
-            now_s = await self._pass_on_all(runs)
+            now_s = await self._copy_runs(runs)
             if runs:
-                self._pace.hear(now_s)
+                self._pace.saw_entries(now_s)
             if now_s < self._deadline_s:
-                if self._pace.is_silent(now_s) and await self._look(reader) <= self._handled:
+                if self._pace.is_silent(now_s) and await self._last_position(reader) <= self._handled:
                     break
                 wait_s = min(self._linger_s, self._deadline_s - now_s)
                 continue
             is_late = wanted is not None
             if wanted is None:
-                wanted = await self._look(reader)
+                wanted = await self._last_position(reader)
                 reader.stop_requesting()
             if reader.is_drained or (is_late and not runs):
                 break
             wait_s = self._deadline_s + _OVERTIME_S - now_s
         await self._target.flush()
-        await self._look(reader)
-        # A topic that is published to all the time has always more: what was there when the time was over counts.
+        await self._last_position(reader)
+        # A busy topic always has more entries: those that were stored when the time was over count.
         self.outcome.is_behind = wanted is not None and wanted > self._handled
         with source_errors():
             await self._acknowledge()
 
-    async def _look(self, reader: AsyncEntryReader) -> Position:
-        """The last position that is stored now."""
+    async def _last_position(self, reader: AsyncEntryReader) -> Position:
+        """The last position of the source topic now."""
         with source_errors():
             last, received = await reader.progress()
         if not reader.has_entries:
-            # What brokers write for themselves they do not send: it is done with too, once all before it is.
+            # Markers are not delivered: they are handled when all entries before them are.
             self._handled = max(self._handled, received.position)
         return last.position
 
-    async def _pass_on_all(self, runs: list[EntryRun]) -> float:
-        """The time when it was done."""
+    async def _copy_runs(self, runs: list[EntryRun]) -> float:
+        """The time after it."""
         for run in runs:
-            await self._pass_on(run)
+            await self._copy_run(run)
         now_s = time.monotonic()
         if now_s - self._acked_at_s > _ACKNOWLEDGED_EVERY_S:
             self._acknowledge_soon(now_s)
         return now_s
 
-    async def _pass_on(self, run: EntryRun) -> None:
-        """The hot path: plain messages go on without being parsed, and without a question to anybody."""
+    async def _copy_run(self, run: EntryRun) -> None:
+        """The hot path: plain messages are copied without being parsed, and without a request."""
         blobs, ledger_id, first_id = run.blobs, run.ledger_id, run.entry_id
         index = 0
         while index < len(blobs):
@@ -329,7 +328,7 @@ class Copier:
                         index += len(copies)
                         self._handled = Position(ledger_id, first_id + index - 1)
                         continue
-            await self._pass_on_special(run.entry(index))
+            await self._copy_entry(run.entry(index))
             self._handled = Position(ledger_id, first_id + index)
             index += 1
 
@@ -338,7 +337,7 @@ class Copier:
         self.outcome.messages += messages
         self.outcome.bytes += size
 
-    async def _pass_on_special(self, entry: Entry) -> None:
+    async def _copy_entry(self, entry: Entry) -> None:
         try:
             refusal = self._refusals.pop(entry.id.position, None)
             if refusal is not None:
@@ -393,10 +392,10 @@ class Copier:
             raise self._schemas.refused(version, refused.error) from None
         self._schemas.check(version, producer.schema_version)
 
-    # -- what is refused
+    # -- refused entries
 
     async def _refuse(self, entry: Entry, reason: str) -> None:
-        """As the way says. What comes before it is stored first: then a position says all."""
+        """By the route policy. Earlier entries are stored first, so that one position describes the progress."""
         assignment, outcome = self.assignment, self.outcome
         outcome.error = f"entry {entry.id} of {assignment.topic}: {reason}"
         await self._target.flush()
@@ -404,7 +403,7 @@ class Copier:
             case Refusal.STOP:
                 raise CopyError(State.REFUSED, outcome.error)
             case Refusal.PARK:
-                await self._refused_letters.park(entry, reason)
+                await self._refused_letters.add(entry, reason)
                 outcome.dead_lettered += 1
             case Refusal.SKIP:
                 outcome.skipped += 1
@@ -425,7 +424,7 @@ class Copier:
             self._acked = done
 
     async def _acknowledge(self) -> None:
-        """Returns when the source has it on disk: what is told of an assignment is so."""
+        """Returns when the source has stored it, so that the reported progress is durable."""
         done = self._done()
         if self._cursor is not None and done > (-1, -1) and done[1] >= 0:
             await self._cursor.acknowledge_up_to(self._id(done))

@@ -1,8 +1,8 @@
-"""A source entry and what is stored of it in the remote cluster: the same payload under a metadata that says more.
+"""The copy encoder: turns a source entry into its copy, the same payload with more metadata.
 
-Owns which entries are copied at all, and the bytes of the copy. Metadata is added to and not written anew: fields that
-are appended to a protobuf message count like those in it, so what a producer wrote stays as it is, known or not, and
-most entries are not even parsed. Knows nothing of connections.
+Owns which entries are copied, and the bytes of a copy. Fields are appended to the metadata, which is valid protobuf:
+the fields that the producer wrote stay as they are, known or not, and most entries are not even parsed. Knows nothing
+of connections.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SPECIAL = re.compile(
         )
     )
 ).search
-"""Finds what makes an entry more than one plain message, or bytes that look like it by chance."""
+"""Finds the fields that make an entry more than one plain message, or bytes that look like them by chance."""
 
 _PROPERTY_TAG = _tag(MessageMetadata.PROPERTIES_FIELD_NUMBER, _BYTES)
 _KEY = b"".join(
@@ -57,7 +57,7 @@ _KEY = b"".join(
 )
 _VALUE_TAG = _tag(KeyValue.VALUE_FIELD_NUMBER, _BYTES)
 _POSITION_SIZE_MAX = 41  # two numbers of 64 bits and a colon
-# All of the property but its value, by the size of that.
+# The property without its value, by the size of the value.
 _PROPERTY_HEADS = [
     b"".join((_PROPERTY_TAG, encode_varint(len(_KEY) + 2 + size), _KEY, _VALUE_TAG, encode_varint(size)))
     for size in range(_POSITION_SIZE_MAX + 1)
@@ -65,7 +65,7 @@ _PROPERTY_HEADS = [
 
 
 class ParsedEntry(NamedTuple):
-    """An entry whose metadata was parsed. `version` is that of its schema, b"" without."""
+    """An entry with its metadata. `version` is that of its schema, b"" for none."""
 
     metadata: MessageMetadata
     payload: bytes
@@ -85,17 +85,17 @@ def parse_entry(blob: bytes) -> ParsedEntry:
 
 
 def is_for(metadata: MessageMetadata, remote: str) -> bool:
-    """Whether an entry is copied: it was published here, for everybody or for the remote cluster, by a client."""
+    """Whether an entry is copied: a client published it here, for all clusters or for this one."""
     if metadata.HasField("replicated_from") or metadata.HasField("marker_type"):
         return False
     return not metadata.replicate_to or remote in metadata.replicate_to
 
 
 class CopyEncoder:
-    """Makes the copies of entries of one ledger.
+    """Encodes copies of the entries of one ledger.
 
-    `name` is the producer's, for a broker that reads in stored metadata what it has: Apache Pulsar. None leaves the
-    original's.
+    `name` is the producer name to write, for Apache Pulsar, whose deduplication reads the stored metadata. None keeps
+    the original's.
     """
 
     def __init__(self, cluster: str, ledger_id: int, name: str | None) -> None:
@@ -107,10 +107,8 @@ class CopyEncoder:
         self._name = name
 
     def plain(self, blobs: Sequence[bytes], start: int, first_id: int, size_max: int) -> list[bytes]:
-        """Copies of the entries from `start` on, up to the first that may be more than one plain message.
-
-        Nearly all are plain where nobody batches. `first_id` is the entry id of the first of `blobs`; one whose copy is
-        larger than `size_max` is not plain either.
+        """Copies of the entries from `start` on, up to the first that may be more than one plain message, or whose copy
+        is larger than `size_max`. Without batching nearly all are plain. `first_id` is the id of the first of `blobs`.
         """
         copies: list[bytes] = []
         if self._name is not None:
@@ -140,7 +138,7 @@ class CopyEncoder:
         return copies
 
     def special(self, entry: ParsedEntry, entry_id: int, version: bytes) -> bytes:
-        """The copy of any entry. `version` is that of its schema in the remote cluster, b"" without."""
+        """The copy of any entry. `version` is that of its schema in the remote cluster, b"" for none."""
         metadata = entry.metadata
         is_changed = version != entry.version or self._name is not None
         if is_changed:
@@ -152,7 +150,7 @@ class CopyEncoder:
         if self._name is not None:
             metadata.producer_name, metadata.sequence_id = self._name, entry_id
             metadata.ClearField("highest_sequence_id")
-        # Partial, because metadata of a client that left a required field out was stored all the same.
+        # Partial, because the broker also stores metadata without a required field.
         return self._sealed(metadata.SerializePartialToString(), entry.payload, entry_id)
 
     def _sealed(self, section: bytes, payload: bytes, entry_id: int) -> bytes:

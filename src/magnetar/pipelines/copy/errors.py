@@ -1,6 +1,6 @@
-"""What stops an assignment, as the state and the reason that are told of it. Owns the way from errors to states.
+"""Copy errors: what ends an assignment, with the state and reason to report. Owns the mapping from errors to states.
 
-An error at the source and the same error at the remote cluster mean different things: whoever asks says which it was.
+The same client error means different things at the source and at the remote cluster: the caller says which it was.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNREACHABLE = (ConnectionLost, Timeout, ServiceNotReady, TooManyRequests)
 
 
 class CopyError(Exception):
-    """Ends an assignment. `error` is the client's, where there is one."""
+    """Ends an assignment. `error` is the client's, if there is one."""
 
     def __init__(self, state: State, reason: str, error: ClientError | None = None) -> None:
         super().__init__(reason)
@@ -40,7 +40,7 @@ class CopyError(Exception):
 
     @property
     def is_timeout(self) -> bool:
-        """Whether somebody did not answer: then the next one begins with new connections."""
+        """A cluster did not reply: the next assignment starts with new connections."""
         return isinstance(self.error, Timeout)
 
 
@@ -48,8 +48,8 @@ class SourceError(CopyError):
     def __init__(self, error: ClientError, doing: str = "") -> None:
         prefix = f"{doing}: " if doing else ""
         if isinstance(error, ConsumerBusy):
-            # Another process copies, or its connection is not known to be gone yet: nothing is wrong with the topic.
-            super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
+            # Another process copies, or the broker has not noticed yet that it is gone.
+            super().__init__(State.CATCHING_UP, f"another process still copies the topic: {error.text}", error)
         elif isinstance(error, ConsumerAssignFailed):
             # The next assignment has the new policy.
             super().__init__(State.CATCHING_UP, "the route policy changed", error)
@@ -60,7 +60,7 @@ class SourceError(CopyError):
 class RemoteError(CopyError):
     def __init__(self, error: ClientError) -> None:
         if isinstance(error, ProducerBusy):
-            super().__init__(State.CATCHING_UP, f"another process copies the topic still: {error.text}", error)
+            super().__init__(State.CATCHING_UP, f"another process still copies the topic: {error.text}", error)
         else:
             super().__init__(_remote_state(error), error.text, error)
 

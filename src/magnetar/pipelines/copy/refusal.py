@@ -1,10 +1,10 @@
-"""A message that the remote cluster will not have, or that cannot be sent as its way asks for (GR8).
+"""The refusal of a message: by the remote cluster, or because its route policy cannot be applied (GR8).
 
-What becomes of it is decided by the way, in `copying`.
+The route policy decides what happens to it, in `copier`.
 """
 
 from __future__ import annotations
 
 
 class MessageRefused(Exception):
-    """Of one entry; the text says why. The same entry would be refused again until somebody changes something."""
+    """One entry, with the reason. It would be refused again until an operator changes something."""

@@ -1,8 +1,7 @@
-"""Entries that the remote cluster refused, put aside: the dead letter topic of replication in the source cluster (GR8).
+"""Refused letters: entries that the remote cluster refused, in a dead letter topic of the source cluster (GR8).
 
-Owns its name, `{topic}-{remote}-REPL-DLQ`, and what a parked entry says of itself: what other dead letters say.
-An entry stays whole; the messages of a batch that can be opened say it one by one, so that whoever reads them sees it.
-An entry is parked once: the producer's name and the sequence id are made of its position.
+Owns the name of the topic, `{topic}-{remote}-REPL-DLQ`. An entry stays whole and gets the properties of a dead letter,
+as does each message of a readable batch. It is stored once: producer name and sequence id are its position.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def refused_topic(topic: str, remote: str) -> str:
 
 
 class RefusedLetters:
-    """Of one assignment."""
+    """The refused entries of one assignment."""
 
     def __init__(self, client: AsyncClient, assignment: Assignment) -> None:
         self._client = client
@@ -54,20 +53,22 @@ class RefusedLetters:
         self._producer: AsyncEntryProducer | None = None
         self._ledger_id = -1
 
-    async def park(self, entry: Entry, reason: str) -> None:
-        """Returns when the entry is stored there. Raises `CopyError`."""
+    async def add(self, entry: Entry, reason: str) -> None:
+        """Returns when the entry is stored. Raises `CopyError`."""
         try:
             for attempt in range(_TRIES):
                 try:
-                    return await self._park(entry, reason)
-                except Conflict:  # it was sent twice, so it may be there
+                    return await self._add(entry, reason)
+                except Conflict:  # it was sent twice, so it may be stored
                     if attempt == _TRIES - 1:
                         raise
                     await self.close()
         except ClientError as error:
-            raise SourceError(error, f"entry {entry.id} was refused ({reason}) and cannot be parked") from error
+            raise SourceError(
+                error, f"refused entry {entry.id} cannot be stored in {self._topic} ({reason})"
+            ) from error
 
-    async def _park(self, entry: Entry, reason: str) -> None:
+    async def _add(self, entry: Entry, reason: str) -> None:
         producer = await self._opened(entry.id.ledger_id)
         entry_id = entry.id.entry_id
         if entry_id <= max(producer.last_sequence_id, producer.last_stored_id):
@@ -75,7 +76,7 @@ class RefusedLetters:
         letter = self._letter(entry, reason, producer.name)
         try:
             await self._send(producer, letter, entry_id)
-        except MessageTooLarge:  # what it says of itself is in the way
+        except MessageTooLarge:  # because of the properties
             await self._send(producer, self._letter(entry, reason, producer.name, opens=False), entry_id)
 
     async def _send(self, producer: AsyncEntryProducer, letter: tuple[bytes, int], entry_id: int) -> None:
@@ -98,7 +99,7 @@ class RefusedLetters:
         return self._producer
 
     async def close(self) -> None:
-        """That the broker cannot be told any more is no error."""
+        """A broker that is gone is no error."""
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(ClientError):
@@ -107,7 +108,7 @@ class RefusedLetters:
     # -- the letter
 
     def _letter(self, entry: Entry, reason: str, producer: str, *, opens: bool = True) -> tuple[bytes, int]:
-        """The entry as it is parked, and the number of its messages."""
+        """The entry to store, and the number of its messages."""
         try:
             metadata, payload = split_blob(entry.blob)
         except MetadataError:

@@ -1,7 +1,7 @@
-"""Schemas travel with the messages: the version that an entry names in the source, and the one it has to name remotely.
+"""Schema versions of a topic in both clusters: each version of the source, and its version in the remote cluster.
 
-Owns the way between them, and remembers it for as long as the process lives. The remote cluster's own rules decide
-whether it takes a schema; one that it does not take is a refusal of every message that has it (GR8).
+Owns the mapping, and keeps it for the life of the process. The remote cluster's compatibility rules decide whether it
+accepts a schema; if it does not, every message with that schema is refused (GR8).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _versions: dict[_Route, dict[bytes, bytes]] = {}
 
 
 class Schemas:
-    """Of one assignment. Versions are those of the source; b"" is no schema."""
+    """The schemas of one assignment. Versions are those of the source; b"" is no schema."""
 
     def __init__(self, assignment: Assignment, source: AsyncClient, remote: AsyncClient) -> None:
         self._assignment = assignment
@@ -30,10 +30,10 @@ class Schemas:
         self._schemas = _schemas.setdefault((assignment.source, assignment.topic), {})
         route = (assignment.source, assignment.topic, assignment.remote, assignment.target)
         self._versions = _versions.setdefault(route, {})
-        self._refusals: dict[bytes, str] = {}  # not for longer: rules are changed, and this assignment is short
+        self._refusals: dict[bytes, str] = {}  # for this short assignment only: rules may change
 
     async def remote_version(self, version: bytes) -> bytes:
-        """What an entry of that version has to name in the remote cluster; raises `MessageRefused`."""
+        """The version in the remote cluster. Raises `MessageRefused`."""
         known = self._versions.get(version)
         if known is None:
             if version in self._refusals:
@@ -42,7 +42,7 @@ class Schemas:
         return known
 
     async def _registered(self, version: bytes) -> bytes:
-        """A producer that has the schema registers it, if the remote cluster's rules allow that."""
+        """Opens a producer with the schema, which registers it if the remote cluster's rules allow that."""
         schema = await self.wire(version)
         try:
             async with await self._remote.entry_producer(self._assignment.target, schema=schema) as producer:
@@ -51,7 +51,7 @@ class Schemas:
             raise self.refused(version, error) from None
 
     def refused(self, version: bytes, error: IncompatibleSchema) -> MessageRefused:
-        """Remembers that the remote cluster does not take messages of that version."""
+        """Records that the remote cluster refuses messages of that version."""
         what = f"schema version {_shown(version)}" if version else "messages without a schema"
         text = f"the remote cluster refuses {what} of {self._assignment.topic}: {error.text}"
         self._refusals[version] = text
@@ -61,12 +61,12 @@ class Schemas:
         return self._refusals.get(version)
 
     def check(self, version: bytes, remote_version: bytes | None) -> None:
-        """What the remote topic says now of that version: it may have been deleted and made again since."""
+        """Forgets all versions if the remote topic reports another one: it was deleted and created again."""
         if version and self._versions.get(version) not in (None, remote_version):
             self._versions.clear()
 
     async def wire(self, version: bytes) -> pb.Schema | None:
-        """The schema of a version, as a producer says it."""
+        """The schema of a version, for a producer."""
         return schema_to_wire(await self.source(version)) if version else None
 
     async def source(self, version: bytes) -> Schema:
@@ -74,12 +74,12 @@ class Schemas:
         if schema is None:
             found = await self._source.schema(self._assignment.topic, version)
             if found is None:
-                raise MessageRefused(f"{self._assignment.topic} has no schema of version {_shown(version)} any more")
+                raise MessageRefused(f"schema version {_shown(version)} of {self._assignment.topic} no longer exists")
             schema = self._schemas[version] = found
         return schema
 
     def known(self, version: bytes | None) -> Schema | None:
-        """One that was asked for by `source` before."""
+        """One that `source` returned before."""
         return None if version is None else self._schemas.get(version)
 
 

@@ -1,8 +1,8 @@
-"""The remote topic that copies go to: one producer for each ledger of the source, one after another.
+"""The target of copies: the remote topic, with one producer for each ledger of the source, one after another.
 
-Owns exactly once: a copy has its entry id as sequence id, so the remote topic's memory of the producer says which
-entries it has. That is only true if nothing is stored after an entry that was refused. What a broker may refuse (a
-size, a time of delivery, an entry that is not encrypted) is therefore sent alone, until one like it was taken.
+Owns exactly-once: a copy has its entry id as sequence id, so the producer's last sequence id tells which entries the
+remote topic has. That holds only if nothing is stored after an entry that was refused. Entries that a broker may refuse
+(a size, a delivery time, an unencrypted entry) are therefore sent alone, until one like it was accepted.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ _OPEN_S = 1.0
 _SEND_S = 3.0
 
 _OF_THE_MESSAGE = (NotAllowed, ChecksumRefused, IncompatibleSchema, MessageTooLarge, NotSupported)
-"""Errors of a SEND that are about what was sent, and not about the topic or the broker."""
+"""Errors of a SEND that concern the entry, and not the topic or the broker."""
 
-# A time of delivery is compared with the broker's clock, when it arrives there.
+# The broker compares a delivery time with its own clock.
 _DELAY_MARGIN_MS = 1000
 
 
 class RemoteStateUnknown(Exception):
-    """What the remote topic has is not known any more: it says so to a new producer."""
+    """It is unknown which entries the remote topic has: a new producer learns it."""
 
 
 class Target:
-    """`refusals` has, by position, why an entry was refused; it is kept by whoever begins anew with a new target."""
+    """`refusals` has, by position, why an entry was refused; the caller passes it on to the next target."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Target:
         self._clock = SystemClock()
         self._ledger_id = -1
         self._size_taken = -1
-        self._is_open_taken = False  # an entry that is not encrypted
+        self._is_open_taken = False  # an unencrypted entry was accepted
         self._delay_taken_ms = -1
         self.producer: AsyncEntryProducer | None = None
         self.copies: CopyEncoder
@@ -70,9 +70,8 @@ class Target:
         """Entries of the ledger up to here are stored."""
 
     async def open(self, ledger_id: int, schema: pb.Schema | None, *, is_ours: bool) -> AsyncEntryProducer:
-        """The producer for entries of a ledger. Raises `SchemaRefused` or `CopyError`.
-
-        `is_ours` says that the brokers there are of this project.
+        """The producer for the entries of a ledger; `is_ours`: for a Magnetar cluster. Raises `SchemaRefused` or
+        `CopyError`.
         """
         if self.producer is not None:
             if self._ledger_id == ledger_id:
@@ -105,7 +104,7 @@ class Target:
 
     @property
     def size_safe(self) -> int:
-        """A plain message whose copy has no more bytes will certainly be taken."""
+        """A copy of a plain message up to this size will be accepted."""
         return self._size_taken if self._is_open_taken else -1
 
     async def send_plain(self, copies: Sequence[bytes], first_id: int) -> None:
@@ -144,7 +143,7 @@ class Target:
         self._delay_taken_ms = max(self._delay_taken_ms, delay_ms, 0)
 
     def failed(self, error: ClientError) -> None:
-        """Raises what an error of the producer means."""
+        """Raises `RemoteStateUnknown` or `CopyError` for an error of the producer."""
         producer = self.producer
         assert producer is not None
         if producer.refused_id is not None and isinstance(error, _OF_THE_MESSAGE):
@@ -156,7 +155,7 @@ class Target:
             raise error
 
     async def flush(self) -> None:
-        """Returns when all is stored. Raises `RemoteStateUnknown` or `CopyError`."""
+        """Returns when all copies are stored. Raises `RemoteStateUnknown` or `CopyError`."""
         if self.producer is not None:
             try:
                 await self.producer.flush()
@@ -164,13 +163,13 @@ class Target:
                 self.failed(error)
 
     def stored(self) -> Position | None:
-        """The last position that is stored, of what was sent; None where everything is."""
+        """The last stored position of those sent; None if all are stored."""
         if self.producer is None or self.producer.is_settled:
             return None
         return Position(self._ledger_id, self.producer.last_stored_id)
 
     async def close(self) -> None:
-        """That the broker cannot be told any more is no error."""
+        """A broker that is gone is no error."""
         producer, self.producer = self.producer, None
         if producer is not None:
             with suppress(ClientError):
@@ -178,7 +177,7 @@ class Target:
 
 
 class SchemaRefused(Exception):
-    """A producer of the schema, or of none, may not be opened."""
+    """The remote topic does not accept a producer with this schema, or without one."""
 
     def __init__(self, error: IncompatibleSchema) -> None:
         super().__init__(error.text)

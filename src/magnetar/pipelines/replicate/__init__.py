@@ -1,1 +1,1 @@
-"""Geo-replication: a driver that schedules topics, and the tasks that it runs."""
+"""Geo-replication, the verb `replicate`: schedules copies of declared topics to remote clusters."""

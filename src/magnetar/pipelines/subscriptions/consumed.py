@@ -1,12 +1,12 @@
-"""What a replicated subscription has consumed, said in a way that another cluster understands. No input or output.
+"""Consumed positions of a replicated subscription, in terms that another cluster understands. No input or output.
 
-An entry is known everywhere by the cluster it was published in, its *origin*, and its position there: a copy has both
-in its metadata. Copies of one origin are stored in the order of the origin. So what a subscription has consumed is one
-position per origin: for its own cluster the position it is acknowledged up to, its *mark*; for another, the highest
+An entry is identified everywhere by the cluster it was published in, its *origin*, and its position there: a copy has
+both in its metadata. Copies of one origin are stored in the order of the origin. So one position per origin describes
+what a subscription has consumed: for its own cluster the acknowledged position, its *mark*; for another, the highest
 position among the copies that are stored up to the mark.
 
-Owns these positions and how they are learned from the entries of a topic, and the verdict over each entry of the topic
-in the other cluster.
+Owns these positions, how they are learned from the entries of a topic, and the verdict on each entry of the topic in
+the other cluster.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 CHUNK_FIRST = 256
 CHUNK_MAX = 4096
-"""Entries that are read at once when looking back from a mark for what is before it."""
+"""Entries that are read at once, backwards from a mark."""
 
 
 class Trace(NamedTuple):
-    """Where an entry came from. `source` is its position there, None where that cannot be told."""
+    """The origin of an entry. `source` is its position there, None if unknown."""
 
     position: Position
     origin: str
     source: Position | None
-    goes_to: tuple[str, ...] = ()  # the clusters it is for; empty: all
-    is_marker: bool = False  # a broker wrote it for itself: no consumer gets it
+    goes_to: tuple[str, ...] = ()  # target clusters; empty: all
+    is_marker: bool = False  # written by a broker, and not delivered
 
 
 def trace(entry: Entry, cluster: str) -> Trace:
-    """Of an entry that `cluster` stores. One that cannot be read is of no known origin."""
+    """The origin of an entry that `cluster` stores; empty for an entry that cannot be read."""
     position = entry.id.position
     try:
         metadata = metadata_of(entry.blob)
@@ -67,7 +67,7 @@ def _position(text: str) -> Position | None:
 class Verdict(Enum):
     CONSUMED = auto()
     OPEN = auto()  # not yet
-    HELD = auto()  # not by this subscription, as far as anybody can tell: whoever comes to the other cluster gets it
+    HELD = auto()  # unknown, or not for this subscription: consumers in the other cluster get it
 
 
 def judge(traced: Trace, cluster: str, marks: Mapping[str, Position]) -> Verdict:
@@ -83,21 +83,21 @@ def judge(traced: Trace, cluster: str, marks: Mapping[str, Position]) -> Verdict
 
 
 class Ledgers(msgspec.Struct, frozen=True):
-    """What a topic stores: how many entries each of its ledgers has, in order, and the last position."""
+    """The ledgers of a topic in order, each with its number of entries, and the last position."""
 
     sizes: tuple[tuple[int, int], ...]
     last: Position
 
     @property
     def before_first(self) -> Position:
-        """Of a ledger that is alone the first entries may be deleted; of several, whole ones are."""
+        """The position before the first stored entry. Of a single ledger, the first entries may be deleted."""
         if not self.sizes:
             return self.last
         ledger_id, entries = self.sizes[0]
         return Position(ledger_id, self.last[1] - entries if ledger_id == self.last[0] else -1)
 
     def count(self, after: Position, up_to: Position) -> int:
-        """How many entries are in between."""
+        """The number of entries in between."""
         if after[0] == up_to[0]:
             return max(0, up_to[1] - after[1])
         between = sum(entries for ledger_id, entries in self.sizes if after[0] < ledger_id < up_to[0])
@@ -105,7 +105,7 @@ class Ledgers(msgspec.Struct, frozen=True):
         return max(0, rest + between + up_to[1] + 1)
 
     def back(self, position: Position, entries: int) -> Position:
-        """The position that many entries before, or the one before the first."""
+        """The position that many entries earlier, or the one before the first."""
         ledger_id, entry_id = position
         before = [one for one in self.sizes if one[0] < ledger_id]
         while entries > entry_id + 1:
@@ -118,10 +118,10 @@ class Ledgers(msgspec.Struct, frozen=True):
 
 
 class Consumed(msgspec.Struct):
-    """Positions per origin, that of the subscription's own cluster among them; none says more than is consumed.
+    """The consumed position by origin, with the subscription's own cluster; none is too high.
 
-    All entries after `low` up to `high` were looked at, and those of `found` were among them: of these the position is
-    exact for a subscription whose mark is `high`.
+    All entries after `low` up to `high` were read, with some of each origin in `found`: their positions are exact for a
+    subscription whose mark is `high`.
     """
 
     marks: dict[str, Position] = {}
@@ -130,7 +130,7 @@ class Consumed(msgspec.Struct):
     high: Position | None = None
 
     def move_to(self, cluster: str, mark: Position) -> None:
-        """The mark of the subscription now. It goes back if somebody seeks: then nothing is known any more."""
+        """Sets the mark of the subscription. After a seek back, nothing else is known."""
         if self.high is None or mark < self.high:
             self.marks, self.found = {}, set()
             self.low = self.high = mark
@@ -140,14 +140,14 @@ class Consumed(msgspec.Struct):
         self.marks[origin] = max(position, self.marks.get(origin, position))
 
     def is_settled(self, origin: str, mark: Position, ledgers: Ledgers) -> bool:
-        """Whether nothing more can be found out of an origin."""
+        """Whether the position of an origin cannot become more exact."""
         assert self.low is not None
         return self.high == mark and (origin in self.found or self.low <= ledgers.before_first)
 
     def next_range(self, mark: Position, ledgers: Ledgers, entries_max: int) -> tuple[Position, Position] | None:
-        """What to look at next, without its first position and with its last: what is new, then ever further back.
+        """The next range to read, without its first position and with its last: new entries, then backwards.
 
-        None: there is nothing, or it is more than `entries_max`.
+        None if there is none, or it has more than `entries_max` entries.
         """
         assert self.low is not None
         assert self.high is not None
@@ -156,7 +156,7 @@ class Consumed(msgspec.Struct):
         if self.high < mark:
             if ledgers.count(self.high, mark) <= entries_max:
                 return (self.high, mark)
-            self.found = set()  # too much is new: what is nearest to the mark counts
+            self.found = set()  # too many new entries: those nearest to the mark count
             self.low = self.high = mark
         if self.low <= ledgers.before_first:
             return None
@@ -165,7 +165,7 @@ class Consumed(msgspec.Struct):
         return (ledgers.back(self.low, chunk), self.low)
 
     def learn(self, span: tuple[Position, Position], cluster: str, traces: Iterable[Trace]) -> None:
-        """All that the subscription's own cluster stores in a range that `next_range` gave."""
+        """Takes all entries of the subscription's own cluster in a range from `next_range`."""
         for traced in traces:
             if traced.origin != cluster and traced.source is not None:
                 self.know(traced.origin, traced.source)
@@ -176,14 +176,14 @@ class Consumed(msgspec.Struct):
 
 
 class Walk:
-    """Goes through the entries of the other cluster's topic in order, and says what to acknowledge there.
+    """A walk through the entries of the other cluster's topic in order, to find what to acknowledge there.
 
     `up_to` with all before it; `each`, which are consumed although something before them is held, one by one. Ends with
     the first entry that is open. `reached` is the last entry that was decided.
     """
 
     def __init__(self, *, holds: bool) -> None:
-        """`holds`: something is held before where it begins."""
+        """`holds`: an entry before the start is held."""
         self.holds = holds
         self.up_to: Position | None = None
         self.each: list[Position] = []

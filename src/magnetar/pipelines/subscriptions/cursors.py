@@ -1,7 +1,7 @@
-"""Where the subscriptions of a topic are, in one cluster: asked for, made and moved on by REST, without a consumer.
+"""Cursors of a topic's subscriptions in one cluster: read, created and moved by REST, without a consumer.
 
-A consumer would take the subscription from who uses it; REST does not, and it moves a position forward only. Works with
-any Pulsar. Owns the connections to a cluster, and which words its REST interface uses.
+A consumer would take the subscription from its users; REST does not, and moves a position forward only. Works with any
+Pulsar. Owns the connections to a cluster, and the REST calls.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _READ_AHEAD_BYTES = 4 << 20
 _TOPICS_AT_ONCE = 500
 _MANY = "replication/cursors"
 
-# Message ids as REST has them.
+# A message id in REST.
 _EARLIEST_BODY = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 
 
@@ -61,12 +61,12 @@ class _Stats(msgspec.Struct):
 
 
 class Cursors(msgspec.Struct, frozen=True):
-    """Of one topic or partition at one moment. `marks` are the positions up to which subscriptions are acknowledged."""
+    """The cursors of one topic or partition at one moment. `marks` are the acknowledged positions by subscription."""
 
     ledgers: Ledgers
     marks: dict[str, Position]
-    ragged: frozenset[str]  # those that have acknowledged something after their mark
-    active: frozenset[str]  # those that may have consumers; whether they have only `has_consumers` tells for sure
+    ragged: frozenset[str]  # subscriptions with acknowledged entries after their mark
+    active: frozenset[str]  # subscriptions that may have consumers: `has_consumers` is exact
     entry_size: float  # on average
 
     @property
@@ -74,16 +74,16 @@ class Cursors(msgspec.Struct, frozen=True):
         return self.ledgers.last
 
 
-class Cluster:
-    """The subscriptions of one cluster; for one event loop."""
+class CursorClient:
+    """A client of one cluster, for one event loop."""
 
     def __init__(self, endpoint: ClusterEndpoint) -> None:
         if endpoint.admin_url is None:
-            raise NotSupported(f"cluster {endpoint.name} has no HTTP address, and subscriptions are followed by REST")
+            raise NotSupported(f"cluster {endpoint.name} has no HTTP address, which replicated subscriptions need")
         security = endpoint.security or Security()
         self.name = endpoint.name
-        self.trouble = ""
-        """Why it could not be reached; others need not try."""
+        self.failure = ""
+        """Why the cluster cannot be reached; other topics need not try."""
         self._knows_many = True
         self._rest = HttpLookup(parse_service_url(endpoint.admin_url), _TIMEOUT_S, security)
         self._client = AsyncClient(
@@ -96,18 +96,18 @@ class Cluster:
 
     async def cursors(self, topic: TopicName) -> Cursors:
         what = f"the cursors of {topic.full} in cluster {self.name}"
-        with self._noting_trouble():
+        with self._noting_failure():
             found = await self._rest.show(f"{topic_path(topic)}/internalStats", _Internals, what)
         return _cursors_of(found, what)
 
     async def cursors_of_many(self, topics: Sequence[TopicName]) -> dict[str, Cursors]:
-        """By full name, without those that do not exist. Only our brokers can do that: nothing from others."""
+        """By full name, for the topics that exist. Empty for Apache Pulsar, which has no such call."""
         found: dict[str, Cursors] = {}
         what = f"the cursors of {len(topics)} topics in cluster {self.name}"
         for start in range(0, len(topics) if self._knows_many else 0, _TOPICS_AT_ONCE):
             names = [topic.full for topic in topics[start : start + _TOPICS_AT_ONCE]]
             try:
-                with self._noting_trouble():
+                with self._noting_failure():
                     answer = await self._rest.show(_MANY, dict[str, _Internals], what, body=names)
             except (NotFound, NotSupported):
                 self._knows_many = False
@@ -117,27 +117,27 @@ class Cluster:
 
     async def has_consumers(self, topic: TopicName, subscription: str) -> bool:
         what = f"the consumers of {topic.full} in cluster {self.name}"
-        with self._noting_trouble():
+        with self._noting_failure():
             found = await self._rest.show(f"{topic_path(topic)}/stats", _Stats, what)
         return bool(found.subscriptions.get(subscription, _Subscription()).consumers)
 
     async def create(self, topic: TopicName, subscription: str) -> None:
-        """A replicated subscription before the first entry that is stored."""
+        """A replicated subscription before the first stored entry."""
         what = f"creating subscription {subscription!r} of {topic.full} in cluster {self.name}"
-        with self._noting_trouble():
+        with self._noting_failure():
             await self._rest.change("PUT", _path(topic, subscription), {"replicated": "true"}, _EARLIEST_BODY, what)
 
     async def move_up_to(self, topic: TopicName, subscription: str, position: Position) -> None:
-        """Acknowledges the entry there and all before it; a subscription that is further already stays there."""
+        """Acknowledges the entry and all before it; a subscription that is further ahead stays there."""
         what = f"moving subscription {subscription!r} of {topic.full} in cluster {self.name}"
         ledger_id, entry_id = position
         body = {"ledgerId": ledger_id, "entryId": entry_id, "partitionIndex": topic.partition}
-        with self._noting_trouble():
+        with self._noting_failure():
             await self._rest.change("POST", f"{_path(topic, subscription)}/expireMessages", {}, body, what)
 
     async def acknowledge_each(self, topic: TopicName, subscription: str, positions: list[Position]) -> None:
-        """These entries alone, which takes a consumer: for some milliseconds nobody else can have the subscription."""
-        with self._noting_trouble():
+        """These entries alone, by a consumer: for a few milliseconds no other one can connect."""
+        with self._noting_failure():
             cursor = await self._client.cursor(topic.full, subscription, initial_position=EARLIEST)
             try:
                 await cursor.acknowledge_each([MessageId(*position) for position in positions])
@@ -146,17 +146,17 @@ class Cluster:
 
     async def entries(self, topic: TopicName, after: Position, up_to: Position) -> AsyncGenerator[list[Entry]]:
         start, end = MessageId(*after), MessageId(*up_to)
-        with self._noting_trouble():
+        with self._noting_failure():
             async with await self._client.entries(topic.full, start, end, bytes_max=_READ_AHEAD_BYTES) as reader:
                 while entries := await reader.next():
                     yield entries
 
     @contextmanager
-    def _noting_trouble(self) -> Iterator[None]:
+    def _noting_failure(self) -> Iterator[None]:
         try:
             yield
         except (ConnectionLost, Timeout) as error:
-            self.trouble = f"cluster {self.name}: {error.text}"
+            self.failure = f"cluster {self.name}: {error.text}"
             raise
 
     async def close(self) -> None:
@@ -167,7 +167,7 @@ class Cluster:
 def _cursors_of(found: _Internals, what: str) -> Cursors:
     last = _position_of(found.last_confirmed_entry, what)
     sizes = {ledger.ledger_id: ledger.entries for ledger in found.ledgers}
-    if sizes and last[0] == max(sizes):  # of the ledger that is written, the list does not say it
+    if sizes and last[0] == max(sizes):  # the list has no size of the open ledger
         sizes[last[0]] = max(sizes[last[0]], found.current_ledger_entries)
     cursors = found.cursors.items()
     return Cursors(

@@ -1,8 +1,8 @@
-"""One round of replicated subscriptions for one topic or partition and one remote cluster.
+"""One round of replicated subscriptions, for one topic or partition and one remote cluster.
 
-Owns which positions are asked for and in which order, how much is looked at, and what is acknowledged in the remote
-cluster. What is consumed is decided in `consumed`; clusters are talked to in `cursors`. Positions move forward only, so
-two rounds at the same time, or both directions, do no harm.
+Owns which positions are read in which order, how many entries are read, and what is acknowledged in the remote
+cluster. `consumed` decides what is consumed; `cursors` sends the requests. Positions only move forward, so two rounds
+at the same time, or both directions, do no harm.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from magnetar.client.errors import Conflict, ConsumerBusy, NotFound
 from magnetar.client.message import Position
 from magnetar.names import TopicName
 from magnetar.pipelines.subscriptions.consumed import Consumed, Trace, Verdict, Walk, judge, trace
-from magnetar.pipelines.subscriptions.cursors import Cluster, Cursors
+from magnetar.pipelines.subscriptions.cursors import CursorClient, Cursors
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
 
 ENTRIES_MAX = 20_000
 BYTES_MAX = 32 << 20
-"""What is read in each cluster for one subscription in one round."""
+"""Read in each cluster for one subscription in one round."""
 
 
 class Memory(msgspec.Struct):
-    """What a round may know from the one before, of one subscription."""
+    """The memory of one subscription from the round before."""
 
     consumed: Consumed = msgspec.field(default_factory=Consumed)
     was_there: bool = False  # the remote cluster had it
-    position: Position | None = None  # of the remote's subscription
-    reached: Position | None = None  # decided up to there, if something is held after `position`
-    is_ragged: bool = False  # something after `position` was acknowledged there
-    unknown: frozenset[str] = frozenset()  # origins of what is held because nothing is known of them
-    seen: tuple[object, ...] = ()  # all positions of the last round that came to its end
+    position: Position | None = None  # of the subscription in the remote cluster
+    reached: Position | None = None  # the last decided entry, if one after `position` is held
+    is_ragged: bool = False  # entries after `position` were acknowledged there
+    unknown: frozenset[str] = frozenset()  # origins of held entries of which no position is known
+    seen: tuple[object, ...] = ()  # all positions of the last complete round
 
 
 class FollowTask(msgspec.Struct, frozen=True):
@@ -52,7 +52,7 @@ class FollowResult(msgspec.Struct):
     topic: str
     remote: str
     memories: dict[str, Memory] = {}
-    moved: dict[str, Position] = {}  # subscriptions that were moved in the remote cluster, and where to
+    moved: dict[str, Position] = {}  # the new positions of subscriptions in the remote cluster
     notes: dict[str, str] = {}
     error: str = ""
     is_behind: bool = False
@@ -62,8 +62,8 @@ class FollowResult(msgspec.Struct):
 class Topic(msgspec.Struct, frozen=True):
     """In both clusters."""
 
-    source: Cluster
-    remote: Cluster
+    source: CursorClient
+    remote: CursorClient
     name: TopicName
     target: TopicName
     deadline_s: float
@@ -78,15 +78,15 @@ class Round:
         self._result = result
 
     async def run(self, there: Cursors | None = None, here: Cursors | None = None) -> None:
-        """Who knows already where the subscriptions are has asked the remote first, as `_ask` does."""
+        """Who knows already where the subscriptions are has asked the remote first, as `_read_cursors` does."""
         topic, result = self._topic, self._result
         try:
             if there is None or here is None:
-                there, here = await self._ask()
+                there, here = await self._read_cursors()
             if await self._create_missing(there, here):
-                there, here = await self._ask()
+                there, here = await self._read_cursors()
         except NotFound as error:
-            result.memories = {}  # the topic may come back, as another one
+            result.memories = {}  # a new topic may have the same name
             result.error = error.text
             return
         for name in self._subscriptions:
@@ -98,13 +98,13 @@ class Round:
             else:
                 await Following(topic, name, memory, there, here, result).run()
 
-    async def _ask(self) -> tuple[Cursors, Cursors]:
-        """The remote first: what it says is copied is stored here by then, see `Following._know_what_came_back`."""
+    async def _read_cursors(self) -> tuple[Cursors, Cursors]:
+        """The remote first: entries that it reports as copied are stored here by then, see `_know_returned`."""
         there = await self._topic.remote.cursors(self._topic.target)
         return there, await self._topic.source.cursors(self._topic.name)
 
     async def _create_missing(self, there: Cursors, here: Cursors) -> bool:
-        """One that was there and is gone was deleted by somebody, and is not made again."""
+        """A subscription that existed before was deleted by a user, and is not created again."""
         known = self._result.memories
         missing = [
             name
@@ -112,13 +112,13 @@ class Round:
             if name in here.marks and name not in there.marks and not (name in known and known[name].was_there)
         ]
         for name in missing:
-            with suppress(Conflict):  # somebody else was faster
+            with suppress(Conflict):  # another client was faster
                 await self._topic.remote.create(self._topic.target, name)
         return bool(missing)
 
 
 class Following:
-    """One subscription in one round. `mark` is its position here, `position` that in the remote cluster."""
+    """One subscription in one round. `mark` is its position here, `position` the one in the remote cluster."""
 
     def __init__(
         self, topic: Topic, name: str, memory: Memory, there: Cursors, here: Cursors, result: FollowResult
@@ -131,13 +131,13 @@ class Following:
         self._result = result
         self._mark = here.marks[name]
         self._position = there.marks[name]
-        self._exact: set[str] = {topic.source.name}  # origins of which all is known without looking
+        self._exact: set[str] = {topic.source.name}  # origins whose position is exact without reading
         self._unknown: set[str] = set()
-        self._is_behind = False  # there is more to look at
-        self._is_done = True  # what was seen was acted upon
-        self._looks_left = ENTRIES_MAX
+        self._is_behind = False  # there are more entries to read
+        self._is_done = True  # all decisions were carried out
+        self._entries_left = ENTRIES_MAX
         if here.entry_size:
-            self._looks_left = min(ENTRIES_MAX, 1 + int(BYTES_MAX / here.entry_size))
+            self._entries_left = min(ENTRIES_MAX, 1 + int(BYTES_MAX / here.entry_size))
 
     async def run(self) -> None:
         memory, there = self._memory, self._there
@@ -150,7 +150,7 @@ class Following:
         if self._name in there.active and await self._is_in_use():
             return
         memory.consumed.move_to(self._topic.source.name, self._mark)
-        self._know_what_came_back(returned)
+        self._know_returned(returned)
         begin = await self._begin()
         walk = Walk(holds=begin > self._position)
         if begin < there.last:
@@ -164,26 +164,26 @@ class Following:
         memory.seen = seen if self._is_done and not self._is_behind else ()
         self._result.is_behind |= self._is_behind
 
-    # -- what is known before anything is looked at
+    # -- known without reading entries
 
     def _returned(self) -> Position | None:
-        """How far the remote's own entries are copied to the source, by whichever replicator."""
+        """The position up to which the remote's own entries are copied to the source, by either replicator."""
         names = (prefix + self._topic.source.name for prefix in (SUBSCRIPTION_PREFIX, FOREIGN_SUBSCRIPTION_PREFIX))
         return max((self._there.marks[name] for name in names if name in self._there.marks), default=None)
 
-    def _know_what_came_back(self, returned: Position | None) -> None:
-        """Where a subscription has consumed all that its cluster stores, it has consumed all that came there."""
+    def _know_returned(self, returned: Position | None) -> None:
+        """A subscription that has consumed all entries of its cluster has consumed all copies that arrived."""
         if returned is not None and self._mark >= self._here.last:
             self._memory.consumed.know(self._topic.remote.name, returned)
             self._exact.add(self._topic.remote.name)
 
     async def _begin(self) -> Position:
-        """Where the walk begins: at the position, or if something is held there, after what was decided already."""
+        """The start of the walk: the position, or if an entry is held there, the last decided entry."""
         memory, position = self._memory, self._position
         if memory.reached is None or memory.position is None or not memory.position <= position < memory.reached:
             return position
         if memory.is_ragged and self._name not in self._there.ragged:
-            return position  # somebody moved it back
+            return position  # a user moved it back
         for origin in memory.unknown:
             await self._settle(origin)
         if memory.unknown & memory.consumed.marks.keys():
@@ -191,7 +191,7 @@ class Following:
         self._unknown.update(memory.unknown)
         return memory.reached
 
-    # -- looking
+    # -- reading entries
 
     async def _go_through(self, walk: Walk, begin: Position) -> None:
         topic, entries_left, bytes_left = self._topic, ENTRIES_MAX, BYTES_MAX
@@ -215,7 +215,7 @@ class Following:
                     return
 
     async def _judge_again(self, traced: Trace) -> Verdict:
-        """Of what is not known to be consumed: when all that can be known is known."""
+        """For an entry that is not known to be consumed: after all that can be known was read."""
         source, consumed, origin = self._topic.source.name, self._memory.consumed, traced.origin
         if traced.source is None or (traced.goes_to and source not in traced.goes_to and origin != source):
             return Verdict.HELD
@@ -228,10 +228,10 @@ class Following:
         return verdict
 
     async def _settle(self, origin: str) -> bool:
-        """Looks through the source's topic for copies from an origin; False if that takes more than this round."""
+        """Reads the source's topic for copies from an origin; False if that takes more than this round."""
         topic, consumed, ledgers = self._topic, self._memory.consumed, self._here.ledgers
         while not consumed.is_settled(origin, self._mark, ledgers):
-            span = consumed.next_range(self._mark, ledgers, self._looks_left)
+            span = consumed.next_range(self._mark, ledgers, self._entries_left)
             if span is None or time.monotonic() > topic.deadline_s:
                 return False
             traces: list[Trace] = []
@@ -239,7 +239,7 @@ class Following:
                 async for entries in parts:
                     traces += [trace(entry, topic.source.name) for entry in entries]
             consumed.learn(span, topic.source.name, traces)
-            self._looks_left -= ledgers.count(*span)
+            self._entries_left -= ledgers.count(*span)
         return True
 
     # -- acknowledging
@@ -259,7 +259,7 @@ class Following:
             if walk.each:
                 await topic.remote.acknowledge_each(topic.target, name, walk.each)
                 self._result.moved[name] = walk.each[-1]
-        except Conflict:  # Apache Pulsar is still busy with the last one: in the next round
+        except Conflict:  # Apache Pulsar still handles the last request: again in the next round
             self._is_done = False
         except ConsumerBusy:
             self._leave_alone()

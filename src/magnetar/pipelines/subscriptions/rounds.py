@@ -33,7 +33,7 @@ class SubscriptionRounds:
     def __init__(self, jobs: Jobs, name: str) -> None:
         self._jobs = jobs
         self._name = name
-        self._works: list[FollowTask] = []
+        self._tasks: list[FollowTask] = []
         self._memories: dict[_Key, dict[str, Memory]] = {}
         self._logged: dict[_Key, str] = {}
         self._failure = ""  # of the last round
@@ -44,17 +44,17 @@ class SubscriptionRounds:
 
     def declare(self, declaration: Declaration, source: ClusterEndpoint) -> None:
         endpoints, _ = endpoints_of(declaration.clusters)
-        works = [
-            work
+        tasks = [
+            each
             for declared in declaration.topics
             if declared.subscriptions and not declared.policy.paused and declared.remote in endpoints
-            for work in _works_of(declared, source, endpoints[declared.remote])
+            for each in _tasks_of(declared, source, endpoints[declared.remote])
         ]
         with self._changed:
-            if works != self._works:
-                self._works = works
+            if tasks != self._tasks:
+                self._tasks = tasks
                 self._quiet = 0
-                keys = {(work.topic, work.remote.name) for work in works}
+                keys = {(each.topic, each.remote.name) for each in tasks}
                 self._memories = {key: memory for key, memory in self._memories.items() if key in keys}
                 self._changed.notify()
 
@@ -76,30 +76,30 @@ class SubscriptionRounds:
         self._jobs.begin(self._name, "subscriptions")
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: bool(self._works) or self._is_stopped)
+                self._changed.wait_for(lambda: bool(self._tasks) or self._is_stopped)
                 if self._is_stopped:
                     return
-                works = [
+                tasks = [
                     FollowTask(
-                        work.source,
-                        work.remote,
-                        work.topic,
-                        work.target,
-                        work.subscriptions,
-                        self._memories.get((work.topic, work.remote.name), {}),
+                        each.source,
+                        each.remote,
+                        each.topic,
+                        each.target,
+                        each.subscriptions,
+                        self._memories.get((each.topic, each.remote.name), {}),
                     )
-                    for work in self._works
+                    for each in self._tasks
                 ]
-            is_behind = self._round(works)
+            is_behind = self._round(tasks)
             with self._changed:
                 pause_s = QUIET_ROUND_S if self._quiet > _QUIET_AFTER else ROUND_S
                 if not is_behind and not self._is_stopped:
                     self._changed.wait(pause_s)
 
-    def _round(self, works: list[FollowTask]) -> bool:
+    def _round(self, tasks: list[FollowTask]) -> bool:
         """Whether the next round is due at once."""
         try:
-            results = self._jobs.run(partial(task.follow, works, ROUND_S))
+            results = self._jobs.run(partial(task.follow, tasks, ROUND_S))
         except Exception as failure:  # of any kind: the next round tries again
             self._log_failure(failure_text(failure))
             return False
@@ -124,7 +124,7 @@ class SubscriptionRounds:
         self._logged[key] = text
 
 
-def _works_of(declared: DeclaredRoute, source: ClusterEndpoint, remote: ClusterEndpoint) -> Iterator[FollowTask]:
+def _tasks_of(declared: DeclaredRoute, source: ClusterEndpoint, remote: ClusterEndpoint) -> Iterator[FollowTask]:
     name = TopicName.parse(declared.topic)
     for topic in [name.with_partition(index) for index in range(declared.partitions)] or [name]:
         target = remote_topic(topic.full, declared.policy.rename)

@@ -1,1 +1,1 @@
-"""Transforming copied entries: filters and masks."""
+"""Transformation of copied entries: filters and masks."""

@@ -1,7 +1,7 @@
-"""Masks on Avro's binary form: values are walked, masked ones are written anew, and all else stays the bytes it was.
+"""Masks on Avro's binary encoding: masked fields are rewritten, all others keep their bytes.
 
-What is done is found out once for a definition, and is a function for each type on the way (`Edit`, `Skip`). A value
-has to end where its definition does. Owns which types have room for a mask.
+A definition is compiled once into a function for each type on the path (`Edit`, `Skip`). A value has to end where its
+definition does. Owns which types can hold a mask.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from magnetar.schema.avro import AvroType
 from magnetar.wire.varint import decode_zigzag, encode_zigzag
 
 Skip = Callable[[bytes, int], int]
-"""The place after the value at this one."""
+"""Returns the offset after the value at an offset."""
 
 Edit = Callable[[bytes, int, list[bytes]], int]
-"""The same, and adds what the value becomes."""
+"""The same, and appends the edited value."""
 
 _SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
 
 
 def masker(definition: AvroType, paths: Wanted) -> Callable[[bytes], bytes]:
-    """Raises `CannotMask` if a field has no room for its mask; so does what is returned, for a value that is broken."""
+    """Raises `CannotMask` if a field cannot hold its mask; the returned function does so for a malformed value."""
     skips = _Skips()
     edit = _Edits(skips).of(definition, paths, "")
     skip = skips.of(definition)
@@ -44,11 +44,11 @@ def masker(definition: AvroType, paths: Wanted) -> Callable[[bytes], bytes]:
 
 
 def check(definition: AvroType, paths: Wanted) -> None:
-    """Raises `CannotMask` if a field has no room for its mask."""
+    """Raises `CannotMask` if a field cannot hold its mask."""
     _Edits(_Skips()).of(definition, paths, "")
 
 
-# -- places in bytes
+# -- offsets
 
 
 def _skip_long(data: bytes, at: int) -> int:
@@ -60,7 +60,7 @@ def _skip_bytes(data: bytes, at: int) -> int:
 
 
 def _bounds(data: bytes, at: int) -> tuple[int, int]:
-    """Of the contents of bytes or a string."""
+    """The start and end of the content of bytes or a string."""
     size, start = decode_zigzag(data, at)
     if size < 0 or start + size > len(data):
         raise CannotMask(f"a text of {size} bytes at {at} of the Avro value of {len(data)} bytes")
@@ -75,7 +75,7 @@ def _member(data: bytes, at: int, members: int) -> tuple[int, int]:
 
 
 def _block(data: bytes, at: int) -> tuple[int, int]:
-    """How many elements come next; 0 at the end."""
+    """The number of elements that follow, 0 at the end."""
     count, start = decode_zigzag(data, at)
     if count < 0:
         count = -count
@@ -86,7 +86,7 @@ def _block(data: bytes, at: int) -> tuple[int, int]:
 
 
 class _Skips:
-    """How values are passed over, by type; a type that contains itself finds its own."""
+    """Functions that skip values, by type; a recursive type finds its own."""
 
     def __init__(self) -> None:
         self._made: dict[AvroType, Skip] = {}
@@ -150,13 +150,13 @@ class _Skips:
 
 
 class _Edits:
-    """How values with masked fields inside are written anew. Paths get shorter in records and maps: this ends."""
+    """Functions that rewrite values with masked fields. Paths get shorter in records and maps, so this ends."""
 
     def __init__(self, skips: _Skips) -> None:
         self._skips = skips
 
     def of(self, type_: AvroType, paths: Wanted, where: str) -> Edit | None:
-        """None if there is nothing to be masked."""
+        """None if no field is masked."""
         mask = mask_here(paths)
         if mask is not None:
             return self._masked(type_, mask, where)
@@ -174,7 +174,7 @@ class _Edits:
             return self._union(type_, members) if any(members) else None
         return None
 
-    # -- on the way
+    # -- on the path
 
     def _record(self, type_: AvroType, paths: Wanted, where: str) -> Edit | None:
         inside = by_name(paths)
@@ -243,13 +243,13 @@ class _Edits:
 
         return write
 
-    # -- at its end
+    # -- at the end of the path
 
     def _masked(self, type_: AvroType, mask: Mask, where: str) -> Edit:
         if mask.kind is MaskKind.NULL:
             edit = self._nulled(type_)
             if edit is None:
-                raise CannotMask(f"field {where} is of type {type_}, which cannot be null, as its mask wants it")
+                raise CannotMask(f"field {where} has type {type_}, which cannot be null: use another kind of mask")
             return edit
         return self._replaced(type_, mask, where)
 
@@ -277,7 +277,7 @@ class _Edits:
             return _edit_null_too(edit, type_, mask) if mask.kind is MaskKind.FIXED else edit
         if type_.kind not in ("string", "bytes") or type_.logical:
             raise CannotMask(
-                f"field {where} is of type {type_}: a mask of kind {mask.kind.value} is for string and bytes"
+                f"field {where} has type {type_}: a mask of kind {mask.kind.value} needs string or bytes"
             )
 
         def write(data: bytes, at: int, out: list[bytes]) -> int:
@@ -309,7 +309,7 @@ def _edit_array(item: Edit) -> Edit:
 
 
 def _edit_null_too(edit: Edit, type_: AvroType, mask: Mask) -> Edit:
-    """A fixed text hides also whether there was a value, where the union has a text of its own."""
+    """A fixed text replaces null as well, if the union has a string or bytes."""
     null_at = _null_at(type_)
     text_at = next((index for index, each in enumerate(type_.parts) if each.kind in ("string", "bytes")), None)
     if null_at is None or text_at is None:

@@ -1,7 +1,7 @@
-"""Masks on JSON: only what is on the path of a masked field is read, all else stays the bytes it was.
+"""Masks on JSON: only the members on the path of a masked field are read, all others keep their bytes.
 
-So numbers keep their spelling and members their order. Of a member that is there twice the last one stays, which is
-what readers see.
+So numbers keep their spelling and members their order. Of a duplicate member the last one is kept, the one that readers
+see.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _SPACES = b" \t\r\n"
 
 
 def masked(value: bytes, paths: Wanted, *, objects_only: bool = False) -> bytes:
-    """An object or an array of them, unless `objects_only`. Raises `CannotMask`."""
+    """Masks an object, or an array unless `objects_only`. Raises `CannotMask`."""
     value = value.strip(_SPACES)
     is_one = value.startswith(b"{") or (value.startswith(b"[") and not objects_only)
     if not is_one:
         kinds = "a JSON object" if objects_only else "a JSON object or array"
         raise CannotMask(f"it is not {kinds}, of {len(value)} bytes")
     try:
-        value.decode()  # of texts that are only passed over, the encoding is not looked at
+        value.decode()  # the encoding of skipped strings is not checked otherwise
         return _edited(value, paths)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise CannotMask(f"it is not JSON: {error}") from None

@@ -1,7 +1,7 @@
-"""The fields that masks hide, and what stands in their place.
+"""Mask paths: the fields to hide, and their replacements.
 
-A path goes through objects by its names and through arrays to each of their elements. A name may have dots in it: all
-names that begin the path are tried, since hiding too much is better than too little. Knows neither JSON nor Avro.
+A path goes through objects by its names, and through arrays to each element. A name may contain dots: every name that
+starts the path is tried, since hiding too much is better than too little. Knows neither JSON nor Avro.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import lru_cache
 from magnetar.replication.model import Mask, MaskKind
 
 Wanted = tuple[tuple[tuple[str, ...], Mask], ...]
-"""What is left of each path, from here on, and its mask. An empty path is the value itself."""
+"""The rest of each path from here on, and its mask. An empty path is the value itself."""
 
 
 class CannotMask(Exception):
-    """A value that is not what it is declared to be, or whose type has no room for a mask; the text says why."""
+    """A value that does not match its schema, or whose type cannot hold a mask; the text has the reason."""
 
 
 def wanted(masks: tuple[Mask, ...]) -> Wanted:
@@ -25,7 +25,7 @@ def wanted(masks: tuple[Mask, ...]) -> Wanted:
 
 @lru_cache(maxsize=1024)
 def by_name(paths: Wanted) -> dict[str, Wanted]:
-    """What is wanted inside of each member of an object."""
+    """The paths inside each member of an object."""
     found: dict[str, list[tuple[tuple[str, ...], Mask]]] = {}
     for path, mask in paths:
         for end in range(1, len(path) + 1):
@@ -34,10 +34,10 @@ def by_name(paths: Wanted) -> dict[str, Wanted]:
 
 
 def mask_here(paths: Wanted) -> Mask | None:
-    """The one that hides the value as a whole."""
+    """The mask that hides the whole value."""
     return next((mask for path, mask in paths if not path), None)
 
 
 def replacement(mask: Mask, value: bytes) -> str:
-    """Of a hash or a fixed text; null is for who knows how to write it."""
+    """The text for hash and fixed; the caller writes null."""
     return hashlib.sha256(value).hexdigest() if mask.kind is MaskKind.HASH else mask.text

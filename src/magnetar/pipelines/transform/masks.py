@@ -1,8 +1,8 @@
-"""Hiding fields in the values of messages: which way of doing it a schema asks for.
+"""Masks: hide fields in the values of messages, by the schema of the message.
 
-A value is never passed on unmasked because it was not understood: then it is `Refused`. Values of topics without a
-schema are masked if they are JSON objects. Owns the choice by schema and its caching by version; the bytes are edited
-in `json_masks` and `avro_masks`. Keys are not masked, nor those of KEY_VALUE schemas.
+A value that cannot be read is never copied unmasked: the message is refused. Values of topics without a schema are
+masked if they are JSON objects. Owns the choice by schema and its cache by version; `json_masks` and `avro_masks` edit
+the bytes. Keys are not masked, nor those of KEY_VALUE schemas.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magnetar.client.admin.schemas import Schema
+from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.transform import avro_masks, json_masks
 from magnetar.pipelines.transform.mask_paths import CannotMask, Wanted, wanted
 from magnetar.replication.model import Mask
@@ -17,20 +18,16 @@ from magnetar.schema.avro import AvroDefinitionError, parse_definition
 from magnetar.schema.key_value import KeyValueError, decode_whole, encode_key_value, is_separated, parts_of
 
 VERSIONS_MAX = 64
-"""Of a topic's schema, whose maskers are kept."""
+"""Schema versions of a topic whose maskers are kept."""
 
 _TEXTS = frozenset({"NONE", "BYTES", "STRING"})
 
 Masker = Callable[[bytes], bytes]
-"""A value goes in, what may be seen of it comes out. Raises `CannotMask`."""
-
-
-class Refused(Exception):
-    """A message that cannot go this way; the text says why."""
+"""Returns the masked value. Raises `CannotMask`."""
 
 
 class Masks:
-    """The masks of one way for one topic. `schema_of` gives the schema of a version, None for messages without."""
+    """The masks of one topic. `schema_of` returns the schema of a version, None for messages without one."""
 
     def __init__(self, masks: tuple[Mask, ...], topic: str, schema_of: Callable[[bytes | None], Schema | None]) -> None:
         self._wanted = wanted(masks)
@@ -39,7 +36,7 @@ class Masks:
         self._maskers: dict[bytes | None, Masker] = {}
 
     def masked(self, value: bytes, version: bytes | None) -> bytes:
-        """Raises `Refused`."""
+        """Raises `MessageRefused`."""
         version = version or None
         try:
             masker = self._maskers.get(version)
@@ -48,8 +45,8 @@ class Masks:
             return masker(value)
         except (CannotMask, AvroDefinitionError, KeyValueError, RecursionError) as error:
             fields = ", ".join(".".join(path) for path, _ in self._wanted)
-            reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-            raise Refused(f"a value of topic {self._topic} cannot be masked ({fields}): {reason}") from None
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+            raise MessageRefused(f"a value of topic {self._topic} cannot be masked ({fields}): {reason}") from None
 
     def _made(self, version: bytes | None) -> Masker:
         schema = self._schema_of(version)
@@ -72,11 +69,11 @@ def _masker(schema: Schema | None, fields: Wanted) -> Masker:
         return lambda value: json_masks.masked(value, fields)
     if schema.type == "KEY_VALUE":
         return _key_value_masker(schema, fields)
-    raise CannotMask(f"its schema is of type {schema.type}, and masks are for JSON and AVRO")
+    raise CannotMask(f"its schema has type {schema.type}, and masks need JSON or AVRO")
 
 
 def _check_json(schema: Schema, fields: Wanted) -> None:
-    """What is read by its definition has to fit it afterwards too. Fields that are not in it nobody reads by it."""
+    """A value that fits its definition has to fit it after masking. Other fields are not in the definition."""
     try:
         definition = parse_definition(schema.data)
     except AvroDefinitionError:  # clients before 2.1 described JSON in other words

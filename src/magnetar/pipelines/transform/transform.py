@@ -1,8 +1,8 @@
-"""What a way makes of an entry: some of its messages, their values masked, and a property that says so.
+"""Transformation of an entry by a route policy: some of its messages, with masked values and a property about it.
 
-Owns the rebuilding of entries: one goes in, one or none comes out, so that the position in the source stays what a copy
-is known by. Which messages stay was decided before (see `where`), what a mask does to a value is in `masks`. Knows
-nothing of connections; it does not look at who sent an entry and where it goes.
+Owns the rebuilding of entries: one entry becomes one or none, because a copy is identified by the position of its
+original. `where` chose the messages before, and `masks` edits their values. Knows nothing of connections, and does not
+check where an entry comes from or goes to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from magnetar.client.admin.schemas import Schema
-from magnetar.pipelines.transform.masks import Masks, Refused
+from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.masks import Masks
 from magnetar.replication.model import ROUTE, RoutePolicy
 from magnetar.replication.route import applied_changes
 from magnetar.wire import schema_pb2 as pb
@@ -18,17 +19,15 @@ from magnetar.wire.batch import build_batch, split_batch
 from magnetar.wire.entry import content_of, pack
 from magnetar.wire.errors import EntryError
 
-__all__ = ["Kept", "Refused", "Transform"]
-
 Kept = Collection[int] | str
-"""Indexes of the messages of a batch that stay, 0 for an entry that is no batch; or why that cannot be told."""
+"""Indexes of the messages of a batch to keep, 0 for an entry that is no batch; or why the choice failed."""
 
 _Message = tuple[pb.SingleMessageMetadata, bytes]
 _Metadata = pb.MessageMetadata | pb.SingleMessageMetadata
 
 
 class Transform:
-    """Of one topic. `schema_of` is asked for the schema of a version, which is None for messages without one."""
+    """The transformation of one topic. `schema_of` returns the schema of a version, None for messages without one."""
 
     def __init__(self, policy: RoutePolicy, topic: str, schema_of: Callable[[bytes | None], Schema | None]) -> None:
         self._policy = policy
@@ -38,14 +37,14 @@ class Transform:
     def apply(
         self, metadata: pb.MessageMetadata, payload: bytes, kept: Kept | None = None
     ) -> tuple[pb.MessageMetadata, bytes] | None:
-        """The entry as it goes on, or None if nothing of it does. What is given stays as it is. Raises `Refused`.
+        """The entry to copy, or None if none of its messages is kept. Changes no argument. Raises `MessageRefused`.
 
-        `kept` is None where the way has no `where`: all messages stay. `payload` is as it is stored, compressed.
+        `kept` is None where the policy has no `where`: all messages are kept. `payload` is as stored, compressed.
         """
         if isinstance(kept, str):
-            raise Refused(kept)
+            raise MessageRefused(kept)
         if kept is None and self._policy.where:
-            raise ValueError(f"nobody said which messages stay of what the way filters by {self._policy.where!r}")
+            raise ValueError(f"the messages to keep were not chosen by {self._policy.where!r}")
         is_chunk = metadata.num_chunks_from_msg > 1
         if self._policy.changes_messages:
             _refuse_if_closed(metadata, is_chunk)
@@ -53,7 +52,7 @@ class Transform:
             return None
         changed = pb.MessageMetadata()
         changed.CopyFrom(metadata)
-        if is_chunk or metadata.encryption_keys:  # a renaming way: who reads the whole message sees the property
+        if is_chunk or metadata.encryption_keys:  # renamed only: the property is in the metadata that readers get
             _mark(changed, self._route)
             return changed, payload
         try:
@@ -62,14 +61,14 @@ class Transform:
                 batch = self._batch(changed, split_batch(metadata, data), kept)
                 return None if batch is None else (changed, pack(changed, batch))
         except EntryError as error:
-            raise Refused(f"the entry cannot be opened: {error}") from None
+            raise MessageRefused(f"the entry cannot be opened: {error}") from None
         if kept is not None and 0 not in kept:
             return None
         _mark(changed, self._route)
         return changed, pack(changed, self._value(metadata, data, is_empty=metadata.null_value))
 
     def _batch(self, changed: pb.MessageMetadata, messages: list[_Message], kept: Kept | None) -> bytes | None:
-        """The messages that stay; puts their number into the metadata of the batch."""
+        """The messages to keep; sets their number in the metadata of the batch."""
         chosen = [(index, *message) for index, message in enumerate(messages) if kept is None or index in kept]
         if not chosen:
             return None
@@ -86,22 +85,22 @@ class Transform:
         if self._masks is None:
             return value
         if is_empty:
-            return b""  # should there be bytes nevertheless, nobody has masked them
+            return b""  # bytes that are there nevertheless are not masked
         return self._masks.masked(value, metadata.schema_version if metadata.HasField("schema_version") else None)
 
 
 def _refuse_if_closed(metadata: pb.MessageMetadata, is_chunk: bool) -> None:
     if metadata.encryption_keys:
-        raise Refused("the entry is encrypted: it can be neither filtered nor masked on the way")
+        raise MessageRefused("the entry is encrypted: it cannot be filtered or masked")
     if is_chunk:
-        raise Refused(
-            f"the entry is chunk {metadata.chunk_id} of the {metadata.num_chunks_from_msg} of a message: messages in"
-            " chunks can be neither filtered nor masked on the way"
+        raise MessageRefused(
+            f"the entry is one of {metadata.num_chunks_from_msg} chunks of a message:"
+            " chunked messages cannot be filtered or masked"
         )
 
 
 def _renumber(batch: pb.MessageMetadata, chosen: list[tuple[int, pb.SingleMessageMetadata, bytes]]) -> None:
-    """Puts right what counts messages, or is of the first one: a batch is ordered by the key of that."""
+    """Corrects the fields that count messages or come from the first one: a batch is ordered by its key."""
     batch.num_messages_in_batch = len(chosen)
     for index, single, _ in chosen:
         if not single.HasField("sequence_id"):

@@ -1,8 +1,8 @@
-"""Which messages a way with `where` copies: its condition in Spark SQL, over the columns of `format("pulsar")`.
+"""Filters: the condition of a route policy, in Spark SQL over the columns of `format("pulsar")`.
 
-For each round of copying, what is new in a topic is read once before, in a task, and the condition is asked of every
-message; the raw copy then keeps those for which it is true. Topics with the same condition and the same columns share a
-query. Owns the query, and what is said of a condition that does not fit. Reading is in `where_task`.
+Before each job, a query reads the new messages of a topic in a task and evaluates the condition; the copier then keeps
+the messages for which it is true. Topics with the same condition and columns share a query. Owns the query, and the
+errors of a condition that does not fit. `where_task` reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from magnetar.client.errors import ClientError
 from magnetar.client.message import Position
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
-from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, News, Reading
+from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
 from magnetar.replication.model import State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns
@@ -44,21 +44,21 @@ _ERROR_SIZE_MAX = 500
 _INDEX_BITS = 16
 
 Key = tuple[str, str]
-"""A topic and a remote cluster, as in outcomes."""
+"""A topic and a remote cluster."""
 
 _Kept = dict[Position, tuple[int, ...] | str]
 
 
 class UnusableWhere(CopyError):
-    """A condition that is no SQL, or does not fit the columns of the topic or what is in them."""
+    """A condition that is not valid SQL, or does not fit the columns of the topic or their values."""
 
     def __init__(self, where: str, topic: str, reason: str) -> None:
-        super().__init__(State.STOPPED, f"where {where!r} cannot be asked of {topic}: {reason}")
+        super().__init__(State.STOPPED, f"where {where!r} cannot be evaluated for {topic}: {reason}")
 
 
 @dataclass(frozen=True)
 class _Values:
-    """What the payloads of a topic become."""
+    """The value columns of a topic."""
 
     schema: Schema | None
     fields: tuple[StructField, ...]
@@ -69,7 +69,7 @@ class _Values:
 
 
 class Filter:
-    """The filters of one source cluster, on one session. May be used by several threads."""
+    """The filters of one source cluster, on one Spark session. Thread-safe."""
 
     def __init__(self, spark: SparkSession, source: Client) -> None:
         self._spark = spark
@@ -79,10 +79,10 @@ class Filter:
     def prepare(
         self, assignments: Sequence[Assignment], starts: Mapping[Key, MessageId | None]
     ) -> tuple[list[Assignment], list[Outcome]]:
-        """The assignments, ready for a task, and outcomes of those that cannot be done.
+        """The assignments with the messages to keep, and the outcomes of those whose filter failed.
 
         Those with a `where` have the messages that stay, up to where they were looked at. `starts` are positions up to
-        which topics are known to be copied; where there is none, the subscription is asked.
+        which topics are known to be copied; where there is none, the subscription is query.
         """
         ready = [assignment for assignment in assignments if not assignment.policy.where]
         failed: list[Outcome] = []
@@ -101,17 +101,17 @@ class Filter:
             groups.setdefault(key, []).append(assignment)
         for key, group in groups.items():
             try:
-                done = self._ask(group, values[key], starts)
-            except CopyError as trouble:
-                failed += [_outcome(assignment, trouble) for assignment in group]
+                done = self._query(group, values[key], starts)
+            except CopyError as error:
+                failed += [_outcome(assignment, error) for assignment in group]
                 continue
             ready += [assignment for assignment in done if isinstance(assignment, Assignment)]
             failed += [outcome for outcome in done if isinstance(outcome, Outcome)]
         return ready, failed
 
     def kept(self, assignment: Assignment, after: MessageId | None) -> Assignment:
-        """The same for one; raises `CopyError`."""
-        done = self._ask(
+        """The same for one assignment. Raises `CopyError`."""
+        done = self._query(
             [assignment], self._values(assignment.topic), {(assignment.topic, assignment.remote.name): after}
         )[0]
         if isinstance(done, Outcome):
@@ -126,13 +126,13 @@ class Filter:
         except ClientError as error:
             raise SourceError(error) from error
         except (UnsupportedSchema, InvalidOption) as error:
-            raise CopyError(State.STOPPED, f"the values of {topic} have no columns for a where: {error}") from None
+            raise CopyError(State.STOPPED, f"the values of {topic} have no columns for `where`: {error}") from None
         if values is None:
             return _Values(None, (RAW_VALUE.field,))
         return _Values(values.schema, tuple(values.fields))
 
     def _needed(self, where: str, topic: str, values: _Values) -> tuple[str, ...]:
-        """The columns that a condition names; it is checked against all there are."""
+        """The columns in a condition, which is checked against all columns."""
         struct = StructType(values.all_fields)
         key = (where, struct.json())
         names = self._plans.get(key)
@@ -146,42 +146,42 @@ class Filter:
         return names
 
     def _referred(self, where: str, struct: StructType) -> tuple[str, ...] | str:
-        """The names of the columns, or what is wrong with the condition, which will not change."""
+        """The names of the columns, or the error of the condition, which is permanent."""
         try:
-            asked = self._spark.createDataFrame([], struct).where(F.expr(where))
-            return _referred(asked._jdf.queryExecution().analyzed())
+            query = self._spark.createDataFrame([], struct).where(F.expr(where))
+            return _referred(query._jdf.queryExecution().analyzed())
         except PySparkException as error:
             return _text(error)
 
-    # -- a round
+    # -- the query
 
-    def _ask(
+    def _query(
         self, group: Sequence[Assignment], values: _Values, starts: Mapping[Key, MessageId | None]
     ) -> list[Assignment | Outcome]:
         where, topic = group[0].policy.where, group[0].topic
         needed = self._needed(where, topic, values)
         fields = [field for field in values.all_fields if field.name in needed or field.name in _ALWAYS]
-        news = tuple(News(one.source, one.topic, one.subscription, starts.get(_key(one))) for one in group)
-        reading = Reading(news, SourceColumns(fields, [field.name for field in values.fields]), values.schema)
+        unread = tuple(UnreadTopic(one.source, one.topic, one.subscription, starts.get(_key(one))) for one in group)
+        reading = Reading(unread, SourceColumns(fields, [field.name for field in values.fields]), values.schema)
         try:
             table = _chosen(reading, where)
         except PythonException as error:
-            raise CopyError(State.STOPPED, f"a filter of {topic} failed: {_text(error)}") from error
+            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_text(error)}") from error
         except PySparkException as error:
             raise UnusableWhere(where, topic, _text(error)) from None
         return [_done(assignment, _of_route(table, route)) for route, assignment in enumerate(group)]
 
 
 def _chosen(reading: Reading, where: str) -> pa.Table:
-    """Ids of the messages for which the condition is true, and all rows that tell something else."""
+    """The ids of the messages for which the condition is true, and the rows about topics."""
 
     class Read:
         def eval(self):  # type: ignore[no-untyped-def]  # a worker would have to resolve the names of the types
             yield from reading.rows()
 
-    told = F.col(UP_TO).isNotNull() | F.col(FAILURE).isNotNull() | F.col("__error").isNotNull()
+    is_report = F.col(UP_TO).isNotNull() | F.col(FAILURE).isNotNull() | F.col("__error").isNotNull()
     read = cast(UserDefinedTableFunction, F.arrow_udtf(Read, returnType=reading.struct))
-    return read().where(told | F.expr(where)).select(ROUTE, UP_TO, FAILURE, *_ALWAYS).toArrow()
+    return read().where(is_report | F.expr(where)).select(ROUTE, UP_TO, FAILURE, *_ALWAYS).toArrow()
 
 
 def _of_route(table: pa.Table, route: int) -> pa.Table:
@@ -198,7 +198,7 @@ def _done(assignment: Assignment, rows: pa.Table) -> Assignment | Outcome:
 
 
 def _kept(messages: pa.Table) -> _Kept:
-    """By entry; rows are in the order of the topic, but for those that could not be looked at."""
+    """By entry. Rows are in the order of the topic, except those of unreadable entries."""
     kept: _Kept = {}
     if not messages.num_rows:
         return kept
@@ -217,9 +217,9 @@ def _kept(messages: pa.Table) -> _Kept:
     return kept
 
 
-def _outcome(assignment: Assignment, trouble: CopyError) -> Outcome:
+def _outcome(assignment: Assignment, error: CopyError) -> Outcome:
     topic, remote = _key(assignment)
-    return Outcome(topic, remote, is_behind=True, state=trouble.state, reason=trouble.reason, error=trouble.reason)
+    return Outcome(topic, remote, is_behind=True, state=error.state, reason=error.reason, error=error.reason)
 
 
 def _key(assignment: Assignment) -> Key:
@@ -227,13 +227,13 @@ def _key(assignment: Assignment) -> Key:
 
 
 def _identity(values: _Values) -> object:
-    """Topics with equal ones may share a query; versions of a schema are a topic's own."""
+    """Topics with an equal identity share a query; schema versions are numbered per topic."""
     schema = values.schema
     return None if schema is None else (schema.type, schema.data, schema.version, tuple(schema.properties.items()))
 
 
 def _referred(plan: Any) -> tuple[str, ...]:
-    """Names of the columns in a plan of the JVM: those of its filter, which is its root."""
+    """The column names in a plan of the JVM: those of its filter, which is its root."""
     names, references = [], plan.references().iterator()
     while references.hasNext():
         names.append(references.next().name())
@@ -241,7 +241,7 @@ def _referred(plan: Any) -> tuple[str, ...]:
 
 
 def _text(error: Exception) -> str:
-    """What happened, without the pages that Spark says besides."""
+    """The error itself, without the pages around it."""
     text = str(error)
     if isinstance(error, PySparkException) and not isinstance(error, PythonException):
         text = re.split(r"SQLSTATE:|== SQL|\nJVM stacktrace", text)[0]

@@ -1,7 +1,7 @@
-"""What a worker does for a filter: reads what is new in topics, and makes rows of it for a condition in SQL.
+"""The task of a filter: reads the unread messages of topics into rows for a condition in SQL.
 
-Owns how much of a topic one round reads, and the columns that tell about a topic instead of a message. Runs in a Spark
-task, with the clients that copying has too.
+Owns how much of a topic one query reads, and the columns about a topic instead of a message. Runs in a Spark task, with
+the clients of the copier.
 """
 
 from __future__ import annotations
@@ -24,20 +24,24 @@ from magnetar.spark.source.entry_range import EntryRange
 from magnetar.wire.metadata import MetadataError, messages_in, metadata_of
 
 ENTRIES_MAX = 20_000
-"""Of all topics of a round; each has its share."""
+"""Of all topics of a query, in equal shares."""
 MESSAGES_MAX = 50_000
 BYTES_MAX = 32 << 20
 _ENTRIES_MIN = 200
 _FETCHED_BYTES = 4 << 20
 
 ROUTE, UP_TO, FAILURE = "__route", "__upTo", "__failure"
-TOLD = (StructField(ROUTE, IntegerType()), StructField(UP_TO, BinaryType()), StructField(FAILURE, StringType()))
-"""Which topic a row is of, by its number. The last row of a topic says how far it was read, or why not."""
+REPORT_FIELDS = (
+    StructField(ROUTE, IntegerType()),
+    StructField(UP_TO, BinaryType()),
+    StructField(FAILURE, StringType()),
+)
+"""The number of the row's topic. The last row of a topic has the position up to which it was read, or the error."""
 
 
 @dataclass(frozen=True)
-class News:
-    """What is new in one topic: after a position, or after that of the subscription where none is given."""
+class UnreadTopic:
+    """One topic after a position, or after that of the subscription if there is none."""
 
     endpoint: ClusterEndpoint
     topic: str
@@ -47,25 +51,25 @@ class News:
 
 @dataclass(frozen=True)
 class Reading:
-    """One round: topics whose messages have the same columns."""
+    """One query: topics whose messages have the same columns."""
 
-    news: tuple[News, ...]
+    unread: tuple[UnreadTopic, ...]
     columns: SourceColumns  # with __messageId and __error
     schema: Schema | None
 
     @property
     def struct(self) -> StructType:
-        return StructType([*self.columns.struct.fields, *TOLD])
+        return StructType([*self.columns.struct.fields, *REPORT_FIELDS])
 
     def rows(self) -> Iterator[pa.RecordBatch]:
-        """In a worker. What goes wrong with one topic is said in a row."""
+        """In a worker. The error of one topic is in its last row."""
         own = clusters()
-        for route, news in enumerate(self.news):
-            share = _Share(len(self.news))
+        for route, unread in enumerate(self.unread):
+            share = _Share(len(self.unread))
             try:
-                with_end = _ReadTopic(own, news, share)
+                with_end = _ReadTopic(own, unread, share)
                 for batch in with_end.batches(self):
-                    yield _told(batch, route, None, None)
+                    yield _with_report(batch, route, None, None)
                 yield self._last_row(route, with_end.end.to_bytes(), None)
             except ClientError as error:
                 yield self._last_row(route, None, f"the source cluster: {error.text}")
@@ -73,22 +77,22 @@ class Reading:
     def _last_row(self, route: int, up_to: bytes | None, failure: str | None) -> pa.RecordBatch:
         schema = self.columns.arrow
         empty = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
-        return _told(empty, route, up_to, failure)
+        return _with_report(empty, route, up_to, failure)
 
 
-def _told(batch: pa.RecordBatch, route: int, up_to: bytes | None, failure: str | None) -> pa.RecordBatch:
+def _with_report(batch: pa.RecordBatch, route: int, up_to: bytes | None, failure: str | None) -> pa.RecordBatch:
     rows = batch.num_rows
-    told = [
+    report = [
         pa.repeat(pa.scalar(route, pa.int32()), rows),
         pa.nulls(rows, pa.binary()) if up_to is None else pa.array([up_to] * rows, pa.binary()),
         pa.nulls(rows, pa.string()) if failure is None else pa.array([failure] * rows, pa.string()),
     ]
-    names = [*batch.schema.names, *(field.name for field in TOLD)]
-    return pa.RecordBatch.from_arrays([*batch.columns, *told], names=names)
+    names = [*batch.schema.names, *(field.name for field in REPORT_FIELDS)]
+    return pa.RecordBatch.from_arrays([*batch.columns, *report], names=names)
 
 
 class _Share:
-    """How much of one topic is read."""
+    """The share of one topic."""
 
     def __init__(self, topics: int) -> None:
         self._entries = max(_ENTRIES_MIN, ENTRIES_MAX // topics)
@@ -96,7 +100,7 @@ class _Share:
         self._bytes = BYTES_MAX // topics
 
     def takes(self, blob: bytes) -> bool:
-        """Whether there is room for one more entry after this one."""
+        """Whether one more entry may be read after this one."""
         self._entries -= 1
         self._messages -= messages_in(blob)
         self._bytes -= len(blob)
@@ -104,13 +108,13 @@ class _Share:
 
 
 class _ReadTopic:
-    """`end` is how far it was read, when all batches are there."""
+    """`end` is the last position that was read, after the last batch."""
 
-    def __init__(self, own: Clusters, news: News, share: _Share) -> None:
+    def __init__(self, own: Clusters, unread: UnreadTopic, share: _Share) -> None:
         self._own = own
-        self._news = news
+        self._news = unread
         self._share = share
-        self._client: AsyncClient = own.client(news.endpoint)
+        self._client: AsyncClient = own.client(unread.endpoint)
         self._chunks: list[Entry] = []
         self.end = EARLIEST
 
@@ -129,17 +133,17 @@ class _ReadTopic:
         return ValueDecoder(schema, lambda version: self._own.loop.run(self._client.schema(base, version)))
 
     async def _bounds(self) -> tuple[MessageId, MessageId]:
-        news = self._news
-        start = news.after
+        unread = self._news
+        start = unread.after
         if start is None:
-            cursor = await self._client.cursor(news.topic, news.subscription, initial_position=EARLIEST)
+            cursor = await self._client.cursor(unread.topic, unread.subscription, initial_position=EARLIEST)
             try:
                 start = await cursor.position()
             finally:
                 await cursor.close_and_wait()
-        async with await self._client.tail(news.topic) as watch:
+        async with await self._client.tail(unread.topic) as watch:
             last = await watch.last()
-        end = MessageId(last.ledger_id, last.entry_id, last.partition)  # batches are read as a whole
+        end = MessageId(last.ledger_id, last.entry_id, last.partition)  # a batch is read as a whole
         return start, end if end.position > start.position else start
 
     def _entries(self, span: EntryRange) -> Iterator[list[Entry]]:
@@ -159,12 +163,12 @@ class _ReadTopic:
             run(reader.close())
 
     def _looked_at(self, entries: list[Entry]) -> list[Entry]:
-        """Without copies, which do not go on, and without chunks: those are put aside, for they cannot be filtered."""
+        """Without copies, which are not copied again, and without chunks, which cannot be filtered."""
         whole: list[Entry] = []
         for entry in entries:
             try:
                 metadata = metadata_of(entry.blob)
-            except MetadataError:  # whoever reads it will say so
+            except MetadataError:  # the reader reports it
                 whole.append(entry)
                 continue
             if metadata.num_chunks_from_msg > 1:
@@ -175,13 +179,13 @@ class _ReadTopic:
 
 
 def _unknown(columns: SourceColumns, entries: list[Entry]) -> pa.RecordBatch:
-    """Rows of chunks: `Transform` says why they are refused, if they are here at all."""
-    told = {
+    """The rows of chunks, which are refused."""
+    report = {
         "__messageId": [entry.id.to_bytes() for entry in entries],
-        "__error": ["it is a chunk of a message, and messages in chunks cannot be filtered on the way"] * len(entries),
+        "__error": ["it is a chunk of a message: chunked messages cannot be filtered"] * len(entries),
     }
     arrays = [
-        pa.array(told[field.name], field.type) if field.name in told else pa.nulls(len(entries), field.type)
+        pa.array(report[field.name], field.type) if field.name in report else pa.nulls(len(entries), field.type)
         for field in columns.arrow
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=columns.arrow)

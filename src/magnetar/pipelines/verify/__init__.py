@@ -1,1 +1,1 @@
-"""Comparing topics with their remote copies, and repairing them."""
+"""Verification of topics against their remote copies, and repair."""

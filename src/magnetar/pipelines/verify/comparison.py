@@ -1,7 +1,7 @@
-"""Comparing a source with its copies: two streams, both in the order of the source, are merged entry by entry.
+"""Comparison of a source with its copies: two streams in the order of the source, merged entry by entry.
 
-Owns what is missing, extra, duplicated, different or late, and what is none of these because it is still to come, or is
-no longer stored. Keeps bits, not entries: memory does not grow with what is compared. Reads nothing.
+Owns which entries are missing, extra, duplicated, different or late, and which are not, because they are not copied yet
+or no longer stored. Keeps bits, not entries: memory does not grow with the topic. Reads nothing.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pyroaring import BitMap64
 from magnetar.client.message import Position
 
 RANGES_MAX = 1000
-"""Of each kind, so many ranges are told; the rest is only counted."""
+"""Ranges reported of each kind; the rest is only counted."""
 
 DIGESTS_MAX = 200_000
-"""Of entries that were not where they should be, so many payloads are remembered in case they come later."""
+"""Digests kept of entries that were not found in order, in case they come later."""
 
 
 class Original(NamedTuple):
-    """An entry of the source that is to be copied."""
+    """An entry of the source to copy."""
 
     position: Position
     digest: bytes
 
 
 class Copy(NamedTuple):
-    """An entry of the target, with the position it had in the source."""
+    """An entry of the target, with its position in the source."""
 
     position: Position
     digest: bytes
@@ -37,7 +37,7 @@ class Copy(NamedTuple):
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Entries of the source one after another, leaving aside those that are not copied."""
+    """Consecutive entries of the source, without those that are not copied."""
 
     first: Position
     last: Position
@@ -49,7 +49,7 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """How many entries of one kind there are, and where; beyond RANGES_MAX ranges only how many."""
+    """The entries of one kind, with their first RANGES_MAX ranges."""
 
     entries: int = 0
     ranges: tuple[Range, ...] = ()
@@ -59,26 +59,26 @@ NOTHING = Found()
 
 
 class Compared(msgspec.Struct, kw_only=True):
-    """The outcome for one topic or partition. Everything is counted in entries."""
+    """The result for one topic or partition, counted in entries."""
 
     topic: str = ""
     target: str = ""
     originals: int = 0
     copies: int = 0
     missing: Found = NOTHING
-    extra: Found = NOTHING  # the source has, or had, nothing to copy there
+    extra: Found = NOTHING  # without an original in the source
     duplicated: Found = NOTHING
     different: Found = NOTHING
     late: Found = NOTHING  # after entries that were published later
-    older: int = 0  # copies of what the source does not store any more
-    not_yet: int = 0  # after the position that the pipeline has reached
-    trimmed: int = 0  # before the first copy that is still stored in the target
-    earlier: int = 0  # before the first copy, and not asked for
-    filtered: int = 0  # missing, and a filter may be the reason
-    repaired: int = 0  # late because an earlier repair brought them
-    unplaced: int = 0  # copies that do not say where they come from
-    unchecked: int = 0  # late, and too many to remember what they should be
-    published: int = 0  # missing ones that this run has published
+    older: int = 0  # copies of entries that the source no longer stores
+    not_yet: int = 0  # after the copied position of the pipeline
+    trimmed: int = 0  # before the first copy that the target still stores
+    earlier: int = 0  # before the first copy, and left out on request
+    filtered: int = 0  # missing, perhaps because of the filter
+    repaired: int = 0  # late, from an earlier repair
+    unplaced: int = 0  # copies without a source position
+    unchecked: int = 0  # late, and too many to compare their payloads
+    published: int = 0  # missing ones that this run published
     error: str = ""
 
     @property
@@ -94,7 +94,7 @@ class Compared(msgspec.Struct, kw_only=True):
 
 
 class PositionSet:
-    """A set of positions that stays small while they are dense."""
+    """A set of positions, small while they are dense."""
 
     def __init__(self) -> None:
         self._ledgers: dict[int, BitMap64] = {}
@@ -125,7 +125,7 @@ class PositionSet:
                 yield Position(ledger_id, entry_id)
 
     def is_any_between(self, first: Position, last: Position) -> bool:
-        """Both not included."""
+        """Exclusive on both ends."""
         if first[0] == last[0]:
             ledger = self._ledgers.get(first[0])
             return ledger is not None and ledger.range_cardinality(first[1] + 1, last[1]) > 0
@@ -139,7 +139,7 @@ class PositionSet:
 
 
 class Comparison:
-    """`add` takes the copies in the order of the target; `originals` come in the order of the source, as needed."""
+    """`add` takes the copies in the order of the target; `originals` are read in the order of the source, as needed."""
 
     def __init__(self, originals: Iterable[Original], *, compares_payloads: bool = True) -> None:
         self._originals = iter(originals)
@@ -218,11 +218,11 @@ class Comparison:
         is_filtered: bool,
         from_first_copy: bool = False,
     ) -> tuple[Compared, PositionSet]:
-        """The outcome, and the positions that are missing for good.
+        """The result, and the positions that are missing.
 
-        `mark` is how far the source was copied when the reading began, None where that is not known; `before_first` the
-        position before what the source still stores; `is_trimmed` says that the target does not store all it ever had,
-        `from_first_copy` that replication began with the first copy.
+        `mark` is the copied position before the first read, None if unknown; `before_first` is the position before the
+        first entry that the source still stores; `is_trimmed`: the target has deleted entries; `from_first_copy`:
+        replication began with the first copy.
         """
         while self._head is not None:
             self._miss(self._head)
@@ -257,7 +257,7 @@ class Comparison:
 
 
 def _found(positions: PositionSet, apart: PositionSet | None) -> Found:
-    """In ranges: neighbours, or what has none of `apart` in between."""
+    """In ranges of neighbours: positions with none of `apart` in between."""
     ranges: list[Range] = []
     entries = 0
     first: Position | None = None

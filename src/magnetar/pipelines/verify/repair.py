@@ -1,7 +1,7 @@
-"""Publishing what is missing in a remote topic: the copies that replication should have made, made now.
+"""Repair of a remote topic: publishes the copies that are missing.
 
-They come after what was copied since, which cannot be helped, and say so in a property. Owns nothing of how a copy is
-made (`copies`, `schemas`, `transform`), and never deletes anything.
+They come after later entries, which cannot be avoided, and have a property about it. `copy_encoder`, `schemas` and
+`transform` create the copies. Never deletes anything.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.replication.route import applied_changes
 
 REPAIRED = "magnetar.repaired"
-"""Property of a copied entry that a repair brought: by which one."""
+"""Property of a copy that a repair published: the id of the repair."""
 
 _OPEN_S = 10.0
 _SEND_S = 30.0
 
 
 class Repair:
-    """Of one topic or partition. `published` is how many entries are stored."""
+    """The repair of one topic or partition. `published` is the number of stored entries."""
 
     def __init__(self, clusters: Clusters, assignment: Assignment) -> None:
         self.published = 0
@@ -38,7 +38,7 @@ class Repair:
         self._schemas = Schemas(assignment, clusters.client(assignment.source), self._remote)
         self._transform = Transform(assignment.policy, assignment.topic, self._schemas.known)
         self._changes = bool(applied_changes(assignment.policy))
-        # Never the name that replication has: the target would drop what comes out of its order.
+        # Not the producer name of replication: the target would drop entries that are out of order.
         self._name = f"{PRODUCER_PREFIX}{assignment.source.name}/{assignment.topic}/repair-{secrets.token_hex(6)}"
         self._sender: tuple[int, bytes] | None = None
         self._producer: AsyncEntryProducer | None = None
@@ -46,7 +46,7 @@ class Repair:
         self._sent = 0
 
     def run(self, entries: Iterator[list[Entry]], missing: PositionSet) -> None:
-        """Raises `ClientError` or `MessageRefused`; what was stored until then stays."""
+        """Raises `ClientError` or `MessageRefused`; entries stored by then stay."""
         run = self._clusters.loop.run
         is_ours = run(self._clusters.is_ours(self._assignment.remote, self._assignment.target))
         try:
@@ -74,7 +74,7 @@ class Repair:
         self._sent += 1
 
     async def _changed(self, entry: ParsedEntry) -> ParsedEntry | None:
-        """What the way makes of it."""
+        """The entry after the changes of the route policy."""
         if not self._changes:
             return entry
         if entry.version:
@@ -83,7 +83,7 @@ class Repair:
         return None if applied is None else ParsedEntry(*applied, entry.version)
 
     async def _producer_for(self, ledger_id: int, version: bytes, *, is_ours: bool) -> AsyncEntryProducer:
-        """One for each ledger and schema; all of one is stored before another begins, so that their order stays."""
+        """One for each ledger and schema, one after another, so that the order is kept."""
         if self._producer is None or self._sender != (ledger_id, version):
             if self._producer is not None:
                 await self._flush()

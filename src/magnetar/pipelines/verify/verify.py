@@ -1,7 +1,7 @@
-"""Comparing topics with their copies in another cluster, as a Spark job: one task for each topic or partition.
+"""Verification of topics against their copies in another cluster: one Spark task per topic or partition.
 
 A task reads both topics at the same time and merges them (see `comparison`); only ranges come back. Owns what is read,
-up to where, and in which order that is asked, so that what is copied meanwhile is no finding. Knows no command line.
+up to where and in which order, so that entries copied meanwhile are no finding. Knows no command line.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _EMPTY = Bounds(EARLIEST, EARLIEST)
 
 
 class SparkMissing(MagnetarError):
-    """Spark is not installed here."""
+    """Spark is not installed."""
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A source topic or partition, and where its copies are.
+    """A source topic or partition, and the topic with its copies.
 
-    `mark` is how far it is copied, None if nothing says so. `is_trimmed`: the target is known to have had more than it
-    stores. `is_shared`: other topics are copied into the same target, so whose an extra entry is cannot be told.
+    `mark` is the copied position, None if unknown. `is_trimmed`: the target has deleted entries. `is_shared`: other
+    topics are copied into the same target, so extra entries cannot be attributed.
     """
 
     assignment: Assignment
@@ -49,11 +49,11 @@ class Pair(msgspec.Struct, frozen=True):
     is_trimmed: bool = False
     is_shared: bool = False
     repairs: bool = False
-    from_first_copy: bool = False  # replication was switched on later than the source begins
+    from_first_copy: bool = False  # replication began after the first entries of the source
 
 
 def verify(pairs: Sequence[Pair], master: str | None = None) -> list[Compared]:
-    """The outcomes in the order of the pairs. A session that runs already is used, and left running."""
+    """The results in the order of the pairs. Uses a running Spark session, and leaves it running."""
     if not pairs:
         return []
     try:
@@ -74,7 +74,7 @@ def verify(pairs: Sequence[Pair], master: str | None = None) -> list[Compared]:
 
 
 def compare(pair: Pair) -> Compared:
-    """What a task does. That one topic cannot be read is told in its outcome: the others are compared all the same."""
+    """In a task. The error of one topic is in its result, and the others are compared."""
     assignment = pair.assignment
     try:
         result = _Task(clusters(), pair).run()
@@ -97,7 +97,7 @@ class _Task:
 
     def run(self) -> Compared:
         assignment, policy = self._assignment, self._assignment.policy
-        # What is in the target by now was in the source before: in this order nothing new looks like an extra entry.
+        # The target first: its entries were in the source before, so new ones do not look like extra entries.
         target = self._bounds(self._remote, assignment.target, may_be_missing=True)
         source = self._bounds(self._source, assignment.topic)
         merged = Comparison(self._originals(source), compares_payloads=not policy.changes_messages)
@@ -125,7 +125,7 @@ class _Task:
         try:
             repair.run(self._read(self._source, self._assignment.topic, start, source.last), missing)
         except (ClientError, MessageRefused) as error:
-            result.error = f"the repair stopped: {error}"
+            result.error = f"repair stopped: {error}"
         result.published = repair.published
 
     def _bounds(self, client: AsyncClient, topic: str, *, may_be_missing: bool = False) -> Bounds:
@@ -180,7 +180,7 @@ def _digest(blob: bytes, start: int) -> bytes:
 
 
 def _origin(metadata: MessageMetadata) -> tuple[Position | None, bool]:
-    """Where a copy was in its source, and whether a repair brought it."""
+    """The position of a copy in its source, and whether a repair published it."""
     position: Position | None = None
     is_repair = False
     for pair in metadata.properties:
