@@ -252,7 +252,7 @@ def test_what_is_left_of_a_terminated_topic_is_copied(a: TestBroker, b: TestBrok
     assert position_of(a, topic) == stored(a, topic)[-1].id
 
 
-# -- on the way
+# -- entries
 
 
 def test_sp6_only_messages_that_stay_and_masked(a: TestBroker, b: TestBroker) -> None:

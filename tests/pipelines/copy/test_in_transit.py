@@ -1,4 +1,4 @@
-"""Replication with a filter, masks and another name on the way (SP6): two brokers and a pipeline."""
+"""Replication with a filter, masks and another name (SP6): two brokers and a pipeline."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_sp6_messages_are_filtered_masked_and_renamed_on_the_way(linked: tuple[C
     assert b.read("people-eu-partition-1", 5)[4].value == person(8, sha("8@x"))
 
 
-def test_sp6_a_mask_that_does_not_fit_stops_the_topic_until_the_way_is_changed(
+def test_sp6_a_mask_that_does_not_fit_stops_the_topic_until_the_policy_is_changed(
     linked: tuple[Cluster, Cluster],
 ) -> None:
     a, b = linked
@@ -89,7 +89,7 @@ def test_sp6_a_mask_that_does_not_fit_stops_the_topic_until_the_way_is_changed(
     def status() -> dict[str, Any]:
         return a.status("people", b)[0]
 
-    until(lambda: "field n is of type int" in status()["reason"], "the refusal", FIRST_S)
+    until(lambda: "field n has type int" in status()["reason"], "the refusal", FIRST_S)
     assert status()["state"] == "refused-by-remote"
     assert full("people") in status()["reason"]
     assert not b.has_more_than("people", 0)

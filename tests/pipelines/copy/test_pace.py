@@ -28,9 +28,9 @@ def test_silence_is_that_of_all() -> None:
     assert pace.deadline_s == 105.0
     assert not pace.is_silent(100.1)
     assert pace.is_silent(100.2)
-    pace.hear(100.3)
+    pace.saw_entries(100.3)
     assert not pace.is_silent(100.4)
-    pace.hear(100.2)
+    pace.saw_entries(100.2)
     assert pace.is_silent(100.5), "what was heard later counts"
 
 

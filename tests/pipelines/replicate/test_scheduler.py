@@ -268,7 +268,7 @@ def test_gr8_what_was_refused_is_tried_again_as_it_is(driver: Driver) -> None:
     assert driver.state("t") is State.REFUSED
 
 
-def test_another_way_is_tried_at_once(driver: Driver) -> None:
+def test_a_new_route_policy_is_tried_at_once(driver: Driver) -> None:
     driver.start("t")
     for _ in range(5):
         driver.done(failed(full("t"), State.REFUSED))

@@ -58,7 +58,7 @@ class Mesh:
         for source, remote in itertools.permutations(self.brokers, 2):
             self.copy(source, remote)
 
-    def follow_all(self, source: str, remote: str) -> FollowResult:
+    def follow(self, source: str, remote: str) -> FollowResult:
         """Pickled on its way, as by Spark."""
         known = self.memories.get((source, remote), {})
         endpoints = (endpoint(source, self.brokers[source]), endpoint(remote, self.brokers[remote]))
@@ -431,7 +431,7 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
             FollowTask(a, b, two.topic, two.topic + "-missing", ("s",)),
         ]
     )
-    assert "cannot connect to 127.0.0.1:1" in results[0].error
+    assert "cannot connect to http://127.0.0.1:1" in results[0].error
     assert results[1].error == ""
     assert results[2].error == "cluster nowhere has no HTTP address, and subscriptions are followed by REST"
     assert "not found" in results[3].error.lower()

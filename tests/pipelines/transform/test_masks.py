@@ -108,7 +108,7 @@ objects = st.dictionaries(names, values, max_size=5)
 
 
 def nulled(value: Any, path: list[str]) -> Any:
-    """What a mask of kind null does to parsed JSON, told in another way."""
+    """A mask of kind null on parsed JSON, by another algorithm."""
     if isinstance(value, list):
         return [nulled(each, path) for each in value]
     if not isinstance(value, dict):
@@ -297,7 +297,7 @@ def test_a_union_of_one_is_a_union() -> None:
 @pytest.mark.parametrize(
     ("mask", "reason"),
     [
-        (Mask("id"), "field id has type long: a mask of kind hash is for string and bytes"),
+        (Mask("id"), "field id has type long: a mask of kind hash needs string or bytes"),
         (Mask("id", NULL), "field id has type long, which cannot be null"),
         (Mask("email", NULL), "field email has type string, which cannot be null"),
         (Mask("kind", FIXED, "A"), "field kind has type enum Kind: a mask of kind fixed"),
@@ -310,7 +310,7 @@ def test_a_union_of_one_is_a_union() -> None:
     ],
 )
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-def test_a_field_without_room_for_its_mask_is_refused_with_its_type(mask: Mask, reason: str, kind: str) -> None:
+def test_a_field_that_cannot_hold_its_mask_is_refused_with_its_type(mask: Mask, reason: str, kind: str) -> None:
     masks = masks_of(Schema(type=kind, data=DEFINITION), mask)
     with pytest.raises(MessageRefused) as refused:
         masks.masked(b"{}", V)

@@ -1,4 +1,4 @@
-"""Entries on their way: some messages stay, their values are masked, all else is as it was."""
+"""Transformed entries: some messages are kept, their values are masked, all else is unchanged."""
 
 from __future__ import annotations
 
@@ -188,8 +188,8 @@ ENCRYPTED = {"encryption_keys": [pb.EncryptionKeys(key="k", value=b"v")], "num_m
 CHUNK = {"uuid": "u", "num_chunks_from_msg": 3, "chunk_id": 1}
 
 
-@pytest.mark.parametrize(("metadata", "reason"), [(ENCRYPTED, "encrypted"), (CHUNK, "chunk 1 of the 3")])
-def test_what_cannot_be_looked_into_is_refused_or_passed_on_as_it_is(metadata: dict[str, object], reason: str) -> None:
+@pytest.mark.parametrize(("metadata", "reason"), [(ENCRYPTED, "encrypted"), (CHUNK, "one of 3 chunks")])
+def test_an_unreadable_entry_is_refused_or_copied_unchanged(metadata: dict[str, object], reason: str) -> None:
     before = single(b"?", **metadata)
     for policy, kept in ((WHERE, ()), (WHERE, (0,)), (RoutePolicy(masks=(EMAIL,)), None)):
         with pytest.raises(MessageRefused, match=reason):
@@ -220,8 +220,8 @@ def test_why_it_cannot_be_told_what_stays_is_the_refusal() -> None:
         transform(WHERE).apply(*single(b""), "it is not of its schema")
 
 
-def test_nothing_that_is_to_be_filtered_goes_on_unfiltered() -> None:
-    with pytest.raises(ValueError, match="nobody said which messages stay"):
+def test_a_filter_without_a_choice_copies_nothing() -> None:
+    with pytest.raises(ValueError, match="the messages to keep were not chosen"):
         transform(WHERE).apply(*single(b"{}"))
 
 

@@ -1,4 +1,4 @@
-"""Filters on the way, asked of a real broker with real Spark SQL."""
+"""Filters, with a real broker and real Spark SQL."""
 
 from __future__ import annotations
 
