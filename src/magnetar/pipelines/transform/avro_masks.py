@@ -276,9 +276,7 @@ class _Edits:
             edit = self._union(type_, edits)
             return _edit_null_too(edit, type_, mask) if mask.kind is MaskKind.FIXED else edit
         if type_.kind not in ("string", "bytes") or type_.logical:
-            raise CannotMask(
-                f"field {where} has type {type_}: a mask of kind {mask.kind.value} needs string or bytes"
-            )
+            raise CannotMask(f"field {where} has type {type_}: a mask of kind {mask.kind.value} needs string or bytes")
 
         def write(data: bytes, at: int, out: list[bytes]) -> int:
             start, end = _bounds(data, at)
