@@ -40,7 +40,7 @@ class Process(NamedTuple):
     @property
     def is_worker(self) -> bool:
         """A worker of Spark or the daemon above it. The JVM's command line has the name too, in a longer argument."""
-        return "\0magnetar.spark.daemon\0" in self.command
+        return "\0magnetar.spark.runtime.worker_daemon\0" in self.command
 
 
 def processes_of(session: int) -> Iterator[Process]:
@@ -85,7 +85,7 @@ class Driver:
 
     def check(self) -> None:
         code = self._process.poll()
-        assert code is None, f"the driver ended by itself with {code}: see {self._log}"
+        assert code is None, f"the driver exited with {code}: see {self._log}"
 
     def kill_task(self) -> None:
         assert self._process.stdin is not None

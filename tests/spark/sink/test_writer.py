@@ -408,7 +408,7 @@ def test_order_of_each_source_partition_is_kept(running: TestBroker, client: Inl
         for index in range(4)
     ]
     written = task(client, running.service_url, struct(POSITIONS), topic=topic).write(batches)
-    assert len(written.senders) == 4
+    assert len(written.producer_keys) == 4
     for index, partition in enumerate(partitions):
         got = read(running.service_url, partition)
         for source in (index, index + 2):
@@ -478,8 +478,8 @@ def test_each_task_has_its_own_producer_name_unless_given(
 
 def test_a_producer_name_used_by_two_tasks_is_reported() -> None:
     """One of them may have taken the other's rows for its own."""
-    mine = TaskCommit(WriteResult(senders=(ProducerKey("t", "mine"),)), True)
-    other = TaskCommit(WriteResult(senders=(ProducerKey("t-2", "mine"),)), True)
+    mine = TaskCommit(WriteResult(producer_keys=(ProducerKey("t", "mine"),)), True)
+    other = TaskCommit(WriteResult(producer_keys=(ProducerKey("t-2", "mine"),)), True)
     check_commits([mine, None, other])
     with pytest.raises(SparkSourceError, match=r"2 tasks wrote to t as producer 'mine'.*coalesce\(1\)"):
         check_commits([mine, other, mine])
@@ -596,7 +596,7 @@ def test_a_rejected_delay_does_not_hide_its_row_permanently(topic: str) -> None:
         rows = positioned(0, 100, __deliverAt=pa.array(later, pa.int64()))
         schema = struct(f"{POSITIONS}, __deliverAt bigint")
         with InlineClient(running.service_url) as client:
-            with pytest.raises(ClientError, match="was refused"):
+            with pytest.raises(ClientError, match="the broker rejected sequence id"):
                 task(client, running.service_url, schema, topic=topic).write([rows])
             assert values(running.service_url, topic) == numbers(0, 50)
             task(client, running.service_url, struct(POSITIONS), topic=topic).write([positioned(0, 100)])

@@ -109,7 +109,7 @@ class SourceColumns:
 
 def all_columns(value_fields: Sequence[StructField]) -> list[StructField]:
     """The default columns: value and metadata."""
-    _refuse_clashes(value_fields)
+    _reject_clashes(value_fields)
     return [*value_fields, *(column.field for column in METADATA)]
 
 
@@ -119,7 +119,7 @@ def entry_columns() -> list[StructField]:
 
 def named_columns(names: Sequence[str], value_fields: Sequence[StructField]) -> list[StructField]:
     """The columns of the option `columns`. With a record schema, `value` stands for all of its fields."""
-    _refuse_clashes(value_fields)
+    _reject_clashes(value_fields)
     of_value = {field.name: field for field in value_fields}
     fields: list[StructField] = []
     for name in names:
@@ -163,7 +163,7 @@ def _is_same_type(one: DataType, other: DataType) -> bool:
     return one.simpleString() == other.simpleString()
 
 
-def _refuse_clashes(value_fields: Sequence[StructField]) -> None:
+def _reject_clashes(value_fields: Sequence[StructField]) -> None:
     for field in value_fields:
         if field.name in METADATA_NAMES:
             raise InvalidOption(

@@ -25,7 +25,7 @@ from magnetar.spark.codec.avro.columns import can_read
 from magnetar.spark.codec.avro.fields import Node, member_name
 from magnetar.spark.codec.avro.reader import fastavro_schema, union_member
 from magnetar.spark.codec.avro.resolution import to_storage
-from magnetar.spark.codec.avro.writer import NullRefused, encode_records
+from magnetar.spark.codec.avro.writer import NullRejected, encode_records
 from magnetar.spark.codec.columns import PAIR_KEY, VALUE
 from magnetar.spark.codec.value_decoder import PayloadType, fields_of, has_separate_keys, key_and_value, payload_type_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
@@ -79,7 +79,7 @@ class ValueEncoder:
             if self._is_pair:
                 return self._pairs(columns[0], columns[1])
             return self._value.encode(columns, batch.num_rows)
-        except (NullRefused, ValueError, TypeError, OverflowError) as error:
+        except (NullRejected, ValueError, TypeError, OverflowError) as error:
             raise UnencodableValue(str(error)) from None
 
     def encode_keys(self, batch: pa.RecordBatch) -> list[bytes | None]:
@@ -172,7 +172,7 @@ class _NodeWriter(_Writer):
         for (name, node), column in zip(self._fields, columns, strict=True):
             if column.null_count and not node.is_nullable and self._payload_type.is_record:
                 row = column.is_null().index(True).as_py()
-                raise NullRefused(f"column {name!r}", row, node.logical or node.kind)
+                raise NullRejected(f"column {name!r}", row, node.logical or node.kind)
             try:
                 stored.append(to_storage(column, node, for_json=for_json))
             except (pa.ArrowInvalid, OverflowError, ValueError) as error:

@@ -97,7 +97,7 @@ class SinkColumns:
             properties=_properties(batch.column(PROPERTIES)) if PROPERTIES in self.names else None,
         )
 
-    def refuse_unreadable(self, batch: pa.RecordBatch) -> None:
+    def reject_unreadable(self, batch: pa.RecordBatch) -> None:
         """Rejects messages that could not be read: they have no value to write."""
         if ERROR not in self.names:
             return

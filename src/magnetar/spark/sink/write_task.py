@@ -63,7 +63,7 @@ class WriteResult:
     skipped: int = 0
     entries: int = 0
     bytes: int = 0
-    senders: tuple[ProducerKey, ...] = ()
+    producer_keys: tuple[ProducerKey, ...] = ()
 
 
 def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
@@ -137,7 +137,7 @@ class WriteTask:
         return RowOrigins(topics, codes, source_positions(MESSAGE_ID, binary(batch.column(MESSAGE_ID))))
 
     def _write_batch(self, batch: pa.RecordBatch) -> None:
-        self._columns.refuse_unreadable(batch)
+        self._columns.reject_unreadable(batch)
         if self._options.topic is not None:
             self._write_to(self._options.topic, batch)
             return
@@ -180,17 +180,17 @@ class WriteTask:
         self, target: TargetTopic, rows: MessageRows, chosen: NDArray[np.int64], origins: RowOrigins | None
     ) -> None:
         codes = (chosen,) if origins is None else (chosen, origins.codes, origins.positions.ledgers)
-        groups = [(self._sender(target, group, origins), indexes) for group, indexes in row_groups(*codes)]
+        groups = [(self._producer_key(target, group, origins), indexes) for group, indexes in row_groups(*codes)]
         producers = self._producers[origins is not None]
-        await producers.open((sender for sender, _ in groups), self._values.schema(target.topic))
-        for sender, indexes in groups:
+        await producers.open((key for key, _ in groups), self._values.schema(target.topic))
+        for key, indexes in groups:
             ids = None if origins is None else origins.positions.sequence_ids
             if indexes is None:
-                await self._send_group(producers, sender, rows, ids)
+                await self._send_group(producers, key, rows, ids)
             else:
-                await self._send_group(producers, sender, rows.take(indexes), None if ids is None else ids[indexes])
+                await self._send_group(producers, key, rows.take(indexes), None if ids is None else ids[indexes])
 
-    def _sender(self, target: TargetTopic, group: tuple[int, ...], origins: RowOrigins | None) -> ProducerKey:
+    def _producer_key(self, target: TargetTopic, group: tuple[int, ...], origins: RowOrigins | None) -> ProducerKey:
         topic = target.partitions[group[0]]
         if origins is not None:
             return ProducerKey(topic, self._scope.producer_name(origins.topics[group[1]], group[2]))
@@ -198,13 +198,13 @@ class WriteTask:
         return ProducerKey(topic, None if given is None else f"{given}/{self._scope.task}")
 
     async def _send_group(
-        self, producers: EntryProducers, sender: ProducerKey, rows: MessageRows, ids: NDArray[np.int64] | None
+        self, producers: EntryProducers, key: ProducerKey, rows: MessageRows, ids: NDArray[np.int64] | None
     ) -> None:
         """Sends the rows of a group to one producer, in order."""
-        producer = producers[sender]
+        producer = producers[key]
         if ids is None:
-            first = self._next_ids.get(sender, producer.last_sequence_id + 1)
-            self._next_ids[sender] = first + len(rows)
+            first = self._next_ids.get(key, producer.last_sequence_id + 1)
+            self._next_ids[key] = first + len(rows)
             ids = np.arange(first, first + len(rows))
         else:
             known = int(np.searchsorted(ids, producer.last_sequence_id, side="right"))
@@ -213,23 +213,21 @@ class WriteTask:
             if not len(rows):
                 return
         if self._columns.has_entries:
-            entries = _forwarded_entries(rows, ids, sender)
+            entries = _forwarded_entries(rows, ids, key)
         else:
-            entries = self._builder(producers, sender).add(rows, ids)
-        await self._send_entries(producers, sender, entries)
+            entries = self._builder(producers, key).add(rows, ids)
+        await self._send_entries(producers, key, entries)
 
-    def _builder(self, producers: EntryProducers, sender: ProducerKey) -> EntryBuilder:
-        builder = self._builders.get(sender)
+    def _builder(self, producers: EntryProducers, key: ProducerKey) -> EntryBuilder:
+        builder = self._builders.get(key)
         if builder is None:
-            producer = producers[sender]
+            producer = producers[key]
             builder = EntryBuilder(producer.name, self._options.batches, producer.schema_version)
-            self._builders[sender] = builder
+            self._builders[key] = builder
         return builder
 
-    async def _send_entries(
-        self, producers: EntryProducers, sender: ProducerKey, entries: Iterable[BuiltEntry]
-    ) -> None:
-        producer = producers[sender]
+    async def _send_entries(self, producers: EntryProducers, key: ProducerKey, entries: Iterable[BuiltEntry]) -> None:
+        producer = producers[key]
         for entry in entries:
             await producer.send(
                 entry.blob,
@@ -237,7 +235,7 @@ class WriteTask:
                 highest_sequence_id=entry.highest_sequence_id,
                 messages=entry.messages,
             )
-            self._highest[sender] = entry.highest_sequence_id
+            self._highest[key] = entry.highest_sequence_id
             self._sent += entry.messages
             self._written.entries += 1
             self._written.bytes += len(entry.blob)
@@ -249,28 +247,26 @@ class WriteTask:
     async def _finish(self) -> None:
         """Sends everything and waits for every receipt."""
         producers = self._producers[self._has_positions]
-        for sender, builder in self._builders.items():
-            await self._send_entries(producers, sender, builder.seal())
+        for key, builder in self._builders.items():
+            await self._send_entries(producers, key, builder.seal())
         await producers.flush()
-        self._written.senders = producers.keys
-        self._written.messages = sum(producers[sender].messages_stored for sender in producers.keys)
+        self._written.producer_keys = producers.keys
+        self._written.messages = sum(producers[key].messages_stored for key in producers.keys)
         if self._written.messages != self._sent:
             raise SparkSourceError(f"{self._sent} messages were sent, but only {self._written.messages} are stored")
         await self._verify_deduplication(producers)
 
     async def _verify_deduplication(self, producers: EntryProducers) -> None:
         """For topics with unknown deduplication: checks that the broker remembers the producer's last sequence id."""
-        checked = {
-            self._unverified[sender.topic]: sender for sender in self._highest if sender.topic in self._unverified
-        }
+        checked = {self._unverified[key.topic]: key for key in self._highest if key.topic in self._unverified}
         if checked:
             await producers.close()
-        for topic, sender in checked.items():
-            again = await self._client.client.entry_producer(sender.topic, name=sender.name)
+        for topic, key in checked.items():
+            again = await self._client.client.entry_producer(key.topic, name=key.name)
             await again.close()
-            if again.last_sequence_id < self._highest[sender]:
+            if again.last_sequence_id < self._highest[key]:
                 raise InvalidOption(
-                    f"{topic} does not deduplicate: it has no sequence id of producer {sender.name!r}, which has"
+                    f"{topic} does not deduplicate: it has no sequence id of producer {key.name!r}, which has"
                     " just written to it. The rows are stored, but a repeated task would store them again, and option"
                     " exactlyOnce is required"
                 )
@@ -299,8 +295,8 @@ def _combined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batch
 
 
-def _forwarded_entries(rows: MessageRows, ids: NDArray[np.int64], sender: ProducerKey) -> Iterator[BuiltEntry]:
+def _forwarded_entries(rows: MessageRows, ids: NDArray[np.int64], key: ProducerKey) -> Iterator[BuiltEntry]:
     for blob, number in zip(rows.values, ids.tolist(), strict=True):
-        address = None if sender.name is None else (sender.name, number)
-        entry, messages = forwarded_entry(f"column {ENTRY} for {sender.topic}", blob.as_py() or b"", address)
+        address = None if key.name is None else (key.name, number)
+        entry, messages = forwarded_entry(f"column {ENTRY} for {key.topic}", blob.as_py() or b"", address)
         yield BuiltEntry(entry, number, number, messages)

@@ -118,16 +118,16 @@ def _write(
 
 def check_commits(messages: Sequence[WriterCommitMessage | None]) -> None:
     """Detects tasks that shared a producer name, and so took each other's rows for duplicates."""
-    senders = Counter(
-        sender
+    producer_keys = Counter(
+        key
         for message in messages
         if isinstance(message, TaskCommit) and message.has_positions
-        for sender in message.written.senders
+        for key in message.written.producer_keys
     )
-    for sender, tasks in senders.items():
+    for key, tasks in producer_keys.items():
         if tasks > 1:
             raise InvalidOption(
-                f"{tasks} tasks wrote to {sender.topic} as producer {sender.name!r}: rows of one source were spread"
+                f"{tasks} tasks wrote to {key.topic} as producer {key.name!r}: rows of one source were spread"
                 " over tasks, and some may have been dropped as duplicates. With option pulsar.producer.producerName"
                 " the rows of a source must stay in one task: use coalesce(1), or no producer name"
             )

@@ -50,19 +50,19 @@ class AvroColumns:
     def read(self, node: Node, wanted: set[str]) -> list[pa.Array]:
         """The columns of a record; None for those that are not wanted."""
         columns = [self._field(each.node, each.name, each.name in wanted) for each in node.fields]
-        self._refuse_rest()
+        self._reject_rest()
         return columns
 
     def read_one(self, node: Node) -> pa.Array:
         """The column of a definition other than a record."""
         column = self._read(node, self._active, "value", True)
-        self._refuse_rest()
+        self._reject_rest()
         return column
 
     def _field(self, node: Node, name: str, is_wanted: bool) -> pa.Array:
         return self._read(node, self._active, f"field {name}", is_wanted)
 
-    def _refuse_rest(self) -> None:
+    def _reject_rest(self) -> None:
         left = self._end[self._active] - self._at[self._active]
         for row in self._active[left > 0].tolist():
             size = int(self._end[row] - self._at[row])
@@ -101,7 +101,7 @@ class AvroColumns:
         count = len(node.members) + (node.null_at >= 0) if node.kind == "union" else 2
         outside = (branches < 0) | (branches >= count)
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the union has no type with that index")
+            self._reject(rows[outside], f"{where}: the union has no type with that index")
             rows, branches = rows[~outside], branches[~outside]
         if node.kind != "union":
             return self._value(node, rows[branches != node.null_at], where, is_wanted)
@@ -129,7 +129,7 @@ class AvroColumns:
             more = more[(piece & 0x80) != 0]
             shift += 7
         if len(more):
-            self._refuse(rows[more], f"{where}: the number has more than 64 bits")
+            self._reject(rows[more], f"{where}: the number has more than 64 bits")
             at[more] = self._end[rows[more]]
         self._move(rows, at, where)
         numbers: Numbers = (value >> np.uint64(1)).view(np.int64) ^ -(value & np.uint64(1)).view(np.int64)
@@ -147,18 +147,18 @@ class AvroColumns:
         pieces: Numbers = self._data[at]
         self._move(rows, at + 1, where)
         if (pieces > 1).any():
-            self._refuse(rows[pieces > 1], f"{where}: the boolean is neither 0 nor 1")
+            self._reject(rows[pieces > 1], f"{where}: the boolean is neither 0 nor 1")
         return pieces.astype(np.bool_)
 
     def _move(self, rows: Numbers, at: Numbers, where: str) -> None:
         end = self._end[rows]
         beyond = at > end
         if beyond.any():
-            self._refuse(rows[beyond], f"{where}: the payload ends before it")
+            self._reject(rows[beyond], f"{where}: the payload ends before it")
             at = np.minimum(at, end)
         self._at[rows] = at
 
-    def _refuse(self, rows: Numbers, text: str) -> None:
+    def _reject(self, rows: Numbers, text: str) -> None:
         for row in rows.tolist():
             self.errors.setdefault(row, text)
         self._at[rows] = self._end[rows]
@@ -185,14 +185,14 @@ class AvroColumns:
     def _as_int(self, numbers: Numbers, rows: Numbers, where: str) -> Numbers:
         outside = numbers != numbers.astype(np.int32)
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the number has more than 32 bits")
+            self._reject(rows[outside], f"{where}: the number has more than 32 bits")
             numbers[outside] = 0
         return numbers
 
     def _enum(self, node: Node, numbers: Numbers, rows: Numbers, where: str) -> pa.Array:
         outside = (numbers < 0) | (numbers >= len(node.symbols))
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none with that index")
+            self._reject(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none with that index")
             rows, numbers = rows[~outside], numbers[~outside]
         indices = pa.array(self._spread(numbers, rows), pa.int32(), mask=self._null(rows))
         return pa.array(node.symbols, pa.string()).take(indices)
@@ -202,7 +202,7 @@ class AvroColumns:
         starts = self._at[rows]
         outside = (sizes < 0) | (sizes > self._end[rows] - starts)
         if outside.any():
-            self._refuse(rows[outside], f"{where}: the payload ends before it")
+            self._reject(rows[outside], f"{where}: the payload ends before it")
             rows, sizes, starts = rows[~outside], sizes[~outside], starts[~outside]
         self._at[rows] = starts + sizes
         if not is_wanted:

@@ -22,7 +22,7 @@ _VARINT_SIZE_MAX = 10
 _PAYLOADS_SIZE_MAX = (1 << 31) - 1
 
 
-class NullRefused(Exception):
+class NullRejected(Exception):
     """A null where the definition allows none; `row` is the first one."""
 
     def __init__(self, where: str, row: int, kind: str) -> None:
@@ -31,7 +31,7 @@ class NullRefused(Exception):
 
 
 def encode_records(columns: Sequence[pa.Array], node: Node, rows: int) -> pa.Array:
-    """The payloads of a record's columns. Raises `NullRefused`, and `ValueError` for a value that does not fit."""
+    """The payloads of a record's columns. Raises `NullRejected`, and `ValueError` for a value that does not fit."""
     pieces: list[Piece] = []
     every = np.ones(rows, np.bool_)
     for column, each in zip(columns, node.fields, strict=True):
@@ -58,7 +58,7 @@ def _add(pieces: list[Piece], column: pa.Array, node: Node, rows: Numbers, where
     if node.kind == "null":
         return
     if node.null_at < 0 and not (is_valid | ~rows).all():
-        raise NullRefused(where, int(np.flatnonzero(rows & ~is_valid)[0]), node.logical or node.kind)
+        raise NullRejected(where, int(np.flatnonzero(rows & ~is_valid)[0]), node.logical or node.kind)
     present = rows & is_valid
     if node.kind == "union":
         _add_union(pieces, column, node, rows, present, where)
@@ -77,7 +77,7 @@ def _add_union(pieces: list[Piece], column: pa.Array, node: Node, rows: Numbers,
     given = [present & np.asarray(part.is_valid()) for part in parts]
     if not (sum(each.astype(np.int8) for each in given) == present).all():
         row = int(np.flatnonzero(sum(each.astype(np.int8) for each in given) != present)[0])
-        raise NullRefused(f"{where} (exactly one of its members must be set; it)", row, "a union")
+        raise NullRejected(f"{where} (exactly one of its members must be set; it)", row, "a union")
     slots = [slot for slot in range(len(parts) + (node.null_at >= 0)) if slot != node.null_at]
     chosen = np.full(len(column), max(node.null_at, 0), np.int64)
     for slot, each in zip(slots, given, strict=True):
