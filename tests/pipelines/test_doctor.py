@@ -120,7 +120,7 @@ def test_a_topic_that_is_copied_has_no_cause(sick: Sick) -> None:
     sick.tell()
     assert sick.causes() == []
     code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url)
-    assert (code, out) == (0, "nothing is wrong with 1 replicated topic\n")
+    assert (code, out) == (0, "no problems in 1 replicated topic\n")
 
 
 def test_fault_pipeline_not_running(sick: Sick) -> None:
@@ -135,7 +135,7 @@ def test_fault_pipeline_not_running(sick: Sick) -> None:
     code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url)
     assert code == 1
     assert out.startswith(f"{ORDERS} to b\n")
-    assert "first of all: pipeline-not-running" in out
+    assert "first causes: pipeline-not-running" in out
 
 
 def test_fault_remote_unreachable(sick: Sick) -> None:
@@ -420,7 +420,7 @@ def test_fault_loop_the_address_leads_back(sick: Sick) -> None:
     sick.tell()
     cause = sick.first()
     assert cause["kind"] == "loop"
-    assert "leads back to this cluster" in cause["what"]
+    assert "is this cluster" in cause["what"]
     assert sick.first(None)["kind"] == "loop", "although the topic is copied, as it seems"
 
 
@@ -453,7 +453,7 @@ def test_fault_loop_by_a_rename(sick: Sick) -> None:
     sick.ask(sick.b, "POST", f"namespaces/{NAMESPACE}/replication", ["a", "b"])
     sick.tell()
     cause = sick.first()
-    assert (cause["kind"], "get mixed" in cause["what"]) == ("loop", True)
+    assert (cause["kind"], "would be mixed" in cause["what"]) == ("loop", True)
     sick.repair(cause)
     assert [one["kind"] for one in sick.causes()] != ["loop"]
 
@@ -537,4 +537,4 @@ def test_not_every_topic_is_examined(sick: Sick, monkeypatch: pytest.MonkeyPatch
     code, out, _ = sick.run("doctor", "replication", "--url", sick.a.http_url, "--json")
     found = json.loads(out)
     assert (code, len(found["topics"]), found["declared"]) == (1, 2, 4)
-    assert found["remarks"] == ["2 more topics are not copied and were not examined; name one"]
+    assert found["remarks"] == ["2 more topics are not copied and were not examined"]

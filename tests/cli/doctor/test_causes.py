@@ -42,7 +42,7 @@ def remote(**facts: object) -> RemoteFacts:
 
 
 WAITING = decide_remote(0, None, creates=False, mismatch=Mismatch.PIP370)
-SHAPES = decide_remote(0, 2, creates=True, mismatch=Mismatch.PIP370)
+MISMATCHED = decide_remote(0, 2, creates=True, mismatch=Mismatch.PIP370)
 REFUSED = status(State.REFUSED, "no")
 
 
@@ -68,7 +68,7 @@ REFUSED = status(State.REFUSED, "no")
         (case(missing_tenant="acme", missing_namespace="acme/shop"), Kind.TENANT_MISSING),
         (case(missing_namespace="acme/shop"), Kind.NAMESPACE_MISSING),
         (case(status(State.WAITING), decision=WAITING), Kind.TOPIC_MISSING),
-        (case(decision=SHAPES, remote_partitions=2), Kind.PARTITION_MISMATCH),
+        (case(decision=MISMATCHED, remote_partitions=2), Kind.PARTITION_MISMATCH),
         (case(producer_problems={ORDERS: (ProducerProblem.TERMINATED, "x")}), Kind.TERMINATED),
         (case(producer_problems={ORDERS: (ProducerProblem.QUOTA, "x")}), Kind.QUOTA),
         (case(producer_problems={ORDERS: (ProducerProblem.AUTHORIZATION, "x")}), Kind.NOT_AUTHORIZED),
@@ -93,11 +93,18 @@ def test_a_single_fault_is_the_only_cause(one: Case, kind: Kind) -> None:
         assert cause.what
 
 
+@pytest.mark.parametrize(("enabled", "kind"), [("true", Kind.NOT_STARTED), ("false", Kind.NOT_RUNNING)])
+def test_a_process_that_never_reported_is_starting_only_if_the_broker_starts_it(enabled: str, kind: Kind) -> None:
+    one = case(status(State.STARTING, "no pipelines process has reported yet", has_heartbeat=False))
+    one = dataclasses.replace(one, source=SourceFacts("http://a:8080", "a", {"pipelinesEnabled": enabled}))
+    assert kinds(one) == [kind]
+
+
 def test_healthy_replication_has_no_cause() -> None:
     assert kinds(case()) == []
     assert kinds(case(deduplicates=True, next_entry=NextEntry(ORDERS, "1:1", 10), size_max=10)) == []
     created = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
-    assert kinds(case(decision=created)) == [], "it is being made"
+    assert kinds(case(decision=created)) == [], "it is being created"
 
 
 def test_causes_are_ordered_by_repair() -> None:

@@ -168,11 +168,12 @@ def _paused(case: Case) -> Iterator[Cause]:
 
 def _pipeline(case: Case) -> Iterator[Cause]:
     statuses = case.facts.statuses
-    silent = next((one for one in statuses if one.state is State.STOPPED and not one.has_heartbeat), None)
     start = f"magnetar pipelines --url {shlex.quote(case.source.url)}"
-    if silent is not None:
-        evidence = [silent.reason]
-        enabled = case.source.settings.get("pipelinesEnabled")
+    enabled = case.source.settings.get("pipelinesEnabled")
+    silent = next((one for one in statuses if not one.has_heartbeat), None)
+    if silent is not None and (silent.state is State.STOPPED or enabled != "true"):
+        is_known = silent.state in (State.STOPPED, State.STARTING)
+        evidence = [silent.reason if is_known else "no pipelines process has reported"]
         if enabled is not None:
             evidence.append(f"pipelinesEnabled={enabled} at {case.source.url}")
         yield Cause(Kind.NOT_RUNNING, "no pipelines process is running for this cluster", tuple(evidence), start)
