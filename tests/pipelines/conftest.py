@@ -1,4 +1,4 @@
-"""Clusters that know each other, each a real broker, with a pipeline for each in the one Spark session of all tests."""
+"""Clusters that know each other, each a real broker, with their pipelines in the tests' one Spark session."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RETRY_MAX_S = 1.0
 
 
 class Cluster:
-    """A broker that is a cluster of its own."""
+    """A broker that forms a cluster."""
 
     def __init__(self, name: str, broker: magnetar.testing.TestBroker) -> None:
         self.name = name
@@ -41,7 +41,7 @@ class Cluster:
         self.client.close()
         self.http.close()
 
-    # -- as an administrator
+    # -- admin calls
 
     def ask(self, method: str, path: str, body: object = None, **query: object) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -55,7 +55,7 @@ class Cluster:
         self.ask("POST" if other.name in known else "PUT", f"clusters/{other.name}", urls)
 
     def replicate(self, *others: Cluster, namespace: str = NAMESPACE) -> None:
-        """The topics of a namespace, which is made if it is not there."""
+        """Replicates the topics of a namespace, which is created if missing."""
         names = [self.name, *(other.name for other in others)]
         allowed = self.ask("GET", "tenants/public")
         allowed["allowedClusters"] = sorted({*allowed["allowedClusters"], *names})
@@ -84,10 +84,10 @@ class Cluster:
         return list(self.ask("GET", "replication/status", topic=full(topic), remote=remote.name))
 
     def states(self, topic: str, remote: Cluster) -> list[str]:
-        """Of the partitions, in their order."""
+        """States of the partitions, in order."""
         return [row["state"] for row in self.status(topic, remote)]
 
-    # -- as a user
+    # -- clients
 
     def publish(self, topic: str, *values: bytes, **options: Any) -> None:
         with self.client.producer(full(topic)) as producer:
@@ -95,7 +95,7 @@ class Cluster:
                 producer.send(value, **options)
 
     def read(self, topic: str, count: int, timeout_s: float = WAIT_S) -> list[Message]:
-        """The first `count` messages, as soon as they are there."""
+        """The first `count` messages, as soon as they arrive."""
         self.wait_for(topic)
         with self.client.reader(full(topic), EARLIEST) as reader:
             return [reader.read(timeout_s) for _ in range(count)]
@@ -130,7 +130,7 @@ def _texts(query: dict[str, object]) -> dict[str, str]:
 
 
 def until(is_true: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> float:
-    """Waits for it; returns how long that took."""
+    """Waits for a condition and returns the elapsed time."""
     started_s = time.monotonic()
     while not is_true():
         if time.monotonic() - started_s > timeout_s:
@@ -156,7 +156,7 @@ class World:
         return cluster
 
     def mesh(self, *names: str, **settings: object) -> list[Cluster]:
-        """Clusters that replicate into each other all that is in one namespace."""
+        """Clusters that replicate one namespace into each other."""
         clusters = [self.cluster(name, **settings) for name in names]
         self.link(*clusters)
         return clusters
@@ -188,7 +188,7 @@ def world(spark: SparkSession) -> Iterator[World]:
 
 @pytest.fixture
 def two(world: World) -> tuple[Cluster, Cluster]:
-    """Both ways, with a pipeline for each."""
+    """Both directions, with a pipeline for each."""
     a, b = world.mesh("a", "b")
     world.pipeline(a)
     world.pipeline(b)
@@ -197,7 +197,7 @@ def two(world: World) -> tuple[Cluster, Cluster]:
 
 @pytest.fixture(scope="module")
 def a() -> Iterator[magnetar.testing.TestBroker]:
-    """A broker alone, for what needs no pipeline; `b` is the other."""
+    """A broker without a pipeline; `b` is the other."""
     with magnetar.testing.broker(clusterName="a") as running:
         yield running
 

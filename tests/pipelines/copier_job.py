@@ -1,6 +1,6 @@
-"""A process that copies one topic until all of it is copied: `copier_job source_url remote_url topic`.
+"""A process that copies one topic completely: `copier_job source_url remote_url topic`.
 
-Says `copying` when it begins, and `copied` when it is done.
+Prints `copying` when it starts, and `copied` when it is done.
 """
 
 from __future__ import annotations

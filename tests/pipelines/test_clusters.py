@@ -1,4 +1,4 @@
-"""Clients that a copying process keeps: one for each cluster, and none for how it was reached before."""
+"""Clients of a copying process: one per cluster, none for an earlier endpoint."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clusters]:
     own.loop.close(*own._clients.values())
 
 
-def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(own: Clusters) -> None:
-    """As after every new token: connections that nobody uses any more would add up."""
+def test_a_changed_endpoint_gets_a_new_client_and_the_old_one_is_closed(own: Clusters) -> None:
+    """As after every new token: unused connections would accumulate."""
     with magnetar.testing.broker() as broker:
         before = ClusterEndpoint("b", broker.service_url, None, Security(token="first"))
         after = ClusterEndpoint("b", broker.service_url, None, Security(token="second"))
@@ -33,7 +33,7 @@ def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(ow
         assert own.loop.run(own.is_ours(before, TOPIC))
         new = own.client(after)
         assert new is own.client(after) is not old
-        own.loop.run(old.server_version(TOPIC))  # whoever has it may use it until the task is over
+        own.loop.run(old.server_version(TOPIC))  # its users may keep it until the task ends
         assert clusters.clusters() is own
         with pytest.raises(Closed):
             own.loop.run(old.server_version(TOPIC))
@@ -41,7 +41,7 @@ def test_who_is_reached_otherwise_gets_a_new_client_and_the_old_one_is_closed(ow
         assert list(own._clients) == list(own._is_ours) == [after]
 
 
-def test_clusters_do_not_disturb_each_other(own: Clusters) -> None:
+def test_clusters_are_independent(own: Clusters) -> None:
     endpoints = [ClusterEndpoint(name, "pulsar://127.0.0.1:9") for name in ("a", "b")]
     clients = [own.client(endpoint) for endpoint in endpoints]
     assert [clusters.clusters().client(endpoint) for endpoint in endpoints] == clients

@@ -1,4 +1,4 @@
-"""The declaration of a broker that comes and goes."""
+"""The declaration of a broker that becomes unreachable and returns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_gr1_a_declaration_follows_every_change_and_reports_arrive(broker: magne
     source.stop()
 
 
-def test_a_broker_that_is_away_is_asked_again_until_it_is_back(
+def test_an_unreachable_broker_is_retried_until_it_returns(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "magnetar.pipelines.declared_sources")
@@ -85,12 +85,12 @@ def test_a_broker_that_is_away_is_asked_again_until_it_is_back(
         source.stop()
 
 
-def test_a_source_that_does_not_answer_at_the_start_is_an_error() -> None:
+def test_an_unreachable_source_at_the_start_is_an_error() -> None:
     with pytest.raises(SourceFailed, match=r"binary address at http://127\.0\.0\.1:9 failed"):
         BrokerSource(Broker("http://127.0.0.1:9"), "replication", Declaration)
 
 
-def test_a_token_file_is_read_again_for_every_request(tmp_path: Path) -> None:
+def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("first")
     with fake_web({}) as web, HttpTransport([web.url], Security(token_file=file), 5) as http:

@@ -1,6 +1,6 @@
 """`magnetar doctor replication` against injected faults: the right cause comes first, and its command repairs it.
 
-Two real brokers. Where the fault needs no pipeline to be seen, the test tells the broker what a pipeline would.
+Two real brokers. Where a fault is visible without a pipeline, the test sends the reports of one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OTHER_RECORD = {"type": "record", "name": "Order", "fields": [{"name": "other", 
 
 
 class Sick:
-    """Cluster `a` replicates a namespace to `b`; `doctor` is asked about `a`."""
+    """Cluster `a` replicates a namespace to `b`; the doctor examines `a`."""
 
     def __init__(self, a: testing.TestBroker, b: testing.TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
         self.a, self.b = a, b
@@ -60,7 +60,7 @@ class Sick:
                 producer.send(value)
 
     def tell(self, state: State = State.RUNNING, reason: str = "", topic: str = ORDERS) -> None:
-        """As a pipeline would."""
+        """Reports like a pipeline."""
         row = {"topic": topic, "remote": "b", "state": state.value, "reason": reason}
         self.ask(self.a, "PUT", "replication/reports", {"pipeline": "test", "isAll": False, "rows": [row]})
 
@@ -109,12 +109,12 @@ def clusters(
 
 @pytest.fixture
 def sick(capsys: pytest.CaptureFixture[str]) -> Iterator[Sick]:
-    """Topics are not made in `b` by themselves, so that what is missing stays missing."""
+    """No topics are created in `b`, so that missing ones stay missing."""
     with clusters(capsys, createTopicToRemoteClusterForReplication=False) as sick:
         yield sick
 
 
-def test_a_topic_that_is_copied_has_no_cause(sick: Sick) -> None:
+def test_a_copied_topic_has_no_cause(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
     sick.tell()
@@ -156,7 +156,7 @@ def test_fault_no_address(sick: Sick) -> None:
 
 
 class Doorkeeper:
-    """A cluster that lets nobody in, by HTTP and by the binary protocol."""
+    """A cluster that rejects every client, over HTTP and over the binary protocol."""
 
     def __init__(self) -> None:
         class Handler(BaseHTTPRequestHandler):
@@ -211,7 +211,7 @@ def test_fault_authentication(sick: Sick) -> None:
     assert cause["repair"].startswith("magnetar clusters update b --auth-plugin ")
 
 
-def test_fault_authentication_by_a_token_that_expired(sick: Sick, tmp_path: Path) -> None:
+def test_fault_authentication_with_an_expired_token(sick: Sick, tmp_path: Path) -> None:
     sick.create(sick.a)
     file = tmp_path / "token"
     file.write_text(token_with({"sub": "copier", "exp": 1_700_000_000}))
@@ -230,7 +230,7 @@ def test_fault_authentication_by_a_token_that_expired(sick: Sick, tmp_path: Path
     assert file.read_text() not in json.dumps(cause)
 
 
-def test_fault_a_token_file_that_is_missing(sick: Sick) -> None:
+def test_fault_missing_token_file(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
     addresses = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
@@ -244,7 +244,7 @@ def test_fault_a_token_file_that_is_missing(sick: Sick) -> None:
 
 
 @pytest.mark.parametrize("where", ["http", "binary", "both"])
-def test_fault_tls_an_authority_that_is_not_known(sick: Sick, tmp_path: Path, where: str) -> None:
+def test_fault_tls_with_an_unknown_authority(sick: Sick, tmp_path: Path, where: str) -> None:
     for name in ("theirs", "ours"):
         (tmp_path / name).mkdir()
     theirs, ours = Certificates(tmp_path / "theirs"), Certificates(tmp_path / "ours")
@@ -261,7 +261,7 @@ def test_fault_tls_an_authority_that_is_not_known(sick: Sick, tmp_path: Path, wh
         assert cause["repair"] == f"magnetar {words} {sick.a.http_url}"
 
 
-def test_fault_tls_a_certificate_of_another_host_and_a_port_without(sick: Sick, tmp_path: Path) -> None:
+def test_fault_tls_with_a_certificate_for_another_host_and_a_plain_text_port(sick: Sick, tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     sick.create(sick.a)
     with fake_broker(tls=certificates.server("broker.example")) as fake, fake_broker() as plain:
@@ -275,7 +275,7 @@ def test_fault_tls_a_certificate_of_another_host_and_a_port_without(sick: Sick, 
 
 
 def test_fault_not_authorized(sick: Sick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The role may not even ask for the topic."""
+    """The role may not even look up the topic."""
     sick.create(sick.a)
     sick.create(sick.b)
     token = token_with({"sub": "copier"})
@@ -335,7 +335,7 @@ def test_fault_remote_topic_missing(sick: Sick, partitions: int) -> None:
 
 
 @pytest.mark.parametrize(("here", "there"), [(3, 2), (2, 0), (0, 2)])
-def test_fault_shapes_differ(sick: Sick, here: int, there: int) -> None:
+def test_fault_different_partitions(sick: Sick, here: int, there: int) -> None:
     sick.create(sick.a, here)
     sick.create(sick.b, there)
     parts = [f"{ORDERS}-partition-{index}" for index in range(here)] or [ORDERS]
@@ -351,7 +351,7 @@ def test_fault_shapes_differ(sick: Sick, here: int, there: int) -> None:
     assert after == [] if here == 3 else "partition-mismatch" not in after
 
 
-def test_fault_schema_refused(sick: Sick) -> None:
+def test_fault_rejected_schema(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
     for broker, record in ((sick.a, RECORD), (sick.b, OTHER_RECORD)):
@@ -397,7 +397,7 @@ def test_fault_remote_quota(sick: Sick) -> None:
 
 
 def test_fault_deduplication_off(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a remote cluster that is Apache Pulsar, as it says itself."""
+    """For a remote cluster that identifies itself as Apache Pulsar."""
     sick.create(sick.a)
     sick.create(sick.b)
     sick.tell(State.REFUSED, "deduplication is off")
@@ -414,7 +414,7 @@ def test_fault_deduplication_off(sick: Sick, monkeypatch: pytest.MonkeyPatch) ->
     assert sick.causes() == []
 
 
-def test_fault_loop_the_address_leads_back(sick: Sick) -> None:
+def test_fault_loop_of_an_address_that_leads_back(sick: Sick) -> None:
     sick.create(sick.a)
     sick.address_of_b(serviceUrl=sick.a.http_url, brokerServiceUrl=sick.a.service_url)
     sick.tell()
@@ -424,7 +424,7 @@ def test_fault_loop_the_address_leads_back(sick: Sick) -> None:
     assert sick.first(None)["kind"] == "loop", "although the topic is copied, as it seems"
 
 
-def test_fault_loop_two_clusters_of_one_name(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fault_loop_of_two_clusters_with_one_name(capsys: pytest.CaptureFixture[str]) -> None:
     with clusters(capsys, {"clusterName": "a"}) as sick:
         sick.create(sick.a)
         sick.tell()
@@ -433,7 +433,7 @@ def test_fault_loop_two_clusters_of_one_name(capsys: pytest.CaptureFixture[str])
     assert "the same name" in cause["what"]
 
 
-def test_fault_loop_one_cluster_under_two_names(sick: Sick) -> None:
+def test_fault_loop_of_one_cluster_with_two_names(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
     urls = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
@@ -443,7 +443,7 @@ def test_fault_loop_one_cluster_under_two_names(sick: Sick) -> None:
     assert (cause["kind"], "b and c are the same cluster" in cause["what"]) == ("loop", True)
 
 
-def test_fault_loop_by_a_rename(sick: Sick) -> None:
+def test_fault_loop_of_a_rename(sick: Sick) -> None:
     sick.create(sick.a)
     policy = {"rename": "{tenant}/{namespace}/{topic}-eu"}
     sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}/orders", policy)
@@ -517,20 +517,20 @@ def test_fault_not_declared(sick: Sick) -> None:
     assert sick.first("orders")["kind"] == "pipeline-not-running"
 
 
-def test_a_topic_that_does_not_exist_is_an_error(sick: Sick) -> None:
+def test_a_missing_topic_is_an_error(sick: Sick) -> None:
     code, out, err = sick.run("doctor", "replication", "nowhere", "--url", sick.a.http_url)
     assert (code, out) == (1, "")
     assert "not found" in err
 
 
-def test_several_faults_the_one_to_repair_first_is_first(sick: Sick) -> None:
+def test_with_several_faults_the_first_to_repair_comes_first(sick: Sick) -> None:
     sick.create(sick.a, 3)
     sick.create(sick.b, 2)
     sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
     assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "partition-mismatch"]
 
 
-def test_not_every_topic_is_examined(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_examined_topics_is_limited(sick: Sick, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("magnetar.cli.doctor.replication.EXAMINED_MAX", 2)
     for index in range(4):
         sick.create(sick.a, topic=f"t{index}")

@@ -1,4 +1,4 @@
-"""The event thread: events in their order, ticks when they are due."""
+"""The event thread: events in order, ticks when due."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from magnetar.pipelines.events import EventThread
 WAIT_S = 15.0
 
 
-def test_events_come_one_after_another_each_with_a_tick() -> None:
+def test_events_are_handled_in_order_each_with_a_tick() -> None:
     calls: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def tick(now_s: float) -> None:
@@ -27,7 +27,7 @@ def test_events_come_one_after_another_each_with_a_tick() -> None:
     events.join()
 
 
-def test_a_tick_comes_at_its_time() -> None:
+def test_a_tick_runs_at_its_time() -> None:
     ticks: queue.SimpleQueue[float] = queue.SimpleQueue()
 
     def tick(now_s: float) -> float:
@@ -43,7 +43,7 @@ def test_a_tick_comes_at_its_time() -> None:
     events.join()
 
 
-def test_an_event_that_fails_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_event_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
     seen: queue.SimpleQueue[float] = queue.SimpleQueue()
     events = EventThread("test", lambda now_s: None)
     events.start()

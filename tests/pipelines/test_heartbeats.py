@@ -1,4 +1,4 @@
-"""Heartbeats: at once after a change, all rows after a loss."""
+"""Heartbeats: immediately after a change, with all rows after a loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs on the one Spark session: workers that stay, jobs that fail, lanes that stop."""
+"""Jobs on the one Spark session: reused workers, failing jobs, and stopping lanes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def kill_the_worker(rows: Iterable[object]) -> list[int]:
 
 
 class Results:
-    """The calls of lanes, in their order."""
+    """The callbacks of lanes, in order."""
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
@@ -69,15 +69,15 @@ def lanes_on(jobs: Jobs, results: Results, warm_s: float = WARM_S) -> JobLanes[W
     )
 
 
-def test_a_worker_is_used_again(spark: SparkSession) -> None:
-    """A task that leaves rows would cost a worker, and each next one its connections."""
+def test_a_worker_is_reused(spark: SparkSession) -> None:
+    """A task that leaves rows would cost a worker, and its connections."""
     jobs = Jobs(spark)
     used = {jobs.run(process_id)[0] for _ in range(6)}
     jobs.stay_warm()
     assert len(used) <= 2, "two cores, two workers"
 
 
-def test_a_job_runs_in_a_worker_and_its_result_comes_back(spark: SparkSession) -> None:
+def test_a_job_runs_in_a_worker_and_returns_its_result(spark: SparkSession) -> None:
     jobs, results = Jobs(spark), Results()
     lanes = lanes_on(jobs, results)
     lanes.run(lambda: jobs.run(process_id))
@@ -87,7 +87,7 @@ def test_a_job_runs_in_a_worker_and_its_result_comes_back(spark: SparkSession) -
     lanes.stop()
 
 
-def test_gr6_a_job_whose_worker_is_killed_failed_and_the_next_one_works(spark: SparkSession) -> None:
+def test_gr6_a_job_fails_with_its_killed_worker_and_the_next_one_works(spark: SparkSession) -> None:
     jobs, results = Jobs(spark), Results()
     lanes = lanes_on(jobs, results)
     lanes.run(lambda: jobs.run(kill_the_worker))
@@ -101,7 +101,7 @@ def test_gr6_a_job_whose_worker_is_killed_failed_and_the_next_one_works(spark: S
     lanes.stop()
 
 
-def test_lanes_grow_and_never_shrink(spark: SparkSession) -> None:
+def test_lanes_are_added_and_never_removed(spark: SparkSession) -> None:
     results = Results()
     both = threading.Barrier(2, timeout=WAIT_S)
 
@@ -138,7 +138,7 @@ def test_a_cold_jvm_is_warmed_up_before_the_first_job(spark: SparkSession, monke
     lanes.stop()
 
 
-def test_a_job_does_not_wait_for_warming_up(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_does_not_wait_for_the_warm_up(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Jobs, "ran", 0)
     jobs, results = Jobs(spark), Results()
     is_given = threading.Event()
@@ -179,7 +179,7 @@ def _sleep(seconds: float, rows: Iterable[object]) -> list[int]:
 
 
 class Dead:
-    """A session that is gone."""
+    """A dead session."""
 
     is_dead = True
 
@@ -191,7 +191,7 @@ class Dead:
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_session_that_is_gone_is_reported() -> None:
+def test_a_dead_session_is_reported() -> None:
     results = Results()
     lanes = lanes_on(Dead(), results)  # type: ignore[arg-type]
 

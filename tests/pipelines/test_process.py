@@ -1,4 +1,4 @@
-"""The life of the pipelines process, without Spark."""
+"""Start and end of the pipelines process, without Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from magnetar.pipelines.jobs import SparkFailed
 
 
 class DeadSession:
-    """As it is when its JVM was killed."""
+    """A session whose JVM was killed."""
 
     def __init__(self) -> None:
         self.was_stopped = False
@@ -25,7 +25,7 @@ class DeadSession:
 
 
 class FailingVerb:
-    """Finds out that Spark is gone."""
+    """A verb that fails because Spark is gone."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -53,7 +53,7 @@ def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     assert process._security("http://broker:8080") == Security(token_file="/run/token")
 
 
-def test_a_jvm_that_was_killed_ends_the_process_and_leaves_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     session = DeadSession()
     monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(process, "_end_soon", lambda: None)
@@ -65,7 +65,7 @@ def test_a_jvm_that_was_killed_ends_the_process_and_leaves_no_traceback(monkeypa
     assert verb.calls == ["open", "start", "check", "stop"]
 
 
-def test_a_source_that_cannot_be_used_ends_the_process_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_source_ends_the_process_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
     monkeypatch.setattr(process, "_session", lambda master: pytest.fail("Spark was started"))
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)

@@ -1,4 +1,4 @@
-"""States on the board: since when, what is logged, what is taken."""
+"""States on the status board: times, log lines, and changes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_another_reason_keeps_the_time_of_the_state(board: StatusBoard[State], c
     assert (row.reason, row.since_ms) == ("two", 1000)
 
 
-def test_a_change_is_taken_once(board: StatusBoard[State]) -> None:
+def test_a_change_is_returned_once(board: StatusBoard[State]) -> None:
     other = ("persistent://public/default/other", "b")
     board.set(KEY, State.RUNNING)
     board.set(other, State.RUNNING)
@@ -60,7 +60,7 @@ def test_a_change_is_taken_once(board: StatusBoard[State]) -> None:
     assert list(taken.rows) == [other]
 
 
-def test_after_a_lost_snapshot_all_rows_are_taken(board: StatusBoard[State]) -> None:
+def test_after_a_lost_snapshot_all_rows_are_returned(board: StatusBoard[State]) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.put_back()
@@ -76,7 +76,7 @@ def test_a_removed_row_is_missing_from_the_next_snapshot_of_all(board: StatusBoa
     assert taken.is_all and taken.rows == {}
 
 
-def test_counts_add_up(board: StatusBoard[State]) -> None:
+def test_counts_are_summed(board: StatusBoard[State]) -> None:
     board.set(KEY, State.RUNNING)
     board.take()
     board.changed.clear()
@@ -88,7 +88,7 @@ def test_counts_add_up(board: StatusBoard[State]) -> None:
     assert board.take().rows == {}
 
 
-def test_gr4_changes_are_logged_and_nothing_else(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
+def test_gr4_only_changes_are_logged(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "magnetar.pipelines.status_board")
     for _ in range(3):
         board.set(KEY, State.MISMATCH, "2 here, 1 there")

@@ -1,4 +1,4 @@
-"""Two brokers that are two clusters, entries as they are stored in them, and copying between them without Spark."""
+"""Two brokers as two clusters, their stored entries, and copying between them without Spark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from magnetar.wire.batch import build_batch
 from magnetar.wire.compression import compress
 from magnetar.wire.metadata import build_blob, messages_in, split_blob
 
-SUBSCRIPTION = "magnetar.repl.b"  # which a client may create, unlike the one that a broker keeps
+SUBSCRIPTION = "magnetar.repl.b"  # which a client may create, unlike a broker's
 SLICE_S, LINGER_S = 5.0, 0.05
 _numbers = itertools.count()
 
@@ -79,7 +79,7 @@ def batch(first: int, count: int, compression: pb.CompressionType.ValueType = pb
 
 
 def store(broker: TestBroker | str, topic: str, blobs: Iterable[bytes], schema: pb.Schema | None = None) -> bytes:
-    """Publishes entries as they are; the version of the schema, if there is one."""
+    """Publishes entries unchanged; returns the schema version, if any."""
 
     async def send(client: AsyncClient) -> bytes:
         async with await client.entry_producer(topic, schema=schema) as producer:

@@ -1,4 +1,4 @@
-"""Copying between two real brokers: the same bytes, once, in order, and a state that says why not."""
+"""Copying between two real brokers: the same bytes, once, in order, and a state with the reason if not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tests.pipelines.two_clusters import (
 
 @pytest.fixture(autouse=True)
 def new_connections() -> Iterator[None]:
-    """Clients of one test are not those of the next: brokers of some tests are gone then."""
+    """Each test has new clients: brokers of earlier tests are stopped."""
     yield
     for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
@@ -70,7 +70,7 @@ ALL_KINDS = [
 ]
 
 
-def test_gr6_copies_are_the_same_bytes_with_where_they_come_from(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_copies_are_the_same_bytes_with_their_source_position(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, ALL_KINDS)
     outcome = copy_one(assignment(a, b, topic))
@@ -90,7 +90,7 @@ def test_gr6_copies_are_the_same_bytes_with_where_they_come_from(a: TestBroker, 
     assert not outcome.is_behind
 
 
-def test_gr6_a_reader_of_the_copy_gets_every_message(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_a_reader_of_the_copy_receives_every_message(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     with Client(a.service_url) as client, client.producer(topic, compression="zstd") as producer:
         for number in range(500):
@@ -101,8 +101,8 @@ def test_gr6_a_reader_of_the_copy_gets_every_message(a: TestBroker, b: TestBroke
     assert [(m.value, m.key, m.properties["n"]) for m in read] == [(b"%d" % n, f"k{n % 7}", str(n)) for n in range(500)]
 
 
-def test_gr6_what_a_broker_cannot_read_is_copied_no_further(a: TestBroker, b: TestBroker) -> None:
-    """Apache Pulsar reads in stored metadata what it has of a producer: there the copy has its name and number."""
+def test_gr6_unreadable_metadata_stops_the_copy(a: TestBroker, b: TestBroker) -> None:
+    """Apache Pulsar reads the producer from stored metadata: the copy has its name and number there."""
     topic = create(b, new_topic())
     ask(b, "POST", f"{path_of(topic)}/deduplicationEnabled", True)
     store(a, topic, [message(0), batch(1, 3)])
@@ -119,10 +119,10 @@ def test_gr6_what_a_broker_cannot_read_is_copied_no_further(a: TestBroker, b: Te
     assert payloads(stored(b, topic)) == payloads(originals)
 
 
-# -- what is not copied
+# -- entries that are not copied
 
 
-def test_gr6_nothing_goes_in_circles(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_nothing_loops(a: TestBroker, b: TestBroker) -> None:
     topic = new_topic()
     store(a, topic, [message(0), message(1)])
     store(b, topic, [message(2)])
@@ -133,12 +133,12 @@ def test_gr6_nothing_goes_in_circles(a: TestBroker, b: TestBroker) -> None:
     outcomes = [copy_one(there), copy_one(back)]
     assert [outcome.entries for outcome in outcomes] == [0, 0]
     assert sorted(payloads(stored(a, topic))) == sorted(payloads(stored(b, topic))) == [b"0", b"1", b"2"]
-    # What is not copied is done with: it is nobody's backlog.
+    # Skipped entries are acknowledged: they are in no backlog.
     assert position_of(a, topic) == stored(a, topic)[-1].id
     assert position_of(b, topic, "magnetar.repl.a") == stored(b, topic)[-1].id
 
 
-def test_gr6_messages_go_where_their_producer_says(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_messages_go_to_the_clusters_set_by_their_producer(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(
         a,
@@ -157,7 +157,7 @@ def test_gr6_messages_go_where_their_producer_says(a: TestBroker, b: TestBroker)
     assert outcome.acked == stored(a, topic)[-1].id
 
 
-def test_gr6_markers_are_of_their_broker_only(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_markers_are_not_copied(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0), message(1, marker_type=10), message(2), message(3, marker_type=10)])
     outcome = copy_one(assignment(a, b, topic))
@@ -166,10 +166,10 @@ def test_gr6_markers_are_of_their_broker_only(a: TestBroker, b: TestBroker) -> N
     assert not outcome.is_behind
 
 
-# -- once
+# -- exactly once
 
 
-def test_gr6_what_the_target_has_is_not_sent_again(a: TestBroker, b: TestBroker) -> None:
+def test_gr6_existing_copies_are_not_sent_again(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(number) for number in range(10)])
     copy_one(assignment(a, b, topic))
@@ -180,8 +180,8 @@ def test_gr6_what_the_target_has_is_not_sent_again(a: TestBroker, b: TestBroker)
     assert source_positions(stored(b, topic)) == positions(stored(a, topic))
 
 
-def test_gr6_two_copiers_at_once_copy_once(a: TestBroker, b: TestBroker) -> None:
-    """One has the subscription, the other hears of it; with subscriptions of their own, the target keeps order."""
+def test_gr6_two_concurrent_copiers_copy_once(a: TestBroker, b: TestBroker) -> None:
+    """One holds the subscription, the other gets an error; with separate subscriptions, the target keeps order."""
     topic = create(b, new_topic())
     store(a, topic, [message(number) for number in range(5000)])
     outcomes: list[Outcome] = []
@@ -205,7 +205,7 @@ def test_gr6_two_copiers_at_once_copy_once(a: TestBroker, b: TestBroker) -> None
     assert source_positions(stored(b, topic)) == positions(stored(a, topic))
 
 
-def test_a_slice_ends_and_the_next_goes_on(a: TestBroker, b: TestBroker) -> None:
+def test_a_slice_ends_and_the_next_continues(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(number, b"x" * 1000) for number in range(20_000)])
     first = copy_one(assignment(a, b, topic), slice_s=0.05)
@@ -217,15 +217,15 @@ def test_a_slice_ends_and_the_next_goes_on(a: TestBroker, b: TestBroker) -> None
     assert source_positions(stored(b, topic)) == positions(stored(a, topic))
 
 
-def test_a_slow_source_is_not_taken_for_the_end(a: TestBroker, b: TestBroker) -> None:
-    """That nothing comes for a moment ends a task only if there is nothing more."""
+def test_a_slow_source_is_not_mistaken_for_the_end(a: TestBroker, b: TestBroker) -> None:
+    """A pause ends a task only if there is nothing more."""
     topic = create(b, new_topic())
     store(a, topic, [message(number) for number in range(5000)])
     outcome = copy_one(assignment(a, b, topic), slice_s=20, linger_s=0.00001)
     assert (outcome.entries, outcome.is_behind) == (5000, False)
 
 
-def test_news_are_copied_while_the_slice_lasts(a: TestBroker, b: TestBroker) -> None:
+def test_new_messages_are_copied_during_the_slice(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     outcomes: list[Outcome] = []
@@ -242,7 +242,7 @@ def test_news_are_copied_while_the_slice_lasts(a: TestBroker, b: TestBroker) -> 
     assert not outcomes[0].is_behind
 
 
-def test_what_is_left_of_a_terminated_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
+def test_the_rest_of_a_terminated_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0), message(1)])
     ask(a, "POST", f"{path_of(topic)}/terminate")
@@ -255,7 +255,7 @@ def test_what_is_left_of_a_terminated_topic_is_copied(a: TestBroker, b: TestBrok
 # -- entries
 
 
-def test_sp6_only_messages_that_stay_and_masked(a: TestBroker, b: TestBroker) -> None:
+def test_sp6_only_kept_messages_are_copied_and_masked(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     singles = [message(0, b'{"id": 1, "name": "Ann"}'), message(1, b'{"id": 2, "name": "Bob"}'), message(2, b"{}")]
     store(a, topic, [*singles, message(3, b'{"id": 3, "name": "Eve"}')])
@@ -270,7 +270,7 @@ def test_sp6_only_messages_that_stay_and_masked(a: TestBroker, b: TestBroker) ->
     assert (outcome.entries, outcome.skipped, outcome.acked) == (1, 2, entries[2].id)
 
 
-def test_sp6_a_topic_may_have_another_name_there(a: TestBroker, b: TestBroker) -> None:
+def test_sp6_a_topic_may_have_another_remote_name(a: TestBroker, b: TestBroker) -> None:
     topic, target = new_topic(), create(b, new_topic())
     store(a, topic, [message(0), batch(1, 3)])
     copy_one(assignment(a, b, topic, target=target, policy=RoutePolicy(rename="other")))
@@ -287,7 +287,7 @@ def dead_endpoint(name: str) -> ClusterEndpoint:
         return endpoint(name, gone)
 
 
-def test_an_unreachable_remote_does_not_keep_others_waiting(a: TestBroker, b: TestBroker) -> None:
+def test_an_unreachable_remote_does_not_block_others(a: TestBroker, b: TestBroker) -> None:
     good, bad = create(b, new_topic()), new_topic()
     for topic in (good, bad):
         store(a, topic, [message(0)])
@@ -301,7 +301,7 @@ def test_an_unreachable_remote_does_not_keep_others_waiting(a: TestBroker, b: Te
     assert position_of(a, bad).entry_id == -1
 
 
-def test_an_exclusive_producer_in_the_remote_cluster_refuses_the_topic(a: TestBroker, b: TestBroker) -> None:
+def test_an_exclusive_remote_producer_blocks_the_topic(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     with Client(b.service_url) as client, client.producer(topic, access_mode="Exclusive"):
@@ -321,7 +321,7 @@ def test_an_unreachable_source_is_stopped(b: TestBroker) -> None:
     ("url", "target", "reason"),
     [("pulsar//nowhere", None, "pulsar//nowhere"), (None, "persistent://a/b", "persistent://a/b")],
 )
-def test_what_cannot_be_a_cluster_or_a_topic_is_said(
+def test_an_invalid_cluster_or_topic_is_reported(
     a: TestBroker, b: TestBroker, url: str | None, target: str | None, reason: str
 ) -> None:
     topic, good = new_topic(), create(b, new_topic())
@@ -334,7 +334,7 @@ def test_what_cannot_be_a_cluster_or_a_topic_is_said(
     assert reason in outcomes[0].reason
 
 
-def test_gr3_a_missing_remote_topic_is_waited_for_and_not_made(a: TestBroker, b: TestBroker) -> None:
+def test_gr3_a_missing_remote_topic_is_waited_for_and_not_created(a: TestBroker, b: TestBroker) -> None:
     topic = new_topic()
     store(a, topic, [message(0)])
     outcome = copy_one(assignment(a, b, topic))
@@ -345,7 +345,7 @@ def test_gr3_a_missing_remote_topic_is_waited_for_and_not_made(a: TestBroker, b:
     assert copy_one(assignment(a, b, topic)).entries == 1
 
 
-def test_gr4_another_shape_is_a_mismatch(a: TestBroker, b: TestBroker) -> None:
+def test_gr4_a_different_number_of_partitions_is_a_mismatch(a: TestBroker, b: TestBroker) -> None:
     topic = new_topic()
     store(a, topic, [message(0)])
     ask(b, "PUT", f"{path_of(topic)}/partitions", 2)
@@ -367,7 +367,7 @@ def test_gr6_partitions_are_copied_to_partitions(a: TestBroker, b: TestBroker) -
     assert [payloads(stored(b, name)) for name in names] == [[b"0"], [b"1"]]
 
 
-def test_a_terminated_remote_topic_refuses(a: TestBroker, b: TestBroker) -> None:
+def test_a_terminated_remote_topic_rejects(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     ask(b, "POST", f"{path_of(topic)}/terminate")
@@ -376,7 +376,7 @@ def test_a_terminated_remote_topic_refuses(a: TestBroker, b: TestBroker) -> None
     assert position_of(a, topic).entry_id == -1
 
 
-def test_a_remote_quota_refuses_until_there_is_room(a: TestBroker, b: TestBroker) -> None:
+def test_a_remote_quota_rejects_until_there_is_room(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0, b"x" * 2000), message(1)])
     ask(b, "PUT", f"{path_of(topic)}/subscription/slow")
@@ -391,8 +391,8 @@ def test_a_remote_quota_refuses_until_there_is_room(a: TestBroker, b: TestBroker
     assert payloads(stored(b, topic))[1:] == [b"1", b"2"]
 
 
-def test_gr5_a_topic_that_is_published_to_all_the_time_is_running(a: TestBroker, b: TestBroker) -> None:
-    """There is always something that came a moment ago; what counts is what was there before."""
+def test_gr5_a_topic_with_continuous_publishing_is_running(a: TestBroker, b: TestBroker) -> None:
+    """There is always a recent message; only older ones count."""
     topic = create(b, new_topic())
     has_begun, is_over = threading.Event(), threading.Event()
 
@@ -415,7 +415,7 @@ def test_gr5_a_topic_that_is_published_to_all_the_time_is_running(a: TestBroker,
     assert State.RUNNING in {outcome.state for outcome in outcomes}
 
 
-def test_deduplication_that_is_off_is_said(a: TestBroker, b: TestBroker) -> None:
+def test_disabled_deduplication_is_reported(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     clusters.clusters()._is_ours[endpoint("b", b)] = False
@@ -426,7 +426,7 @@ def test_deduplication_that_is_off_is_said(a: TestBroker, b: TestBroker) -> None
     assert (outcome.entries, outcome.reason) == (1, "")
 
 
-def test_deduplication_that_nobody_can_tell_is_said_and_the_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
+def test_unknown_deduplication_is_reported_and_the_topic_is_copied(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     remote = ClusterEndpoint("b", b.service_url)
@@ -445,7 +445,7 @@ def test_deduplication_that_nobody_can_tell_is_said_and_the_topic_is_copied(a: T
         (pb.TopicNotFound, State.WAITING),
     ],
 )
-def test_what_a_remote_says_is_the_reason(a: TestBroker, code: pb.ServerError.ValueType, state: State) -> None:
+def test_the_remotes_error_is_the_reason(a: TestBroker, code: pb.ServerError.ValueType, state: State) -> None:
     topic = new_topic()
     store(a, topic, [message(0)])
 
@@ -466,7 +466,7 @@ def test_what_a_remote_says_is_the_reason(a: TestBroker, code: pb.ServerError.Va
     assert state is State.WAITING or "because of this" in outcome.reason
 
 
-def test_a_remote_that_does_not_let_us_in_refuses(a: TestBroker) -> None:
+def test_a_remote_that_rejects_our_credentials(a: TestBroker) -> None:
     topic = new_topic()
     store(a, topic, [message(0)])
 
@@ -481,7 +481,7 @@ def test_a_remote_that_does_not_let_us_in_refuses(a: TestBroker) -> None:
     assert outcome.state is State.REFUSED and "who are you" in outcome.reason
 
 
-def test_a_subscription_that_another_has_is_waited_for(a: TestBroker, b: TestBroker) -> None:
+def test_a_subscription_in_use_is_waited_for(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(a, topic, [message(0)])
     with Client(a.service_url) as client, client.cursor(topic, SUBSCRIPTION, initial_position=EARLIEST) as cursor:
@@ -492,7 +492,7 @@ def test_a_subscription_that_another_has_is_waited_for(a: TestBroker, b: TestBro
     assert copy_one(assignment(a, b, topic)).entries == 1
 
 
-def test_a_remote_that_falls_silent_is_given_up_soon(a: TestBroker) -> None:
+def test_a_silent_remote_is_given_up_soon(a: TestBroker) -> None:
     topic = new_topic()
     store(a, topic, [message(0)])
 

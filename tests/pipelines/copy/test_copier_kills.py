@@ -1,4 +1,4 @@
-"""Exactly once, in order, whoever is killed at any moment: the copier, the source's broker or the remote one (GR6)."""
+"""Exactly once, in order, through kills of the copier, the source's broker or the remote one (GR6)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Copier:
         self._process.stdout.close()
 
 
-def test_gr6_exactly_once_whoever_is_killed(tmp_path: Path) -> None:
+def test_gr6_exactly_once_through_any_kill(tmp_path: Path) -> None:
     chance = random.Random(SEED)
     with running(tmp_path / "a") as a, running(tmp_path / "b") as b:
         with Client(b.service_url) as client:

@@ -1,4 +1,4 @@
-"""The bytes of a copy: what is appended to metadata reads like what is set in it, and damage is not passed on."""
+"""The bytes of a copy: appended metadata reads like set metadata, and damaged entries are not copied."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def expected(metadata: pb.MessageMetadata, cluster: str, position: str) -> pb.Me
 
 
 @given(metadatas, some.binary(max_size=200), numbers, numbers, some.text(min_size=1, max_size=200))
-def test_gr6_a_copy_says_where_it_comes_from(
+def test_gr6_a_copy_has_its_source_position(
     metadata: pb.MessageMetadata, payload: bytes, ledger_id: int, entry_id: int, cluster: str
 ) -> None:
     blob = build_blob(metadata, payload)
@@ -61,7 +61,7 @@ def test_gr6_a_copy_says_where_it_comes_from(
     assert plain in ([], [special]) or split_blob(plain[0]) == split_blob(special)
 
 
-def test_gr6_plain_messages_are_not_parsed_and_others_are() -> None:
+def test_gr6_plain_messages_are_copied_without_parsing() -> None:
     plain = build_blob(pb.MessageMetadata(producer_name="me", sequence_id=1, publish_time=2), b"v")
     batch = build_blob(
         pb.MessageMetadata(producer_name="me", sequence_id=1, publish_time=2, num_messages_in_batch=1), b"v"
@@ -75,8 +75,8 @@ def test_gr6_plain_messages_are_not_parsed_and_others_are() -> None:
 
 
 @given(some.integers(0, 60), some.integers(1, 255))
-def test_damage_is_not_sealed_again(place: int, flip: int) -> None:
-    """A new checksum over damaged bytes would make them good."""
+def test_a_damaged_entry_gets_no_new_checksum(place: int, flip: int) -> None:
+    """A new checksum would make damaged bytes look valid."""
     blob = bytearray(build_blob(pb.MessageMetadata(producer_name="me", sequence_id=1, publish_time=2), b"x" * 60))
     place = len(blob) - 1 - place
     blob[place] ^= flip
@@ -85,7 +85,7 @@ def test_damage_is_not_sealed_again(place: int, flip: int) -> None:
         parse_entry(bytes(blob))
 
 
-def test_a_broker_that_reads_metadata_finds_the_copier_in_it() -> None:
+def test_a_broker_that_reads_the_metadata_finds_the_copier() -> None:
     metadata = pb.MessageMetadata(producer_name="me", sequence_id=5, highest_sequence_id=9, publish_time=2)
     copies = CopyEncoder("a", 7, "copier")
     blob = build_blob(metadata, b"v")
@@ -105,5 +105,5 @@ def test_a_broker_that_reads_metadata_finds_the_copier_in_it() -> None:
         ({"replicate_to": ["c"]}, False),
     ],
 )
-def test_gr6_which_entries_are_copied(fields: dict[str, object], is_copied: bool) -> None:
+def test_gr6_the_choice_of_copied_entries(fields: dict[str, object], is_copied: bool) -> None:
     assert is_for(pb.MessageMetadata(**fields), "b") is is_copied  # type: ignore[arg-type]

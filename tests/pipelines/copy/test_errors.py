@@ -1,4 +1,4 @@
-"""From an error of the client to the state of a route: by the class of the error, never by its text."""
+"""From a client error to the state of a route: by the class of the error, never by its text."""
 
 from __future__ import annotations
 

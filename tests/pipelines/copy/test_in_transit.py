@@ -30,7 +30,7 @@ PERSON = {
 
 @pytest.fixture
 def linked(world: World) -> tuple[Cluster, Cluster]:
-    """One way."""
+    """One direction."""
     a, b = world.mesh("a", "b")
     world.pipeline(a)
     return a, b
@@ -55,7 +55,7 @@ def publish_batch(cluster: Cluster, topic: str, *values: bytes) -> None:
         assert len({each.result().entry_id for each in sent}) == 1
 
 
-def test_sp6_messages_are_filtered_masked_and_renamed_on_the_way(linked: tuple[Cluster, Cluster]) -> None:
+def test_sp6_messages_are_filtered_masked_and_renamed(linked: tuple[Cluster, Cluster]) -> None:
     a, b = linked
     masks = [{"field": "email"}]
     a.set_route(b, NAMESPACE, where=OVER_ONE, masks=masks, rename="{tenant}/{namespace}/{topic}-eu")

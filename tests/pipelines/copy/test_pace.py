@@ -1,4 +1,4 @@
-"""Topics that one task copies end together: a silent one is still listened to while another is busy."""
+"""Topics of one task end together: an idle one is still watched while another is busy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def brokers() -> Iterator[tuple[TestBroker, TestBroker]]:
         clusters._clusters.clear()
 
 
-def test_silence_is_that_of_all() -> None:
+def test_a_task_ends_when_all_its_topics_are_idle() -> None:
     pace = Pace(100.0, 5.0, 0.2)
     assert pace.deadline_s == 105.0
     assert not pace.is_silent(100.1)
@@ -34,7 +34,7 @@ def test_silence_is_that_of_all() -> None:
     assert pace.is_silent(100.5), "what was heard later counts"
 
 
-def test_a_topic_is_copied_as_it_comes_although_another_one_is_never_silent(
+def test_a_topic_is_copied_promptly_next_to_a_busy_one(
     brokers: tuple[TestBroker, TestBroker],
 ) -> None:
     a, b = brokers

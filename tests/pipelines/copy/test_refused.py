@@ -1,4 +1,4 @@
-"""Schemas travel with the messages; what the remote cluster refuses stops, is parked or is skipped (GR8)."""
+"""Schemas are copied with the messages; refused messages stop the topic, are dead-lettered or skipped (GR8)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def json_schema(*fields: str, optional: bool = True) -> pb.Schema:
 
 @pytest.fixture(autouse=True)
 def new_process() -> Iterator[None]:
-    """A test begins with what a new process knows: nothing."""
+    """A test starts like a new process, without cached state."""
     yield
     for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
@@ -58,7 +58,7 @@ def new_process() -> Iterator[None]:
 
 
 def store_versions(a: TestBroker, topic: str, first: pb.Schema, second: pb.Schema) -> None:
-    """0 and 1 with the first schema, 2 and 3 with the second, 4 with none."""
+    """0 and 1 with the first schema, 2 and 3 with the second, 4 without."""
     version = store(a, topic, [], first)
     store(a, topic, [message(0, schema_version=version), message(1, schema_version=version)])
     version = store(a, topic, [], second)
@@ -66,7 +66,7 @@ def store_versions(a: TestBroker, topic: str, first: pb.Schema, second: pb.Schem
 
 
 def schema_texts(running: TestBroker, topic: str) -> list[bytes | None]:
-    """Of each entry, the definition that its version has in its own cluster."""
+    """The definition of each entry's version in its own cluster."""
     with Client(running.service_url) as client:
         versions = [metadata_of(entry).schema_version for entry in stored(running, topic)]
         found = [client.schema(topic, version) if version else None for version in versions]
@@ -76,8 +76,8 @@ def schema_texts(running: TestBroker, topic: str) -> list[bytes | None]:
 # -- schemas
 
 
-def test_gr8_schemas_go_along(a: TestBroker, b: TestBroker) -> None:
-    """The remote counts its versions by itself: here it has one more."""
+def test_gr8_schemas_are_copied(a: TestBroker, b: TestBroker) -> None:
+    """The remote has its own version numbers: here one more."""
     topic = create(b, new_topic())
     store(b, topic, [], json_schema("x", "y", "z"))
     first, second = json_schema("x"), json_schema("x", "y")
@@ -90,7 +90,7 @@ def test_gr8_schemas_go_along(a: TestBroker, b: TestBroker) -> None:
     assert versions != [metadata_of(entry).schema_version for entry in stored(a, topic)]
 
 
-def test_gr8_a_remote_topic_that_was_made_again_gets_its_schemas_again(a: TestBroker, b: TestBroker) -> None:
+def test_gr8_a_recreated_remote_topic_gets_its_schemas_again(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     store(b, topic, [], json_schema("q"))
     version = store(a, topic, [], json_schema("x"))
@@ -105,8 +105,8 @@ def test_gr8_a_remote_topic_that_was_made_again_gets_its_schemas_again(a: TestBr
     assert schema_texts(b, topic) == [json_schema("x").schema_data]
 
 
-def refuse_the_second(a: TestBroker, b: TestBroker) -> str:
-    """A topic whose second version the remote does not take: who reads it would miss a field in older messages."""
+def reject_the_second(a: TestBroker, b: TestBroker) -> str:
+    """A topic whose second version the remote rejects: its readers would miss a field in older messages."""
     topic = create(b, new_topic())
     ask(a, "PUT", "namespaces/public/default/schemaCompatibilityStrategy", "ALWAYS_COMPATIBLE")
     ask(b, "PUT", f"{path_of(topic)}/schemaCompatibilityStrategy", "BACKWARD")
@@ -115,7 +115,7 @@ def refuse_the_second(a: TestBroker, b: TestBroker) -> str:
 
 
 def test_gr8_a_refused_schema_stops_before_its_message(a: TestBroker, b: TestBroker) -> None:
-    topic = refuse_the_second(a, b)
+    topic = reject_the_second(a, b)
     for _ in range(2):
         outcome = copy_one(assignment(a, b, topic, policy=STOP))
         assert outcome.state is State.REFUSED
@@ -124,12 +124,12 @@ def test_gr8_a_refused_schema_stops_before_its_message(a: TestBroker, b: TestBro
     assert position_of(a, topic) == stored(a, topic)[1].id
 
 
-def test_gr8_refused_messages_are_parked_once(a: TestBroker, b: TestBroker) -> None:
-    topic = refuse_the_second(a, b)
+def test_gr8_refused_messages_are_dead_lettered_once(a: TestBroker, b: TestBroker) -> None:
+    topic = reject_the_second(a, b)
     outcome = copy_one(assignment(a, b, topic, policy=PARK))
     assert (outcome.state, outcome.entries, outcome.dead_lettered) == (State.RUNNING, 3, 2)
     assert "refuses schema version 1" in outcome.error
-    # Whoever has lost its position does it all again, and nothing is there twice.
+    # A copier without its position repeats everything, without duplicates.
     copy_one(assignment(a, b, topic, policy=PARK, subscription="magnetar.repl.again"))
     assert payloads(stored(b, topic)) == [b"0", b"1", b"5"]
     letters = refused_topic(topic, "b")
@@ -147,14 +147,14 @@ def test_gr8_refused_messages_are_parked_once(a: TestBroker, b: TestBroker) -> N
 
 
 def test_gr8_refused_messages_are_skipped_and_counted(a: TestBroker, b: TestBroker) -> None:
-    topic = refuse_the_second(a, b)
+    topic = reject_the_second(a, b)
     outcome = copy_one(assignment(a, b, topic, policy=SKIP))
     assert (outcome.state, outcome.entries, outcome.skipped) == (State.RUNNING, 3, 2)
     assert payloads(stored(b, topic)) == [b"0", b"1", b"5"]
     assert outcome.acked == stored(a, topic)[-1].id
 
 
-# -- sizes and times, which only the broker knows
+# -- sizes and delays, known only to the broker
 
 
 def with_a_large_one(a: TestBroker, b: TestBroker) -> str:
@@ -166,7 +166,7 @@ def with_a_large_one(a: TestBroker, b: TestBroker) -> str:
 
 
 def test_gr8_nothing_after_a_refused_message_is_stored(a: TestBroker, b: TestBroker) -> None:
-    """The target's memory says how far it is: with a hole in it, the refused message would count as copied."""
+    """The target remembers the last position: with a gap, the refused message would count as copied."""
     topic = with_a_large_one(a, b)
     for _ in range(2):
         outcome = copy_one(assignment(a, b, topic, policy=STOP))
@@ -178,7 +178,7 @@ def test_gr8_nothing_after_a_refused_message_is_stored(a: TestBroker, b: TestBro
 
 
 @pytest.mark.parametrize("policy", [PARK, SKIP])
-def test_gr8_large_messages_are_put_aside(a: TestBroker, b: TestBroker, policy: RoutePolicy) -> None:
+def test_gr8_large_messages_are_dead_lettered(a: TestBroker, b: TestBroker, policy: RoutePolicy) -> None:
     topic = with_a_large_one(a, b)
     outcome = copy_one(assignment(a, b, topic, policy=policy))
     assert outcome.state is State.RUNNING
@@ -189,8 +189,8 @@ def test_gr8_large_messages_are_put_aside(a: TestBroker, b: TestBroker, policy: 
         assert payloads(stored(a, refused_topic(topic, "b"))) == [b"L" * 2000, b"L" * 3000]
 
 
-def test_gr8_a_broker_that_takes_less(a: TestBroker) -> None:
-    """What the connection tells of sizes is known before anything is sent."""
+def test_gr8_a_broker_with_a_smaller_limit(a: TestBroker) -> None:
+    """The limit of the connection is known before anything is sent."""
     with broker(clusterName="b", maxMessageSize=20_000) as b:
         topic = create(b, new_topic())
         store(a, topic, [message(0), message(1, b"x" * 100_000), message(2)])
@@ -201,7 +201,7 @@ def test_gr8_a_broker_that_takes_less(a: TestBroker) -> None:
         assert payloads(stored(b, topic)) == [b"0", b"2"]
 
 
-def test_gr8_a_delay_that_is_too_long_there(a: TestBroker) -> None:
+def test_gr8_a_delay_above_the_remote_limit(a: TestBroker) -> None:
     far_ms = 4_000_000_000_000
     with broker(clusterName="b", delayedDeliveryMaxDelayInMillis=60_000) as b:
         topic = create(b, new_topic())
@@ -214,7 +214,7 @@ def test_gr8_a_delay_that_is_too_long_there(a: TestBroker) -> None:
         assert payloads(stored(a, refused_topic(topic, "b"))) == [b"1"]
 
 
-def test_gr8_what_cannot_be_masked_is_not_copied_unmasked(a: TestBroker, b: TestBroker) -> None:
+def test_gr8_a_message_that_cannot_be_masked_is_not_copied_unmasked(a: TestBroker, b: TestBroker) -> None:
     topic = create(b, new_topic())
     secret = message(0, b"{}", encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")])
     store(a, topic, [secret, message(1, b'{"name": "Ann"}')])

@@ -134,7 +134,7 @@ def test_gr2_a_topic_that_grew_grows_there(asker: Asker, cluster: FakeCluster) -
     assert cluster.shapes == {TOPIC: 4}
 
 
-def test_gr10_a_topic_that_another_client_creates_at_the_same_moment_counts(asker: Asker, cluster: FakeCluster) -> None:
+def test_gr10_a_topic_created_by_another_client_at_the_same_moment_counts(asker: Asker, cluster: FakeCluster) -> None:
     cluster.created_by_others[TOPIC] = 1
     asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 2, "b")), ENDPOINTS, {})
     decision = asker.next()
@@ -161,7 +161,7 @@ def test_a_renamed_topic_is_checked_by_its_remote_name(asker: Asker, cluster: Fa
     "error",
     [NamespaceNotFound("namespace x does not exist"), NotAuthorized("not you"), InvalidArgument("token_file is gone")],
 )
-def test_a_refusal_is_reported_in_the_remote_s_words(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
+def test_a_refusal_is_reported_with_the_remotes_text(asker: Asker, cluster: FakeCluster, error: ClientError) -> None:
     cluster.failure = error
     asker.remotes.declare(declaration(DeclaredRoute(TOPIC, 0, "b")), ENDPOINTS, {})
     decision = asker.next()
@@ -172,7 +172,7 @@ def test_a_refusal_is_reported_in_the_remote_s_words(asker: Asker, cluster: Fake
     asker.until(lambda decision: decision.state is State.RUNNING)
 
 
-def test_gr5_of_a_cluster_that_is_away_one_topic_is_tried_and_all_come_back(asker: Asker, cluster: FakeCluster) -> None:
+def test_gr5_of_an_unreachable_cluster_one_topic_is_tried_and_all_return(asker: Asker, cluster: FakeCluster) -> None:
     topics = [f"{TOPIC}{number}" for number in range(200)]
     cluster.failure = ConnectionLost("nobody there")
     asker.remotes.declare(declaration(*(DeclaredRoute(topic, 0, "b") for topic in topics)), ENDPOINTS, {})
@@ -192,7 +192,7 @@ def test_gr5_of_a_cluster_that_is_away_one_topic_is_tried_and_all_come_back(aske
             running.add(route)
 
 
-def test_the_topic_that_is_tried_while_a_cluster_is_away_may_be_withdrawn(asker: Asker, cluster: FakeCluster) -> None:
+def test_the_topic_tried_while_a_cluster_is_unreachable_may_be_withdrawn(asker: Asker, cluster: FakeCluster) -> None:
     cluster.failure = ConnectionLost("nobody there")
     others = [DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(3)]
     asker.remotes.declare(declaration(*others), ENDPOINTS, {})
@@ -214,7 +214,7 @@ def test_a_thousand_topics_are_checked_a_few_at_a_time(asker: Asker, cluster: Fa
 
 
 @pytest.mark.parametrize("others", [0, 50])
-def test_a_deleted_remote_topic_is_noticed_and_created_again(asker: Asker, cluster: FakeCluster, others: int) -> None:
+def test_a_deleted_remote_topic_is_detected_and_recreated(asker: Asker, cluster: FakeCluster, others: int) -> None:
     """One by one, and by a list of the namespace where there are many."""
     declared = [DeclaredRoute(TOPIC, 2, "b"), *(DeclaredRoute(f"{TOPIC}{number}", 0, "b") for number in range(others))]
     asker.remotes.declare(declaration(*declared), ENDPOINTS, {})
@@ -225,7 +225,7 @@ def test_a_deleted_remote_topic_is_noticed_and_created_again(asker: Asker, clust
     assert cluster.shapes[TOPIC] == 2
 
 
-def test_a_cluster_without_address_and_then_with_one(asker: Asker, cluster: FakeCluster) -> None:
+def test_a_cluster_that_gets_its_address_later(asker: Asker, cluster: FakeCluster) -> None:
     wanted = declaration(DeclaredRoute(TOPIC, 0, "b"))
     asker.remotes.declare(wanted, {}, {"b": "cluster b has no address"})
     assert asker.next() == Decision(State.UNREACHABLE, "cluster b has no address")
@@ -234,7 +234,7 @@ def test_a_cluster_without_address_and_then_with_one(asker: Asker, cluster: Fake
 
 
 class SlowCluster(FakeCluster):
-    """Answers nobody, until it is closed."""
+    """Does not answer until it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -250,7 +250,7 @@ class SlowCluster(FakeCluster):
         self._is_closed.set()
 
 
-def test_gr5_a_check_under_way_is_repeated_at_a_corrected_address(cluster: FakeCluster) -> None:
+def test_gr5_a_running_check_is_repeated_at_a_corrected_address(cluster: FakeCluster) -> None:
     slow, decisions = SlowCluster(), queue.SimpleQueue[Decision]()
     corrected = ClusterEndpoint("b", "pulsar://b:6651", "http://b:8080")
     remotes = RemoteTopics(
@@ -268,7 +268,7 @@ def test_gr5_a_check_under_way_is_repeated_at_a_corrected_address(cluster: FakeC
         remotes.stop()
 
 
-def test_a_closed_client_ends_requests_and_takes_no_more() -> None:
+def test_a_closed_client_ends_requests_and_accepts_no_more() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         remote = RemoteClient(ClusterEndpoint("b", f"pulsar://127.0.0.1:{silent.getsockname()[1]}"))
         failures: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
@@ -282,7 +282,7 @@ def test_a_closed_client_ends_requests_and_takes_no_more() -> None:
         asking = threading.Thread(target=ask)
         asking.start()
         connection, _ = silent.accept()
-        with connection:  # which never says anything
+        with connection:  # which never answers
             remote.close()
             asking.join(WAIT_S)
         assert isinstance(failures.get(timeout=WAIT_S), Closed)

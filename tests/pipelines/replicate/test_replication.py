@@ -1,4 +1,4 @@
-"""Topics that are replicated between real brokers by real Spark jobs, from the declaration to the copy."""
+"""Topics replicated between real brokers by real Spark jobs, from the declaration to the copy."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress
 from tests.pipelines.conftest import NAMESPACE, RETRY_MAX_S, Cluster, World, full, until
 
-SLACK_S = 5.0  # of a machine that is busy with something else
+SLACK_S = 5.0  # on a busy machine
 
 
-def test_gr1_gr6_both_ways_without_loops(two: tuple[Cluster, Cluster]) -> None:
+def test_gr1_gr6_both_directions_without_loops(two: tuple[Cluster, Cluster]) -> None:
     a, b = two
     a.create("orders")
     a.publish("orders", b"a1", b"a2")
@@ -76,7 +76,7 @@ def test_gr2_topics_appear_grow_are_withdrawn_and_deleted_without_a_restart(worl
     assert not b.has_more_than("grown-partition-1", 2)
 
 
-def test_gr3_waits_for_the_remote_topic_and_starts_by_itself_within_a_back_off(world: World) -> None:
+def test_gr3_waits_for_the_remote_topic_and_starts_within_a_back_off(world: World) -> None:
     a, b = world.mesh("a", "b", createTopicToRemoteClusterForReplication=False)
     b.replicate()
     world.pipeline(a)
@@ -100,7 +100,9 @@ def test_gr3_waits_for_the_remote_topic_and_starts_by_itself_within_a_back_off(w
         ("stop", {(1, 1): [0], (2, 1): [], (2, 3): [], (2, 0): [], (0, 2): []}),
     ],
 )
-def test_gr4_other_numbers_of_partitions(world: World, mismatch: str, copied: dict[tuple[int, int], list[int]]) -> None:
+def test_gr4_different_numbers_of_partitions(
+    world: World, mismatch: str, copied: dict[tuple[int, int], list[int]]
+) -> None:
     a, b = world.mesh("a", "b", partitionMismatch=mismatch)
     b.replicate()
     a.replicate()
@@ -124,7 +126,7 @@ def test_gr4_other_numbers_of_partitions(world: World, mismatch: str, copied: di
         assert b.client.partition_count(full(f"shape-{local}-{remote}")) == remote, "no shape was changed"
 
 
-def test_gr5_a_remote_that_cannot_be_reached_and_comes_back(world: World, tmp_path: Path) -> None:
+def test_gr5_an_unreachable_remote_that_returns(world: World, tmp_path: Path) -> None:
     a, b = world.cluster("a"), world.cluster("b", tmp_path)
     a.ask("PUT", "clusters/b", {"serviceUrl": "http://127.0.0.1:9", "brokerServiceUrl": "pulsar://127.0.0.1:9"})
     a.replicate(b)
@@ -167,7 +169,7 @@ def test_paused_and_resumed(world: World) -> None:
     assert b.values("calm", 2) == [b"1", b"2"]
 
 
-def test_gr8_dead_letter_topics_are_left_out_unless_asked_for(world: World) -> None:
+def test_gr8_dead_letter_topics_are_left_out_unless_requested(world: World) -> None:
     a, b = world.mesh("a", "b")
     b.replicate()
     world.pipeline(a)
@@ -183,8 +185,8 @@ def test_gr8_dead_letter_topics_are_left_out_unless_asked_for(world: World) -> N
     assert b.values("orders-sub-DLQ", 1) == [b"wanted"]
 
 
-def test_gr7_a_cluster_that_declares_nothing_is_copied_from_a_list(world: World) -> None:
-    """As from Apache Pulsar: the subscription has another name, and there is nobody to report to."""
+def test_gr7_a_cluster_without_declarations_is_copied_from_a_list(world: World) -> None:
+    """As from Apache Pulsar: the subscription has another name, and reports have no receiver."""
     a, b = world.cluster("a"), world.cluster("b")
     for cluster in (a, b):
         cluster.replicate()

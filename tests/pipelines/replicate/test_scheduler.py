@@ -1,4 +1,4 @@
-"""Where every topic is and what moves it: events in, jobs out, no thread and no clock."""
+"""The state of every topic and its transitions: events in, jobs out, no thread and no clock."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def driver() -> Driver:
     return Driver()
 
 
-def test_a_topic_is_copied_once_its_shape_is_known_and_then_waits_for_news(driver: Driver) -> None:
+def test_a_topic_is_copied_once_its_partitions_are_known_and_then_waits_for_messages(driver: Driver) -> None:
     driver.declare(DeclaredRoute(full("t"), 0, "b"))
     assert driver.copied_now() == []
     driver.decide("t")
@@ -142,7 +142,7 @@ def test_a_topic_is_copied_once_its_shape_is_known_and_then_waits_for_news(drive
     assert driver.copied_now() == [["t"]]
 
 
-def test_what_is_behind_goes_on_at_once_and_is_said_to_be_only_after_a_while(driver: Driver) -> None:
+def test_a_topic_with_a_backlog_continues_at_once_and_is_catching_up_after_a_while(driver: Driver) -> None:
     driver.start("t")
     driver.done(reached(full("t"), 1, is_behind=True))
     assert driver.state("t") is State.CATCHING_UP
@@ -156,14 +156,14 @@ def test_what_is_behind_goes_on_at_once_and_is_said_to_be_only_after_a_while(dri
     assert driver.state("t") is State.CATCHING_UP
 
 
-def test_a_topic_that_was_never_silent_goes_on_without_waiting_for_news(driver: Driver) -> None:
+def test_a_topic_that_was_never_idle_continues_without_a_notification(driver: Driver) -> None:
     driver.start("t")
     driver.done(reached(full("t"), 1), is_full=True)
     assert driver.copied_now() == [["t"]]
     assert driver.watcher.watched == {}
 
 
-def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
+def test_the_note_of_a_copied_topic_is_its_reason(driver: Driver) -> None:
     driver.start("t")
     for said in ("deduplication is not known", ""):
         driver.done(reached(full("t"), 1, reason=said), is_full=True)
@@ -171,7 +171,7 @@ def test_what_a_copied_topic_has_to_say_is_its_reason(driver: Driver) -> None:
         assert (row.state, row.reason) == (State.RUNNING, said)
 
 
-def test_gr4_partitions_that_fit_are_copied_and_the_others_say_why(driver: Driver) -> None:
+def test_gr4_matching_partitions_are_copied_and_the_others_have_a_reason(driver: Driver) -> None:
     driver.declare(DeclaredRoute(full("t"), 2, "b"))
     driver.decide("t", Decision(State.MISMATCH, "2 here, 1 there", copied=1))
     assert driver.copied_now() == [["t-partition-0"]]
@@ -183,7 +183,7 @@ def test_gr4_partitions_that_fit_are_copied_and_the_others_say_why(driver: Drive
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.MISMATCH, State.UNREACHABLE, State.REFUSED])
-def test_a_decision_against_it_holds_a_topic_until_the_next(driver: Driver, state: State) -> None:
+def test_a_negative_decision_holds_a_topic_until_the_next(driver: Driver, state: State) -> None:
     driver.start("t")
     driver.done()
     driver.decide("t", Decision(state, "because"))
@@ -195,7 +195,7 @@ def test_a_decision_against_it_holds_a_topic_until_the_next(driver: Driver, stat
     assert driver.state("t") is State.RUNNING
 
 
-def test_a_decision_while_it_is_copied_counts_afterwards(driver: Driver) -> None:
+def test_a_decision_during_a_copy_applies_afterwards(driver: Driver) -> None:
     driver.start("t")
     driver.decide("t", Decision(State.UNREACHABLE, "away"))
     assert driver.state("t") is State.CATCHING_UP
@@ -205,7 +205,7 @@ def test_a_decision_while_it_is_copied_counts_afterwards(driver: Driver) -> None
     assert driver.copied_now() == []
 
 
-def test_pausing_holds_and_resuming_goes_on(driver: Driver) -> None:
+def test_pausing_stops_and_resuming_continues(driver: Driver) -> None:
     driver.start("t")
     driver.done()
     driver.declare(DeclaredRoute(full("t"), 0, "b", RoutePolicy(paused=True)))
@@ -215,7 +215,7 @@ def test_pausing_holds_and_resuming_goes_on(driver: Driver) -> None:
     assert driver.copied_now() == [["t"]], "its shape is known"
 
 
-def test_a_topic_that_is_withdrawn_is_gone_when_its_job_is(driver: Driver) -> None:
+def test_a_withdrawn_topic_is_removed_after_its_job(driver: Driver) -> None:
     driver.start("t", "other")
     assert len(driver.lanes.running) == 2
     driver.declare(DeclaredRoute(full("other"), 0, "b"))
@@ -228,7 +228,7 @@ def test_a_topic_that_is_withdrawn_is_gone_when_its_job_is(driver: Driver) -> No
     assert driver.watcher.watched == {}
 
 
-def test_a_topic_that_grows_is_asked_for_again(driver: Driver) -> None:
+def test_a_topic_with_new_partitions_is_checked_again(driver: Driver) -> None:
     driver.declare(DeclaredRoute(full("t"), 1, "b"))
     driver.decide("t")
     driver.done()
@@ -239,7 +239,7 @@ def test_a_topic_that_grows_is_asked_for_again(driver: Driver) -> None:
     assert sorted(copied) == ["t-partition-0", "t-partition-1"]
 
 
-def test_what_failed_rests_longer_each_time_and_begins_with_the_shape_if_it_may_be_that(driver: Driver) -> None:
+def test_a_failure_backs_off_longer_each_time_and_may_recheck_the_partitions(driver: Driver) -> None:
     driver.start("t")
     pauses = []
     for _ in range(8):
@@ -259,7 +259,7 @@ def test_what_failed_rests_longer_each_time_and_begins_with_the_shape_if_it_may_
     assert driver.state("t") is State.RUNNING
 
 
-def test_gr8_what_was_refused_is_tried_again_as_it_is(driver: Driver) -> None:
+def test_gr8_a_refused_topic_is_retried_unchanged(driver: Driver) -> None:
     driver.start("t")
     driver.done(failed(full("t"), State.REFUSED))
     driver.pass_time(RETRY_MAX_S)
@@ -281,7 +281,7 @@ def test_a_new_route_policy_is_tried_at_once(driver: Driver) -> None:
     assert driver.state("t") is State.RUNNING
 
 
-def test_a_job_that_failed_is_done_again(driver: Driver) -> None:
+def test_a_failed_job_is_repeated(driver: Driver) -> None:
     driver.start("t")
     job = driver.lanes.running.pop()
     driver.lanes.free += 1
@@ -293,7 +293,7 @@ def test_a_job_that_failed_is_done_again(driver: Driver) -> None:
     assert row.error == "a worker was killed"
 
 
-def test_a_topic_that_is_gone_at_the_source_is_looked_for_with_back_off(driver: Driver) -> None:
+def test_a_topic_missing_at_the_source_is_looked_up_with_back_off(driver: Driver) -> None:
     driver.start("t")
     driver.done()
     driver.tell("t", NotFound("no such topic"))
@@ -302,7 +302,7 @@ def test_a_topic_that_is_gone_at_the_source_is_looked_for_with_back_off(driver: 
     assert driver.copied_now() == [["t"]]
 
 
-def test_news_in_vain_do_not_keep_a_lane_busy(driver: Driver) -> None:
+def test_notifications_without_messages_do_not_keep_a_lane_busy(driver: Driver) -> None:
     driver.start("t")
     jobs = 0
     for _ in range(100):
@@ -315,7 +315,7 @@ def test_news_in_vain_do_not_keep_a_lane_busy(driver: Driver) -> None:
     assert jobs < 10
 
 
-def test_lanes_share_what_is_ready_and_a_full_house_works_in_short_turns() -> None:
+def test_lanes_share_ready_topics_and_use_short_slices_under_load() -> None:
     driver = Driver(lanes=1)
     driver.start("first")
     assert driver.lanes.running[0].slice_s == SLICE_SHORT_S, "no lane is left for others"
@@ -327,7 +327,7 @@ def test_lanes_share_what_is_ready_and_a_full_house_works_in_short_turns() -> No
     assert SLICE_SHORT_S < driver.lanes.running[2].slice_s < 2 * SLICE_SHORT_S
 
 
-def test_what_keeps_up_is_copied_longer(driver: Driver) -> None:
+def test_a_topic_that_keeps_up_gets_longer_slices(driver: Driver) -> None:
     driver.start("t")
     for is_behind, slice_s in ((True, SLICE_FIRST_S), (False, SLICE_FIRST_S), (True, SLICE_S), (False, SLICE_FIRST_S)):
         assert driver.lanes.running[0].slice_s == slice_s
@@ -335,7 +335,7 @@ def test_what_keeps_up_is_copied_longer(driver: Driver) -> None:
     assert driver.lanes.running[0].slice_s == SLICE_S
 
 
-def test_a_group_is_of_one_remote_and_filters_are_apart() -> None:
+def test_a_group_has_one_remote_and_filters_are_separate() -> None:
     driver = Driver(lanes=1)
     topics = [full(name) for name in ("x", "y")]
     policy = RoutePolicy(where="true")
@@ -355,7 +355,7 @@ def test_a_group_is_of_one_remote_and_filters_are_apart() -> None:
     assert groups == [[("x", "b"), ("y", "b")], [("x", "c"), ("y", "c")], [("z", "b")]]
 
 
-def test_remotes_of_one_topic_share_its_news(driver: Driver) -> None:
+def test_remotes_of_one_topic_share_its_notifications(driver: Driver) -> None:
     driver.declare(*(DeclaredRoute(full("t"), 0, remote) for remote in "bc"))
     driver.decide("t", remote="b")
     driver.decide("t", remote="c")
@@ -366,7 +366,7 @@ def test_remotes_of_one_topic_share_its_news(driver: Driver) -> None:
     assert len(driver.lanes.running) == 2
 
 
-def test_dead_letter_topics_are_left_out_unless_asked_for(driver: Driver) -> None:
+def test_dead_letter_topics_are_left_out_unless_requested(driver: Driver) -> None:
     driver.declare(
         DeclaredRoute(full("t-s-DLQ"), 0, "b"), DeclaredRoute(full("t-s-RETRY"), 0, "b", RoutePolicy(dead_letters=True))
     )
@@ -384,7 +384,7 @@ def places(driver: Driver) -> dict[RowState, int]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 6), max_size=120), st.integers(0, 1000))
-def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: Sequence[int], seed: int) -> None:
+def test_every_topic_is_always_in_one_state_and_lanes_are_used(steps: Sequence[int], seed: int) -> None:
     chance = random.Random(seed)
     driver = Driver(lanes=2)
     names = [f"t{number}" for number in range(8)]
@@ -415,14 +415,14 @@ def test_whatever_happens_every_topic_is_in_one_place_and_lanes_are_used(steps: 
     assert places(driver)[RowState.COPYING] == 0
 
 
-def test_sp6_copies_of_two_topics_are_not_mixed_by_a_rename(driver: Driver) -> None:
+def test_sp6_a_rename_does_not_mix_two_topics(driver: Driver) -> None:
     driver.start("x")
     driver.done()
     renamed = DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="x"))
     driver.declare(DeclaredRoute(full("x"), 0, "b"), renamed)
     driver.decide("a")
     assert driver.state("a") is State.STOPPED
-    assert driver.state("x") is State.RUNNING  # it was there before
+    assert driver.state("x") is State.RUNNING  # it existed before
     assert driver.copied_now() == []
     driver.declare(DeclaredRoute(full("x"), 0, "b"), DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="y")))
     driver.decide("a")

@@ -1,4 +1,4 @@
-"""The sources of replication: topics of a list, and the words that name them."""
+"""Sources of replication: topics of a list, and their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.pipelines.two_clusters import ask
 WAIT_S = 15.0
 
 
-def test_gr7_a_list_has_topics_and_namespaces_and_sees_them_grow(
+def test_gr7_a_list_has_topics_and_namespaces_and_follows_their_growth(
     a: TestBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "_REFRESH_S", 0.05)
@@ -48,14 +48,14 @@ def test_gr7_a_list_has_topics_and_namespaces_and_sees_them_grow(
     source.stop()
 
 
-def test_gr7_a_list_that_can_never_be_asked_for_is_an_error_at_once() -> None:
+def test_gr7_an_invalid_list_is_an_error_at_once() -> None:
     endpoint = ClusterEndpoint("a", "pulsar://127.0.0.1:9", "nonsense")
     source = ListedSource(endpoint, Selection(words=("public/default",), remotes={}))
     with pytest.raises(InvalidArgument, match="nonsense"):
         source.follow(lambda _: None)
 
 
-def test_nothing_that_is_declared_shows_a_token() -> None:
+def test_no_declaration_shows_a_token() -> None:
     address = ClusterAddress(broker_service_url="pulsar://b:1", authentication_plugin="token")
     secret = msgspec.structs.replace(address, authentication_parameters="token:s3cret")
     declaration = Declaration("1", "a", True, Mismatch.PIP370, {"b": secret}, [])
@@ -70,6 +70,6 @@ def test_nothing_that_is_declared_shows_a_token() -> None:
 
 
 @pytest.mark.parametrize("word", ["bad domain://x", "public/", "a/b/c/d"])
-def test_a_word_that_is_no_name_is_refused(word: str) -> None:
+def test_an_invalid_name_is_rejected(word: str) -> None:
     with pytest.raises(InvalidName):
         Selection(words=(word,), remotes={})

@@ -1,4 +1,4 @@
-"""The pipelines process on a real standalone cluster of Spark, whose Python has none of our packages."""
+"""The pipelines process on a real standalone Spark cluster, whose Python has none of our packages."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_S = 120
 
 @contextlib.contextmanager
 def pipelines(cluster: Cluster, master: str, python: Path, log: Path) -> Iterator[None]:
-    """`magnetar pipelines`, as somebody with a cluster of Spark runs it."""
+    """`magnetar pipelines` on a Spark cluster."""
     command = ["-m", "magnetar", "pipelines", "--url", cluster.broker.http_url, "--master", master]
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -39,7 +39,7 @@ def on_cluster(python: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(600)
-def test_gr6_sp6_sp7_a_cluster_of_spark_replicates_filters_and_verifies(tmp_path: Path) -> None:
+def test_gr6_sp6_sp7_a_spark_cluster_replicates_filters_and_verifies(tmp_path: Path) -> None:
     python, log = bare_python(tmp_path), tmp_path / "pipelines.log"
     with contextlib.ExitStack() as stack:
         master = stack.enter_context(standalone_cluster(tmp_path))

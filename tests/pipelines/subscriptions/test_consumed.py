@@ -1,4 +1,4 @@
-"""What a subscription has consumed, seen from another cluster: rounds over clusters in memory, in any order."""
+"""The consumed messages of a subscription, seen from another cluster: rounds over in-memory clusters, in any order."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def entry(position: Position, content: bytes) -> Entry:
         (b"\x0e\x01damaged", Trace((7, 3), "", None)),
     ],
 )
-def test_gr9_an_entry_says_where_it_came_from(content: bytes, expected: Trace) -> None:
+def test_gr9_an_entry_names_its_origin(content: bytes, expected: Trace) -> None:
     assert trace(entry((7, 3), content), "b") == expected
 
 
@@ -68,9 +68,9 @@ def test_gr9_an_entry_says_where_it_came_from(content: bytes, expected: Trace) -
         (Trace((1, 1), "b", (1, 1)), Verdict.OPEN),
         (Trace((1, 1), "c", (1, 1)), Verdict.HELD),  # nothing of that origin was seen
         (Trace((1, 1), "a", None), Verdict.HELD),
-        (Trace((1, 1), "b", (0, 4), ("c",)), Verdict.HELD),  # never was for the cluster of the consumer
+        (Trace((1, 1), "b", (0, 4), ("c",)), Verdict.HELD),  # never meant for the consumer's cluster
         (Trace((1, 1), "b", (0, 4), ("a", "c")), Verdict.CONSUMED),
-        (Trace((1, 1), "a", (5, 9), ("b",)), Verdict.CONSUMED),  # where it was published it is always
+        (Trace((1, 1), "a", (5, 9), ("b",)), Verdict.CONSUMED),  # always known where it was published
         (Trace((1, 1), "b", (9, 9), (), True), Verdict.CONSUMED),
     ],
 )
@@ -78,7 +78,7 @@ def test_gr9_an_entry_is_judged_by_the_position_of_its_origin(traced: Trace, ver
     assert judge(traced, "a", {"a": (5, 9), "b": (0, 4)}) is verdict
 
 
-def test_gr9_what_is_consumed_after_something_held_is_acknowledged_one_by_one() -> None:
+def test_gr9_consumed_entries_after_an_open_one_are_acknowledged_individually() -> None:
     walk = Walk(holds=False)
     verdicts = (Verdict.CONSUMED, Verdict.CONSUMED, Verdict.HELD, Verdict.CONSUMED, Verdict.OPEN)
     for number, verdict in enumerate(verdicts):
@@ -89,7 +89,7 @@ def test_gr9_what_is_consumed_after_something_held_is_acknowledged_one_by_one() 
 # -- ledgers
 
 
-def test_gr9_entries_are_counted_over_ledgers() -> None:
+def test_gr9_entries_are_counted_across_ledgers() -> None:
     ledgers = Ledgers(((3, 10), (5, 4), (8, 6)), (8, 5))
     assert ledgers.before_first == (3, -1)
     assert ledgers.count((3, 8), (8, 0)) == 1 + 4 + 1
@@ -99,14 +99,14 @@ def test_gr9_entries_are_counted_over_ledgers() -> None:
     assert ledgers.back((8, 5), 1000) == (3, -1)
 
 
-def test_gr9_of_a_single_ledger_the_first_entries_may_be_deleted() -> None:
+def test_gr9_the_first_entries_of_a_single_ledger_may_be_deleted() -> None:
     ledgers = Ledgers(((3, 10),), (3, 99))
     assert ledgers.before_first == (3, 89)
     assert ledgers.back((3, 99), 5) == (3, 94)
     assert ledgers.back((3, 99), 50) == (3, 89)
 
 
-def test_gr9_what_is_too_far_from_the_mark_is_not_looked_through() -> None:
+def test_gr9_entries_too_far_from_the_mark_are_not_scanned() -> None:
     ledgers = Ledgers(((1, 100_000),), (1, 99_999))
     known = Consumed()
     known.move_to("a", (1, 10))
@@ -119,7 +119,7 @@ def test_gr9_what_is_too_far_from_the_mark_is_not_looked_through() -> None:
     assert not known.is_settled("b", (1, 50_000), ledgers)
 
 
-def test_gr9_a_subscription_that_was_moved_back_has_consumed_nothing_that_is_known() -> None:
+def test_gr9_a_subscription_moved_back_has_no_known_consumption() -> None:
     known = Consumed()
     known.move_to("a", (1, 10))
     known.learn(((1, -1), (1, 10)), "a", [Trace((1, 4), "b", (2, 2))])
@@ -127,11 +127,11 @@ def test_gr9_a_subscription_that_was_moved_back_has_consumed_nothing_that_is_kno
     assert known.marks == {"a": (1, 3)}
 
 
-# -- clusters in memory
+# -- in-memory clusters
 
 
 class MemoryCluster:
-    """What a round asks of a cluster, with one topic and one subscription `s`; ledgers are closed by `roll`."""
+    """A cluster for rounds, with one topic and one subscription `s`; `roll` closes ledgers."""
 
     def __init__(self, name: str, clusters: tuple[str, ...]) -> None:
         self.name = name
@@ -160,14 +160,14 @@ class MemoryCluster:
             self.sizes[self.ledger_id] = 0
 
     def trim(self) -> None:
-        """Whole ledgers that all are done with, as Apache Pulsar does."""
+        """Deletes whole consumed ledgers, like Apache Pulsar."""
         done = min([self.mark, *self.copied.values()])
         for ledger_id in [one for one in self.sizes if one < min(done[0], self.ledger_id)]:
             del self.sizes[ledger_id]
         self.log = [(position, content) for position, content in self.log if position[0] in self.sizes]
 
     def settle_mark(self) -> None:
-        """The mark passes what is acknowledged already."""
+        """Moves the mark past acknowledged entries."""
         for position, _ in self.log:
             if position > self.mark:
                 if position not in self.acked:
@@ -213,7 +213,7 @@ class MemoryCluster:
 
 
 def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Nothing here ever waits."""
+    """Runs a coroutine that never waits."""
     try:
         coroutine.send(None)
     except StopIteration as stop:
@@ -230,9 +230,9 @@ def follow(source: MemoryCluster, remote: MemoryCluster, memories: dict[str, Mem
 
 
 class Mesh:
-    """Clusters that are copied into each other, an application that consumes in one of them, and moves on.
+    """Clusters that replicate into each other, and an application that consumes in one of them, then moves.
 
-    A message is the cluster and the position where it was published. `consumed` are those that the application had.
+    A message is the cluster and position of its publication. `consumed` are those the application received.
     """
 
     def __init__(self, random: Random, clusters: int) -> None:
@@ -284,7 +284,7 @@ class Mesh:
         self.consume(self.random.randint(1, 5), self.random.choice((0, 0, 0, 1, 2)))
 
     def consume(self, entries: int, leaves_out: int) -> None:
-        """The application acknowledges what comes next, or what comes a little later."""
+        """The application acknowledges the next message, or a slightly later one."""
         cluster = self.clusters[self.active]
         waiting = [one for one in cluster.log if not cluster.is_acked(one[0])]
         for position, content in waiting[leaves_out : leaves_out + entries]:
@@ -295,7 +295,7 @@ class Mesh:
     def follow_some(self) -> None:
         pair = self.random.choice(self.pairs)
         if self.random.random() < 0.2:
-            self.memories.pop(pair, None)  # the pipeline was started again
+            self.memories.pop(pair, None)  # the pipeline was restarted
         self.follow(*pair)
 
     def follow(self, source: str, remote: str) -> FollowResult:
@@ -314,14 +314,14 @@ class Mesh:
             self.random.choice((self.publish, self.copy_some, self.consume_some))()
 
     def seek_back(self) -> None:
-        """Somebody wants to have messages again. With two that follow to one cluster, it may be noticed late."""
+        """The application seeks back. With two followers of one cluster, it may be noticed late."""
         cluster = self.clusters[self.random.choice(self.names)]
         if cluster.log and len(self.names) == 2:
             (ledger_id, entry_id), _ = self.random.choice(cluster.log)
             cluster.mark, cluster.acked = min(cluster.mark, (ledger_id, entry_id - 1)), set()
 
     def catch_up(self) -> None:
-        """When everything is copied, consumed and followed, nothing is left but what was never for the consumer."""
+        """After everything is copied, consumed and followed, only messages never meant for the consumer are left."""
         self.is_busy = False
         for source, remote in self.pairs:
             self.copy(source, remote, 10_000)
@@ -361,7 +361,7 @@ def message(cluster: str, position: Position, content: bytes) -> tuple[str, Posi
 @pytest.mark.parametrize("entries_max", [4, 20_000])
 @pytest.mark.parametrize("chunk", [2, 256])
 @pytest.mark.parametrize("clusters", [2, 3])
-def test_gr9_nothing_is_missed_and_nothing_consumed_stays_behind_whatever_happens_in_whichever_order(
+def test_gr9_nothing_is_missed_and_nothing_consumed_stays_in_any_order_of_events(
     clusters: int, chunk: int, entries_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumed, "CHUNK_FIRST", chunk)

@@ -1,4 +1,4 @@
-"""Replicated subscriptions between real brokers: a consumer that moves to another cluster goes on where it was."""
+"""Replicated subscriptions between real brokers: a consumer that moves to another cluster continues at its position."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.pipelines.conftest import Cluster, World, full, until
 from tests.pipelines.two_clusters import ask, copy_one, endpoint, new_topic, path_of
 
 NAMES = ("a", "b", "c")
-QUIET_S = 0.3  # long enough for a message that is there
+QUIET_S = 0.3  # long enough for an existing message
 
 
 class Mesh:
-    """A topic in several clusters, copied and followed when a test says so."""
+    """A topic in several clusters, copied and followed on request."""
 
     def __init__(self, brokers: dict[str, TestBroker], clients: dict[str, Client]) -> None:
         self.brokers = brokers
@@ -69,7 +69,7 @@ class Mesh:
         return result
 
     def subscribe(self, cluster: str, at: object = EARLIEST) -> None:
-        """A replicated subscription, with nobody who uses it."""
+        """A replicated subscription without consumers."""
         body = "earliest" if at == EARLIEST else "latest"
         ask(self.brokers[cluster], "PUT", f"{path_of(self.topic)}/subscription/s?replicated=true", body)
 
@@ -85,7 +85,7 @@ class Mesh:
             return [text(received(consumer)) for _ in range(count)]
 
     def rest(self, cluster: str) -> list[str]:
-        """What a consumer that comes gets until nothing is left; it acknowledges all of it."""
+        """Consumes until nothing is left, and acknowledges everything."""
         values: list[str] = []
         with self.consumer(cluster) as consumer:
             while True:
@@ -134,7 +134,7 @@ def three(running: tuple[dict[str, TestBroker], dict[str, Client]]) -> Mesh:
     return Mesh(*running)
 
 
-def test_gr9_a_consumer_goes_on_in_the_other_cluster_where_it_was(two: Mesh) -> None:
+def test_gr9_a_consumer_continues_in_the_other_cluster_at_its_position(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", "1", "2", "3", "4")
     two.copy("a", "b")
@@ -143,7 +143,7 @@ def test_gr9_a_consumer_goes_on_in_the_other_cluster_where_it_was(two: Mesh) -> 
     assert two.rest("b") == ["4"]
 
 
-def test_gr9_the_subscription_is_made_in_the_remote_cluster_and_is_replicated_there_too(two: Mesh) -> None:
+def test_gr9_the_subscription_is_created_in_the_remote_cluster_and_replicated_there_too(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", "1", "2")
     two.copy("a", "b")
@@ -154,7 +154,7 @@ def test_gr9_the_subscription_is_made_in_the_remote_cluster_and_is_replicated_th
     assert two.rest("b") == ["1", "2"], "nothing was consumed yet"
 
 
-def test_gr9_one_that_begins_after_the_last_message_does_so_in_the_remote_cluster(two: Mesh) -> None:
+def test_gr9_a_subscription_at_the_latest_position_starts_there_remotely_too(two: Mesh) -> None:
     two.publish("a", "1", "2")
     two.subscribe("a", LATEST)
     two.publish("a", "3")
@@ -163,7 +163,7 @@ def test_gr9_one_that_begins_after_the_last_message_does_so_in_the_remote_cluste
     assert two.rest("b") == ["3"]
 
 
-def test_gr9_both_ways_with_messages_of_both_clusters_in_between(two: Mesh) -> None:
+def test_gr9_both_directions_with_interleaved_messages(two: Mesh) -> None:
     two.subscribe("a")
     for number in range(5):
         two.publish("a", f"a{number}")
@@ -176,12 +176,12 @@ def test_gr9_both_ways_with_messages_of_both_clusters_in_between(two: Mesh) -> N
     two.follow("a", "b")
     then = two.rest("b")
     assert sorted({*had, *then}) == sorted(f"{name}{number}" for name in "ab" for number in range(5)), "none is missed"
-    # The clusters have the messages in another order: what is behind the first one that is open comes again.
+    # The clusters have the messages in different orders: those after the first open one are redelivered.
     again = set(had) & set(then)
     assert len(again) <= 3, f"{had}, then {then}"
 
 
-def test_gr9_when_all_is_consumed_nothing_comes_again(two: Mesh) -> None:
+def test_gr9_after_everything_is_consumed_nothing_is_redelivered(two: Mesh) -> None:
     two.subscribe("a")
     for number in range(5):
         two.publish("a", f"a{number}")
@@ -193,12 +193,12 @@ def test_gr9_when_all_is_consumed_nothing_comes_again(two: Mesh) -> None:
     assert two.rest("b") == []
 
 
-def test_gr9_a_cluster_that_answers_for_one_topic_at_a_time_is_asked_so(
+def test_gr9_a_cluster_without_the_bulk_call_is_queried_topic_by_topic(
     two: Mesh, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Apache Pulsar does, which knows nothing of our path for many."""
+    """Like Apache Pulsar, which does not know our path for many topics."""
     monkeypatch.setattr("magnetar.pipelines.subscriptions.cursors._MANY", "replication/nothing")
-    close()  # what it has found out of the cluster is forgotten with the connections
+    close()  # discoveries about the cluster are dropped with the connections
     two.subscribe("a")
     two.publish("a", "1", "2")
     two.copy("a", "b")
@@ -225,8 +225,8 @@ def test_gr9_a_mesh_of_three(three: Mesh) -> None:
     assert three.rest("a") == []
 
 
-def test_gr9_a_consumer_that_moves_in_the_middle_of_a_stream_misses_nothing(two: Mesh) -> None:
-    """Back and forth; what comes twice was acknowledged after the last round, or copied in another order."""
+def test_gr9_a_consumer_that_moves_in_mid_stream_misses_nothing(two: Mesh) -> None:
+    """Back and forth; duplicates were acknowledged after the last round, or copied in another order."""
     two.subscribe("a")
     seen: list[str] = []
     published: list[str] = []
@@ -242,7 +242,7 @@ def test_gr9_a_consumer_that_moves_in_the_middle_of_a_stream_misses_nothing(two:
             two.follow(here, there)
             after_the_round = [text(received(consumer)) for _ in range(2)]
         seen += after_the_round
-        # The other direction runs at the same time, and does not take anything back.
+        # The other direction runs at the same time, and reverts nothing.
         two.follow(there, here)
         two.follow(here, there)
         here, there = there, here
@@ -253,7 +253,7 @@ def test_gr9_a_consumer_that_moves_in_the_middle_of_a_stream_misses_nothing(two:
     assert two.rest(there) == []
 
 
-def test_gr9_the_window_is_what_was_acknowledged_since_the_last_round(two: Mesh) -> None:
+def test_gr9_the_window_is_bounded_by_the_last_round(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", *map(str, range(10)))
     two.copy("a", "b")
@@ -266,7 +266,7 @@ def test_gr9_the_window_is_what_was_acknowledged_since_the_last_round(two: Mesh)
     assert two.rest("b") == ["4", "5", "6", "7", "8", "9"], "4 to 6 are in the window"
 
 
-def test_gr9_what_is_acknowledged_beyond_one_that_is_open_comes_again(two: Mesh) -> None:
+def test_gr9_messages_acknowledged_beyond_an_open_one_are_redelivered(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", *map(str, range(5)))
     two.copy("a", "b")
@@ -278,7 +278,7 @@ def test_gr9_what_is_acknowledged_beyond_one_that_is_open_comes_again(two: Mesh)
     assert two.rest("b") == ["1", "2", "3", "4"]
 
 
-def test_gr9_a_batch_that_is_acknowledged_in_part_comes_as_a_whole(two: Mesh) -> None:
+def test_gr9_a_partly_acknowledged_batch_is_redelivered_whole(two: Mesh) -> None:
     two.subscribe("a")
     with two.clients["a"].producer(two.topic, batch_delay_s=5, batch_messages_max=4) as producer:
         for number in range(8):
@@ -290,7 +290,7 @@ def test_gr9_a_batch_that_is_acknowledged_in_part_comes_as_a_whole(two: Mesh) ->
     assert two.rest("b") == ["4", "5", "6", "7"]
 
 
-def test_gr9_a_follower_that_was_started_again_knows_the_same(three: Mesh) -> None:
+def test_gr9_a_restarted_follower_has_the_same_knowledge(three: Mesh) -> None:
     three.subscribe("a")
     for number in range(4):
         for name in NAMES:
@@ -308,7 +308,7 @@ def test_gr9_a_follower_that_was_started_again_knows_the_same(three: Mesh) -> No
     assert three.backlog("b") == 0
 
 
-def test_gr9_a_source_that_has_deleted_what_was_consumed_is_followed_still(two: Mesh) -> None:
+def test_gr9_a_source_that_deleted_consumed_messages_is_still_followed(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("b", "b0", "b1")
     two.copy_all()
@@ -322,7 +322,7 @@ def test_gr9_a_source_that_has_deleted_what_was_consumed_is_followed_still(two: 
     assert two.rest("b") == []
 
 
-def test_gr9_a_subscription_in_use_in_the_remote_cluster_is_left_alone(two: Mesh) -> None:
+def test_gr9_a_remote_subscription_in_use_is_left_alone(two: Mesh) -> None:
     two.subscribe("a")
     two.subscribe("b")
     two.publish("a", "1", "2")
@@ -338,7 +338,7 @@ def test_gr9_a_subscription_in_use_in_the_remote_cluster_is_left_alone(two: Mesh
     assert two.backlog("b") == 0, "it has left"
 
 
-def test_gr9_a_message_that_was_never_for_the_consumer_waits_for_it_and_the_others_do_not(two: Mesh) -> None:
+def test_gr9_a_message_never_meant_for_the_consumer_waits_and_the_others_do_not(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("b", "b0")
     two.publish("b", "only in b", replicate_to=["__local__"])
@@ -356,8 +356,8 @@ def test_gr9_a_message_that_was_never_for_the_consumer_waits_for_it_and_the_othe
     assert two.rest("b") == ["only in b"]
 
 
-def test_gr9_where_nothing_comes_back_what_the_remote_publishes_itself_waits_there(two: Mesh) -> None:
-    """One way only: the consumer in the source never had it."""
+def test_gr9_with_one_direction_messages_published_remotely_wait_there(two: Mesh) -> None:
+    """One direction only: the consumer in the source never received them."""
     two.subscribe("a")
     two.publish("b", "b0")
     two.publish("a", "a0", "a1")
@@ -368,7 +368,7 @@ def test_gr9_where_nothing_comes_back_what_the_remote_publishes_itself_waits_the
     assert two.rest("b") == ["b0", "b1"]
 
 
-def test_gr9_one_that_was_deleted_in_the_remote_cluster_is_not_made_again(two: Mesh) -> None:
+def test_gr9_a_subscription_deleted_remotely_is_not_recreated(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", "1")
     two.copy("a", "b")
@@ -381,13 +381,13 @@ def test_gr9_one_that_was_deleted_in_the_remote_cluster_is_not_made_again(two: M
     assert not two.has_subscription("b")
 
 
-def test_gr9_one_that_does_not_exist_is_not_made(two: Mesh) -> None:
+def test_gr9_a_missing_subscription_is_not_created(two: Mesh) -> None:
     result = two.follow("a", "b")
     assert result.notes == {"s": "it does not exist in cluster a"}
     assert not two.has_subscription("b")
 
 
-def test_gr9_a_round_without_news_is_quiet_and_reads_nothing(two: Mesh) -> None:
+def test_gr9_a_round_without_changes_reads_nothing(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", "1", "2")
     two.copy("a", "b")
@@ -399,7 +399,7 @@ def test_gr9_a_round_without_news_is_quiet_and_reads_nothing(two: Mesh) -> None:
     assert not result.moved
 
 
-def test_gr9_more_than_a_round_looks_at_takes_several(two: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gr9_a_long_backlog_takes_several_rounds(two: Mesh, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("magnetar.pipelines.subscriptions.following.ENTRIES_MAX", 40)
     two.subscribe("a")
     with two.clients["a"].producer(two.topic, batching=False) as producer:
@@ -415,7 +415,7 @@ def test_gr9_more_than_a_round_looks_at_takes_several(two: Mesh, monkeypatch: py
     assert rounds == 4
 
 
-def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two: Mesh) -> None:
+def test_gr9_an_unreachable_cluster_is_an_error_of_its_topics_only(two: Mesh) -> None:
     two.subscribe("a")
     two.publish("a", "1")
     two.copy("a", "b")
@@ -438,7 +438,7 @@ def test_gr9_a_cluster_that_cannot_be_reached_is_an_error_of_its_topics_only(two
     assert two.backlog("b") == 0
 
 
-def test_gr9_a_cluster_that_is_reached_otherwise_leaves_no_connection_behind(two: Mesh) -> None:
+def test_gr9_a_changed_endpoint_leaves_no_connection(two: Mesh) -> None:
     """As after every new token."""
     two.subscribe("a")
     source, remote = endpoint("a", two.brokers["a"]), endpoint("b", two.brokers["b"])
@@ -470,7 +470,7 @@ def test_gr9_partitions_are_followed_one_by_one(running: tuple[dict[str, TestBro
     assert "s" not in subscriptions
 
 
-def test_gr9_with_pipelines_both_ways_a_consumer_moves_and_comes_back(world: World) -> None:
+def test_gr9_with_pipelines_in_both_directions_a_consumer_moves_and_returns(world: World) -> None:
     clusters = world.mesh("a", "b")
     a, b = clusters
     for cluster in clusters:

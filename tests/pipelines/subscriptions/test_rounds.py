@@ -1,4 +1,4 @@
-"""Rounds of replicated subscriptions, without Spark: what is said when one fails."""
+"""Rounds of replicated subscriptions, without Spark: the log of failed rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from magnetar.pipelines.subscriptions.rounds import SubscriptionRounds
 
 
 class Jobs:
-    """Fails as long as it has something to fail with."""
+    """Fails as long as it has errors."""
 
     def __init__(self, *failures: Exception) -> None:
         self._failures = list(failures)
@@ -22,7 +22,7 @@ class Jobs:
         return []
 
 
-def test_gr9_a_round_that_fails_says_why_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_gr9_a_failed_round_logs_its_reason_once(caplog: pytest.LogCaptureFixture) -> None:
     lost, other = RuntimeError("worker Error: lost"), RuntimeError("another Error")
     rounds = SubscriptionRounds(Jobs(lost, lost, other), "rounds")  # type: ignore[arg-type]
     with caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""Masks: only the field is another one afterwards, and nothing goes on that was not understood."""
+"""Masks: only the masked field changes, and unreadable values are never copied."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_sp6_json(before: str, mask: Mask, after: str) -> None:
         *(b'{"email":"x",}', b'{"a":NaN}', b'\xef\xbb\xbf{"email":"x"}', b"\x00\x01", b'{"p":[{"email":"x"},}'),
     ],
 )
-def test_what_is_not_json_is_refused_and_not_passed_on(value: bytes) -> None:
+def test_invalid_json_is_refused_and_not_copied(value: bytes) -> None:
     json_schema = Schema(type="JSON", data=b"")
     for schema, version in ((None, None), (json_schema, V)):
         with pytest.raises(MessageRefused) as refused:
@@ -88,14 +88,14 @@ def test_what_is_not_json_is_refused_and_not_passed_on(value: bytes) -> None:
         assert "email" in str(refused.value)
 
 
-def test_a_value_without_a_schema_has_to_be_an_object() -> None:
+def test_a_value_without_a_schema_must_be_an_object() -> None:
     masks = masks_of(None, Mask("email", NULL))
     assert masks.masked(b'{"email":"x"}', None) == b'{"email":null}'
     with pytest.raises(MessageRefused, match="it is not a JSON object"):
         masks.masked(b'[{"email":"x"}]', None)
 
 
-def test_json_that_is_nested_too_deep_is_refused() -> None:
+def test_too_deeply_nested_json_is_refused() -> None:
     deep = b'{"email":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     with pytest.raises(MessageRefused, match=r"deep|JSON"):
         masks_of(None, Mask("email")).masked(deep, None)
@@ -124,7 +124,7 @@ def test_only_the_masked_field_of_json_differs(value: dict[str, Any], field: str
     try:
         masked = in_json(text, Mask(field, NULL))
     except CannotMask:
-        assert "\\ud" in text or any(0xD800 <= ord(letter) < 0xE000 for letter in text)  # no text of Unicode
+        assert "\\ud" in text or any(0xD800 <= ord(letter) < 0xE000 for letter in text)  # no valid Unicode text
         return
     result = json.loads(masked)
     assert result == nulled(value, field.split("."))
@@ -246,13 +246,13 @@ def copy_of(value: Any) -> Any:
 
 
 @given(persons)
-def test_avro_without_the_field_stays_the_same_bytes(person: dict[str, Any]) -> None:
+def test_avro_without_the_field_keeps_its_bytes(person: dict[str, Any]) -> None:
     data = avro(person)
     assert in_avro(data, Mask("unknown"), Mask("home.unknown"), Mask("id.deeper")) == data
 
 
 @given(persons, st.data())
-def test_avro_that_is_cut_or_too_long_is_refused(person: dict[str, Any], data: st.DataObject) -> None:
+def test_truncated_and_oversized_avro_is_refused(person: dict[str, Any], data: st.DataObject) -> None:
     value = avro(person)
     cut = data.draw(st.integers(0, len(value) - 1))
     for broken in (value[:cut], value + b"\x00"):
@@ -267,7 +267,7 @@ def test_any_bytes_are_masked_or_refused(value: bytes) -> None:
         in_avro(value, Mask("email"), Mask("friend.email"), Mask("attributes.ssn", FIXED, "-"))
 
 
-def test_arrays_and_maps_in_blocks_with_sizes_are_walked_too() -> None:
+def test_arrays_and_maps_in_sized_blocks_are_masked_too() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "m", "type": {"type": "map", "values": "string"}}]}
     item = b"\x02a\x02x"
     blocks = b"\x01" + bytes([len(item) << 1]) + item + b"\x02" + b"\x02b\x02y" + b"\x00"  # -1 and its size, then 1
@@ -275,7 +275,7 @@ def test_arrays_and_maps_in_blocks_with_sizes_are_walked_too() -> None:
     assert read(masked, schema) == {"m": {"a": "-", "b": "y"}}
 
 
-def test_a_fixed_text_hides_also_that_there_was_none() -> None:
+def test_a_fixed_text_also_hides_null() -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "n", "type": ["null", "string"]}]}
     definition = json.dumps(schema).encode()
     masked = {
@@ -284,7 +284,7 @@ def test_a_fixed_text_hides_also_that_there_was_none() -> None:
     assert [read(value, schema) for value in masked] == [{"n": "-"}]
 
 
-def test_a_union_of_one_is_a_union() -> None:
+def test_a_union_with_one_branch() -> None:
     schema = {
         "type": "record",
         "name": "R",
@@ -321,7 +321,7 @@ def test_a_field_that_cannot_hold_its_mask_is_refused_with_its_type(mask: Mask, 
 # -- by schema
 
 
-def test_json_of_a_schema_may_have_fields_that_are_not_in_it() -> None:
+def test_json_may_have_fields_outside_its_schema() -> None:
     masks = masks_of(Schema(type="JSON", data=DEFINITION), Mask("extra"), Mask("email", FIXED, "-"))
     assert masks.masked(b'{"email":"x","extra":1}', V) == f'{{"email":"-","extra":"{sha("1")}"}}'.encode()
 
@@ -337,7 +337,7 @@ def test_a_version_that_is_gone_is_refused() -> None:
         masks_of(None, Mask("email")).masked(b'{"email":"x"}', V)
 
 
-def test_versions_are_asked_for_once() -> None:
+def test_versions_are_requested_once() -> None:
     asked = []
 
     def schema_of(version: bytes | None) -> Schema:
@@ -352,7 +352,7 @@ def test_versions_are_asked_for_once() -> None:
 
 @pytest.mark.parametrize("encoding", ["INLINE", "SEPARATED"])
 @pytest.mark.parametrize("kind", ["AVRO", "JSON"])
-def test_of_a_key_value_only_the_value_is_masked(encoding: str, kind: str) -> None:
+def test_only_the_value_of_a_key_value_is_masked(encoding: str, kind: str) -> None:
     record = {"type": "record", "name": "R", "fields": [{"name": "email", "type": "string"}]}
     definition = json.dumps(record).encode()
     schema = Schema(
@@ -383,10 +383,10 @@ def compact(value: Any) -> bytes:
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
-def test_numbers_of_avro(number: int) -> None:
+def test_avro_numbers(number: int) -> None:
     assert avro(number, "long") == encode_zigzag(number)
 
 
-def test_hashes_do_not_depend_on_how_json_is_written() -> None:
+def test_hashes_do_not_depend_on_the_notation_of_json() -> None:
     spellings = ['{"v":{"b":[1,"ä"],"a":{}}}', '{ "v" : { "a":{ } , "b" : [ 1,"\\u00e4" ] } }']
     assert len({json.loads(in_json(text, Mask("v")))["v"] for text in spellings}) == 1

@@ -52,7 +52,7 @@ def single(value: bytes, **metadata: object) -> Entered:
 
 
 def opened(entered: Entered | None) -> list[Message]:
-    """As a client reads it."""
+    """The messages as a client reads them."""
     assert entered is not None
     messages, permits = EntryDecoder().decode(Entry("t", MessageId(1, 1), 0, (), build_blob(*entered)))
     assert permits == max(1, entered[0].num_messages_in_batch)
@@ -84,7 +84,7 @@ batches = st.lists(st.tuples(singles, st.integers(0, 99).map(person)), min_size=
 
 
 @given(batches, st.sampled_from(COMPRESSIONS), st.data())
-def test_sp6_what_stays_is_what_it_was_but_for_the_property(
+def test_sp6_kept_messages_change_only_their_property(
     messages: list[tuple[pb.SingleMessageMetadata, bytes]],
     compression: pb.CompressionType.ValueType,
     data: st.DataObject,
@@ -138,7 +138,7 @@ def test_sp6_values_of_a_batch_are_masked(numbers: list[int], compression: pb.Co
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_a_message_alone(compression: pb.CompressionType.ValueType) -> None:
+def test_a_single_message(compression: pb.CompressionType.ValueType) -> None:
     value = person(1)
     given_, payload = single(
         compress(compression, value), compression=compression, uncompressed_size=len(value), partition_key="k"
@@ -152,12 +152,12 @@ def test_a_message_alone(compression: pb.CompressionType.ValueType) -> None:
     assert transform(policy).apply(given_, payload, ()) is None
 
 
-def test_a_route_of_before_is_replaced() -> None:
+def test_an_earlier_route_is_replaced() -> None:
     metadata, payload = single(b"x", properties=[pb.KeyValue(key=ROUTE, value="where")])
     assert opened(transform(RoutePolicy(rename="t")).apply(metadata, payload))[0].properties == {ROUTE: "rename"}
 
 
-def test_a_batch_is_ordered_by_the_key_of_its_first_message_that_stays() -> None:
+def test_a_batch_has_the_ordering_key_of_its_first_kept_message() -> None:
     metadata, payload = entry(values([0, 1, 2]), partition_key="k0", compacted_batch_indexes=[0, 2])
     done = transform(WHERE).apply(metadata, payload, [1, 2])
     assert done is not None
@@ -169,7 +169,7 @@ def test_a_batch_is_ordered_by_the_key_of_its_first_message_that_stays() -> None
     assert not done[0].HasField("partition_key")
 
 
-def test_what_has_no_value_is_not_masked_and_carries_none() -> None:
+def test_a_message_without_a_value_is_not_masked() -> None:
     messages = [
         (pb.SingleMessageMetadata(null_value=True), b'{"email":"x"}'),
         (pb.SingleMessageMetadata(compacted_out=True), b'{"email":"x"}'),
@@ -225,7 +225,7 @@ def test_a_filter_without_a_choice_copies_nothing() -> None:
         transform(WHERE).apply(*single(b"{}"))
 
 
-def test_the_schema_of_a_message_is_asked_for_by_its_version() -> None:
+def test_the_schema_of_a_message_is_requested_by_its_version() -> None:
     record = {"type": "record", "name": "R", "fields": [{"name": "email", "type": "string"}]}
     schema = Schema(type="AVRO", data=json.dumps(record).encode())
     policy = RoutePolicy(masks=(EMAIL,))

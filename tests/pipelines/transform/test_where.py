@@ -52,7 +52,7 @@ def filter_(spark: SparkSession, client: Client) -> Filter:
 
 @pytest.fixture
 def in_process() -> Iterator[None]:
-    """For what a worker does, done here: its connections are closed afterwards."""
+    """Runs worker code here: its connections are closed afterwards."""
     yield
     for own in clusters._clusters.values():
         own.loop.close(*own._clients.values())
@@ -100,9 +100,7 @@ def n(*numbers: object) -> list[bytes]:
     return [json.dumps({"n": number}).encode() for number in numbers]
 
 
-def test_sp6_the_messages_for_which_the_condition_is_true_stay_in_batches_and_alone(
-    running: TestBroker, filter_: Filter, topic: str
-) -> None:
+def test_sp6_messages_that_satisfy_the_condition_stay(running: TestBroker, filter_: Filter, topic: str) -> None:
     ids = published(
         running,
         topic,
@@ -114,7 +112,7 @@ def test_sp6_the_messages_for_which_the_condition_is_true_stay_in_batches_and_al
         single(b"", null_value=True),
         single(b"?", encryption_keys=[pb.EncryptionKeys(key="k", value=b"v")]),
         single(*n(5), uuid="u", num_chunks_from_msg=2, chunk_id=0),
-        single(*n(9), replicated_from="c"),  # does not go on anyway
+        single(*n(9), replicated_from="c"),  # is excluded anyway
     )
 
     done = filter_.kept(assigned(running, topic, OVER_ONE), EARLIEST)
@@ -130,9 +128,7 @@ def test_sp6_the_messages_for_which_the_condition_is_true_stay_in_batches_and_al
     assert done.until.position == ids[-1].position
 
 
-def test_what_is_copied_already_is_not_looked_at(
-    running: TestBroker, client: Client, filter_: Filter, topic: str
-) -> None:
+def test_copied_entries_are_not_read_again(running: TestBroker, client: Client, filter_: Filter, topic: str) -> None:
     ids = published(running, topic, *(single(value) for value in n(2, 2, 2)))
     assignment = assigned(running, topic, OVER_ONE)
 
@@ -141,7 +137,7 @@ def test_what_is_copied_already_is_not_looked_at(
 
     with client.cursor(topic, assignment.subscription, initial_position=EARLIEST) as cursor:
         cursor.acknowledge_up_to(ids[1])
-    done = filter_.kept(assignment, None)  # asks the subscription
+    done = filter_.kept(assignment, None)  # queries the subscription
     assert done.messages_kept == {ids[2].position: (0,)}
 
     done = filter_.kept(assignment, ids[2])
@@ -149,7 +145,7 @@ def test_what_is_copied_already_is_not_looked_at(
     assert done.until == ids[2]
 
 
-def test_a_round_ends_in_the_middle_where_there_is_much(
+def test_a_round_is_limited_and_the_next_continues(
     running: TestBroker, topic: str, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = published(running, topic, *(single(value) for value in n(*range(40))))
@@ -187,7 +183,7 @@ def test_sp6_fields_of_a_schema_are_columns(running: TestBroker, filter_: Filter
 
     assert done.messages_kept is not None
     assert done.messages_kept[ids[0].position] == (0, 2)
-    assert isinstance(done.messages_kept[ids[1].position], str)  # it is not of its schema: never left out in silence
+    assert isinstance(done.messages_kept[ids[1].position], str)  # not of its schema: never dropped silently
 
 
 def avro(order: dict[str, object]) -> bytes:
@@ -206,9 +202,7 @@ def avro(order: dict[str, object]) -> bytes:
         ("CAST(CAST(value AS STRING) AS INT) > 1", "a text"),
     ],
 )
-def test_a_condition_that_does_not_fit_says_what_is_wrong(
-    running: TestBroker, filter_: Filter, where: str, named: str
-) -> None:
+def test_an_invalid_condition_is_reported(running: TestBroker, filter_: Filter, where: str, named: str) -> None:
     topic = "persistent://public/default/unfit"
     published(running, topic, single(b"a text"))
     with pytest.raises(UnusableWhere) as refused:
@@ -220,7 +214,7 @@ def test_a_condition_that_does_not_fit_says_what_is_wrong(
     assert "\n" not in refused.value.reason
 
 
-def test_topics_of_one_condition_share_a_round_and_not_their_troubles(
+def test_topics_with_one_condition_share_a_round_but_not_errors(
     running: TestBroker, filter_: Filter, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Reading] = []
@@ -241,7 +235,7 @@ def test_topics_of_one_condition_share_a_round_and_not_their_troubles(
     assert topics[2] in failed[0].reason
 
 
-def test_a_source_that_is_away_stops_only_its_filters(spark: SparkSession) -> None:
+def test_an_unreachable_source_stops_only_its_filters(spark: SparkSession) -> None:
     with broker() as gone:
         assignment = assigned(gone, "persistent://public/default/t", OVER_ONE)
     with Client(assignment.source.service_url, operation_timeout_s=0.5) as client:

@@ -1,4 +1,4 @@
-"""GR6: what `verify` finds when the copies of a source are not what they should be. No broker, no Spark."""
+"""GR6: findings of `verify` for wrong copies, without a broker and Spark."""
 
 from __future__ import annotations
 
@@ -55,15 +55,15 @@ def test_gr6_a_faithful_copy_has_no_findings() -> None:
     assert (result.found, result.originals, result.copies) == ({}, 5, 5)
 
 
-def test_gr6_missing_entries_are_told_in_ranges_over_what_is_not_copied() -> None:
-    """2, 4 and 6 are not for the target: they do not split a range. What is there does."""
+def test_gr6_missing_entries_are_reported_as_ranges() -> None:
+    """2, 4 and 6 are not meant for the target and do not split a range; existing copies do."""
     originals = [original(entry) for entry in (0, 1, 3, 5, 7, 8)] + [original(0, 4), original(1, 4)]
     result = compared(originals, [copy(0), copy(7)])
     assert ranges(result) == {"missing": ["1:1 to 1:5", "1:8 to 4:1"]}
     assert [one.entries for one in result.missing.ranges] == [3, 3]
 
 
-def test_gr6_extra_and_older_copies_are_told_apart() -> None:
+def test_gr6_extra_and_older_copies_are_distinguished() -> None:
     result = compared([original(5), original(7)], [copy(2), copy(5), copy(6), copy(7), copy(9)], before_first=(1, 4))
     assert ranges(result) == {"extra": ["1:6", "1:9"]}
     assert result.older == 1
@@ -74,7 +74,7 @@ def test_gr6_duplicates_are_found_wherever_they_are() -> None:
     assert ranges(compared([original(entry) for entry in range(4)], copies)) == {"duplicated": ["1:0 to 1:1"]}
 
 
-def test_gr6_another_payload_is_found_unless_it_was_changed_on_purpose() -> None:
+def test_gr6_a_different_payload_is_found_unless_it_was_transformed() -> None:
     originals, copies = [original(0), original(1)], [copy(0), copy(1, text="other")]
     assert ranges(compared(originals, copies)) == {"different": ["1:1"]}
     assert compared(originals, copies, compares_payloads=False).found == {}
@@ -88,18 +88,18 @@ def test_gr6_a_late_copy_breaks_the_order_and_is_not_missing() -> None:
     }
 
 
-def test_gr6_what_a_repair_brought_is_late_for_a_reason() -> None:
+def test_gr6_repaired_entries_are_late_for_a_reason() -> None:
     result = compared([original(entry) for entry in range(3)], [copy(0), copy(2), copy(1, is_repair=True)])
     assert (result.found, result.repaired) == ({}, 1)
 
 
-def test_gr6_what_the_pipeline_has_not_reached_is_not_missing() -> None:
+def test_gr6_entries_not_reached_yet_are_not_missing() -> None:
     result = compared([original(entry) for entry in range(6)], [copy(0), copy(2)], mark=(1, 2))
     assert ranges(result) == {"missing": ["1:1"]}
     assert result.not_yet == 3
 
 
-def test_gr6_what_the_target_no_longer_stores_is_not_missing() -> None:
+def test_gr6_entries_deleted_in_the_target_are_not_missing() -> None:
     originals = [original(entry) for entry in range(6)]
     result = compared(originals, [copy(3), copy(5)], is_trimmed=True)
     assert (ranges(result), result.trimmed) == ({"missing": ["1:4"]}, 3)
@@ -109,7 +109,7 @@ def test_gr6_what_the_target_no_longer_stores_is_not_missing() -> None:
     assert (result.trimmed, result.missing.entries) == (4, 0)
 
 
-def test_gr6_what_is_older_than_the_first_copy_is_left_out_on_request() -> None:
+def test_gr6_entries_older_than_the_first_copy_are_left_out_on_request() -> None:
     originals = [original(entry) for entry in range(5)]
     assert ranges(compared(originals, [copy(2), copy(4)])) == {"missing": ["1:0 to 1:1", "1:3"]}
     result = compared(originals, [copy(2), copy(4)], from_first_copy=True)
@@ -148,7 +148,7 @@ def test_positions_between_ledgers() -> None:
 @given(
     st.sets(st.tuples(st.integers(0, 2), st.integers(0, 6))), st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6)))
 )
-def test_gr6_every_entry_is_in_exactly_one_place(source: set[Position], target: list[Position]) -> None:
+def test_gr6_every_entry_is_counted_exactly_once(source: set[Position], target: list[Position]) -> None:
     result = compared(
         [original(entry, ledger) for ledger, entry in sorted(source)], [copy(entry, ledger) for ledger, entry in target]
     )

@@ -1,4 +1,4 @@
-"""GR6: `verify` between two real brokers; what is wrong is injected by writing copies by hand. One test needs Spark."""
+"""GR6: `verify` between two real brokers, with faults injected as handmade copies. One test needs Spark."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Two:
         is_placed: bool = True,
         offset: int = 0,
     ) -> None:
-        """Copies of these entries, in this order; `offset` shifts the position that they say they are from."""
+        """Copies these entries in this order; `offset` shifts their recorded source position."""
         entries = self.entries(self.a, topic)
         with InlineClient(self.b.service_url) as inline:
             producer = inline.run(inline.client.entry_producer(target, name=name))
@@ -104,7 +104,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
     monkeypatch.setattr(verifying, "clusters", lambda: own)
     with testing.broker(clusterName="a") as a, testing.broker(clusterName="b") as b:
         for broker in (a, b):
-            # So that what was read stays.
+            # So that read messages are kept.
             url = f"{broker.http_url}/admin/v2/namespaces/public/default/retention"
             body = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
             httpx.post(url, json=body, trust_env=False).raise_for_status()
@@ -112,7 +112,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Iterator[Two]:
         own.loop.close(*own._clients.values())
 
 
-def test_gr6_faithful_copies_batches_included(two: Two) -> None:
+def test_gr6_faithful_copies_including_batches(two: Two) -> None:
     two.publish(5)
     two.publish(50, batching=True)
     count = len(two.entries(two.a))
@@ -136,7 +136,7 @@ def test_gr6_missing_duplicated_different_and_late_entries(two: Two) -> None:
     }
 
 
-def test_gr6_entries_that_are_extra_or_do_not_say_where_they_come_from(two: Two) -> None:
+def test_gr6_extra_entries_and_entries_without_a_source_position(two: Two) -> None:
     two.publish(3)
     two.copy([0, 1, 2], name="first")
     two.copy([2], name="second", offset=5)
@@ -145,8 +145,8 @@ def test_gr6_entries_that_are_extra_or_do_not_say_where_they_come_from(two: Two)
     assert (ranges(result), result.unplaced) == ({"extra": ["7-7"]}, 1)
 
 
-def test_gr6_what_is_not_to_be_copied_is_not_missed(two: Two) -> None:
-    """Copies from elsewhere, messages for other clusters only; and copies that others made in the target."""
+def test_gr6_entries_not_meant_for_the_target_are_not_missing(two: Two) -> None:
+    """Copies from elsewhere, messages for other clusters only; and copies by others in the target."""
     two.publish(2)
     with Client(two.a.service_url) as client, client.producer(ORDERS, batching=False) as producer:
         producer.send(b"not for b", replicate_to=["c"])
@@ -168,7 +168,7 @@ def test_gr6_what_is_not_to_be_copied_is_not_missed(two: Two) -> None:
     assert (result.found, result.originals, result.copies) == ({}, 3, 3)
 
 
-def test_gr6_what_replication_has_not_reached_is_not_missing(two: Two) -> None:
+def test_gr6_entries_not_replicated_yet_are_not_missing(two: Two) -> None:
     two.publish(6)
     ledger_id = two.entries(two.a)[0].id.ledger_id
     two.copy([0, 2])
@@ -178,7 +178,7 @@ def test_gr6_what_replication_has_not_reached_is_not_missing(two: Two) -> None:
     assert (ranges(result), result.not_yet) == ({"missing": ["0-2"]}, 3)
 
 
-def test_gr6_what_either_side_no_longer_stores(two: Two) -> None:
+def test_gr6_entries_deleted_on_either_side(two: Two) -> None:
     two.publish(4)
     two.copy([0, 1, 2, 3])
     truncate = "/admin/v2/persistent/public/default/orders/truncate"
@@ -191,7 +191,7 @@ def test_gr6_what_either_side_no_longer_stores(two: Two) -> None:
     assert (ranges(result), result.trimmed) == ({}, 2)
 
 
-def test_gr6_a_topic_that_is_changed_on_its_way(two: Two) -> None:
+def test_gr6_a_transformed_topic(two: Two) -> None:
     two.publish(4)
     two.copy([0, 1, 3], payload=b"masked", target=f"{ORDERS}-eu")
     masked = two.pair(policy=RoutePolicy(masks=(Mask("email"),)), target=f"{ORDERS}-eu")
@@ -200,13 +200,13 @@ def test_gr6_a_topic_that_is_changed_on_its_way(two: Two) -> None:
     assert (filtered.found, filtered.filtered) == ({}, 1)
 
 
-def test_gr6_a_topic_that_cannot_be_read_does_not_stop_the_others(two: Two) -> None:
+def test_gr6_an_unreadable_topic_does_not_stop_the_others(two: Two) -> None:
     result = compare(two.pair(topic="persistent://public/default/nowhere"))
     assert "nowhere" in result.error
     assert result.topic == "persistent://public/default/nowhere"
 
 
-def test_gr6_a_repair_publishes_what_is_missing_in_its_order_and_once(two: Two) -> None:
+def test_gr6_a_repair_publishes_missing_entries_in_order_and_once(two: Two) -> None:
     two.publish(3)
     two.publish(30, batching=True)
     two.publish(3)
@@ -229,7 +229,7 @@ def test_gr6_a_repair_publishes_what_is_missing_in_its_order_and_once(two: Two) 
     assert parse_entry(entry.blob).metadata.replicated_from == "a"
 
 
-def test_gr6_a_repair_brings_schemas_along(two: Two) -> None:
+def test_gr6_a_repair_copies_schemas(two: Two) -> None:
     body = {"type": "STRING", "schema": "", "properties": {}}
     url = f"{two.brokers[0].http_url}/admin/v2/schemas/public/default/orders/schema"
     httpx.post(url, json=body, trust_env=False).raise_for_status()

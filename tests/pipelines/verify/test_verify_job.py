@@ -21,7 +21,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int) -> dict[str,
     return value
 
 
-def test_gr6_verify_finds_what_was_left_out_and_repairs_it(
+def test_gr6_verify_finds_missing_messages_and_repairs_them(
     two: tuple[Cluster, Cluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
     a, b = two
@@ -70,10 +70,10 @@ def test_gr6_verify_finds_what_was_left_out_and_repairs_it(
     assert "A and B have the same name, a" in capsys.readouterr().err
 
 
-def test_the_cause_that_the_doctor_names_is_the_one_that_the_pipeline_met(
+def test_the_doctor_names_the_cause_that_stopped_the_pipeline(
     two: tuple[Cluster, Cluster], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The remote topic is terminated, the pipeline stops; what the doctor says brings it back."""
+    """The remote topic is terminated, the pipeline stops; the doctor's command restarts it."""
     a, b = two
     a.create("orders")
     b.wait_for("orders")
