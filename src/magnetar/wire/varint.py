@@ -1,7 +1,6 @@
 """Varints: integers of one to ten bytes, seven bits each, lowest first, as protobuf and Avro (zigzag) write them.
 
-Owns one number at a time. Spark's columnar codecs read and write arrays of varints with numpy, each fused with its own
-walk over the rows, and stay where they are.
+Owns one number at a time; Spark reads columns of them with `spark.codec.varints`.
 """
 
 from __future__ import annotations

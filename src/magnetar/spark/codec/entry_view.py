@@ -21,6 +21,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from magnetar.client.consume.entry import Entry
+from magnetar.spark.codec.varints import decode_columns
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.entry import content_of, open_entry
@@ -154,12 +155,12 @@ class UniformBatch(EntryView):
 
     def event_times_ms(self) -> NDArray[np.int64] | None:
         times = self._column(_EVENT_TIME)
-        return None if times is None else _numbers(times)
+        return None if times is None else decode_columns(times).view(np.int64)
 
     def sequence_ids(self) -> NDArray[np.int64]:
         numbers = self._column(_SEQUENCE_ID)
         if numbers is not None:
-            return _numbers(numbers)
+            return decode_columns(numbers).view(np.int64)
         assert self.indexes is not None
         return self.metadata.sequence_id + self.indexes.astype(np.int64)
 
@@ -377,14 +378,6 @@ def _plain_size(data: bytes, position: int, end: int) -> int:
     if end - position > 2 and min(data[position + 1 : end - 1]) < _MORE:
         return -1
     return size
-
-
-def _numbers(column: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """Varints of the same length, one per row."""
-    result = np.zeros(len(column), np.uint64)
-    for septet in range(column.shape[1]):
-        result |= (column[:, septet] & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * septet)
-    return result.view(np.int64)
 
 
 def _key(metadata: pb.MessageMetadata | pb.SingleMessageMetadata) -> bytes | None:

@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import MessageId
+from magnetar.spark.codec.varints import decode_varints
 from magnetar.spark.errors import UnwritableRow
+from magnetar.wire.varint import SIZE_MAX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +31,6 @@ _ENTRY_MAX = (1 << 63 - _BATCH_INDEX_BITS) - 1
 
 _VARINT, _BYTES = 0, 2
 _LEDGER, _ENTRY, _BATCH_INDEX = 1, 2, 4
-_VARINT_SIZE_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,15 @@ def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:
     offsets = np.frombuffer(ids.buffers()[1], np.int32, count + 1, ids.offset * 4).astype(np.int64)
     # Padded by more than a varint, so that reading needs no bounds check.
     data = np.frombuffer(ids.buffers()[2] or b"", np.uint8)[: offsets[-1]]
-    data = np.concatenate((data, np.zeros(2 * _VARINT_SIZE_MAX, np.uint8)))
+    data = np.concatenate((data, np.zeros(2 * SIZE_MAX, np.uint8)))
     position, end = offsets[:-1].copy(), offsets[1:]
     rows = np.flatnonzero(position < end)
     while len(rows):
         # Field numbers of an id are below 16: a longer tag is not an id.
         tag = data[position[rows]]
         kind, number = tag & 7, tag >> 3
-        value, after = _varints(data, position[rows] + 1)
+        unsigned, after, _ = decode_varints(data, position[rows] + 1)
+        value = unsigned.view(np.int64)
         for wanted, column in fields.items():
             is_wanted = (number == wanted) & (kind == _VARINT)
             column[rows[is_wanted]] = value[is_wanted]
@@ -94,18 +96,3 @@ def _parse(ids: pa.Array) -> dict[int, NDArray[np.int64]]:
         if len(broken):
             fields[_ENTRY][broken] = -1
     return fields
-
-
-def _varints(data: NDArray[np.uint8], position: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers at these offsets, and the offsets after them."""
-    value = np.zeros(len(position), np.uint64)
-    offset = position.copy()
-    goes_on = np.ones(len(position), np.bool_)
-    for septet in range(_VARINT_SIZE_MAX):
-        byte = data[np.minimum(offset, len(data) - 1)]
-        value |= np.where(goes_on, (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(7 * septet), np.uint64(0))
-        offset += goes_on
-        goes_on &= byte >= 0x80
-        if not goes_on.any():
-            break
-    return value.view(np.int64), offset

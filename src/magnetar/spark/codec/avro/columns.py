@@ -17,11 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from magnetar.spark.codec.avro.fields import Node, member_name, storage_type
+from magnetar.spark.codec.varints import decode_varints
 
 Numbers = np.ndarray[Any, Any]
 
 _PADDING = bytes(16)  # a truncated value is read beyond the end of its row before that is detected
-_VARINT_BITS_MAX = 63
 _GATHER_SIZE_MAX = 64
 """Average bytes per value up to which bytes are gathered by index; longer values are copied one by one."""
 
@@ -116,18 +116,7 @@ class AvroColumns:
     # -- bytes
 
     def _varints(self, rows: Numbers, where: str) -> Numbers:
-        at = self._at[rows]
-        piece = self._data[at]
-        value = (piece & 0x7F).astype(np.uint64)
-        at += 1
-        more = np.flatnonzero(piece & 0x80)
-        shift = 7
-        while len(more) and shift <= _VARINT_BITS_MAX:
-            piece = self._data[at[more]]
-            value[more] |= (piece & 0x7F).astype(np.uint64) << np.uint64(shift)
-            at[more] += 1
-            more = more[(piece & 0x80) != 0]
-            shift += 7
+        value, at, more = decode_varints(self._data, self._at[rows])
         if len(more):
             self._reject(rows[more], f"{where}: the number has more than 64 bits")
             at[more] = self._end[rows[more]]
