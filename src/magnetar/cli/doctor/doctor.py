@@ -1,4 +1,4 @@
-"""`magnetar doctor …`: finds damage, says what it is, and repairs on request what can be repaired without loss."""
+"""`magnetar doctor …`: finds damage, and repairs on request what can be repaired without data loss."""
 
 from __future__ import annotations
 

@@ -73,11 +73,11 @@ class Remote:
         self.identity = ""
         self.declaration: Declaration | None = None
         self._existing: dict[str, bool] = {}
-        self.facts = self._ask(address)
+        self.facts = self._query(address)
 
     # -- the cluster
 
-    def _ask(self, address: ClusterAddress | None) -> RemoteFacts:
+    def _query(self, address: ClusterAddress | None) -> RemoteFacts:
         try:
             found = None if address is None else endpoint_of(self.name, address)
             if found is not None:
@@ -86,8 +86,8 @@ class Remote:
             return RemoteFacts(self.name, security_error=error.text)
         if found is None:
             return RemoteFacts(self.name, address_error=f"no address of {self.name} is declared")
-        by_http = self._ask_http(found)
-        by_binary, version = self._ask_binary(found)
+        by_http = self._query_http(found)
+        by_binary, version = self._query_binary(found)
         name = None
         rest = self._rest
         if rest is not None and by_http == _Reachability():
@@ -109,7 +109,7 @@ class Remote:
             is_ours=None if version is None else version.startswith(_OURS),
         )
 
-    def _ask_http(self, found: ClusterEndpoint) -> _Reachability:
+    def _query_http(self, found: ClusterEndpoint) -> _Reachability:
         if found.admin_url is None:
             return _Reachability()
         self._rest = Rest(found.admin_url, found.security)
@@ -121,7 +121,7 @@ class Remote:
             return _unreached(error, str(error))
         return _Reachability()
 
-    def _ask_binary(self, found: ClusterEndpoint) -> tuple[_Reachability, str | None]:
+    def _query_binary(self, found: ClusterEndpoint) -> tuple[_Reachability, str | None]:
         """With the version that the broker reports."""
         self._client = short_client(found.service_url, found.security)
         try:
@@ -142,17 +142,17 @@ class Remote:
     def topic(self, declared: DeclaredRoute, statuses: list[Status]) -> TopicFacts:
         target = remote_topic(declared.topic, declared.policy.rename)
         facts = TopicFacts(declared, target, statuses)
-        marks = self._ask_source(facts)
+        marks = self._query_source(facts)
         if self.facts.is_reached and not self.facts.is_source:
-            self._ask_names(facts)
+            self._query_names(facts)
             if not (facts.missing_tenant or facts.missing_namespace):
-                self._ask_partitions(facts)
-                self._ask_producers(facts)
-                self._ask_next(facts, marks)
-                self._ask_back(facts)
+                self._query_partitions(facts)
+                self._query_producers(facts)
+                self._query_next(facts, marks)
+                self._query_back(facts)
         return facts
 
-    def _ask_source(self, facts: TopicFacts) -> dict[str, MessageId]:
+    def _query_source(self, facts: TopicFacts) -> dict[str, MessageId]:
         """The position of replication in each partition."""
         marks: dict[str, MessageId] = {}
         for part in parts_of(facts.declared.topic, facts.declared.partitions):
@@ -167,7 +167,7 @@ class Remote:
                 marks[part] = MessageId(*mark)
         return marks
 
-    def _ask_names(self, facts: TopicFacts) -> None:
+    def _query_names(self, facts: TopicFacts) -> None:
         name = TopicName.parse(facts.target)
         if self._rest is None:
             return
@@ -188,7 +188,7 @@ class Remote:
                 self._existing[key] = error.status != _NOT_FOUND
         return self._existing[key]
 
-    def _ask_partitions(self, facts: TopicFacts) -> None:
+    def _query_partitions(self, facts: TopicFacts) -> None:
         declaration, declared = self._source.declaration, facts.declared
         try:
             facts.remote_partitions = self._partition_count(facts.target)
@@ -218,7 +218,7 @@ class Remote:
                 raise
             return by_rest.run(by_rest.client.partition_count(topic))
 
-    def _ask_producers(self, facts: TopicFacts) -> None:
+    def _query_producers(self, facts: TopicFacts) -> None:
         """Opening a producer shows whether publishing would work; nothing is published."""
         assert self._client is not None
         if facts.remote_partitions is None:
@@ -238,12 +238,12 @@ class Remote:
                     facts.producer_problems[part] = (ProducerProblem.SCHEMA, error.text)
             except ClientError as error:
                 facts.producer_problems[part] = _problem(error)
-        self._ask_size(facts, name)
+        self._query_size(facts, name)
         by_rest = self._by_rest_client
         if self.facts.is_ours is False and by_rest is not None:
             facts.deduplicates = or_none(lambda: by_rest.run(by_rest.client.deduplicates(facts.target)))
 
-    def _ask_size(self, facts: TopicFacts, name: TopicName) -> None:
+    def _query_size(self, facts: TopicFacts, name: TopicName) -> None:
         """The limit of the topic may be lower than that of the broker."""
         if self._rest is None:
             return
@@ -252,7 +252,7 @@ class Remote:
         if isinstance(limit, int) and 0 < limit < (facts.size_max or limit + 1):
             facts.size_max, facts.size_limit_is_of_topic = limit, True
 
-    def _ask_next(self, facts: TopicFacts, marks: dict[str, MessageId]) -> None:
+    def _query_next(self, facts: TopicFacts, marks: dict[str, MessageId]) -> None:
         """The entry at which the topic is stuck: its size, and whether its schema would be accepted."""
         stuck = [one for one in facts.statuses if one.backlog and not one.state.is_copying and one.topic in marks]
         for status in stuck:
@@ -261,11 +261,11 @@ class Remote:
                 continue
             facts.next_entry, version = found
             if version:
-                self._ask_schema(facts, int.from_bytes(version, "big"))
+                self._query_schema(facts, int.from_bytes(version, "big"))
             if facts.schema_refusal or (facts.size_max is not None and facts.next_entry.size > facts.size_max):
                 return
 
-    def _ask_schema(self, facts: TopicFacts, version: int) -> None:
+    def _query_schema(self, facts: TopicFacts, version: int) -> None:
         rest, name = self._rest, TopicName.parse(facts.target)
         schema = self._source_schema(facts.declared.topic, str(version))
         if rest is None or schema is None:
@@ -299,7 +299,7 @@ class Remote:
         path = ("schemas", name.tenant, name.namespace, name.local, "schema", *((version,) if version else ()))
         return none_if_missing(lambda: self._source.rest.get(*path))
 
-    def _ask_back(self, facts: TopicFacts) -> None:
+    def _query_back(self, facts: TopicFacts) -> None:
         """Whether a renamed topic is replicated back from the remote cluster."""
         if not facts.declared.policy.rename or self.declaration is None:
             return

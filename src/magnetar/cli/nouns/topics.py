@@ -138,8 +138,8 @@ def delete_partitioned(rest: Rest, topic: Topic, force: Force = False) -> Done:
 def terminate(rest: Rest, topic: Topic) -> Record:
     """Terminate a topic: reject new messages, and show the last message id."""
     if is_partitioned(rest, topic):
-        answer: dict[str, Any] = rest.post(*topic_path(topic, "terminate", "partitions"))
-        return Record(answer)
+        ids: dict[str, Any] = rest.post(*topic_path(topic, "terminate", "partitions"))
+        return Record(ids)
     return Record(rest.post(*topic_path(topic, "terminate")))
 
 
