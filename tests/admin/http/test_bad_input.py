@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from magnetar.admin.http.routes import ROUTES, Route
-from tests.admin.asking import PLACE, check_answer, kept, key, new_world, plain_path, send, wants
 from tests.admin.driver import Admin
+from tests.admin.route_requests import PARAMETER, check_response, kept, key, new_world, plain_path, send, wants
 
 LONG = "x" * 10_000
 WRONG = {
@@ -40,7 +40,7 @@ def rejection(admin: Admin, method: str, path: str, body: bytes = b"", query: by
     answer = asyncio.run(send(admin, method, path, query, body))
     admin.commit()
     assert answer.status >= 400, f"{method} {path[:200]} {body[:100]!r} was answered with {answer.status}"
-    check_answer(answer)
+    check_response(answer)
     assert kept(admin) == before, "rejection, and yet something changed"
     return answer.status, json.loads(answer.body)["reason"]
 
@@ -51,7 +51,7 @@ def rejection(admin: Admin, method: str, path: str, body: bytes = b"", query: by
 @pytest.mark.parametrize("route", ROUTES, ids=key)
 def test_an_invalid_name_is_rejected_by_its_kind(world: Admin, route: Route) -> None:
     body = b'"x"' if route.method in ("PUT", "POST") else b""
-    for place in {*PLACE.findall(route.path)} & {*WRONG}:
+    for place in {*PARAMETER.findall(route.path)} & {*WRONG}:
         for name in WRONG[place]:
             status, reason = rejection(world, route.method, plain_path(route, **{place: name}), body)
             assert status in (400, 404, 405, 412, 501), f"{status} for {place} {name[:20]}: {reason}"
@@ -61,7 +61,7 @@ def test_an_invalid_name_is_rejected_by_its_kind(world: Admin, route: Route) -> 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
 def test_a_path_that_is_not_utf8_is_rejected(world: Admin, route: Route) -> None:
-    for place in {*PLACE.findall(route.path)} - {"domain"}:
+    for place in {*PARAMETER.findall(route.path)} - {"domain"}:
         status, reason = rejection(world, route.method, plain_path(route, **{place: "%FF"}))
         assert status == 400 and "UTF-8" in reason
 
@@ -79,7 +79,7 @@ def test_missing_resources_are_not_found_and_not_created(route: Route) -> None:
         before = kept(admin)
         answer = asyncio.run(send(admin, route.method, plain_path(route, **{place: name}), b"", b""))
         admin.commit()
-        check_answer(answer)
+        check_response(answer)
         assert answer.status >= 400, f"answered with {answer.status}"
         assert kept(admin) == before
 
@@ -156,7 +156,7 @@ def test_an_unreadable_parameter_is_named(route: Route) -> None:
             path, query = plain_path(route), f"{name}=nonsense".encode()
         admin = new_world()
         answer = asyncio.run(send(admin, route.method, path, query, b""))
-        check_answer(answer)
+        check_response(answer)
         assert answer.status >= 400, f"{name}=nonsense was answered with {answer.status}"
         if answer.status == 400:
             assert name in json.loads(answer.body)["reason"]

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from magnetar.admin.http.routes import ROUTES, Route
 from magnetar.names import NON_PERSISTENT, PERSISTENT
 from magnetar.settings.settings import DYNAMIC
-from tests.admin.asking import PLACE, catalog_of, check_answer, kept, key, new_world, send, wants
 from tests.admin.driver import Admin
+from tests.admin.route_requests import PARAMETER, catalog_of, check_response, kept, key, new_world, send, wants
 
 T = TypeVar("T")
 REQUESTS_PER_WORLD = 12
@@ -133,7 +133,7 @@ class Maker:
     def request(self) -> Request:
         route = self.of(self.of(groups()))
         method = self.of(["GET", "PUT", "POST", "DELETE", "PATCH"]) if self.one_in(15) else route.method
-        path = PLACE.sub(lambda match: self.path_part(match[1]), route.path)
+        path = PARAMETER.sub(lambda match: self.path_part(match[1]), route.path)
         return Request(method, path, urlencode(self.parameters(route)).encode(), self.body(route))
 
     def path_part(self, name: str) -> str:
@@ -240,7 +240,7 @@ def talk(admin: Admin, requests: Sequence[Request], say: Callable[[str], None]) 
             answer = await send(admin, request.method, request.path, request.query, request.body)
             admin.commit()
             statuses[answer.status] += 1
-            check_answer(answer)
+            check_response(answer)
             after = kept(admin)
             assert answer.status < 400 or before == after, f"refused with {answer.status}, and yet something changed"
             before = after

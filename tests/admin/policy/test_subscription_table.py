@@ -10,7 +10,7 @@ from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.failure_policy import BACKOFF_MS_MAX, BACKOFF_STEPS_MAX, DeadLetterPolicy
 from magnetar.broker.topic.topic import SubscribeRequest
 from tests.admin.driver import Admin, Listener
-from tests.admin.failing import (
+from tests.admin.failed_messages import (
     BACKOFF,
     BREAKER,
     DLQ,

@@ -14,7 +14,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
 from magnetar.wire.metadata import build_blob
 from tests.admin.driver import NOW_MS, Admin
-from tests.admin.failing import DLQ, FULL, PATH, POLICY, batch, fail, kill, put, settle, topic_of
+from tests.admin.failed_messages import DLQ, FULL, PATH, POLICY, batch, fail, kill, put, settle, topic_of
 
 
 def test_dl8_dead_letters_of_the_broker_are_listed(admin: Admin) -> None:

@@ -23,7 +23,7 @@ from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.storage.api import Space
 from tests.admin.driver import Admin
 
-PLACE = re.compile(r"\{(\w+)\}")
+PARAMETER = re.compile(r"\{(\w+)\}")
 REASON_SIZE_MAX = 2000
 
 
@@ -97,7 +97,7 @@ def key(route: Route) -> str:
 
 def plain_path(route: Route, **names: str) -> str:
     """A path of a route on which everything exists, except the given parts."""
-    return PLACE.sub(lambda match: (PLAIN | names).get(match[1], "1"), route.path)
+    return PARAMETER.sub(lambda match: (PLAIN | names).get(match[1], "1"), route.path)
 
 
 PLAIN = {
@@ -118,13 +118,13 @@ PLAIN = {
 
 
 @dataclass
-class Answer:
+class RawResponse:
     status: int
     headers: dict[str, str]
     body: bytes
 
 
-async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) -> Answer:
+async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) -> RawResponse:
     """Calls the application like the HTTP server; a client library would normalize some paths."""
     scope = {
         "type": "http",
@@ -140,20 +140,20 @@ async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) 
         "client": ("127.0.0.1", 50000),
         "server": ("broker.test", 8080),
     }
-    answer = Answer(0, {}, b"")
+    response = RawResponse(0, {}, b"")
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def take(message: dict[str, Any]) -> None:
         if message["type"] == "http.response.start":
-            answer.status = message["status"]
-            answer.headers = {name.decode(): value.decode() for name, value in message["headers"]}
+            response.status = message["status"]
+            response.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         else:
-            answer.body += message.get("body", b"")
+            response.body += message.get("body", b"")
 
     await admin.app(scope, receive, take)
-    return answer
+    return response
 
 
 def kept(admin: Admin) -> tuple[list[tuple[bytes, bytes]], dict[str, dict[str, str]]]:
@@ -168,12 +168,12 @@ def catalog_of(admin: Admin) -> dict[str, Any]:
     return {name: {key: msgspec.to_builtins(value) for key, value in rows.items()} for name, rows in known.items()}
 
 
-def check_answer(answer: Answer) -> None:
-    assert 200 <= answer.status < 500 or answer.status in (501, 503), answer.body
-    if answer.status >= 400:
-        assert answer.headers["content-type"] == "application/json"
-        refusal = json.loads(answer.body)
+def check_response(response: RawResponse) -> None:
+    assert 200 <= response.status < 500 or response.status in (501, 503), response.body
+    if response.status >= 400:
+        assert response.headers["content-type"] == "application/json"
+        refusal = json.loads(response.body)
         assert list(refusal) == ["reason"] and refusal["reason"].strip()
         assert len(refusal["reason"]) <= REASON_SIZE_MAX, "a reason that repeats all that was sent"
-    elif answer.headers.get("content-type") == "application/json":
-        json.loads(answer.body)
+    elif response.headers.get("content-type") == "application/json":
+        json.loads(response.body)
