@@ -42,6 +42,7 @@ class Sick:
     def __init__(self, a: testing.TestBroker, b: testing.TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
         self.a, self.b = a, b
         self._capsys = capsys
+        a.run(lambda: a.server.broker.replication.no_process("pipelinesEnabled is false"))  # as standalone does
 
     def ask(self, broker: testing.TestBroker, method: str, path: str, body: object = None) -> Any:
         url = f"{broker.http_url}/admin/v2/{path}"
