@@ -59,8 +59,9 @@ Permissions are stored and shown, but not enforced, as in an Apache Pulsar witho
 """
 
 _SUBSCRIPTION_POLICIES = """
-Policies of durable subscriptions are below `/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/
-{subscription}/`: GET shows one, POST sets it, DELETE removes it. On a partitioned topic they apply to all partitions.
+Durable subscriptions have policies below
+`/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/`: GET shows one, POST sets it, DELETE
+removes it. On a partitioned topic they apply to all partitions.
 """
 
 # The first matching prefix gives a path its heading.

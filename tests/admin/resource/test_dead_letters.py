@@ -215,7 +215,7 @@ def test_dl8_one_dead_letter_with_all_details(admin: Admin) -> None:
         found = admin.get(f"{DLQ}/{text}")
         assert (found["payload"], found["payloadEncoding"]) == ({"a": 1}, "json")
         assert found["properties"]["colour"] == "red"
-        assert found["deaths"] == [
+        assert found["failures"] == [
             {
                 "topic": f"{FULL}/t",
                 "subscription": "s",
@@ -288,7 +288,7 @@ def test_texts_that_are_not_utf8_are_harmless(admin: Admin) -> None:
     (found,) = admin.get(DLQ)["deadLetters"]
     assert (found["originTopic"], found["key"], found["time"]) == ("��", "��", None)
     shown = admin.get(f"{DLQ}/{found['id']}")
-    assert (shown["sequenceId"], shown["deaths"]) == (-1, [])
+    assert (shown["sequenceId"], shown["failures"]) == (-1, [])
 
 
 def test_the_longest_list_lets_other_tasks_run(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:

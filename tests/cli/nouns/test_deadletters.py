@@ -111,8 +111,8 @@ def test_list_stats_and_show(
     for one in page["deadLetters"]:
         shown = cli.json("deadletters", "show", letters, one["id"])
         assert shown["properties"]["colour"] == "red"
-        (death,) = shown["deaths"]
-        assert (death["topic"], death["reason"], death["count"]) == (full, "MaxRedeliveries", 2)
+        (failure,) = shown["failures"]
+        assert (failure["topic"], failure["reason"], failure["count"]) == (full, "MaxRedeliveries", 2)
         by_payload[shown["payloadEncoding"]] = shown["payload"]
         text = cli.ok("deadletters", "show", letters, one["id"])
         assert "MaxRedeliveries" in text and "colour" in text

@@ -307,7 +307,7 @@ class FailureDetails(msgspec.Struct, rename="camel"):
 class DeadLetterDetails(DeadLetterSummary, rename="camel", kw_only=True):
     """`payload` is JSON, text or base64, see `payload_encoding`; null for a message without a value."""
 
-    deaths: list[FailureDetails]
+    failures: list[FailureDetails]
     properties: dict[str, str]
     producer_name: str
     sequence_id: int
@@ -354,7 +354,7 @@ def _details(letter: _DeadLetter) -> DeadLetterDetails:
     encoding, payload = _payload(letter)
     return DeadLetterDetails(
         **msgspec.structs.asdict(_summary(letter)),
-        deaths=[_death(death) for death in read_history(letter.properties)],
+        failures=[_failure(failure) for failure in read_history(letter.properties)],
         properties=letter.properties,
         producer_name=_text(metadata.producer_name),
         sequence_id=_signed(own.sequence_id),
@@ -387,9 +387,9 @@ def _payload(letter: _DeadLetter) -> tuple[str | None, msgspec.Raw | str | None]
     return "text", text
 
 
-def _death(death: FailureRecord) -> FailureDetails:
-    first, last = _time(death.first), _time(death.last)
-    return FailureDetails(death.topic, death.subscription, death.reason, death.count, first, last)
+def _failure(failure: FailureRecord) -> FailureDetails:
+    first, last = _time(failure.first), _time(failure.last)
+    return FailureDetails(failure.topic, failure.subscription, failure.reason, failure.count, first, last)
 
 
 def _signed(value: int) -> int:

@@ -133,16 +133,16 @@ def show(
 ) -> Page:
     """Show one dead letter: its properties, its failures and its payload."""
     value = _dead_letters(rest, topic, subscription, service_url).one(message_id)
-    apart = {"deaths", "properties", "payload"}
+    apart = {"failures", "properties", "payload"}
     fields = {name: _cell(item) for name, item in value.items() if name not in apart and item is not None}
     parts: list[Done | Record | Table] = [Record(value, fields=fields)]
     if value["properties"]:
         properties = {_cell(name): _cell(text) for name, text in value["properties"].items()}
         parts.append(Record(value["properties"], title="properties", fields=properties))
-    if value["deaths"]:
+    if value["failures"]:
         names = ("topic", "subscription", "reason", "count", "first", "last")
-        rows = [tuple(_cell(death[name]) for name in names) for death in value["deaths"]]
-        parts.append(Table(value["deaths"], [name.upper() for name in names], rows, title="failures"))
+        rows = [tuple(_cell(failure[name]) for name in names) for failure in value["failures"]]
+        parts.append(Table(value["failures"], [name.upper() for name in names], rows, title="failures"))
     parts.append(Done(_payload(value)))
     return Page(value, parts)
 

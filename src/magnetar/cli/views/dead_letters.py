@@ -152,9 +152,9 @@ class DeadLetters:
         known = {"keyIsBase64": "keyIsBase64", "eventTime": "eventTime", "producerName": "producer"}
         return {
             **self._listed(message),
-            "deaths": [
-                {**msgspec.to_builtins(death), "first": _time(death.first), "last": _time(death.last)}
-                for death in read_history(message.properties)
+            "failures": [
+                {**msgspec.to_builtins(failure), "first": _time(failure.first), "last": _time(failure.last)}
+                for failure in read_history(message.properties)
             ],
             "properties": message.properties,
             **{name: fields[field] for name, field in known.items() if field in fields},
