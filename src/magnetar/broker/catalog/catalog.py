@@ -254,14 +254,14 @@ class Catalog:
     def forget_partitioned(self, name: TopicName) -> None:
         del self.partitioned[name.full]
         self._broker.commits.batch().delete(keys.named(keys.PARTITIONED, name.full))
-        self._broker.replication.topic_gone(name)
+        self._broker.replication.topic_deleted(name)
 
     def forget(self, name: TopicName) -> None:
         """Removes a topic that was deleted."""
         self.topics.pop(name.full, None)
         self.non_persistent.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
-        self._broker.replication.topic_gone(name)
+        self._broker.replication.topic_deleted(name)
 
     def _add(self, name: TopicName, properties: dict[str, str]) -> None:
         self._list(name.full)

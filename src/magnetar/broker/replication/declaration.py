@@ -179,12 +179,12 @@ class DeclaredRoutes:
 
     def topic_changed(self, name: TopicName) -> None:
         """A topic was created, grown or deleted, or its policies changed."""
-        full = self._as_a_whole(name)
+        full = self._row_topic(name)
         if full in self._rows or self.remotes_of(name):
             self._changed.add(full)
             self._notify()
 
-    def topic_gone(self, name: TopicName) -> None:
+    def topic_deleted(self, name: TopicName) -> None:
         self.topic_changed(name)
         if name.is_persistent and not (name.is_partition and name.base.full in self._broker.catalog.partitioned):
             self.forget_routes(scope=topic_scope(name))
@@ -199,10 +199,10 @@ class DeclaredRoutes:
             if not name.is_persistent:
                 continue
             is_any = True
-            self._changed.add(self._as_a_whole(name))
+            self._changed.add(self._row_topic(name))
             topic = self._broker.topics.get(full)
             if isinstance(topic, PersistentTopic):
-                self.settle(topic)
+                self.update_subscriptions(topic)
             else:
                 waiting.append(full)
         if is_any:
@@ -223,7 +223,7 @@ class DeclaredRoutes:
         try:
             topic = self._broker.topic(name)
         except ServiceNotReady:
-            return None  # being unloaded: it is settled when it is opened again
+            return None  # being unloaded: its subscriptions are updated when it is opened again
         return topic if isinstance(topic, PersistentTopic) else None
 
     def _notify(self) -> None:
@@ -232,19 +232,19 @@ class DeclaredRoutes:
         for watcher in list(self._watchers):
             watcher()
 
-    def _as_a_whole(self, name: TopicName) -> str:
+    def _row_topic(self, name: TopicName) -> str:
         """The topic of a row: the partitioned topic, unless this is a partition without one."""
         return name.base.full if name.base.full in self._broker.catalog.partitioned else name.full
 
-    # -- the subscriptions
+    # -- subscriptions
 
     def opened(self, topic: PersistentTopic) -> None:
         """A topic was opened just now: nothing was published to it yet."""
-        self.settle(topic)
+        self.update_subscriptions(topic)
         if any(one.record.replicated for one in topic.cursors):
             self.topic_changed(topic.name)
 
-    def settle(self, topic: PersistentTopic) -> None:
+    def update_subscriptions(self, topic: PersistentTopic) -> None:
         """Creates missing subscriptions and deletes those that are no longer needed.
 
         A topic that was just created is empty, so its subscription gets every message wherever it starts.
