@@ -1,0 +1,132 @@
+"""The HTTP transport, blocking and for asyncio: addresses, tokens, redirects, time limits and error statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from magnetar.client import Security
+from magnetar.client.connection.http import (
+    REASON_LENGTH_MAX,
+    AsyncHttpTransport,
+    HttpTransport,
+    check_status,
+    reason_of,
+)
+from magnetar.client.errors import (
+    Conflict,
+    ConnectionLost,
+    NotAuthenticated,
+    NotSupported,
+    ServerFailure,
+    Timeout,
+    Unreachable,
+)
+from tests.client.fake_web import fake_web
+
+
+class Awaited:
+    """The transport for asyncio with blocking calls, so that both pass the same tests."""
+
+    def __init__(self, urls: list[str], security: Security | None, timeout_s: float) -> None:
+        self._arguments = (urls, security, timeout_s)
+
+    def request(self, method: str, path: str, what: str) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = AsyncHttpTransport(*self._arguments)
+            try:
+                return await transport.request(method, path, what)
+            finally:
+                await transport.close()
+
+        return asyncio.run(send())
+
+
+@pytest.fixture(params=[HttpTransport, Awaited])
+def transport(request: pytest.FixtureRequest) -> type[HttpTransport]:
+    kind: type[HttpTransport] = request.param
+    return kind
+
+
+@contextmanager
+def closed_port() -> Iterator[str]:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_the_next_address_is_tried(transport: type[HttpTransport]) -> None:
+    with closed_port() as closed, fake_web({"a": 1}) as web:
+        assert transport([closed, web.url], None, 5).request("GET", "/x", "asking").json() == {"a": 1}
+        assert web.heard == [("/x", None)]
+
+
+def test_all_addresses_are_named_when_none_can_be_reached(transport: type[HttpTransport]) -> None:
+    with closed_port() as one, closed_port() as two, pytest.raises(Unreachable) as caught:
+        transport([one, two], None, 5).request("GET", "/", "asking")
+    assert f"cannot connect to {one}: " in caught.value.text and f"cannot connect to {two}: " in caught.value.text
+
+
+def test_a_token_file_is_read_for_each_request(transport: type[HttpTransport], tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    with fake_web({}) as web:
+        file.write_text("first")
+        client = transport([web.url], Security(token_file=file), 5)
+        client.request("GET", "/", "asking")
+        file.write_text("second")
+        client.request("GET", "/", "asking")
+        file.unlink()
+        with pytest.raises(ConnectionLost, match="cannot be read"):
+            client.request("GET", "/", "asking")
+        assert [token for _, token in web.heard] == ["Bearer first", "Bearer second"]
+
+
+def test_redirects_are_limited_and_keep_the_scheme(transport: type[HttpTransport]) -> None:
+    loop, other = {"Location": "{path}"}, {"Location": "https://127.0.0.1:1/x"}
+    with (
+        fake_web({}, status=307, headers=loop) as web,
+        pytest.raises(ServerFailure, match=r"asking at .* was redirected more than 20 times"),
+    ):
+        transport([web.url], None, 5).request("GET", "/x", "asking")
+    with (
+        fake_web({}, status=307, headers=other) as web,
+        pytest.raises(NotSupported, match="both have to be encrypted, or neither"),
+    ):
+        transport([web.url], None, 5).request("GET", "/x", "asking")
+
+
+def test_a_server_that_does_not_respond_is_a_timeout(transport: type[HttpTransport]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(Timeout, match=rf"asking at {url} took longer than 0\.1 s"):
+            transport([url], None, 0.1).request("GET", "/", "asking")
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        (httpx.Response(409, json={"reason": "it\nexists"}), "it exists"),
+        (httpx.Response(409, json={}), ""),
+        (httpx.Response(500, text="it is broken"), "it is broken"),
+        (httpx.Response(502, html="<html>proxy</html>"), ""),
+        (httpx.Response(500, text="x" * 5000), "x" * REASON_LENGTH_MAX),
+    ],
+)
+def test_the_reason_of_an_error(response: httpx.Response, reason: str) -> None:
+    assert reason_of(response) == reason
+
+
+@pytest.mark.parametrize(("status", "error"), [(401, NotAuthenticated), (409, Conflict), (500, ServerFailure)])
+def test_an_error_status_has_its_class(status: int, error: type[Exception]) -> None:
+    with (
+        fake_web({"reason": "no"}, status=status) as web,
+        HttpTransport([web.url], None, 5) as http,
+        pytest.raises(error, match=r"^asking: no$"),
+    ):
+        check_status(http.request("GET", "/", "asking"), "asking")
