@@ -67,7 +67,7 @@ class Node:
 
     @property
     def inner(self) -> Node:
-        """What an array or a map holds."""
+        """The type of an array's items or a map's values."""
         assert self.items is not None
         return self.items
 
@@ -218,13 +218,13 @@ _STORAGE: dict[str, Callable[[], pa.DataType]] = {
 
 
 def member_name(index: int) -> str:
-    """Of a union's column, which is a struct: the name that Spark's own Avro source gives it."""
+    """The field of a union's member in its struct column, named as in Spark's own Avro source."""
     return f"member{index}"
 
 
 @cache
 def spark_type(node: Node) -> spark.DataType:
-    """Everything may be null: rows of older versions lack fields, JSON lacks what it likes."""
+    """Every type is nullable: older versions lack fields, and JSON may omit any."""
     if node.logical == "decimal":
         return spark.DecimalType(node.precision, node.scale)
     if node.logical:
@@ -261,7 +261,7 @@ def storage_type(node: Node) -> pa.DataType:
 
 
 def default_of(node: Node, default: Any) -> Any:
-    """A field's default as the definition writes it, as a value of the storage type."""
+    """A field's default in the definition, as a value of the storage type."""
     if default is None:
         return None
     if node.kind == "union":
