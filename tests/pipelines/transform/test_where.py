@@ -14,8 +14,9 @@ from magnetar.client import EARLIEST, LATEST, Client, InlineClient, MessageId, S
 from magnetar.client.admin.schemas import schema_to_wire
 from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.assignment import Assignment
+from magnetar.pipelines.copy.errors import CopyError
 from magnetar.pipelines.transform import where, where_task
-from magnetar.pipelines.transform.where import Filter, UnusableWhere
+from magnetar.pipelines.transform.where import Filter
 from magnetar.pipelines.transform.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
@@ -62,6 +63,13 @@ def in_process() -> Iterator[None]:
 @pytest.fixture
 def topic(request: pytest.FixtureRequest) -> str:
     return f"persistent://public/default/{request.node.name}"
+
+
+def chosen(filter_: Filter, assignment: Assignment, after: MessageId | None) -> Assignment:
+    ready, failed = filter_.prepare([assignment], {(assignment.topic, assignment.remote.name): after})
+    if failed:
+        raise CopyError(failed[0].state, failed[0].reason)
+    return ready[0]
 
 
 def assigned(running: TestBroker, topic: str, where: str) -> Assignment:
@@ -115,7 +123,7 @@ def test_sp6_messages_that_satisfy_the_condition_stay(running: TestBroker, filte
         single(*n(9), replicated_from="c"),  # is excluded anyway
     )
 
-    done = filter_.kept(assigned(running, topic, OVER_ONE), EARLIEST)
+    done = chosen(filter_, assigned(running, topic, OVER_ONE), EARLIEST)
 
     kept = done.messages_kept
     assert kept is not None
@@ -132,15 +140,15 @@ def test_copied_entries_are_not_read_again(running: TestBroker, client: Client, 
     ids = published(running, topic, *(single(value) for value in n(2, 2, 2)))
     assignment = assigned(running, topic, OVER_ONE)
 
-    done = filter_.kept(assignment, ids[0])
+    done = chosen(filter_, assignment, ids[0])
     assert done.messages_kept == {ids[1].position: (0,), ids[2].position: (0,)}
 
     with client.cursor(topic, assignment.subscription, initial_position=EARLIEST) as cursor:
         cursor.acknowledge_up_to(ids[1])
-    done = filter_.kept(assignment, None)  # queries the subscription
+    done = chosen(filter_, assignment, None)  # queries the subscription
     assert done.messages_kept == {ids[2].position: (0,)}
 
-    done = filter_.kept(assignment, ids[2])
+    done = chosen(filter_, assignment, ids[2])
     assert done.messages_kept == {}
     assert done.until == ids[2]
 
@@ -179,7 +187,7 @@ def test_sp6_fields_of_a_schema_are_columns(running: TestBroker, filter_: Filter
         schema=schema,
     )
 
-    done = filter_.kept(assigned(running, topic, "country = 'DE' OR (id > 2 AND __key IS NULL)"), EARLIEST)
+    done = chosen(filter_, assigned(running, topic, "country = 'DE' OR (id > 2 AND __key IS NULL)"), EARLIEST)
 
     assert done.messages_kept is not None
     assert done.messages_kept[ids[0].position] == (0, 2)
@@ -205,8 +213,8 @@ def avro(order: dict[str, object]) -> bytes:
 def test_an_invalid_condition_is_reported(running: TestBroker, filter_: Filter, where: str, named: str) -> None:
     topic = "persistent://public/default/unfit"
     published(running, topic, single(b"a text"))
-    with pytest.raises(UnusableWhere) as refused:
-        filter_.kept(assigned(running, topic, where), EARLIEST)
+    with pytest.raises(CopyError) as refused:
+        chosen(filter_, assigned(running, topic, where), EARLIEST)
     assert named in refused.value.reason
     assert where in refused.value.reason
     assert topic in refused.value.reason

@@ -78,7 +78,7 @@ class Round:
         self._result = result
 
     async def run(self, there: Cursors | None = None, here: Cursors | None = None) -> None:
-        """Who knows already where the subscriptions are has asked the remote first, as `_read_cursors` does."""
+        """Cursors that are known already were read from the remote cluster first, as `_read_cursors` does."""
         topic, result = self._topic, self._result
         try:
             if there is None or here is None:

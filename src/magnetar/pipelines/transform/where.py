@@ -81,8 +81,7 @@ class Filter:
     ) -> tuple[list[Assignment], list[Outcome]]:
         """The assignments with the messages to keep, and the outcomes of those whose filter failed.
 
-        Those with a `where` have the messages that stay, up to where they were looked at. `starts` are positions up to
-        which topics are known to be copied; where there is none, the subscription is query.
+        `starts` are the copied positions of topics; a topic without one is read after its subscription.
         """
         ready = [assignment for assignment in assignments if not assignment.policy.where]
         failed: list[Outcome] = []
@@ -93,8 +92,8 @@ class Filter:
                 continue
             try:
                 found = self._values(assignment.topic)
-            except CopyError as trouble:
-                failed.append(_outcome(assignment, trouble))
+            except CopyError as error:
+                failed.append(_outcome(assignment, error))
                 continue
             key = (assignment.policy.where, assignment.source, _identity(found))
             values[key] = found
@@ -108,15 +107,6 @@ class Filter:
             ready += [assignment for assignment in done if isinstance(assignment, Assignment)]
             failed += [outcome for outcome in done if isinstance(outcome, Outcome)]
         return ready, failed
-
-    def kept(self, assignment: Assignment, after: MessageId | None) -> Assignment:
-        """The same for one assignment. Raises `CopyError`."""
-        done = self._query(
-            [assignment], self._values(assignment.topic), {(assignment.topic, assignment.remote.name): after}
-        )[0]
-        if isinstance(done, Outcome):
-            raise CopyError(done.state, done.reason)
-        return done
 
     # -- columns
 

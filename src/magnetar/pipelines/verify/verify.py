@@ -129,12 +129,12 @@ class _Task:
         result.published = repair.published
 
     def _bounds(self, client: AsyncClient, topic: str, *, may_be_missing: bool = False) -> Bounds:
-        async def ask() -> Bounds:
+        async def read() -> Bounds:
             async with await client.tail(topic) as watch:
                 return await watch.bounds()
 
         try:
-            return self._clusters.loop.run(ask())
+            return self._clusters.loop.run(read())
         except NotFound:
             if not may_be_missing:
                 raise
