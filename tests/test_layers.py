@@ -1,6 +1,6 @@
-"""The import rules of the architecture, read from the source itself.
+"""The import rules of the architecture, checked on the source.
 
-A component is a package or a module directly below `magnetar`, or the package that makes our source known to Spark.
+A component is a package or a module directly below `magnetar`, or the package that registers our source with Spark.
 Imports point down only, those for type checkers too.
 """
 
@@ -28,7 +28,7 @@ LEAVES = (
     "replication",
 )
 
-# What each component may import besides the leaves and itself.
+# Imports allowed for each component besides the leaves and itself.
 BELOW: dict[str, set[str]] = {
     "wire": set(),
     "deadletter": {"wire"},
@@ -49,7 +49,7 @@ BELOW: dict[str, set[str]] = {
     "": set(),  # magnetar/__init__.py
 }
 
-# Modules of others that only some components may import.
+# Third-party modules that only some components may import.
 RESERVED: dict[str, set[str]] = {
     "asyncio": {"server", "client", "testing"},
     "socket": {"server", "client", "testing"},
@@ -88,7 +88,7 @@ def component_named(dotted: str) -> str:
 
 
 def imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Line and dotted name of all that is imported anywhere in a module."""
+    """Line and dotted name of every import in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
@@ -144,7 +144,7 @@ def test_the_source_is_found() -> None:
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(SOURCE.parent).as_posix())
 def test_imports_point_down_only(path: Path) -> None:
     component = component_of(path)
-    assert component in BELOW or component in LEAVES, f"say in this file where {component} belongs"
+    assert component in BELOW or component in LEAVES, f"add {component} to the layers in this file"
     assert violations(component, path.read_text(encoding="utf-8")) == []
 
 
@@ -175,7 +175,7 @@ def test_imports_point_down_only(path: Path) -> None:
         ("admin", "import datetime\ndatetime.datetime.utcnow()"),
     ],
 )
-def test_what_breaks_a_rule_is_found(component: str, source: str) -> None:
+def test_violations_are_found(component: str, source: str) -> None:
     assert len(violations(component, source)) == 1
 
 
@@ -193,7 +193,7 @@ def test_what_breaks_a_rule_is_found(component: str, source: str) -> None:
         ("storage", "import time\ntime.monotonic()"),
     ],
 )
-def test_what_keeps_the_rules_passes(component: str, source: str) -> None:
+def test_valid_imports_pass(component: str, source: str) -> None:
     assert violations(component, source) == []
 
 

@@ -21,8 +21,8 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-def heard(web: FakeWeb) -> list[str | None]:
-    return [authorization for _, authorization in web.heard]
+def received(web: FakeWeb) -> list[str | None]:
+    return [authorization for _, authorization in web.received]
 
 
 def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,7 +35,7 @@ def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         monkeypatch.setenv("MAGNETAR_TOKEN", f"token:{TOKEN}")
         cli.ok("tenants", "list")
         assert TOKEN not in cli.ok("tenants", "list", "--help")
-        assert heard(web) == [None, *[f"Bearer {TOKEN}"] * 3]
+        assert received(web) == [None, *[f"Bearer {TOKEN}"] * 3]
 
 
 def test_an_expired_token_is_reported_as_expired(capsys: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +50,7 @@ def test_an_expired_token_is_reported_as_expired(capsys: pytest.CaptureFixture[s
 def test_a_redirect_keeps_the_token(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_web(["public"]) as owner, fake_web({}, status=307, headers={"Location": owner.url + "{path}"}) as asked:
         CommandLine(asked.url, capsys).ok("tenants", "list", "--token", TOKEN)
-        assert heard(owner) == heard(asked) == [f"Bearer {TOKEN}"]
+        assert received(owner) == received(asked) == [f"Bearer {TOKEN}"]
 
 
 def test_https_with_a_custom_authority(
@@ -60,11 +60,11 @@ def test_https_with_a_custom_authority(
         cli = CommandLine(web.url, capsys)
         message = cli.fails("tenants", "list", "--token", TOKEN)
         assert message.startswith(f"cannot connect to {web.url}: the certificate is not trusted (")
-        assert web.heard == []
+        assert web.received == []
         cli.ok("tenants", "list", "--token", TOKEN, "--trust-certs", str(certificates.file))
         monkeypatch.setenv("MAGNETAR_TRUST_CERTS", str(certificates.file))
         cli.ok("tenants", "list")
-        assert heard(web) == [f"Bearer {TOKEN}", None]
+        assert received(web) == [f"Bearer {TOKEN}", None]
 
 
 def test_messages_are_sent_with_both(certificates: Certificates) -> None:
@@ -74,7 +74,7 @@ def test_messages_are_sent_with_both(certificates: Certificates) -> None:
     with fake_broker(tls=tls) as fake, fake_web({"partitions": 0, "brokerUrlTls": fake.url}, tls=tls) as web:
         assert main([*words, "--url", web.url]) == 0
         assert main([*words, "--service-url", fake.url]) == 0
-        connects = [command.connect for command in fake.heard if command.connect.client_version]
+        connects = [command.connect for command in fake.received if command.connect.client_version]
         assert [connect.auth_data for connect in connects] == [TOKEN.encode()] * 2
 
 
@@ -94,7 +94,7 @@ def test_unusable_credentials(capsys: pytest.CaptureFixture[str], words: list[st
     with fake_web(["public"]) as web:
         found = CommandLine(web.url, capsys).fails("tenants", "list", *words, code=2)
         assert found == message.replace("{url}", web.url)
-        assert web.heard == []
+        assert web.received == []
 
 
 def test_a_file_without_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,12 +20,12 @@ Answer = Callable[["FakeBroker", Command], "Command | bytes | None"]
 
 
 class FakeBroker:
-    """`heard` has the commands of all connections. `answer` returns the response, or None for the usual one."""
+    """`received` has the commands of all connections. `answer` returns the response, or None for the usual one."""
 
     def __init__(
         self, answer: Answer, *, flag: bool, greeting: bytes | None, tls: ssl.SSLContext | None = None
     ) -> None:
-        self.heard: list[Command] = []
+        self.received: list[Command] = []
         self._answer = answer
         self._flag = flag
         self._greeting = greeting
@@ -38,7 +38,7 @@ class FakeBroker:
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
-    def hears(self, *types: str) -> bool:
+    def has_received(self, *types: str) -> bool:
         """Whether these commands come last, now or soon: commands without a response may still be in transit."""
         until_s = time.monotonic() + _PATIENCE_S
         while tuple(self.types()[-len(types) :]) != types and time.monotonic() < until_s:
@@ -46,7 +46,7 @@ class FakeBroker:
         return tuple(self.types()[-len(types) :]) == types
 
     def types(self) -> list[str]:
-        return [Command.Type.Name(command.type) for command in self.heard]
+        return [Command.Type.Name(command.type) for command in self.received]
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -67,8 +67,8 @@ class FakeBroker:
         with connection:
             while data := connection.recv(1 << 16):
                 for repeated, _ in decoder.receive_data(data):
-                    command = _next_send(self.heard) if repeated is None else repeated
-                    self.heard.append(command)
+                    command = _next_send(self.received) if repeated is None else repeated
+                    self.received.append(command)
                     reply = self._answer(self, command)
                     reply = self._usual(command) if reply is None else reply
                     connection.sendall(reply if isinstance(reply, bytes) else encode_frame(reply))
@@ -123,10 +123,10 @@ class FakeBroker:
             thread.join(5)
 
 
-def _next_send(heard: list[Command]) -> Command:
+def _next_send(received: list[Command]) -> Command:
     """A SEND that the decoder recognised as the previous one with the next sequence id."""
     command = Command()
-    command.CopyFrom(next(last for last in reversed(heard) if last.type == Command.SEND))
+    command.CopyFrom(next(last for last in reversed(received) if last.type == Command.SEND))
     command.send.sequence_id += 1
     return command
 

@@ -13,15 +13,15 @@ from tests.client.certificates import HOST
 
 
 class FakeWeb:
-    """An HTTP server with one response for every path; `heard` has path and Authorization of each request."""
+    """An HTTP server with one response for every path; `received` has path and Authorization of each request."""
 
     def __init__(self, status: int, headers: dict[str, str], body: object, tls: ssl.SSLContext | None) -> None:
-        self.heard: list[tuple[str, str | None]] = []
-        heard = self.heard
+        self.received: list[tuple[str, str | None]] = []
+        received = self.received
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                heard.append((self.path, self.headers["Authorization"]))
+                received.append((self.path, self.headers["Authorization"]))
                 content = json.dumps(body).encode()
                 self.send_response(status)
                 for name, value in {**headers, "Content-Length": str(len(content))}.items():

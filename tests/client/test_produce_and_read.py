@@ -467,8 +467,8 @@ def raw_send(running: TestBroker, topic: str, metadata: pb.MessageMetadata, payl
         raw.produce_to(topic)
         send = pb.CommandSend(producer_id=1, sequence_id=sequence_id)
         blob = build_blob(metadata, payload)
-        raw.say_bytes(encode_frame_with_blob(pb.BaseCommand(type=pb.BaseCommand.SEND, send=send), blob))
-        assert raw.hear().type == pb.BaseCommand.SEND_RECEIPT
+        raw.send_bytes(encode_frame_with_blob(pb.BaseCommand(type=pb.BaseCommand.SEND, send=send), blob))
+        assert raw.receive().type == pb.BaseCommand.SEND_RECEIPT
     finally:
         raw.close()
 

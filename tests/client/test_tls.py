@@ -59,13 +59,15 @@ def loss(client: Client) -> str:
 
 
 def connects(broker: FakeBroker) -> list[pb.CommandConnect]:
-    return [command.connect for command in list(broker.heard) if command.type == Command.CONNECT]
+    return [command.connect for command in list(broker.received) if command.type == Command.CONNECT]
 
 
 def tokens(broker: FakeBroker) -> list[bytes]:
     """The tokens of every CONNECT and AUTH_RESPONSE."""
-    heard = [(each.connect.auth_data, each.authResponse.response.auth_data, each.type) for each in list(broker.heard)]
-    return [first or second for first, second, kind in heard if kind in (Command.CONNECT, Command.AUTH_RESPONSE)]
+    received = [
+        (each.connect.auth_data, each.authResponse.response.auth_data, each.type) for each in list(broker.received)
+    ]
+    return [first or second for first, second, kind in received if kind in (Command.CONNECT, Command.AUTH_RESPONSE)]
 
 
 def looking_up(url: str, *, redirect: bool = False, proxy: bool = False) -> Answer:
@@ -128,7 +130,7 @@ def test_under_uvloop(certificates: Certificates) -> None:
 
     with fake_broker(tls=certificates.server()) as fake, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(send(fake.url))
-        assert fake.hears("SEND", "CLOSE_PRODUCER")
+        assert fake.has_received("SEND", "CLOSE_PRODUCER")
 
 
 @pytest.mark.parametrize("loop_factory", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -157,7 +159,7 @@ def test_errors_have_the_same_text_with_every_loop(
 def test_nothing_is_sent_to_an_untrusted_broker(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server()) as fake:
         text = refusal(fake.url, Security(token=TOKEN), ConnectionLost)
-        assert fake.heard == []
+        assert fake.received == []
         assert text.startswith(f"cannot connect to {fake.address}: the certificate is not trusted (")
         assert text.endswith("set trust_certs_file to the certificate of its CA")
 
@@ -165,7 +167,7 @@ def test_nothing_is_sent_to_an_untrusted_broker(certificates: Certificates) -> N
 def test_a_certificate_for_another_host(certificates: Certificates) -> None:
     with fake_broker(tls=certificates.server("broker.example")) as fake:
         text = refusal(fake.url, certificates.security(token=TOKEN), ConnectionLost)
-        assert fake.heard == []
+        assert fake.received == []
         assert f"cannot connect to {fake.address}: the certificate is for another host (" in text
         assert HOST in text and "verify_hostname=False" in text
         with Client(fake.url, security=certificates.security(verify_hostname=False)) as client:
@@ -312,7 +314,7 @@ def test_a_client_with_tls_never_continues_without(certificates: Certificates, r
     with fake_broker() as plain, fake_broker(answer, tls=certificates.server()) as fake:
         text = refusal(fake.url, certificates.security(token=TOKEN), NotSupported)
         assert plain.url in text
-        assert plain.heard == []
+        assert plain.received == []
 
 
 def test_a_client_without_tls_gets_an_error_that_names_tls(certificates: Certificates) -> None:
@@ -341,7 +343,7 @@ def test_an_untrusted_broker_is_skipped(certificates: Certificates, tmp_path: Pa
         Client(f"pulsar+ssl://{stranger.address},{fake.address}", security=certificates.security()) as client,
     ):
         client.producer("t").send(b"x")
-        assert stranger.heard == []
+        assert stranger.received == []
 
 
 # -- tokens
@@ -424,7 +426,7 @@ def test_a_challenge_while_connecting_is_answered() -> None:
     with fake_broker(answer) as fake, Client(fake.url, security=Security(token=TOKEN)) as client:
         client.producer("t").send(b"x")
         assert tokens(fake) == [TOKEN.encode()] * 2
-        response = fake.heard[1].authResponse
+        response = fake.received[1].authResponse
         assert response.client_version.startswith("Magnetar ") and response.protocol_version == 21
         assert response.response.auth_method_name == "token"
 
@@ -481,7 +483,7 @@ def test_https_lookup_uses_tls_with_the_token(certificates: Certificates, field:
             Client(web.url, security=certificates.security(token=TOKEN)) as client,
         ):
             client.producer("t").send(b"x")
-            assert [authorization for _, authorization in web.heard] == [f"Bearer {TOKEN}"] * 2
+            assert [authorization for _, authorization in web.received] == [f"Bearer {TOKEN}"] * 2
             assert tokens(fake) == [TOKEN.encode()]
 
 
@@ -492,7 +494,7 @@ def test_https_lookup_never_uses_a_broker_without_tls(certificates: Certificates
     ):
         text = refusal(web.url, certificates.security(token=TOKEN), NotSupported)
         assert f"named a broker without TLS, {plain.url}" in text
-        assert plain.heard == []
+        assert plain.received == []
 
 
 def test_a_redirect_keeps_the_token(certificates: Certificates) -> None:
@@ -504,8 +506,8 @@ def test_a_redirect_keeps_the_token(certificates: Certificates) -> None:
         Client(asked.url, security=certificates.security(token=TOKEN)) as client,
     ):
         assert len(client.get_partitions_for_topic("t")) == 3
-        assert owner.heard == asked.heard
-        assert owner.heard[0][1] == f"Bearer {TOKEN}"
+        assert owner.received == asked.received
+        assert owner.received[0][1] == f"Bearer {TOKEN}"
 
 
 def test_a_redirect_to_plain_http_is_not_followed(certificates: Certificates) -> None:
@@ -515,7 +517,7 @@ def test_a_redirect_to_plain_http_is_not_followed(certificates: Certificates) ->
     ):
         text = refusal(asked.url, certificates.security(token=TOKEN), NotSupported)
         assert f"{asked.url} redirects to {plain.url}" in text
-        assert plain.heard == []
+        assert plain.received == []
 
 
 def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
@@ -528,7 +530,7 @@ def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
         file.unlink()
         with pytest.raises(ConnectionLost, match=r"cannot send a request to http://.*: token_file .* cannot be read"):
             client.get_partitions_for_topic("t")
-        assert [authorization for _, authorization in web.heard] == ["Bearer first", "Bearer second"]
+        assert [authorization for _, authorization in web.received] == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize(("status", "error"), [(401, NotAuthenticated), (403, NotAuthorized)])
@@ -537,7 +539,7 @@ def test_a_token_rejected_over_http(status: int, error: type[ClientError]) -> No
     with fake_web("<html>a long page", status=status, headers=page) as web:
         text = refusal(web.url, Security(token=TOKEN), error)
         assert "partitions of persistent://public/default/t" in text and "html" not in text
-        assert len(web.heard) == 1
+        assert len(web.received) == 1
 
 
 def test_https_and_certificates(certificates: Certificates) -> None:
@@ -547,6 +549,6 @@ def test_https_and_certificates(certificates: Certificates) -> None:
         assert "a port for TLS: then write https://" in refusal(
             web.url.replace("https", "http"), Security(token=TOKEN), ConnectionLost
         )
-        assert web.heard == []
+        assert web.received == []
         with Client(web.url, security=certificates.security(verify_hostname=False)) as client:
             assert client.get_partitions_for_topic("t") == ["persistent://public/default/t"]

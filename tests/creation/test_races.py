@@ -52,8 +52,8 @@ class TestFiftyClients:
 
             def ask(index: int) -> object:
                 request = pb.CommandPartitionedTopicMetadata(topic="t", request_id=1)
-                clients[index].say(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=request))
-                return clients[index].hear().partitionMetadataResponse.partitions
+                clients[index].send_command(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=request))
+                return clients[index].receive().partitionMetadataResponse.partitions
 
             def produce(index: int) -> object:
                 clients[index].produce_to("t-partition-3" if kind == "partitioned" else "t")

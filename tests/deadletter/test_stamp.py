@@ -1,4 +1,4 @@
-"""Dead letter properties as they are written and read again."""
+"""Dead letter properties, written and read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ failures = st.builds(
 
 
 @given(st.lists(failures, min_size=1, max_size=HISTORY_MAX + 3), st.dictionaries(st.text(), st.text(), max_size=3))
-def test_what_is_stamped_is_read(records: list[FailureRecord], own: dict[str, str]) -> None:
+def test_stamped_properties_round_trip(records: list[FailureRecord], own: dict[str, str]) -> None:
     metadata = MessageMetadata()
     for key, value in own.items():
         metadata.properties.add(key=key, value=value)

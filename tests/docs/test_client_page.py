@@ -1,4 +1,4 @@
-"""The examples of docs/client.md run as they stand."""
+"""The examples of docs/client.md run unchanged."""
 
 from __future__ import annotations
 

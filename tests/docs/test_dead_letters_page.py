@@ -1,4 +1,4 @@
-"""The code of docs/dead-letters.md runs: Python and commands here, Java and Go in `make compat`, by the same text."""
+"""The code of docs/dead-letters.md runs: Python and commands here, the same Java and Go text in `make compat`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IN_COMPAT = {
 }
 
 
-def test_there_is_something_to_run() -> None:
+def test_there_are_blocks_to_run() -> None:
     assert len(PYTHON) == 3 and sorted(SHELL) == ["see", "set"]
     assert PAGE.count("\n```") == 2 * (len(PYTHON) + len(SHELL) + len(OTHERS)), "a block that no test runs"
     assert sorted(OTHERS) == [("go", "broker"), ("go", "client"), ("java", "broker"), ("java", "client")]
@@ -63,7 +63,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 def run(block: str, capsys: pytest.CaptureFixture[str]) -> str:
-    """What the command line prints, line by line of a block."""
+    """The output of the command line, line by line of a block."""
     for line in block.splitlines():
         program, *words = shlex.split(line)
         assert (program, main(words)) == ("magnetar", 0), line
@@ -72,7 +72,7 @@ def run(block: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize(("language", "name"), sorted(OTHERS))
-def test_others_stand_in_a_test_of_their_language(language: str, name: str) -> None:
+def test_blocks_of_other_languages_are_in_their_tests(language: str, name: str) -> None:
     text = IN_COMPAT[language].read_text(encoding="utf-8")
     (region,) = re.findall(rf"// page: {name}\n(.*?)[ \t]*// end\n", text, re.DOTALL)
     assert textwrap.dedent(region) == OTHERS[language, name]
@@ -82,7 +82,7 @@ def test_every_reason_is_explained() -> None:
     assert [reason for reason in Reason if f"| `{reason}` |" not in PAGE] == []
 
 
-def test_the_tests_that_it_names_exist() -> None:
+def test_the_named_tests_exist() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "compat").rglob("*_test.go"), *(ROOT / "compat").rglob("*.java")]
     code = "\n".join(file.read_text(encoding="utf-8") for file in files if file != Path(__file__))
     table = PAGE[PAGE.index("## Tests") :]

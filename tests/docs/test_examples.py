@@ -1,4 +1,4 @@
-"""The programs of examples/ run as they stand, in the one session of the tests."""
+"""The programs of examples/ run unchanged, in the tests' one session."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
-    """Runs a program with arguments and gives what it printed."""
+    """Runs a program with arguments and returns its output."""
 
     def run(name: str, *arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", [name, "--url", running.service_url, *arguments])

@@ -1,4 +1,4 @@
-"""The README's code runs as it stands."""
+"""The README's code blocks run unchanged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SESSIONS = re.findall(r"<!-- test: readme -->\n```console\n(.*?)```", README.rea
 BLOCKS = re.findall(r"<!-- test: readme -->\n```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
 
 
-def test_there_is_something_to_run() -> None:
+def test_there_are_blocks_to_run() -> None:
     assert len(BLOCKS) == 2
 
 
@@ -29,7 +29,7 @@ def test_block(block: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command prints what stands below it, where … is anything."""
+    """Every command prints the text below it, where … matches anything."""
     (session,) = SESSIONS
     with broker() as running:
         monkeypatch.setenv("MAGNETAR_URL", running.http_url)

@@ -210,12 +210,12 @@ def test_once(page: Page, running: TestBroker) -> None:
 
 
 def test_dead_letters_by_reason(page: Page, running: TestBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    let_messages_die(running, "payments", 3)
+    dead_letter_messages(running, "payments", 3)
     page.block("letters")
     assert re.search(r"default/payments\|MaxRedeliveries\|3 ", capsys.readouterr().out)
 
 
-def let_messages_die(running: TestBroker, topic: str, count: int) -> None:
+def dead_letter_messages(running: TestBroker, topic: str, count: int) -> None:
     with closing(pulsar.Client(running.service_url)) as client:
         consumer = client.subscribe(
             topic,

@@ -100,4 +100,4 @@ def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:
         file.unlink()
         with pytest.raises(ConnectionLost, match="cannot be read"):
             http.request("GET", "/", "asking")
-        assert [authorization for _, authorization in web.heard] == ["Bearer first", "Bearer second"]
+        assert [authorization for _, authorization in web.received] == ["Bearer first", "Bearer second"]

@@ -1,4 +1,4 @@
-"""Which address of a declared cluster is used, and with whom we say we are."""
+"""The address of a declared cluster, and the credentials for it."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_a_cluster_without_an_address_cannot_be_reached() -> None:
         (ClusterAddress(broker_service_url="pulsar://b:6650"), "pulsar://b:6650", None),
     ],
 )
-def test_which_addresses_are_used(address: ClusterAddress, service: str, admin: str | None) -> None:
+def test_the_selected_addresses(address: ClusterAddress, service: str, admin: str | None) -> None:
     assert endpoint_of("b", address) == ClusterEndpoint("b", service, admin, None)
 
 
 def test_certificates_are_for_encrypted_addresses_only() -> None:
-    """The client refuses what would be without effect; one setting serves clusters of both kinds."""
+    """The client rejects certificates without effect; one setting serves clusters of both kinds."""
     more = {
         "authentication_plugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
         "authentication_parameters": "token:abc",
@@ -67,7 +67,7 @@ def test_mutual_tls() -> None:
     assert found.security == Security(allow_insecure=True, certificate_file="/cert.pem", key_file="/key.pem")
 
 
-def test_authentication_that_we_do_not_have_is_refused() -> None:
+def test_unsupported_authentication_is_rejected() -> None:
     with pytest.raises(NotSupported, match="AuthenticationAthenz"):
         endpoint_of("b", ClusterAddress(**PLAIN, authentication_plugin="AuthenticationAthenz"))
     with pytest.raises(InvalidArgument, match="needs a token"):

@@ -14,7 +14,7 @@ BOTH_FLAGS = pytest.mark.parametrize("creates", [True, False])
 
 
 def copied(decision: Decision, partitions: int) -> list[int]:
-    """Which partitions are copied; of a topic that is not partitioned, [-1]."""
+    """The copied partitions; [-1] for a topic without partitions."""
     return [partition for partition in (range(partitions) if partitions else [-1]) if decision.copies(partition)]
 
 
@@ -27,7 +27,7 @@ def makes_nothing(decision: Decision) -> bool:
 
 @BOTH_MODES
 @pytest.mark.parametrize("local", [0, 1, 2])
-def test_gr4_no_topic_there_it_is_created_in_the_same_shape(local: int, mismatch: Mismatch) -> None:
+def test_gr4_a_missing_remote_topic_is_created_with_the_same_partitions(local: int, mismatch: Mismatch) -> None:
     decision = decide_remote(local, None, creates=True, mismatch=mismatch)
     assert (decision.creates, decision.grows_to) == (local, None)
     assert (decision.state, decision.reason) == (State.RUNNING, "")
@@ -36,7 +36,7 @@ def test_gr4_no_topic_there_it_is_created_in_the_same_shape(local: int, mismatch
 
 @BOTH_MODES
 @pytest.mark.parametrize("local", [0, 1, 2])
-def test_gr3_no_topic_there_and_it_may_not_be_created(local: int, mismatch: Mismatch) -> None:
+def test_gr3_a_missing_remote_topic_that_may_not_be_created(local: int, mismatch: Mismatch) -> None:
     decision = decide_remote(local, None, creates=False, mismatch=mismatch)
     assert makes_nothing(decision)
     assert decision.state is State.WAITING
@@ -51,7 +51,7 @@ def test_gr3_no_topic_there_and_it_may_not_be_created(local: int, mismatch: Mism
 @BOTH_MODES
 @BOTH_FLAGS
 @pytest.mark.parametrize("partitions", [0, 1, 2, 1000])
-def test_gr4_the_same_shape_there_is_copied_and_nothing_is_made(
+def test_gr4_equal_partitions_are_copied_and_nothing_is_created(
     partitions: int, mismatch: Mismatch, creates: bool
 ) -> None:
     decision = decide_remote(partitions, partitions, creates=creates, mismatch=mismatch)
@@ -75,7 +75,7 @@ def test_gr4_2_against_1_copies_the_first_partition_only(creates: bool) -> None:
 
 
 @BOTH_FLAGS
-def test_gr4_of_several_that_are_left_out_the_reason_names_the_range(creates: bool) -> None:
+def test_gr4_the_reason_names_the_range_of_excluded_partitions(creates: bool) -> None:
     decision = decide_remote(6, 2, creates=creates, mismatch=Mismatch.PIP370)
     assert decision.reason.endswith("partitions 2 to 5 cannot be copied")
     assert copied(decision, 6) == [0, 1]
@@ -104,7 +104,9 @@ def test_gr4_stop_copies_nothing_of_another_number_of_partitions(remote: int, cr
 @BOTH_MODES
 @BOTH_FLAGS
 @pytest.mark.parametrize(("local", "remote"), [(2, 0), (1, 0), (0, 1), (0, 2)])
-def test_gr4_partitioned_against_not_copies_nothing(local: int, remote: int, mismatch: Mismatch, creates: bool) -> None:
+def test_gr4_partitioned_and_unpartitioned_do_not_match(
+    local: int, remote: int, mismatch: Mismatch, creates: bool
+) -> None:
     decision = decide_remote(local, remote, creates=creates, mismatch=mismatch)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
@@ -117,7 +119,7 @@ def test_gr4_partitioned_against_not_copies_nothing(local: int, remote: int, mis
 
 
 @BOTH_MODES
-def test_gr2_a_remote_that_has_what_the_topic_had_follows_it(mismatch: Mismatch) -> None:
+def test_gr2_a_remote_with_the_former_number_of_partitions_follows(mismatch: Mismatch) -> None:
     decision = decide_remote(5, 3, creates=True, mismatch=mismatch, grown_from=3)
     assert (decision.creates, decision.grows_to) == (None, 5)
     assert (decision.state, decision.reason) == (State.RUNNING, "")
@@ -125,7 +127,7 @@ def test_gr2_a_remote_that_has_what_the_topic_had_follows_it(mismatch: Mismatch)
 
 
 @pytest.mark.parametrize("mismatch", Mismatch)
-def test_gr3_growing_leaves_the_remote_alone_where_topics_are_not_created(mismatch: Mismatch) -> None:
+def test_gr3_added_partitions_leave_the_remote_alone_where_topics_are_not_created(mismatch: Mismatch) -> None:
     decision = decide_remote(5, 3, creates=False, mismatch=mismatch, grown_from=3)
     assert makes_nothing(decision)
     assert decision.state is State.MISMATCH
@@ -141,9 +143,7 @@ def test_gr2_a_topic_that_grew_twice_is_followed_from_either_number(remote: int,
 
 @BOTH_MODES
 @pytest.mark.parametrize("remote", [0, 1, 2, 6])
-def test_gr4_a_remote_that_had_another_shape_before_the_topic_grew_does_not_follow(
-    remote: int, mismatch: Mismatch
-) -> None:
+def test_gr4_a_remote_that_differed_before_does_not_follow(remote: int, mismatch: Mismatch) -> None:
     assert makes_nothing(decide_remote(5, remote, creates=True, mismatch=mismatch, grown_from=3))
 
 
@@ -151,7 +151,7 @@ PARTITIONS = st.integers(0, 6)
 
 
 @given(PARTITIONS, st.none() | PARTITIONS, st.booleans(), st.sampled_from(Mismatch), PARTITIONS)
-def test_gr4_what_holds_for_every_row(
+def test_gr4_invariants_of_every_row(
     local: int, remote: int | None, creates: bool, mismatch: Mismatch, grown_from: int
 ) -> None:
     decision = decide_remote(local, remote, creates=creates, mismatch=mismatch, grown_from=grown_from)

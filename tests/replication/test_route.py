@@ -40,7 +40,7 @@ def test_sp6_conditions(where: str) -> None:
         ("x" * 20_000, "20000 characters, more than 10000"),
     ],
 )
-def test_a_bad_condition_is_refused(where: str, reason: str) -> None:
+def test_an_invalid_condition_is_rejected(where: str, reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         check_policy(RoutePolicy(where=where))
     assert reason in str(refused.value)
@@ -59,7 +59,7 @@ def test_a_bad_condition_is_refused(where: str, reason: str) -> None:
         ([Mask("x" * 2000)], "2000 characters, more than 1000"),
     ],
 )
-def test_a_bad_mask_is_refused(masks: list[Mask], reason: str) -> None:
+def test_an_invalid_mask_is_rejected(masks: list[Mask], reason: str) -> None:
     with pytest.raises(InvalidSetting) as refused:
         check_policy(RoutePolicy(masks=tuple(masks)))
     assert reason in str(refused.value)

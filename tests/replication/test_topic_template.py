@@ -59,14 +59,14 @@ def test_sp6_a_topic_and_its_partitions_get_the_name_of_the_template(template: s
         ("x" * 2000, "2000 characters, more than 1024"),
     ],
 )
-def test_a_template_that_names_no_topic_is_refused_when_it_is_set(template: str, reason: str) -> None:
+def test_a_template_without_a_topic_name_is_rejected_when_set(template: str, reason: str) -> None:
     with pytest.raises(InvalidName) as refused:
         check_template(template)
     assert reason in str(refused.value)
     assert template[:100] in str(refused.value)
 
 
-def test_a_template_of_a_namespace_has_the_topic_in_it() -> None:
+def test_a_template_of_a_namespace_must_contain_the_topic() -> None:
     check_covers("copies", of_namespace=False)
     check_covers("{topic}-eu", of_namespace=True)
     with pytest.raises(InvalidName, match="all topics of the namespace would have the same name"):
@@ -77,14 +77,14 @@ def test_without_a_slash_it_is_a_name_in_the_same_namespace() -> None:
     assert remote_topic("a/b/t", "{topic}-eu") == "persistent://a/b/t-eu"
 
 
-def test_sp6_clusters_that_replicate_both_ways_do_not_rename_again_and_again() -> None:
+def test_sp6_clusters_that_replicate_both_ways_do_not_rename_repeatedly() -> None:
     for template in ("{topic}-eu", "copies/{tenant}/{namespace}.{topic}", "{topic}{topic}"):
         once = remote_topic("a/b/t-partition-1", template)
         assert once != "persistent://a/b/t-partition-1"
         assert remote_topic(once, template) == once
 
 
-def test_two_topics_with_the_same_remote_name_are_refused() -> None:
+def test_two_topics_with_the_same_remote_name_are_rejected() -> None:
     check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{namespace}.{topic}"), ("a/b/t-partition-1", "")])
     with pytest.raises(InvalidName) as refused:
         check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{topic}")])
@@ -92,7 +92,7 @@ def test_two_topics_with_the_same_remote_name_are_refused() -> None:
         assert named in str(refused.value)
 
 
-def test_a_name_that_is_too_long_with_its_template_is_refused_for_that_topic() -> None:
+def test_a_name_too_long_with_its_template_is_rejected_for_that_topic() -> None:
     template = "{topic}" * 100
     check_template(template)
     with pytest.raises(

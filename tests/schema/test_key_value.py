@@ -23,7 +23,7 @@ values = st.none() | st.binary(max_size=20)
 
 
 @given(values, values, st.binary(max_size=5))
-def test_what_is_encoded_is_decoded(key: bytes | None, value: bytes | None, after: bytes) -> None:
+def test_round_trip(key: bytes | None, value: bytes | None, after: bytes) -> None:
     data = encode_key_value(key, value)
     assert decode_whole(data) == (key, value)
     assert decode_key_value(data + after) == (key, value, len(data))
@@ -34,7 +34,7 @@ def test_the_layout_as_documented() -> None:
 
 
 @given(st.binary(max_size=20), st.binary(max_size=20))
-def test_cut_anywhere(key: bytes, value: bytes) -> None:
+def test_truncated_anywhere(key: bytes, value: bytes) -> None:
     data = encode_key_value(key, value)
     for end in range(len(data)):
         with pytest.raises(KeyValueError, match="ends before"):
@@ -47,7 +47,7 @@ def test_garbage_raises_nothing_else(data: bytes) -> None:
         decode_key_value(data)
 
 
-def test_bytes_after_the_value_are_refused_where_nothing_may_follow() -> None:
+def test_bytes_after_the_value_are_rejected_where_nothing_may_follow() -> None:
     with pytest.raises(KeyValueError, match="has 2 bytes after the value"):
         decode_whole(encode_key_value(b"k", b"v") + b"!!")
 
@@ -60,7 +60,7 @@ def test_the_schemas_of_key_and_value() -> None:
     assert parts_of(encode_key_value(b"", b""), {})[0].type == "BYTES"
 
 
-def test_where_the_key_of_a_message_is() -> None:
+def test_the_location_of_a_messages_key() -> None:
     assert [is_separated(each) for each in ({}, {"kv.encoding.type": "INLINE"}, {"kv.encoding.type": "SEPARATED"})] == [
         False,
         False,

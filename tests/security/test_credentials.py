@@ -1,4 +1,4 @@
-"""`Security`: its settings, the same in Pulsar's words, where a token comes from, and that none is ever shown."""
+"""`Security`: its settings, Pulsar's spellings of them, sources of tokens, and that no token is ever shown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_token_is_never_shown() -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nend", "x" * (1 << 20) + "x", "schlüssel", b"bytes", 7])
-def test_what_no_token_is(token: object) -> None:
+def test_invalid_tokens(token: object) -> None:
     with pytest.raises(InvalidArgument) as raised:
         Security(token=token)  # type: ignore[arg-type]
     assert raised.value.text.startswith("token ")
@@ -61,7 +61,7 @@ def test_settings_that_contradict_each_other(settings: dict[str, str], text: str
         Security(**settings)  # type: ignore[arg-type]
 
 
-def test_a_token_file_is_read_again(tmp_path: Path) -> None:
+def test_a_token_file_is_read_every_time(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     security = Security(token_file=file)
@@ -80,7 +80,7 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
         (b"x" * ((1 << 20) + 1), "exceeds the size limit of a token, 1048576 bytes"),
     ],
 )
-def test_a_token_file_that_is_of_no_use(tmp_path: Path, content: bytes | None, text: str) -> None:
+def test_an_unusable_token_file(tmp_path: Path, content: bytes | None, text: str) -> None:
     file = tmp_path / "token"
     if content is not None:
         file.write_bytes(content)
@@ -90,7 +90,7 @@ def test_a_token_file_that_is_of_no_use(tmp_path: Path, content: bytes | None, t
     assert TOKEN not in raised.value.text
 
 
-def test_a_token_goes_before_a_certificate() -> None:
+def test_a_token_takes_precedence_over_a_certificate() -> None:
     files = {"certificate_file": "c.pem", "key_file": "k.pem"}
     assert Security().credentials() is None
     assert Security(**files).credentials() == Credentials("tls", b"")  # type: ignore[arg-type]
@@ -102,7 +102,7 @@ def test_a_token_goes_before_a_certificate() -> None:
     "settings", [{"trust_certs_file": "ca.pem"}, {"certificate_file": "c.pem", "key_file": "k.pem"}]
 )
 def test_certificates_for_an_address_without_tls(url: str, settings: dict[str, str]) -> None:
-    """Whoever gives certificates expects TLS; plain text would be a surprise."""
+    """Certificates imply TLS; plain text would be a surprise."""
     with pytest.raises(InvalidArgument, match=r"is set, but (pulsar|http)://a:\d+ is not encrypted"):
         AsyncClient(url, security=Security(**settings))  # type: ignore[arg-type]
 
@@ -116,7 +116,7 @@ def test_one_encrypted_address_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----"]
 )
-def test_files_that_are_no_certificates(tmp_path: Path, content: str) -> None:
+def test_files_without_certificates(tmp_path: Path, content: str) -> None:
     file = tmp_path / "some.pem"
     file.write_text(content)
     for settings in ({"trust_certs_file": file}, {"certificate_file": file, "key_file": file}):
@@ -126,12 +126,12 @@ def test_files_that_are_no_certificates(tmp_path: Path, content: str) -> None:
             Client("pulsar+ssl://localhost:1", security=Security(**settings))  # type: ignore[arg-type]
 
 
-# -- Pulsar's words
+# -- Pulsar's spellings
 
 
 @pytest.mark.parametrize("plugin", [TOKEN_PLUGIN, "AuthenticationToken", "token"])
 @pytest.mark.parametrize("params", [f"token:{TOKEN}", TOKEN, json.dumps({"token": TOKEN}), f' {{"token": "{TOKEN}"}}'])
-def test_tokens_as_pulsar_writes_them(plugin: str, params: str) -> None:
+def test_tokens_in_pulsars_spelling(plugin: str, params: str) -> None:
     assert Security.from_pulsar({"authPluginClassName": plugin, "authParams": params}) == Security(token=TOKEN)
 
 
@@ -139,7 +139,7 @@ def test_tokens_as_pulsar_writes_them(plugin: str, params: str) -> None:
     ("params", "file"),
     [("file:///etc/token", "/etc/token"), ("file:/etc/token", "/etc/token"), ("file:///with%20space", "/with space")],
 )
-def test_token_files_as_pulsar_writes_them(params: str, file: str) -> None:
+def test_token_files_in_pulsars_spelling(params: str, file: str) -> None:
     found = Security.from_pulsar({"authPluginClassName": "token", "authParams": params})
     assert found == Security(token_file=file)
 
@@ -147,12 +147,12 @@ def test_token_files_as_pulsar_writes_them(params: str, file: str) -> None:
 @pytest.mark.parametrize(
     "params", ["tlsCertFile:/c.pem,tlsKeyFile:/k.pem", '{"tlsCertFile":"/c.pem","tlsKeyFile":"/k.pem"}']
 )
-def test_certificates_as_pulsar_writes_them(params: str) -> None:
+def test_certificates_in_pulsars_spelling(params: str) -> None:
     found = Security.from_pulsar({"authPluginClassName": TLS_PLUGIN, "authParams": params})
     assert found == Security(certificate_file="/c.pem", key_file="/k.pem")
 
 
-def test_settings_of_tls_as_pulsar_writes_them() -> None:
+def test_tls_settings_in_pulsars_spelling() -> None:
     found = Security.from_pulsar(
         {
             "tlsTrustCertsFilePath": "/ca.pem",
@@ -195,7 +195,7 @@ def test_settings_of_tls_as_pulsar_writes_them() -> None:
         ({"tlsAllowInsecureConnection": "perhaps"}, InvalidArgument, "neither true nor false"),
     ],
 )
-def test_what_pulsar_has_and_this_client_has_not(
+def test_unsupported_authentication_of_pulsar(
     parameters: dict[str, object], error: type[ClientError], text: str
 ) -> None:
     with pytest.raises(error) as raised:
@@ -205,7 +205,7 @@ def test_what_pulsar_has_and_this_client_has_not(
 
 
 @given(st.text(max_size=40), st.sampled_from(["", "token:", "file:", "{", '{"token":']))
-def test_no_text_for_a_token_breaks_it_or_is_shown(text: str, prefix: str) -> None:
+def test_any_text_for_a_token_is_handled_and_never_shown(text: str, prefix: str) -> None:
     secret = f"{text}~{text}"
     try:
         found = Security.from_pulsar({"authPluginClassName": "token", "authParams": f"{prefix}{secret}"})
@@ -232,10 +232,10 @@ def test_every_parameter_is_understood() -> None:
         assert found.token == TOKEN
 
 
-# -- tokens that expire
+# -- expiry of tokens
 
 
-def test_a_token_that_has_expired_says_since_when() -> None:
+def test_an_expired_token_is_reported_with_its_expiry() -> None:
     token = token_with({"sub": "admin", "exp": 1_700_000_000})
     assert expiry_hint(token, ManualClock(1_699_999_999_999)) == ""
     assert expiry_hint(token, ManualClock(1_700_000_000_000)) == "the token expired at 2023-11-14T22:13:20Z"
@@ -245,11 +245,11 @@ def test_a_token_that_has_expired_says_since_when() -> None:
 @pytest.mark.parametrize(
     "claims", [{"sub": "admin"}, {"exp": "soon"}, {"exp": None}, {"exp": True}, {"exp": 1e300}, [7]]
 )
-def test_tokens_that_do_not_say_when_they_expire(claims: object) -> None:
+def test_tokens_without_an_expiry(claims: object) -> None:
     assert expiry_hint(token_with(claims), ManualClock(1 << 60)) == ""
 
 
 @given(st.text(st.characters(min_codepoint=33, max_codepoint=126)))
-def test_of_what_is_no_json_web_token_nothing_is_said(token: str) -> None:
+def test_other_tokens_have_no_expiry(token: str) -> None:
     assert expiry_hint(token, ManualClock(1 << 60)) == ""
     assert expiry_hint(f"a.{token}.b", ManualClock(0)) == ""

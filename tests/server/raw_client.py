@@ -25,16 +25,18 @@ class RawClient:
         self._decoder = FrameDecoder(64 << 20)
         self._frames: list[tuple[Command, bytes | None]] = []
         if connect:
-            self.say(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
-            assert self.hear().type == Command.CONNECTED
+            self.send_command(
+                Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21))
+            )
+            assert self.receive().type == Command.CONNECTED
 
-    def say(self, command: Command) -> None:
+    def send_command(self, command: Command) -> None:
         self.socket.sendall(encode_frame(command))
 
-    def say_bytes(self, data: bytes) -> None:
+    def send_bytes(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def hear_frame(self) -> tuple[Command, bytes | None]:
+    def receive_frame(self) -> tuple[Command, bytes | None]:
         while not self._frames:
             data = self.socket.recv(1 << 16)
             if not data:
@@ -42,25 +44,25 @@ class RawClient:
             self._frames += self._decoder.receive_data(data)
         return self._frames.pop(0)
 
-    def hear(self) -> Command:
-        return self.hear_frame()[0]
+    def receive(self) -> Command:
+        return self.receive_frame()[0]
 
     def is_closed(self) -> bool:
         """Waits for the broker to close the connection, ignoring its output."""
         try:
             while True:
-                self.hear_frame()
+                self.receive_frame()
         except (ConnectionError, TimeoutError) as error:
             return not isinstance(error, TimeoutError)
 
     def produce_to(self, topic: str, producer_id: int = 1) -> None:
-        self.say(
+        self.send_command(
             Command(
                 type=Command.PRODUCER,
                 producer=pb.CommandProducer(topic=topic, producer_id=producer_id, request_id=producer_id),
             )
         )
-        reply = self.hear()
+        reply = self.receive()
         assert reply.type == Command.PRODUCER_SUCCESS, reply
 
     def subscribe_to(self, topic: str, consumer_id: int = 1, permits: int = 1000, **options: object) -> None:
@@ -69,13 +71,15 @@ class RawClient:
         )
         for name, value in options.items():
             setattr(request, name, value)
-        self.say(Command(type=Command.SUBSCRIBE, subscribe=request))
-        reply = self.hear()
+        self.send_command(Command(type=Command.SUBSCRIBE, subscribe=request))
+        reply = self.receive()
         assert reply.type == Command.SUCCESS, reply
-        self.say(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits)))
+        self.send_command(
+            Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=consumer_id, messagePermits=permits))
+        )
 
     def send(self, sequence_id: int, payload: bytes = b"x", producer_id: int = 1, messages: int = 1) -> None:
-        self.say_bytes(send_frame(sequence_id, payload, producer_id, messages))
+        self.send_bytes(send_frame(sequence_id, payload, producer_id, messages))
 
     def close(self) -> None:
         self.socket.close()

@@ -25,7 +25,7 @@ def server() -> Iterator[TestBroker]:
         yield running
         # Other clients can still publish.
         bystander.send(1)
-        assert bystander.hear().type == Command.SEND_RECEIPT
+        assert bystander.receive().type == Command.SEND_RECEIPT
         for client in RawClient.opened:
             client.close()
         RawClient.opened.clear()
@@ -34,15 +34,15 @@ def server() -> Iterator[TestBroker]:
 def test_garbage(server: TestBroker) -> None:
     for seed in range(20):
         client = RawClient(server, connect=False)
-        client.say_bytes(random.Random(seed).randbytes(300))
+        client.send_bytes(random.Random(seed).randbytes(300))
         client.socket.shutdown(socket.SHUT_WR)
         assert client.is_closed()
 
 
 def test_garbage_after_connect(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say_bytes(b"\x00\x00\x00\x0a\x00\x00\x00\x06garbage")
-    error = client.hear()
+    client.send_bytes(b"\x00\x00\x00\x0a\x00\x00\x00\x06garbage")
+    error = client.receive()
     assert error.type == Command.ERROR
     assert "not a protobuf" in error.error.message
     assert client.is_closed()
@@ -53,31 +53,31 @@ def test_a_wrong_checksum_is_rejected_and_the_connection_kept(server: TestBroker
     client.produce_to(TOPIC)
     broken = bytearray(send_frame(1, b"payload"))
     broken[-1] ^= 1
-    client.say_bytes(bytes(broken))
-    reply = client.hear()
+    client.send_bytes(bytes(broken))
+    reply = client.receive()
     assert reply.type == Command.SEND_ERROR
     assert reply.send_error.error == pb.ChecksumError
     assert reply.send_error.sequence_id == 1
     client.send(2)
-    assert client.hear().send_receipt.sequence_id == 2
+    assert client.receive().send_receipt.sequence_id == 2
 
 
 def test_an_oversized_message_is_rejected_with_the_limit(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     client.send(1, b"x" * 100_001)
-    reply = client.hear()
+    reply = client.receive()
     assert reply.type == Command.SEND_ERROR
     assert reply.send_error.error == pb.NotAllowedError
     assert "exceeds maxMessageSize 100000" in reply.send_error.message
     client.send(2)
-    assert client.hear().send_receipt.sequence_id == 2
+    assert client.receive().send_receipt.sequence_id == 2
 
 
 def test_an_oversized_frame_closes_the_connection(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say_bytes(b"\x7f\xff\xff\xff\x00\x00\x00\x04")
-    error = client.hear()
+    client.send_bytes(b"\x7f\xff\xff\xff\x00\x00\x00\x04")
+    error = client.receive()
     assert error.type == Command.ERROR
     assert "exceeds the limit of 110240" in error.error.message
     assert client.is_closed()
@@ -87,27 +87,27 @@ def test_truncated_protobuf(server: TestBroker) -> None:
     client = RawClient(server)
     whole = encode_frame(Command(type=Command.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=TOPIC, request_id=1)))
     command = whole[8:-3]
-    client.say_bytes((len(command) + 4).to_bytes(4) + len(command).to_bytes(4) + command)
-    assert client.hear().type == Command.ERROR
+    client.send_bytes((len(command) + 4).to_bytes(4) + len(command).to_bytes(4) + command)
+    assert client.receive().type == Command.ERROR
     assert client.is_closed()
 
 
 def test_an_unfinished_frame_leaves_nothing(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
-    client.say_bytes(send_frame(1)[:-1])
+    client.send_bytes(send_frame(1)[:-1])
     client.close()
     again = RawClient(server)
     again.produce_to(TOPIC)  # no partial producer holds the name
     again.subscribe_to(TOPIC, initialPosition=pb.CommandSubscribe.Earliest)
     again.send(5)
-    assert {again.hear().type, again.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
+    assert {again.receive().type, again.receive().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
 
 
 def test_commands_before_connect(server: TestBroker) -> None:
     client = RawClient(server, connect=False)
-    client.say(Command(type=Command.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=TOPIC, request_id=1)))
-    error = client.hear()
+    client.send_command(Command(type=Command.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=TOPIC, request_id=1)))
+    error = client.receive()
     assert error.type == Command.ERROR
     assert error.error.message == "command LOOKUP is not allowed in state start"
     assert client.is_closed()
@@ -115,15 +115,17 @@ def test_commands_before_connect(server: TestBroker) -> None:
 
 def test_connect_twice(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
-    assert "not allowed in state connected" in client.hear().error.message
+    client.send_command(
+        Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21))
+    )
+    assert "not allowed in state connected" in client.receive().error.message
     assert client.is_closed()
 
 
 def test_a_command_only_brokers_send(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=3)))
-    reply = client.hear()
+    client.send_command(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=3)))
+    reply = client.receive()
     assert reply.type == Command.ERROR
     assert reply.error.request_id == 3
     assert "SUCCESS is not supported" in reply.error.message
@@ -131,26 +133,26 @@ def test_a_command_only_brokers_send(server: TestBroker) -> None:
 
 def test_an_unsupported_command_gets_an_error_and_the_connection_is_kept(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say(Command(type=Command.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=9)))
-    reply = client.hear()
+    client.send_command(Command(type=Command.NEW_TXN, newTxn=pb.CommandNewTxn(request_id=9)))
+    reply = client.receive()
     assert reply.type == Command.ERROR
     assert reply.error.request_id == 9
     assert reply.error.error == pb.NotAllowedError
-    client.say(Command(type=Command.PING, ping=pb.CommandPing()))
-    assert client.hear().type == Command.PONG
+    client.send_command(Command(type=Command.PING, ping=pb.CommandPing()))
+    assert client.receive().type == Command.PONG
 
 
 def test_send_from_a_producer_that_does_not_exist(server: TestBroker) -> None:
     client = RawClient(server)
     client.send(1, producer_id=99)
-    assert "producer 99 does not exist" in client.hear().error.message
+    assert "producer 99 does not exist" in client.receive().error.message
     assert client.is_closed()
 
 
 def test_unknown_consumer(server: TestBroker) -> None:
     client = RawClient(server)
-    client.say(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=5, messagePermits=10)))
-    client.say(
+    client.send_command(Command(type=Command.FLOW, flow=pb.CommandFlow(consumer_id=5, messagePermits=10)))
+    client.send_command(
         Command(
             type=Command.REDELIVER_UNACKNOWLEDGED_MESSAGES,
             redeliverUnacknowledgedMessages=pb.CommandRedeliverUnacknowledgedMessages(consumer_id=5),
@@ -158,12 +160,14 @@ def test_unknown_consumer(server: TestBroker) -> None:
     )
     ack = pb.CommandAck(consumer_id=5, ack_type=pb.CommandAck.Individual, request_id=11)
     ack.message_id.add(ledgerId=1, entryId=1)
-    client.say(Command(type=Command.ACK, ack=ack))
-    reply = client.hear()
+    client.send_command(Command(type=Command.ACK, ack=ack))
+    reply = client.receive()
     assert reply.type == Command.ACK_RESPONSE
     assert reply.ackResponse.error == pb.ConsumerNotFound
-    client.say(Command(type=Command.SEEK, seek=pb.CommandSeek(consumer_id=5, request_id=12, message_publish_time=1)))
-    reply = client.hear()
+    client.send_command(
+        Command(type=Command.SEEK, seek=pb.CommandSeek(consumer_id=5, request_id=12, message_publish_time=1))
+    )
+    reply = client.receive()
     assert (reply.type, reply.error.error) == (Command.ERROR, pb.ConsumerNotFound)
 
 
@@ -174,8 +178,8 @@ def test_ack_of_a_missing_message(server: TestBroker) -> None:
     for entry_id, count in ((10**9, 1), (2**64 - 1, 1), (0, 2**31 - 1)):
         ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=11)
         ack.message_id.add(ledgerId=ledger_id, entryId=entry_id, ack_set=[1, 2, 3], batch_size=count)
-        client.say(Command(type=Command.ACK, ack=ack))
-        reply = client.hear()
+        client.send_command(Command(type=Command.ACK, ack=ack))
+        reply = client.receive()
         assert reply.ackResponse.error == pb.NotAllowedError
         assert "cannot be acknowledged: the last one is -1" in reply.ackResponse.message
 
@@ -185,12 +189,12 @@ def test_a_wrong_batch_size_is_ignored(server: TestBroker) -> None:
     client.produce_to(TOPIC)
     client.subscribe_to(TOPIC)
     client.send(1, b"x" * 50, messages=3)
-    assert {client.hear().type, client.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
+    assert {client.receive().type, client.receive().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
     ack = pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual, request_id=11)
     ledger_id = server.run(lambda: server.server.broker.topics[TOPIC].ledger_id)
     ack.message_id.add(ledgerId=ledger_id, entryId=0, ack_set=[0b011], batch_size=2**31 - 1)
-    client.say(Command(type=Command.ACK, ack=ack))
-    assert not client.hear().ackResponse.HasField("error")
+    client.send_command(Command(type=Command.ACK, ack=ack))
+    assert not client.receive().ackResponse.HasField("error")
     subscription = server.server.broker.topics[TOPIC].subscriptions["s"]
     assert server.run(lambda: subscription.consumers[0].unacked) == 2
 
@@ -199,14 +203,14 @@ def test_a_wrong_batch_size_is_ignored(server: TestBroker) -> None:
 def test_illegal_topic_names(server: TestBroker, topic: str) -> None:
     client = RawClient(server)
     producer = pb.CommandProducer(topic=topic, producer_id=1, request_id=1)
-    client.say(Command(type=Command.PRODUCER, producer=producer))
-    reply = client.hear()
+    client.send_command(Command(type=Command.PRODUCER, producer=producer))
+    reply = client.receive()
     assert (reply.type, reply.error.error) == (Command.ERROR, pb.InvalidTopicName)
     metadata = pb.CommandPartitionedTopicMetadata(topic=topic, request_id=2)
-    client.say(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=metadata))
-    assert client.hear().partitionMetadataResponse.error == pb.InvalidTopicName
-    client.say(Command(type=Command.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=3)))
-    assert client.hear().lookupTopicResponse.error == pb.InvalidTopicName
+    client.send_command(Command(type=Command.PARTITIONED_METADATA, partitionMetadata=metadata))
+    assert client.receive().partitionMetadataResponse.error == pb.InvalidTopicName
+    client.send_command(Command(type=Command.LOOKUP, lookupTopic=pb.CommandLookupTopic(topic=topic, request_id=3)))
+    assert client.receive().lookupTopicResponse.error == pb.InvalidTopicName
 
 
 @pytest.mark.parametrize("name", ["", "s" * 2000])
@@ -215,8 +219,8 @@ def test_illegal_subscription_names(server: TestBroker, name: str) -> None:
     request = pb.CommandSubscribe(
         topic=TOPIC, subscription=name, subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=7
     )
-    client.say(Command(type=Command.SUBSCRIBE, subscribe=request))
-    assert "must be 1 to 1024 bytes" in client.hear().error.message
+    client.send_command(Command(type=Command.SUBSCRIBE, subscribe=request))
+    assert "must be 1 to 1024 bytes" in client.receive().error.message
 
 
 def test_more_messages_than_bytes(server: TestBroker) -> None:
@@ -224,7 +228,7 @@ def test_more_messages_than_bytes(server: TestBroker) -> None:
     client.produce_to(TOPIC)
     for messages in (0, -1, 2**31 - 1):
         client.send(1, messages=messages)
-        reply = client.hear()
+        reply = client.receive()
         assert reply.type == Command.SEND_ERROR
         assert f"cannot hold {messages} messages" in reply.send_error.message
 
@@ -237,15 +241,15 @@ def test_a_client_that_never_reads_fills_only_its_buffer(server: TestBroker) -> 
     payload = b"x" * 90_000
     for sequence_id in range(600):  # 54 MB
         publisher.send(sequence_id, payload)
-        assert publisher.hear().type == Command.SEND_RECEIPT
+        assert publisher.receive().type == Command.SEND_RECEIPT
     topic = server.server.broker.topics[TOPIC]
     in_flight = server.run(lambda: len(topic.subscriptions["s"].consumers[0].pending))
     assert 0 < in_flight < 300  # the rest waits in the log, not in memory
     hearing = RawClient(server)
     hearing.subscribe_to(TOPIC, consumer_id=2)
     deaf.close()
-    heard = {hearing.hear().message.message_id.entryId for _ in range(600)}
-    assert heard == set(range(600))
+    received = {hearing.receive().message.message_id.entryId for _ in range(600)}
+    assert received == set(range(600))
 
 
 def test_a_flooding_client_waits_in_its_own_socket(server: TestBroker) -> None:
@@ -262,7 +266,7 @@ def test_a_flooding_client_waits_in_its_own_socket(server: TestBroker) -> None:
             sent += client.socket.send(flood[sent : sent + (1 << 18)])
         most = max(most, server.run(lambda: max(c.pending_publishes for c in server.server.connections)))
         while client._frames or sent == len(flood):
-            assert client.hear().type == Command.SEND_RECEIPT
+            assert client.receive().type == Command.SEND_RECEIPT
             received += 1
             if received == 30_000:
                 break
@@ -284,5 +288,5 @@ def test_a_fault_in_one_subscription_affects_no_other(
 
     monkeypatch.setattr(faulty.dispatcher, "pump", fail)  # type: ignore[attr-defined]
     client.send(1)
-    assert {client.hear().type, client.hear().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
+    assert {client.receive().type, client.receive().type} == {Command.SEND_RECEIPT, Command.MESSAGE}
     assert "planted" in caplog.text

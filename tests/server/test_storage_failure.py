@@ -25,10 +25,10 @@ def test_a_failed_commit_is_never_acknowledged(step: str) -> None:
     client = RawClient(running)
     client.produce_to("t")
     client.send(1)
-    assert client.hear().type == Command.SEND_RECEIPT
+    assert client.receive().type == Command.SEND_RECEIPT
     storage.fail_next(StorageError("no space left on device"), on=step)  # type: ignore[arg-type]
     client.send(2)
-    assert client.is_closed()  # without a receipt: `hear` would have returned it
+    assert client.is_closed()  # without a receipt: `receive` would have returned it
     assert not any(command.type == Command.SEND_RECEIPT for command, _ in client._frames)
     client.close()
     with pytest.raises(StorageError, match="no space left on device"):

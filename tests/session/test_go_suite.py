@@ -11,7 +11,7 @@ from tests.broker.world import World
 Command = pb.BaseCommand
 
 
-class Conversation:
+class Connection:
     def __init__(self) -> None:
         self.world = World()
         address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
@@ -21,9 +21,9 @@ class Conversation:
 
     def request(self, command: Command) -> list[Command]:
         self._session.receive(encode_frame(command))
-        return self.heard()
+        return self.received()
 
-    def heard(self) -> list[Command]:
+    def received(self) -> list[Command]:
         self.world.settle()
         frames = FrameDecoder(1 << 20).receive_data(b"".join(self._session.take_output()))
         return [command for command, _ in frames]
@@ -46,34 +46,34 @@ def types_of(commands: list[Command]) -> list[int]:
 
 
 def test_a_failover_consumer_becomes_active_with_its_first_flow() -> None:
-    talk = Conversation()
-    assert types_of(talk.subscribe()) == [Command.SUCCESS]
-    heard = talk.flow()
-    assert types_of(heard) == [Command.ACTIVE_CONSUMER_CHANGE]
-    assert heard[0].active_consumer_change.is_active
-    assert talk.flow() == []
+    connection = Connection()
+    assert types_of(connection.subscribe()) == [Command.SUCCESS]
+    commands = connection.flow()
+    assert types_of(commands) == [Command.ACTIVE_CONSUMER_CHANGE]
+    assert commands[0].active_consumer_change.is_active
+    assert connection.flow() == []
 
 
 def test_a_failover_consumer_without_permits_becomes_active_all_the_same() -> None:
-    talk = Conversation()
-    talk.subscribe()
-    talk.world.advance(seconds=1)
-    assert types_of(talk.heard()) == [Command.ACTIVE_CONSUMER_CHANGE]
-    assert talk.flow() == []
+    connection = Connection()
+    connection.subscribe()
+    connection.world.advance(seconds=1)
+    assert types_of(connection.received()) == [Command.ACTIVE_CONSUMER_CHANGE]
+    assert connection.flow() == []
 
 
 def test_a_missing_namespace_has_no_topics() -> None:
     request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="public/missing")
-    heard = Conversation().request(Command(type=Command.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
-    assert types_of(heard) == [Command.GET_TOPICS_OF_NAMESPACE_RESPONSE]
-    assert heard[0].getTopicsOfNamespaceResponse.topics == []
+    commands = Connection().request(Command(type=Command.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+    assert types_of(commands) == [Command.GET_TOPICS_OF_NAMESPACE_RESPONSE]
+    assert commands[0].getTopicsOfNamespaceResponse.topics == []
 
 
 def test_the_entry_a_reader_starts_at_is_sent() -> None:
     """Only the client knows whether it wants that message, and from which index of a batch."""
-    talk = Conversation()
-    talk.world.publish(5)
-    ledger_id = talk.world.topic().ledger_id
+    connection = Connection()
+    connection.world.publish(5)
+    ledger_id = connection.world.topic().ledger_id
     request = pb.CommandSubscribe(
         topic="t",
         subscription="s",
@@ -83,5 +83,5 @@ def test_the_entry_a_reader_starts_at_is_sent() -> None:
         durable=False,
         start_message_id=pb.MessageIdData(ledgerId=ledger_id, entryId=2),
     )
-    talk.request(Command(type=Command.SUBSCRIBE, subscribe=request))
-    assert [command.message.message_id.entryId for command in talk.flow()] == [2, 3, 4]
+    connection.request(Command(type=Command.SUBSCRIBE, subscribe=request))
+    assert [command.message.message_id.entryId for command in connection.flow()] == [2, 3, 4]

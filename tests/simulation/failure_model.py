@@ -133,7 +133,7 @@ class FailureModel:
                     model.suspect(entry)
 
     def _has_suspects(self, subscription: Subscription, model: Model) -> bool:
-        """Clients may have a policy of their own, which the broker does not know, unless order counts."""
+        """Shared clients may have their own policy, unknown to the broker; ordered types have none."""
         if not subscription.durable or subscription.is_internal:
             return False
         return subscription.type not in ORDERED or self._policy(subscription, model) is not None

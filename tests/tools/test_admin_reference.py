@@ -1,4 +1,4 @@
-"""docs/admin.md says what the tables say, and the tables say something about everything."""
+"""docs/admin.md matches the tables, and the tables are complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.admin_reference import admin_page, heading_of
 PAGE = Path(__file__).parents[2] / "docs" / "admin.md"
 
 
-def test_the_page_is_what_the_tables_say() -> None:
+def test_the_page_matches_the_tables() -> None:
     assert PAGE.read_text(encoding="utf-8") == admin_page(), "run `make docs`"
 
 
@@ -26,7 +26,7 @@ def test_every_route_is_described_in_one_line(route: Route) -> None:
 
 
 @pytest.mark.parametrize("gap", UNSUPPORTED, ids=lambda gap: gap.what)
-def test_a_gap_is_no_route(gap: Gap) -> None:
+def test_an_unsupported_path_has_no_route(gap: Gap) -> None:
     served = {route.path for route in ROUTES}
     for path in gap.paths:
         assert not [other for other in served if f"{other}/".startswith(f"{path}/")], path
@@ -51,12 +51,12 @@ def test_a_gap_is_no_route(gap: Gap) -> None:
         ("/topics/persistent/public/default/t", "publishing and reading"),
     ],
 )
-def test_a_gap_answers_with_its_reason(path: str, group: str) -> None:
+def test_an_unsupported_path_returns_its_reason(path: str, group: str) -> None:
     (gap,) = (gap for gap in UNSUPPORTED if gap.what.startswith(group))
     assert Admin().reason(501, "PUT", path) == f"PUT {path} is not supported: {gap.why}"
 
 
-def test_a_path_that_only_begins_like_a_gap_is_another() -> None:
+def test_a_path_with_the_prefix_of_an_unsupported_one_is_another() -> None:
     assert why_not("GET", "/topicsy") is None
     assert why_not("GET", "/admin/v2/bookiesy") == "GET /admin/v2/bookiesy is not supported yet"
     assert why_not("GET", "/administrator") is None

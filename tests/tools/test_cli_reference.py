@@ -1,4 +1,4 @@
-"""docs/cli.md and the help texts say everything that there is."""
+"""docs/cli.md and the help texts are complete."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_every_command_is_on_the_page() -> None:
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[path for path, _ in COMMANDS])
-def test_every_command_explains_itself(path: str, command: Any) -> None:
+def test_every_command_has_a_help_text(path: str, command: Any) -> None:
     assert command.help.endswith(".")
     options = {option for parameter in command.params for option in parameter.opts}
     about_two = [parameter.name for parameter in command.params[:2]] == ["a", "b"]  # both are named as arguments
@@ -48,7 +48,7 @@ def test_every_command_explains_itself(path: str, command: Any) -> None:
         assert parameter.help, parameter.name
 
 
-def test_short_options_are_not_used_twice() -> None:
+def test_short_options_are_unique() -> None:
     for path, command in COMMANDS:
         spellings = [
             spelling for parameter in command.params for spelling in (*parameter.opts, *parameter.secondary_opts)

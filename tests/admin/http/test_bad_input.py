@@ -56,7 +56,7 @@ def test_an_invalid_name_is_rejected_by_its_kind(world: Admin, route: Route) -> 
             status, reason = rejection(world, route.method, plain_path(route, **{place: name}), body)
             assert status in (400, 404, 405, 412, 501), f"{status} for {place} {name[:20]}: {reason}"
             if status in (404, 412):  # in the other cases something else may be checked first
-                assert place in reason, f"{status} for {name[:20]}: {reason}"
+                assert placeholder in reason, f"{status} for {name[:20]}: {reason}"
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
@@ -72,12 +72,14 @@ MISSING = {"tenant": "nobody", "namespace": "missing"}
 
 @pytest.mark.parametrize("route", [route for route in ROUTES if "{tenant}" in route.path], ids=key)
 def test_missing_resources_are_not_found_and_not_created(route: Route) -> None:
-    for place, name in MISSING.items():
-        if f"{{{place}}}" not in route.path or (route.method == "PUT" and route.path.endswith(f"{{{place}}}")):
+    for placeholder, name in MISSING.items():
+        if f"{{{placeholder}}}" not in route.path or (
+            route.method == "PUT" and route.path.endswith(f"{{{placeholder}}}")
+        ):
             continue
         admin = new_world()
         before = kept(admin)
-        answer = asyncio.run(send(admin, route.method, plain_path(route, **{place: name}), b"", b""))
+        answer = asyncio.run(send(admin, route.method, plain_path(route, **{placeholder: name}), b"", b""))
         admin.commit()
         check_response(answer)
         assert answer.status >= 400, f"answered with {answer.status}"

@@ -17,7 +17,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
 
 
 def tokens(web: FakeWeb) -> set[str | None]:
-    return {authorization for _, authorization in web.heard}
+    return {authorization for _, authorization in web.received}
 
 
 def diff(a: FakeWeb, b: FakeWeb, *words: str) -> int:

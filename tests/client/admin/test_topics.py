@@ -170,19 +170,19 @@ class TestApachePulsar:
     def test_gr10_an_existing_topic_is_not_mistaken_for_a_new_one(self, there: int) -> None:
         """It returns 204 for a partitioned topic of any size with local-only creation."""
         answers = {"PUT": (204, b""), "GET": (200, b'{"partitions":%d}' % there)}
-        with fake_rest(answers) as (url, heard), Client(url) as client:
+        with fake_rest(answers) as (url, received), Client(url) as client:
             if there == 2:
                 client.create_topic("t", 2)
             else:
                 with pytest.raises(Conflict, match="with 2 partitions: it already exists with 3 partitions"):
                     client.create_topic("t", 2)
         path = "/admin/v2/persistent/public/default/t/partitions?createLocalTopicOnly=true"
-        assert heard[0] == ("PUT", path, 2)
+        assert received[0] == ("PUT", path, 2)
 
     def test_partitions_are_added_locally_only(self) -> None:
-        with fake_rest({"POST": (204, b"")}) as (url, heard), Client(url) as client:
+        with fake_rest({"POST": (204, b"")}) as (url, received), Client(url) as client:
             client.grow_topic("t", 7)
-        assert heard == [("POST", "/admin/v2/persistent/public/default/t/partitions?updateLocalTopicOnly=true", 7)]
+        assert received == [("POST", "/admin/v2/persistent/public/default/t/partitions?updateLocalTopicOnly=true", 7)]
 
     def test_another_404_is_not_the_namespace(self) -> None:
         with fake_rest({"PUT": (404, b'{"reason":"gone fishing"}')}) as (url, _), Client(url) as client:
@@ -196,7 +196,7 @@ def fake_rest(
     answers: dict[str, tuple[int, bytes]],
 ) -> Iterator[tuple[str, list[tuple[str, str, object]]]]:
     """One response per method, and the received requests: method, path, body."""
-    heard: list[tuple[str, str, object]] = []
+    received: list[tuple[str, str, object]] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -204,7 +204,7 @@ def fake_rest(
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             assert self.command == "GET" or self.headers["Content-Type"] == "application/json"
-            heard.append((self.command, self.path, json.loads(body or b"null")))
+            received.append((self.command, self.path, json.loads(body or b"null")))
             status, content = answers[self.command]
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
@@ -221,9 +221,9 @@ def fake_rest(
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", heard
+        yield f"http://127.0.0.1:{server.server_port}", received
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
-    assert all(urlsplit(path).path.startswith("/admin/v2/") for _, path, _ in heard)
+    assert all(urlsplit(path).path.startswith("/admin/v2/") for _, path, _ in received)

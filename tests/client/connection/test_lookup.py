@@ -35,11 +35,11 @@ def test_a_redirect_is_followed_with_its_authority_flag() -> None:
         Client(first.url) as client,
     ):
         client.producer("t").send(b"x")
-        assert [command.lookupTopic.authoritative for command in first.heard if command.type == Command.LOOKUP] == [
+        assert [command.lookupTopic.authoritative for command in first.received if command.type == Command.LOOKUP] == [
             False
         ]
         assert second.types() == ["CONNECT", "LOOKUP"]
-        assert second.heard[-1].lookupTopic.authoritative
+        assert second.received[-1].lookupTopic.authoritative
         assert owner.types() == ["CONNECT", "PRODUCER", "SEND"]
 
 
@@ -58,7 +58,7 @@ def test_endless_redirects_are_an_error() -> None:
 def test_a_proxy_receives_the_brokers_address() -> None:
     with fake_broker(looking_up("pulsar://inside:6650", proxy=True)) as proxy, Client(proxy.url) as client:
         client.producer("t").send(b"x")
-        connects = [command.connect for command in proxy.heard if command.type == Command.CONNECT]
+        connects = [command.connect for command in proxy.received if command.type == Command.CONNECT]
         assert [connect.proxy_to_broker_url for connect in connects] == ["", "inside:6650"]
         assert proxy.types()[-2:] == ["PRODUCER", "SEND"]
 

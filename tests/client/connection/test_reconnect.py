@@ -174,7 +174,7 @@ def test_the_broker_may_close_only_a_producer() -> None:
             *("CONNECT", "PARTITIONED_METADATA", "LOOKUP", "PRODUCER", "SEND"),
             *("LOOKUP", "PRODUCER", "SEND"),
         ]
-        first, second = (command.producer for command in fake.heard if command.type == Command.PRODUCER)
+        first, second = (command.producer for command in fake.received if command.type == Command.PRODUCER)
         assert (first.epoch, second.epoch) == (0, 1)
         assert (first.producer_name, second.producer_name) == ("", "fake")
         assert not second.user_provided_producer_name
@@ -205,7 +205,7 @@ def test_lost_receipts_are_detected() -> None:
         producer = client.producer("t", batching=False)
         futures = [producer.send_async(b"x") for _ in range(2)]
         assert [future.result(PATIENCE_S).entry_id for future in futures] == [1, 2]
-        assert [command.send.sequence_id for command in fake.heard if command.type == Command.SEND] == [0, 1, 0, 1]
+        assert [command.send.sequence_id for command in fake.received if command.type == Command.SEND] == [0, 1, 0, 1]
 
 
 def test_a_broken_frame_closes_the_connection_with_a_reason() -> None:

@@ -242,7 +242,7 @@ def test_an_inconsistent_last_sequence_id_is_an_error(known: int, text: str) -> 
 
     with fake_broker(remembering(5, known)) as fake:
         run(fake.url, do)
-        assert fake.hears("CLOSE_PRODUCER")
+        assert fake.has_received("CLOSE_PRODUCER")
 
 
 def test_a_name_used_by_two_producers_is_detected() -> None:

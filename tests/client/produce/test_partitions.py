@@ -169,8 +169,8 @@ class TestOlderBroker:
 def test_pm3_the_flag_is_field_6(create: bool) -> None:
     with fake_broker() as fake:
         ask(fake.url, "blocking", "t", create)
-        assert fake.heard[-1].partitionMetadata.HasField("metadata_auto_creation_enabled")
-        assert fake.heard[-1].partitionMetadata.metadata_auto_creation_enabled is create
+        assert fake.received[-1].partitionMetadata.HasField("metadata_auto_creation_enabled")
+        assert fake.received[-1].partitionMetadata.metadata_auto_creation_enabled is create
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def test_a_task_ends_when_all_its_topics_are_idle() -> None:
     pace.saw_entries(100.3)
     assert not pace.is_silent(100.4)
     pace.saw_entries(100.2)
-    assert pace.is_silent(100.5), "what was heard later counts"
+    assert pace.is_silent(100.5), "the later time counts"
 
 
 def test_a_topic_is_copied_promptly_next_to_a_busy_one(

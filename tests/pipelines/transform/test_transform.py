@@ -210,12 +210,12 @@ def test_an_unreadable_entry_is_refused_or_copied_unchanged(metadata: dict[str, 
         entry([(pb.SingleMessageMetadata(), b'{"email":"x"}'), (pb.SingleMessageMetadata(), b"\x00")]),
     ],
 )
-def test_what_cannot_be_read_is_refused(before: Entered) -> None:
+def test_an_unreadable_entry_is_refused(before: Entered) -> None:
     with pytest.raises(MessageRefused):
         transform(RoutePolicy(masks=(EMAIL,))).apply(*before)
 
 
-def test_why_it_cannot_be_told_what_stays_is_the_refusal() -> None:
+def test_the_reason_of_a_failed_filter_is_the_refusal() -> None:
     with pytest.raises(MessageRefused, match="not of its schema"):
         transform(WHERE).apply(*single(b""), "it is not of its schema")
 
