@@ -110,7 +110,7 @@ class Driver:
                     return True
             return False
 
-        wait_until("a process to kill is there", is_killed)
+        wait_until("a process to kill exists", is_killed)
 
     def _busy_workers(self) -> list[int]:
         return [each.pid for each in self._processes() if each.is_busy and each.is_worker]

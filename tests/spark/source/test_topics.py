@@ -104,7 +104,7 @@ def test_a_wait_ends_with_new_messages(topics: ClientTopics, running: TestBroker
     timer.start()
     assert topics.wait(after, 30) == [topic + "2"]
     timer.join()
-    assert topics.wait(after, 30) == [topic + "2"], "what is there is news at once"
+    assert topics.wait(after, 30) == [topic + "2"], "existing messages are reported at once"
     topics.forget(topic)
     assert topics.wait({topic: one}, 0.05) == []
     assert topics.wait({}, 0.01) == []
