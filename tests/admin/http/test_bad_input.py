@@ -56,7 +56,7 @@ def test_an_invalid_name_is_rejected_by_its_kind(world: Admin, route: Route) -> 
             status, reason = rejection(world, route.method, plain_path(route, **{place: name}), body)
             assert status in (400, 404, 405, 412, 501), f"{status} for {place} {name[:20]}: {reason}"
             if status in (404, 412):  # in the other cases something else may be checked first
-                assert placeholder in reason, f"{status} for {name[:20]}: {reason}"
+                assert place in reason, f"{status} for {name[:20]}: {reason}"
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=key)
