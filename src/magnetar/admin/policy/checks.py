@@ -20,9 +20,9 @@ PARTITIONS_MAX = 10_000
 _MB = 1 << 20
 
 
-def retention(scope: PolicyScope, retention: bodies.RetentionPolicies) -> None:
-    quotas = {**(scope.above.backlog_quotas or {}), **(scope.overrides.backlog_quotas or {})}
-    if any(_outlasts(scope, kind, quota, retention.kept()) for kind, quota in quotas.items()):
+def retention(scope: PolicyScope, given: bodies.RetentionPolicies) -> None:
+    limits = {**(scope.above.backlog_quotas or {}), **(scope.overrides.backlog_quotas or {})}
+    if any(_outlasts(scope, kind, quota, given.kept()) for kind, quota in limits.items()):
         raise NotAllowed(
             "Retention Quota must exceed configured backlog quota for topic. Please increase retention quota and retry"
             if scope.is_topic
@@ -30,16 +30,16 @@ def retention(scope: PolicyScope, retention: bodies.RetentionPolicies) -> None:
         )
 
 
-def quotas(scope: PolicyScope, quotas: bodies.Quotas) -> None:
-    if any(quota.policy is None for quota in quotas.values()):
+def quotas(scope: PolicyScope, given: bodies.Quotas) -> None:
+    if any(quota.policy is None for quota in given.values()):
         raise BadRequest(
             f"Set namespace[{scope.namespace}] backlog quota failed because the data validation failed."
             " the attribute policy cannot be null"
         )
-    retention = scope.overrides.retention or scope.above.retention
-    if retention is None:
+    kept = scope.overrides.retention or scope.above.retention
+    if kept is None:
         return
-    if any(_outlasts(scope, kind, quota.kept(kind), retention) for kind, quota in quotas.items()):
+    if any(_outlasts(scope, kind, quota.kept(kind), kept) for kind, quota in given.items()):
         raise NotAllowed(
             f"Backlog Quota exceeds configured retention quota for {scope.level}."
             " Please increase retention quota and retry"
@@ -109,9 +109,9 @@ def _check_cluster_of_tenant(scope: PolicyScope, cluster: str) -> None:
         )
 
 
-def dead_letters(scope: PolicyScope, dead_letters: bodies.DeadLetterPolicyBody) -> None:
+def dead_letter_policy(scope: PolicyScope, given: bodies.DeadLetterPolicyBody) -> None:
     """The topic may be created later, but its namespace must exist: a missing one is probably misspelt."""
-    topic = dead_letters.kept().topic
+    topic = given.kept().topic
     if not topic:
         return
     try:

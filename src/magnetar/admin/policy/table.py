@@ -277,7 +277,7 @@ POLICIES: tuple[Policy, ...] = (
         shape=bodies.DeadLetterPolicyBody,
         namespace="deadLetterPolicy",
         in_object="deadLetterPolicy",
-        check=checks.dead_letters,
+        check=checks.dead_letter_policy,
         kept=bodies.DeadLetterPolicyBody.kept,
         shown=bodies.DeadLetterPolicyBody.of,
     ),
