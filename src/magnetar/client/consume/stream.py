@@ -220,7 +220,7 @@ class SubscriptionStream:
             return [error]
         self._taken(entry, permits)
         unwanted = self._unwanted
-        if unwanted is None or self.options.durable or entry.id.position != unwanted[:2]:
+        if unwanted is None or self.options.durable or (entry.id.ledger_id, entry.id.entry_id) != unwanted[:2]:
             return list(messages)
         return [message for message in messages if max(message.id.batch_index, 0) > unwanted[2]]
 

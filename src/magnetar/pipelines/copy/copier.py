@@ -339,7 +339,7 @@ class Copier:
 
     async def _copy_entry(self, entry: Entry) -> None:
         try:
-            refusal = self._refusals.pop(entry.id.position, None)
+            refusal = self._refusals.pop(entry.id.position, None) if self._refusals else None
             if refusal is not None:
                 raise MessageRefused(refusal)
             await self._send(entry)
