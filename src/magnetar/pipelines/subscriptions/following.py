@@ -185,7 +185,8 @@ class Following:
         if memory.is_ragged and self._name not in self._there.ragged:
             return position  # a user moved it back
         for origin in memory.unknown:
-            await self._settle(origin)
+            if not await self._settle(origin):
+                self._is_behind = True
         if memory.unknown & memory.consumed.marks.keys():
             return position
         self._unknown.update(memory.unknown)
