@@ -64,7 +64,7 @@ def closed_port() -> Iterator[str]:
 def test_the_next_address_is_tried(transport: type[HttpTransport]) -> None:
     with closed_port() as closed, fake_web({"a": 1}) as web:
         assert transport([closed, web.url], None, 5).request("GET", "/x", "asking").json() == {"a": 1}
-        assert web.heard == [("/x", None)]
+        assert web.received == [("/x", None)]
 
 
 def test_all_addresses_are_named_when_none_can_be_reached(transport: type[HttpTransport]) -> None:
@@ -84,7 +84,7 @@ def test_a_token_file_is_read_for_each_request(transport: type[HttpTransport], t
         file.unlink()
         with pytest.raises(ConnectionLost, match="cannot be read"):
             client.request("GET", "/", "asking")
-        assert [token for _, token in web.heard] == ["Bearer first", "Bearer second"]
+        assert [token for _, token in web.received] == ["Bearer first", "Bearer second"]
 
 
 def test_redirects_are_limited_and_keep_the_scheme(transport: type[HttpTransport]) -> None:
