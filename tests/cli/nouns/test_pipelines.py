@@ -90,7 +90,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, d
         ("--from pulsar://a:6650", "--from needs at least one --to and one --topics"),
         ("--from pulsar://a:6650 --topics t --to b", "--to b is not of the form NAME=pulsar://host:port"),
         ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --mask a=upside", "is not of the form field"),
-        ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --rename {x}", "there are only"),
+        ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --rename {x}", "unknown field {x}"),
         ("--url pulsar://b:6650", "is a binary address"),
         ("--retry-max 0", "retry-max"),
     ],

@@ -18,6 +18,8 @@ from magnetar.replication.route import check_policy
 
 if TYPE_CHECKING:
     from magnetar.client import Security
+    from magnetar.pipelines.replicate.sources import Selection
+    from magnetar.replication.cluster import ClusterEndpoint
 
 _CLUSTER = "standalone"
 
@@ -124,51 +126,60 @@ def pipelines(
 ) -> int:
     """Copy topics to other clusters until stopped.
 
-    A Magnetar broker starts this process itself (setting pipelinesEnabled)
-    and declares the topics to copy. For any other cluster, give --from, --to
-    and --topics. The process is stateless: it may be killed and started anywhere.
+    A Magnetar broker starts this process itself (setting pipelinesEnabled) and
+    declares the topics to copy; any other cluster needs --from, --to, --topics.
     """
     security = security_of(token, trust_certs)
     if from_ is None:
-        needing_from = {
-            "--to": to,
-            "--topics": topics,
-            "--admin-from": admin_from,
-            "--where": where,
-            "--mask": mask,
-            "--rename": rename,
-            "--dead-letters": dead_letters,
-            "--refused": refused is not Refusal.STOP,
-            "--no-create-topics": not create_topics,
-            "--partition-mismatch": partition_mismatch is not Mismatch.PIP370,
-            "--cluster": cluster != _CLUSTER,
-            "--remote-trust-certs": remote_trust_certs,
-        }
-        for option, value in needing_from.items():
-            if value:
-                raise InvalidSetting(f"{option} needs --from")
+        _check_unset(
+            {
+                "--to": to,
+                "--topics": topics,
+                "--admin-from": admin_from,
+                "--where": where,
+                "--mask": mask,
+                "--rename": rename,
+                "--dead-letters": dead_letters,
+                "--refused": refused is not Refusal.STOP,
+                "--no-create-topics": not create_topics,
+                "--partition-mismatch": partition_mismatch is not Mismatch.PIP370,
+                "--cluster": cluster != _CLUSTER,
+                "--remote-trust-certs": remote_trust_certs,
+            }
+        )
         return _run_declared(checked_url(url or DEFAULT_URL), service_url, security, master, retry_max)
     if service_url:
         raise InvalidSetting("--service-url cannot be combined with --from")
-    policy = RoutePolicy(
-        where=where, masks=tuple(map(parse_mask, mask or ())), rename=rename, refused=refused, dead_letters=dead_letters
-    )
-    check_policy(policy)
+    policy = _policy(where, mask, rename, refused, dead_letters)
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
-    remotes = _remotes(to, remote_token, remote_trust_certs)
-    _check_spark()
 
-    from magnetar.pipelines import process
-    from magnetar.pipelines.replicate.sources import ListedSource, Selection
-    from magnetar.pipelines.replicate.verb import Replicate
+    from magnetar.pipelines.replicate.sources import Selection
     from magnetar.replication.cluster import ClusterEndpoint
 
+    remotes = _remotes(to, remote_token, remote_trust_certs)
     selection = Selection(
         words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
     )
-    endpoint = ClusterEndpoint(cluster, from_, admin_from, security)
-    return process.run([Replicate(lambda: ListedSource(endpoint, selection), retry_max)], master=master)
+    return _run_listed(ClusterEndpoint(cluster, from_, admin_from, security), selection, master, retry_max)
+
+
+def _policy(where: str, mask: list[str] | None, rename: str, refused: Refusal, dead_letters: bool) -> RoutePolicy:
+    masks = tuple(parse_mask(text) for text in mask or ())
+    policy = RoutePolicy(where=where, masks=masks, rename=rename, refused=refused, dead_letters=dead_letters)
+    check_policy(policy)
+    return policy
+
+
+def _run_listed(source: ClusterEndpoint, selection: Selection, master: str | None, retry_max: float) -> int:
+    """Copies the selected topics of any cluster."""
+    _check_spark()
+
+    from magnetar.pipelines import process
+    from magnetar.pipelines.replicate.sources import ListedSource
+    from magnetar.pipelines.replicate.verb import Replicate
+
+    return process.run([Replicate(lambda: ListedSource(source, selection), retry_max)], master=master)
 
 
 def _run_declared(
@@ -183,6 +194,12 @@ def _run_declared(
 
     broker = Broker(url, service_url, security)
     return process.run([create(broker, retry_max) for create in VERBS], master=master)
+
+
+def _check_unset(options: dict[str, object]) -> None:
+    for option, value in options.items():
+        if value:
+            raise InvalidSetting(f"{option} needs --from")
 
 
 def _check_spark() -> None:
