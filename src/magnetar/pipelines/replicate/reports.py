@@ -32,7 +32,7 @@ def _report(key: Key, row: StatusRow[State]) -> Report:
     )
 
 
-def count(board: StatusBoard[State], key: Key, outcome: Outcome) -> None:
+def count_outcome(board: StatusBoard[State], key: Key, outcome: Outcome) -> None:
     if outcome.entries:
         board.count(key, entries=outcome.entries, messages=outcome.messages, bytes=outcome.bytes)
 

@@ -24,7 +24,7 @@ from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
-from magnetar.pipelines.replicate.reports import count as count_outcome
+from magnetar.pipelines.replicate.reports import count_outcome
 from magnetar.pipelines.replicate.row import CopyJob, Row, RowKey, RowState
 from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of

@@ -12,6 +12,7 @@ from functools import partial
 
 from pyspark import InheritableThread
 
+from magnetar.errors import InvalidName
 from magnetar.names import TopicName
 from magnetar.pipelines.jobs import Jobs, failure_text
 from magnetar.pipelines.subscriptions import task
@@ -127,5 +128,8 @@ class SubscriptionRounds:
 def _tasks_of(declared: DeclaredRoute, source: ClusterEndpoint, remote: ClusterEndpoint) -> Iterator[FollowTask]:
     name = TopicName.parse(declared.topic)
     for topic in [name.with_partition(index) for index in range(declared.partitions)] or [name]:
-        target = remote_topic(topic.full, declared.policy.rename)
+        try:
+            target = remote_topic(topic.full, declared.policy.rename)
+        except InvalidName:  # the scheduler reports it
+            return
         yield FollowTask(source, remote, topic.full, target, declared.subscriptions)
