@@ -1,4 +1,4 @@
-"""`magnetar clusters …`"""
+"""`magnetar clusters …`: list, show, register, update and remove clusters."""
 
 from __future__ import annotations
 

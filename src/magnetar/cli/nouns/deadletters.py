@@ -1,4 +1,4 @@
-"""`magnetar deadletters …`"""
+"""`magnetar deadletters …`: list, count and show dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`magnetar namespaces …`"""
+"""`magnetar namespaces …`: namespaces, their policies, permissions and properties."""
 
 from __future__ import annotations
 

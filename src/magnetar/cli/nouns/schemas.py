@@ -1,4 +1,4 @@
-"""`magnetar schemas …`"""
+"""`magnetar schemas …`: show, upload, delete and check schemas."""
 
 from __future__ import annotations
 

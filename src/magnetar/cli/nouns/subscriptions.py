@@ -1,4 +1,4 @@
-"""`magnetar subscriptions …`"""
+"""`magnetar subscriptions …`: subscriptions, their positions, backlog and policies."""
 
 from __future__ import annotations
 

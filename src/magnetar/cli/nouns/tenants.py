@@ -1,4 +1,4 @@
-"""`magnetar tenants …`"""
+"""`magnetar tenants …`: list, show, create, update and delete tenants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`magnetar topics …`"""
+"""`magnetar topics …`: topics, their partitions, statistics, properties and policies."""
 
 from __future__ import annotations
 
