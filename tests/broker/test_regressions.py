@@ -12,7 +12,7 @@ from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS, FEW
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.storage.api import Batch, Space
 from magnetar.storage.memory import MemoryStorage
@@ -357,7 +357,7 @@ def test_a_topic_is_trimmed_under_a_reader_that_waits_for_delayed_messages() -> 
 
 
 def session_of(world: World) -> Session:
-    session = Session(world.broker, Address("10.0.0.1:5000", "", ""), lambda: None, lambda: None)
+    session = Session(world.broker, ClientAddress("10.0.0.1:5000", "", ""), lambda: None, lambda: None)
     connect = pb.CommandConnect(client_version="test")
     session.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
     return session

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from magnetar.names import TopicName
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame
@@ -34,7 +34,7 @@ class EntryPoints:
         self._connect()
 
     def _connect(self) -> None:
-        address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
+        address = ClientAddress("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
         self._session = Session(self.admin.broker, address, lambda: None, lambda: None)
         self._send(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
 

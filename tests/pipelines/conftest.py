@@ -169,11 +169,11 @@ class World:
             one.replicate(*others)
 
     def pipeline(self, cluster: Cluster) -> Pipeline:
-        from magnetar.pipelines.declared_sources import Broker
+        from magnetar.pipelines.declared_sources import DeclaringBroker
         from magnetar.pipelines.replicate.driver import Pipeline
         from magnetar.pipelines.replicate.sources import DeclaringSource
 
-        source = DeclaringSource(Broker(cluster.broker.http_url, cluster.broker.service_url))
+        source = DeclaringSource(DeclaringBroker(cluster.broker.http_url, cluster.broker.service_url))
         cluster.pipeline = Pipeline(self.spark, source, lanes=1, retry_max_s=RETRY_MAX_S)
         cluster.pipeline.start()
         self._stack.callback(cluster.pipeline.stop)

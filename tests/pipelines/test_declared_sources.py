@@ -14,7 +14,7 @@ from magnetar.client import Security
 from magnetar.client.connection.http import HttpTransport
 from magnetar.client.errors import ConnectionLost
 from magnetar.pipelines import declared_sources
-from magnetar.pipelines.declared_sources import Broker, BrokerSource, SourceFailed
+from magnetar.pipelines.declared_sources import BrokerSource, DeclaringBroker, SourceFailed
 from magnetar.replication.model import Declaration, Report, Reports, State
 from tests.client.fake_web import fake_web
 
@@ -42,7 +42,7 @@ def replicate(broker: magnetar.testing.TestBroker, topic: str) -> None:
 
 def test_gr1_a_declaration_follows_every_change_and_reports_arrive(broker: magnetar.testing.TestBroker) -> None:
     declared: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
-    source = BrokerSource(Broker(broker.http_url), "replication", Declaration)
+    source = BrokerSource(DeclaringBroker(broker.http_url), "replication", Declaration)
     assert source.endpoint.service_url == broker.service_url
     source.follow(declared.put)
     first = declared.get(timeout=WAIT_S)
@@ -68,7 +68,7 @@ def test_an_unreachable_broker_is_retried_until_it_returns(
     answers = iter([ConnectionLost("away")] * 3)
     declared: queue.SimpleQueue[Declaration] = queue.SimpleQueue()
     with magnetar.testing.broker(clusterName="a") as broker:
-        source = BrokerSource(Broker(broker.http_url, broker.service_url), "replication", Declaration)
+        source = BrokerSource(DeclaringBroker(broker.http_url, broker.service_url), "replication", Declaration)
         request = source._request
 
         def request_or_fail(http: HttpTransport, version: str) -> Declaration | None:
@@ -87,7 +87,7 @@ def test_an_unreachable_broker_is_retried_until_it_returns(
 
 def test_an_unreachable_source_at_the_start_is_an_error() -> None:
     with pytest.raises(SourceFailed, match=r"binary address at http://127\.0\.0\.1:9 failed"):
-        BrokerSource(Broker("http://127.0.0.1:9"), "replication", Declaration)
+        BrokerSource(DeclaringBroker("http://127.0.0.1:9"), "replication", Declaration)
 
 
 def test_a_token_file_is_read_for_every_request(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame
@@ -14,7 +14,7 @@ Command = pb.BaseCommand
 class Connection:
     def __init__(self) -> None:
         self.world = World()
-        address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
+        address = ClientAddress("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
         self._session = Session(self.world.broker, address, lambda: None, lambda: None)
         connect = pb.CommandConnect(client_version="t", protocol_version=21)
         self.request(Command(type=Command.CONNECT, connect=connect))

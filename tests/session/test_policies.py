@@ -7,7 +7,7 @@ import pytest
 
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.names import TopicName
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
@@ -24,7 +24,7 @@ class Talk:
     def __init__(self) -> None:
         self.world = World()
         self.world.topic()
-        self.session = Session(self.world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
+        self.session = Session(self.world.broker, ClientAddress("10.0.0.9:1", "", ""), lambda: None, lambda: None)
         connect = pb.CommandConnect(client_version="t", protocol_version=21)
         self.request(Command(type=Command.CONNECT, connect=connect))
 

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from magnetar.deadletter.properties import Origin, read_origin
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
@@ -26,7 +26,7 @@ class Connection:
 
     def __init__(self, world: World, target: str = DLQ, *, subscribes: bool = True) -> None:
         self.world = world
-        address = Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
+        address = ClientAddress("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080")
         self.session = Session(world.broker, address, lambda: None, lambda: None)
         self._ids = count()
         self.target = target

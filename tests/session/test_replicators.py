@@ -14,7 +14,7 @@ from magnetar.replication.model import (
     RoutePolicy,
     route_fingerprint,
 )
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
@@ -31,7 +31,10 @@ class Replicator:
     def __init__(self, world: World, name: str, *, knows_positions: bool) -> None:
         self._world = world
         self.session = Session(
-            world.broker, Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080"), lambda: None, lambda: None
+            world.broker,
+            ClientAddress("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080"),
+            lambda: None,
+            lambda: None,
         )
         flags = pb.FeatureFlags(supports_repl_dedup_by_lid_and_eid=knows_positions)
         connect = pb.CommandConnect(client_version="Pulsar-Java", protocol_version=21, feature_flags=flags)

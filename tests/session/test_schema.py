@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from magnetar.session.handles import Address, State
+from magnetar.session.handles import ClientAddress, SessionState
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame
@@ -32,7 +32,7 @@ class Talk:
 
     def __init__(self, world: World | None = None, **settings: Any) -> None:
         self.world = world or World(**settings)
-        self.session = Session(self.world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
+        self.session = Session(self.world.broker, ClientAddress("10.0.0.9:1", "", ""), lambda: None, lambda: None)
         self.ask(Command(type=Command.CONNECT, connect=pb.CommandConnect(client_version="t", protocol_version=21)))
         self._ids = iter(range(1, 1000))
 
@@ -139,7 +139,7 @@ def test_an_incompatible_producer_is_rejected_and_the_connection_kept() -> None:
     assert "field a: reader type: string not compatible with writer type: int" in refused.error.message
     for bad in (pb.Schema(name="", type=Type.Avro, schema_data=b"nonsense"), primitive(Type.AutoConsume)):
         assert talk.produce(bad).error.error == pb.IncompatibleSchema
-    assert talk.session.state is State.CONNECTED
+    assert talk.session.state is SessionState.CONNECTED
     assert talk.produce(avro(a="int")).type == Command.PRODUCER_SUCCESS
     assert len(talk.world.topic().producers) == 2
 
@@ -204,7 +204,7 @@ def test_get_schema_of_a_missing_schema(topic: str, wanted: bytes | None, code: 
     answer = talk.get(wanted, topic)
     assert answer.error_code == code
     assert answer.error_message
-    assert talk.session.state is State.CONNECTED
+    assert talk.session.state is SessionState.CONNECTED
 
 
 def test_get_or_create_schema() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from magnetar.session.handles import Address, State, bits_of, words_of
+from magnetar.session.handles import ClientAddress, SessionState, bits_of, words_of
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
@@ -22,7 +22,7 @@ def conversation() -> tuple[Session, list[str]]:
     closed: list[str] = []
     session = Session(
         World().broker,
-        Address("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080"),
+        ClientAddress("10.0.0.9:1234", "pulsar://here:6650", "http://here:8080"),
         lambda: None,
         lambda: closed.append("closed"),
     )
@@ -57,7 +57,7 @@ def test_a_silent_client_is_pinged_once_and_then_disconnected() -> None:
     assert [command.type for command in said(session)] == [Command.PING]
     session.keep_alive()
     assert closed == ["closed"]
-    assert session.state is State.CLOSED
+    assert session.state is SessionState.CLOSED
 
 
 def test_a_client_that_answers_stays_connected() -> None:
@@ -90,7 +90,7 @@ def test_the_protocol_page_matches_the_table() -> None:
 
 def test_the_receipt_of_a_dropped_duplicate_has_no_position() -> None:
     world = World(brokerDeduplicationEnabled=True)
-    session = Session(world.broker, Address("10.0.0.9:1", "", ""), lambda: None, lambda: None)
+    session = Session(world.broker, ClientAddress("10.0.0.9:1", "", ""), lambda: None, lambda: None)
     connect = pb.CommandConnect(client_version="t", protocol_version=21)
     session.receive(encode_frame(Command(type=Command.CONNECT, connect=connect)))
     producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1, producer_name="p")

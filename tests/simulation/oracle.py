@@ -18,7 +18,7 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.session.consumer import signed
-from magnetar.session.handles import ConsumerHandle, State, bits_of, request_id_of
+from magnetar.session.handles import ConsumerHandle, SessionState, bits_of, request_id_of
 from magnetar.wire import schema_pb2 as pb
 
 from .failure import expect
@@ -120,7 +120,7 @@ class Oracle:
         """A SEND is about to be handled."""
         send = command.send
         handle = connection.session.producers.get(send.producer_id)
-        if handle is not None and handle.is_ready and connection.session.state is State.CONNECTED:
+        if handle is not None and handle.is_ready and connection.session.state is SessionState.CONNECTED:
             self._world.durable.sent[handle.producer.name, send.sequence_id] += 1
             self._sends.setdefault(handle.producer, deque()).append((send.sequence_id, blob))
 

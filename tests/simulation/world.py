@@ -25,7 +25,7 @@ from magnetar.broker.topic import delayed
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
 from magnetar.names import TopicName
-from magnetar.session.handles import Address, State
+from magnetar.session.handles import ClientAddress, SessionState
 from magnetar.session.session import Session
 from magnetar.storage.api import StorageError
 from magnetar.storage.memory import MemoryStorage
@@ -267,7 +267,7 @@ class World:
         return connection
 
     def _new_connection(self, name: str) -> Connection:
-        address = Address(f"{name}:1", "pulsar://simulation:6650", "http://simulation:8080")
+        address = ClientAddress(f"{name}:1", "pulsar://simulation:6650", "http://simulation:8080")
         session = Session(self.broker, address, lambda: None, lambda: self._closed_by_broker(connection))
         connection = Connection(session)
         self.connections.append(connection)
@@ -365,7 +365,7 @@ class World:
         return f"{client.name} loses its connection"
 
     def change_writable(self) -> str | None:
-        connection = one_of(self.rng, (c for c in self.connections if c.session.state is State.CONNECTED))
+        connection = one_of(self.rng, (c for c in self.connections if c.session.state is SessionState.CONNECTED))
         if connection is None:
             return None
         if connection.session.writable and self.rng.random() < 0.5:
@@ -418,10 +418,10 @@ class World:
     def send_malformed(self) -> str:
         if self.malformed is None or not self.malformed.is_open:
             self.malformed = self._new_connection("faulty")
-        what, data = malformed_input(self.rng, self.topics, self.malformed.session.state is State.START)
+        what, data = malformed_input(self.rng, self.topics, self.malformed.session.state is SessionState.START)
         self.malformed.session.receive(data)
         self._flush(self.malformed)
-        if self.malformed.session.state is State.CLOSED or self.rng.random() < 0.2:
+        if self.malformed.session.state is SessionState.CLOSED or self.rng.random() < 0.2:
             self.lose(self.malformed)
         return f"malformed input: {what}"
 

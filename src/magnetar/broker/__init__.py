@@ -1,0 +1,1 @@
+"""The broker: topics, subscriptions and everything that is decided about messages. No I/O, no clock, no threads."""

@@ -64,7 +64,7 @@ class Source(Protocol[D_co]):
 
 
 @dataclass(frozen=True)
-class Broker:
+class DeclaringBroker:
     """The broker that declares, as the command line names it. Its binary address is looked up if it is not given."""
 
     http_url: str
@@ -75,7 +75,7 @@ class Broker:
 class BrokerSource(Generic[D]):
     """One kind of declaration of a Magnetar broker, at `/admin/v2/{path}/declaration`; reports go to `…/reports`."""
 
-    def __init__(self, broker: Broker, path: str, declaration: type[D]) -> None:
+    def __init__(self, broker: DeclaringBroker, path: str, declaration: type[D]) -> None:
         self._http_url = broker.http_url.rstrip("/")
         self._security = broker.security
         self._path = path

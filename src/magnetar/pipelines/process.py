@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import magnetar.spark
 from magnetar.client import Security
 from magnetar.errors import MagnetarError
-from magnetar.pipelines.declared_sources import Broker
+from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.jobs import SparkFailed
 from magnetar.security.credentials import token_settings
 
@@ -59,7 +59,7 @@ class Verb(Protocol):
     def stop(self) -> None: ...
 
 
-DeclaredVerb = Callable[[Broker, float], Verb]
+DeclaredVerb = Callable[[DeclaringBroker, float], Verb]
 """Creates a verb for the records that a broker declares, with the longest back-off in seconds."""
 
 
@@ -71,7 +71,7 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--retry-max", type=float, default=10.0, help="longest back-off, in seconds")
     parser.add_argument("--until-stdin-ends", action="store_true", help="end when stdin is closed")
     given = parser.parse_args(arguments)
-    broker = Broker(given.url, given.service_url, _security(given.url))
+    broker = DeclaringBroker(given.url, given.service_url, _security(given.url))
     return run(
         [create(broker, given.retry_max) for create in verbs],
         master=given.master,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from magnetar.session.handles import Address
+from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH, low=_WRITE_BUFFER_LOW)
         peer = transport.get_extra_info("peername") or ("?", 0)
         host = (transport.get_extra_info("sockname") or ("127.0.0.1", 0))[0]
-        address = Address(f"{peer[0]}:{peer[1]}", self._server.service_url(host), self._server.http_url(host))
+        address = ClientAddress(f"{peer[0]}:{peer[1]}", self._server.service_url(host), self._server.http_url(host))
         self._session = Session(self._server.broker, address, self._flush_soon, self._close_soon)
         self._server.connections.add(self)
 

@@ -19,14 +19,14 @@ from magnetar.wire.templates import MessageEncoder, SendReceiptEncoder
 Command = pb.BaseCommand
 
 
-class State(enum.Enum):
+class SessionState(enum.Enum):
     START = "start"  # only CONNECT is allowed
     CONNECTED = "connected"
     CLOSED = "closed"
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class ClientAddress:
     """The client's address, and our addresses as it sees them."""
 
     peer: str

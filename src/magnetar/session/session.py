@@ -14,7 +14,15 @@ from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
-from magnetar.session.handles import Address, Command, ConsumerHandle, ProducerHandle, State, request_id_of, words_of
+from magnetar.session.handles import (
+    ClientAddress,
+    Command,
+    ConsumerHandle,
+    ProducerHandle,
+    SessionState,
+    request_id_of,
+    words_of,
+)
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
@@ -35,12 +43,12 @@ class Session:
     """`pending_publishes`: messages that were received and are not durable yet."""
 
     def __init__(
-        self, broker: Broker, address: Address, on_output: Callable[[], None], on_close: Callable[[], None]
+        self, broker: Broker, address: ClientAddress, on_output: Callable[[], None], on_close: Callable[[], None]
     ) -> None:
         self.broker = broker
         self.where = address
         self.address = address.peer
-        self.state = State.START
+        self.state = SessionState.START
         self.writable = True
         self.client_version = ""
         self.knows_positions = False  # receipts of its replicators carry positions in the source
@@ -81,7 +89,7 @@ class Session:
             else:
                 self.publish(handle, publishes)
                 publishes, handle = [], None
-                if self.state is State.CLOSED:
+                if self.state is SessionState.CLOSED:
                     return
                 self._handle(command)
                 continue
@@ -112,7 +120,7 @@ class Session:
             publishes.append(publish)
         self._last_send = producer_id, sequence_id
         self.publish(handle, publishes)
-        if self._decoder.error is not None and self.state is not State.CLOSED:
+        if self._decoder.error is not None and self.state is not SessionState.CLOSED:
             self.fail(str(self._decoder.error))
 
     def publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
@@ -127,8 +135,8 @@ class Session:
 
     def _sender(self, producer_id: int) -> ProducerHandle | None:
         """The producer of a SEND, if it may send."""
-        if self.state is not State.CONNECTED:
-            if self.state is not State.CLOSED:
+        if self.state is not SessionState.CONNECTED:
+            if self.state is not SessionState.CLOSED:
                 self.fail(f"command SEND is not allowed in state {self.state.value}")
             return None
         handle = self.producers.get(producer_id)
@@ -152,7 +160,7 @@ class Session:
     def _refuse(self, command: Command) -> None:
         name = Command.Type.Name(command.type)
         request_id = request_id_of(command)
-        if self.state is State.CONNECTED and request_id is not None:
+        if self.state is SessionState.CONNECTED and request_id is not None:
             self.reply_error(request_id, NotAllowed(f"command {name} is not supported by this broker"))
             return
         self.fail(f"command {name} is not allowed in state {self.state.value}")
@@ -164,7 +172,7 @@ class Session:
         return output
 
     def write(self, frame: bytes) -> None:
-        if self.state is not State.CLOSED:
+        if self.state is not SessionState.CLOSED:
             if not self._output:
                 self._on_output()
             self._output.append(frame)
@@ -193,7 +201,7 @@ class Session:
         self.close()
 
     def close(self, *, vanished: bool = False) -> None:
-        if self.state is not State.CLOSED:
+        if self.state is not SessionState.CLOSED:
             self._on_close()
             self.connection_lost(vanished=vanished)
 
@@ -294,7 +302,7 @@ class Session:
         if self.has_received:
             self.has_received = False
             self._ping_is_open = False
-        elif self._ping_is_open or self.state is State.START:
+        elif self._ping_is_open or self.state is SessionState.START:
             self.close(vanished=True)
         else:
             self._ping_is_open = True
@@ -308,9 +316,9 @@ class Session:
 
         `vanished`: the client's side ended the connection, perhaps because a message crashed it.
         """
-        if self.state is State.CLOSED:
+        if self.state is SessionState.CLOSED:
             return
-        self.state = State.CLOSED
+        self.state = SessionState.CLOSED
         self.writable = False
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}

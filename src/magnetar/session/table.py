@@ -23,18 +23,18 @@ from magnetar.session import (
 from magnetar.session import (
     schema as schemas,
 )
-from magnetar.session.handles import Command, State
+from magnetar.session.handles import Command, SessionState
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
 
 Handler = Callable[["Session", Command], None]
 
-TABLE: dict[State, dict[Command.Type.ValueType, Handler]] = {
-    State.START: {
+TABLE: dict[SessionState, dict[Command.Type.ValueType, Handler]] = {
+    SessionState.START: {
         Command.CONNECT: connecting.on_connect,
     },
-    State.CONNECTED: {
+    SessionState.CONNECTED: {
         Command.PING: connecting.on_ping,
         Command.PONG: connecting.on_pong,
         Command.PARTITIONED_METADATA: finding.on_partitioned_metadata,
@@ -54,5 +54,5 @@ TABLE: dict[State, dict[Command.Type.ValueType, Handler]] = {
         Command.UNSUBSCRIBE: consuming.on_unsubscribe,
         Command.CLOSE_CONSUMER: consuming.on_close_consumer,
     },
-    State.CLOSED: {},
+    SessionState.CLOSED: {},
 }

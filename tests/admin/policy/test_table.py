@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.admin.policy.policy import Policy
-from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel
 from magnetar.admin.policy.table import POLICIES
 from magnetar.broker.catalog.policies import Overrides
 from tests.admin.driver import Admin
@@ -76,7 +76,7 @@ ROWS = [
 ]
 
 
-def path_of(policy: Policy, level: Level) -> str:
+def path_of(policy: Policy, level: PolicyLevel) -> str:
     names = {"{tenant}": "public", "{namespace}": "default", "{domain}": "persistent", "{topic}": "t"}
     path = policy.path_at(level)
     for placeholder, name in names.items():
@@ -84,7 +84,7 @@ def path_of(policy: Policy, level: Level) -> str:
     return path
 
 
-def put(admin: Admin, policy: Policy, level: Level, value: Any) -> None:
+def put(admin: Admin, policy: Policy, level: PolicyLevel, value: Any) -> None:
     path = path_of(policy, level)
     if level is TOPIC and policy.topic_parameter:
         response = admin(policy.verb, f"{path}?{policy.topic_parameter}={value}")
@@ -109,7 +109,7 @@ def admin() -> Admin:
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     path = path_of(policy, level)
     for value in VALUES[policy.field]:
         put(admin, policy, level, value)
@@ -124,7 +124,7 @@ def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: Level, po
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_removed_policy_is_unset(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_removed_policy_is_unset(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     path = path_of(policy, level)
     before, applied = answer(admin, path), answer(admin, f"{path}?applied=true")
     put(admin, policy, level, VALUES[policy.field][0])
@@ -139,7 +139,7 @@ def test_a_removed_policy_is_unset(admin: Admin, level: Level, policy: Policy) -
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: Level, policy: Policy) -> None:
+def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     shown = {
         ("namespace", "max_topics"): 0,
         ("namespace", "subscription_types"): [],
@@ -170,7 +170,7 @@ def test_every_policy_is_in_the_table_once() -> None:
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_a_missing_namespace_or_topic_has_no_policies(admin: Admin, level: Level, policy: Policy) -> None:
+def test_a_missing_namespace_or_topic_has_no_policies(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     value = VALUES[policy.field][0]
     path = path_of(policy, level)
     query = f"?{policy.topic_parameter}={value}" if level is TOPIC and policy.topic_parameter else ""
@@ -190,7 +190,7 @@ BODIES = [b"", b"null", b"{", b'"?"', b'{"unknown": 1}', b"1e400", b"[" * 5000, 
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
-def test_an_invalid_body(admin: Admin, level: Level, policy: Policy) -> None:
+def test_an_invalid_body(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     path = path_of(policy, level)
     before = answer(admin, path)
     for body in BODIES:
@@ -207,7 +207,7 @@ NUMBERS = [row for row in ROWS if row.values[1].shape in (POLICIES[1].shape,)]
 
 
 @pytest.mark.parametrize(("level", "policy"), NUMBERS)
-def test_numbers_have_pulsars_bounds(admin: Admin, level: Level, policy: Policy) -> None:
+def test_numbers_have_pulsars_bounds(admin: Admin, level: PolicyLevel, policy: Policy) -> None:
     path = path_of(policy, level)
 
     def reason(status: int, text: str) -> str:

@@ -6,7 +6,7 @@ from magnetar.admin.http.unsupported import why_not
 from magnetar.admin.policy import routes
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC
 from magnetar.cli.app import group_of
-from magnetar.cli.policies.table import POLICIES, Policy
+from magnetar.cli.policies.table import POLICIES, PolicyCommand
 
 LEVELS = {"namespaces": NAMESPACE.path, "topics": TOPIC.path, "subscriptions": routes.SUBSCRIPTION_PATH}
 
@@ -14,7 +14,7 @@ LEVELS = {"namespaces": NAMESPACE.path, "topics": TOPIC.path, "subscriptions": r
 WITHOUT_COMMAND = {f"{TOPIC.path}/policies", f"{NAMESPACE.path}/schemaAutoUpdateCompatibilityStrategy"}
 
 
-def part_of(policy: Policy, group: str) -> str | None:
+def part_of(policy: PolicyCommand, group: str) -> str | None:
     return {"namespaces": policy.namespace, "topics": policy.topic, "subscriptions": policy.subscription}[group]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from magnetar.cli.replication.differences import (
     ClusterState,
     NamespaceState,
-    Schema,
+    SchemaVersion,
     TopicState,
     compare_clusters,
     compare_topics,
@@ -42,9 +42,9 @@ def test_all_spellings_of_unset_are_equal() -> None:
 
 
 def test_schemas_are_compared_by_content() -> None:
-    one = Schema.of({"version": 0, "type": "JSON", "data": '{"a": 1, "b": 2}', "timestamp": 1})
-    same = Schema.of({"version": 7, "type": "JSON", "data": '{"b":2,"a":1}', "timestamp": 2, "properties": {}})
-    other = Schema.of({"version": 1, "type": "STRING", "data": ""})
+    one = SchemaVersion.of({"version": 0, "type": "JSON", "data": '{"a": 1, "b": 2}', "timestamp": 1})
+    same = SchemaVersion.of({"version": 7, "type": "JSON", "data": '{"b":2,"a":1}', "timestamp": 2, "properties": {}})
+    other = SchemaVersion.of({"version": 1, "type": "STRING", "data": ""})
     assert one == same
     mirrored = TopicState(schemas=(one, other)), TopicState(schemas=(other, same))
     assert [d.what for d in compare_topics(TOPIC, *mirrored, "a", "b")] == ["the newest versions differ"]

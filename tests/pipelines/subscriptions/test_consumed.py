@@ -14,9 +14,9 @@ from magnetar.client import Entry, MessageId
 from magnetar.client.message import Position
 from magnetar.names import TopicName
 from magnetar.pipelines.subscriptions import consumed, following
-from magnetar.pipelines.subscriptions.consumed import Consumed, Ledgers, Trace, Verdict, Walk, judge, trace
+from magnetar.pipelines.subscriptions.consumed import Consumed, Ledgers, Trace, Verdict, Walk, classify, trace
 from magnetar.pipelines.subscriptions.cursors import Cursors
-from magnetar.pipelines.subscriptions.following import FollowResult, Memory, Round, Topic
+from magnetar.pipelines.subscriptions.following import FollowedTopic, FollowResult, Memory, Round
 from magnetar.replication.model import SOURCE_POSITION, subscription_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob
@@ -75,7 +75,7 @@ def test_gr9_an_entry_names_its_origin(content: bytes, expected: Trace) -> None:
     ],
 )
 def test_gr9_an_entry_is_judged_by_the_position_of_its_origin(traced: Trace, verdict: Verdict) -> None:
-    assert judge(traced, "a", {"a": (5, 9), "b": (0, 4)}) is verdict
+    assert classify(traced, "a", {"a": (5, 9), "b": (0, 4)}) is verdict
 
 
 def test_gr9_consumed_entries_after_an_open_one_are_acknowledged_individually() -> None:
@@ -224,7 +224,7 @@ def run(coroutine: Coroutine[Any, Any, _T]) -> _T:
 
 def follow(source: MemoryCluster, remote: MemoryCluster, memories: dict[str, Memory] | None = None) -> FollowResult:
     result = FollowResult(TOPIC.full, remote.name, {} if memories is None else memories)
-    topic = Topic(source, remote, TOPIC, TOPIC, float("inf"))  # type: ignore[arg-type]
+    topic = FollowedTopic(source, remote, TOPIC, TOPIC, float("inf"))  # type: ignore[arg-type]
     run(Round(topic, ("s",), result).run())
     return result
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from magnetar.client.message import Position
 from magnetar.pipelines.verify import comparison
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, PositionSet
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, PositionSet, SourceEntry
 
 NEVER = (-1, -1)
 
 
-def original(entry: int, ledger: int = 1) -> Original:
-    return Original((ledger, entry), str((ledger, entry)).encode())
+def original(entry: int, ledger: int = 1) -> SourceEntry:
+    return SourceEntry((ledger, entry), str((ledger, entry)).encode())
 
 
 def copy(entry: int, ledger: int = 1, *, text: str = "", is_repair: bool = False) -> Copy:
@@ -23,7 +23,7 @@ def copy(entry: int, ledger: int = 1, *, text: str = "", is_repair: bool = False
 
 
 def compared(
-    originals: list[Original],
+    originals: list[SourceEntry],
     copies: list[Copy],
     *,
     mark: Position | None = None,

@@ -34,7 +34,7 @@ Committed: TypeAlias = Callable[[], Awaitable[None]]
 NewAlarm: TypeAlias = Callable[[], Alarm]
 
 
-class Refusal(msgspec.Struct):
+class ErrorBody(msgspec.Struct):
     """The body of every error."""
 
     reason: str
@@ -150,7 +150,7 @@ def _response(outcome: object) -> Response:
 
 
 def _refused(status: int, reason: str) -> Response:
-    return Response(msgspec.json.encode(Refusal(reason)), status_code=status, media_type=_JSON)
+    return Response(msgspec.json.encode(ErrorBody(reason)), status_code=status, media_type=_JSON)
 
 
 def _on_no_route(method: str, path: str, *, has_others: bool) -> Response:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level, PolicyScope
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, PolicyScope
 from magnetar.broker.catalog.policies import Overrides, Policies
 
 EMPTY: Final = Response(status_code=200)
@@ -57,13 +57,13 @@ class Policy:
     hides_unset: bool = False  # from the object
     set_response: Response | None = None  # for a namespace
 
-    def part_at(self, level: Level) -> str:
+    def part_at(self, level: PolicyLevel) -> str:
         return self.topic if level is TOPIC else self.namespace
 
-    def path_at(self, level: Level) -> str:
+    def path_at(self, level: PolicyLevel) -> str:
         return f"{level.path}/{self.part_at(level)}" if self.part_at(level) else ""
 
-    def value_at(self, level: Level, scope: PolicyScope, policies: Policies) -> object:
+    def value_at(self, level: PolicyLevel, scope: PolicyScope, policies: Policies) -> object:
         """The JSON of the value, or the reply for a policy that is not set."""
         value = getattr(scope.overrides, self.field)
         if value is not None:

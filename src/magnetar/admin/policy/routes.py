@@ -17,7 +17,7 @@ from magnetar.admin.http.request import Call
 from magnetar.admin.opened import find_durable_subscriptions
 from magnetar.admin.policy import bodies, checks
 from magnetar.admin.policy.policy import Policy
-from magnetar.admin.policy.scope import NAMESPACE, TOPIC, Level, topic_scope
+from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, topic_scope
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES, SubscriptionPolicy
 from magnetar.admin.policy.table import POLICIES
 from magnetar.broker.catalog.policies import Overrides, QuotaKind
@@ -50,7 +50,7 @@ def routes() -> Iterator[tuple[str, str, Handler, bool]]:
         yield "DELETE", path, _subscription_remover(row), True
 
 
-def _getter(policy: Policy, level: Level) -> Handler:
+def _getter(policy: Policy, level: PolicyLevel) -> Handler:
     def get(call: Call) -> object:
         scope = level.scope_of(call)
         if call.flag("applied"):
@@ -60,7 +60,7 @@ def _getter(policy: Policy, level: Level) -> Handler:
     return _described(get, f"Show for a {level.name}: {policy.title}")
 
 
-def _setter(policy: Policy, level: Level) -> Handler:
+def _setter(policy: Policy, level: PolicyLevel) -> Handler:
     parameter, part = policy.topic_parameter if level is TOPIC else "", policy.part_at(level)
 
     def put(call: Call) -> Response | None:
@@ -72,7 +72,7 @@ def _setter(policy: Policy, level: Level) -> Handler:
     return _described(put, f"Set for a {level.name}: {policy.title}")
 
 
-def _remover(policy: Policy, level: Level) -> Handler:
+def _remover(policy: Policy, level: PolicyLevel) -> Handler:
     def remove(call: Call) -> None:
         scope = level.scope_of(call)
         level.save(call, msgspec.structs.replace(scope.overrides, **{policy.field: None}))
@@ -80,7 +80,7 @@ def _remover(policy: Policy, level: Level) -> Handler:
     return _described(remove, f"Remove from a {level.name}: {policy.title}")
 
 
-def _quota_setter(level: Level) -> Handler:
+def _quota_setter(level: PolicyLevel) -> Handler:
     def put(call: Call) -> None:
         scope, kind = level.scope_of(call), _quota_kind(call)
         quota = _body(call, "backlogQuota", bodies.Quota)
@@ -91,7 +91,7 @@ def _quota_setter(level: Level) -> Handler:
     return _described(put, f"Set for a {level.name}: the backlog quota of one kind")
 
 
-def _quota_remover(level: Level) -> Handler:
+def _quota_remover(level: PolicyLevel) -> Handler:
     def remove(call: Call) -> None:
         scope, removed = level.scope_of(call), _quota_kind(call)
         quotas = {kind: quota for kind, quota in (scope.overrides.backlog_quotas or {}).items() if kind is not removed}

@@ -68,7 +68,7 @@ def _save_namespace(call: Call, overrides: Overrides) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class PolicyLevel:
     """Namespaces or topics: how their policies are found, stored and merged."""
 
     name: str
@@ -78,14 +78,14 @@ class Level:
     in_force: Callable[[Call], Policies]
 
 
-NAMESPACE = Level(
+NAMESPACE = PolicyLevel(
     "namespace",
     "/admin/v2/namespaces/{tenant}/{namespace}",
     namespace_scope,
     _save_namespace,
     lambda call: call.broker.catalog.policies_of(call.namespace),
 )
-TOPIC = Level(
+TOPIC = PolicyLevel(
     "topic",
     "/admin/v2/{domain}/{tenant}/{namespace}/{topic}",
     topic_scope,

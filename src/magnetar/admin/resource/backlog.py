@@ -33,7 +33,7 @@ INT_MAX = (1 << 31) - 1
 _BACKLOG_LEFT_TO_CONSUMERS = 1000
 
 
-class Target(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+class ResetPosition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A required message id. Java sends `excluded`, other clients `isExcluded`."""
 
     ledger_id: Id
@@ -62,19 +62,19 @@ class MessageIdBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     first_chunk_message_id: Any = None
 
 
-_target: msgspec.json.Decoder[Target | str] = msgspec.json.Decoder(Target | str)
+_target: msgspec.json.Decoder[ResetPosition | str] = msgspec.json.Decoder(ResetPosition | str)
 _message_id = msgspec.json.Decoder(MessageIdBody)
 
 
-def _target_of(call: Call) -> Target | None:
+def _target_of(call: Call) -> ResetPosition | None:
     body = call.body_as(_target)
     if isinstance(body, str):
         position: StartPosition = parse_start_position(body)
-        return Target(position.ledger_id, position.entry_id)
+        return ResetPosition(position.ledger_id, position.entry_id)
     return body
 
 
-def _required_target(call: Call) -> Target:
+def _required_target(call: Call) -> ResetPosition:
     target = _target_of(call)
     if target is None:
         raise BadRequest("the request body is empty: a message id with ledgerId and entryId is expected")
@@ -135,7 +135,7 @@ def reset_to_position(call: Call) -> None:
     _must_be_durable(call)
 
 
-def _seek_of(topic: PersistentTopic, target: Target) -> tuple[int, int | None]:
+def _seek_of(topic: PersistentTopic, target: ResetPosition) -> tuple[int, int | None]:
     """The entry to continue with, and the unacknowledged bits of it if it is a partly read batch."""
     entry_id = topic.entry_after(target.ledger_id, target.entry_id - 1)
     if not _holds(topic, target):
@@ -153,7 +153,7 @@ def _in_batch(topic: PersistentTopic, entry_id: int, first_open: int) -> tuple[i
     return entry_id, (1 << messages) - (1 << first_open) if first_open else None
 
 
-def _holds(topic: PersistentTopic, target: Target) -> bool:
+def _holds(topic: PersistentTopic, target: ResetPosition) -> bool:
     log = topic.log
     return target.ledger_id == topic.ledger_id and log.first <= target.entry_id <= log.confirmed
 
@@ -225,7 +225,7 @@ def expire_to_position(call: Call) -> None:
         _must_be_durable(call)
 
 
-def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Target) -> None:
+def _expire_to(topic: PersistentTopic, subscription: Subscription, target: ResetPosition) -> None:
     """All messages before the target, and the target itself unless it is excluded."""
     if target.batch_index < 0:
         subscription.expire(target.entry_id - target.is_past)

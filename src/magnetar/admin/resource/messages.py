@@ -19,7 +19,7 @@ from magnetar.admin.http.request import Call
 from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import find_subscription, open_persistent
 from magnetar.admin.resource.subscriptions import LONG_MAX
-from magnetar.admin.resource.topics import MessageId
+from magnetar.admin.resource.topics import MessageIdReply
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
@@ -99,7 +99,7 @@ def examine(call: Call) -> Response:
     return _response(topic, entry)
 
 
-def id_by_time(call: Call) -> MessageId:
+def id_by_time(call: Call) -> MessageIdReply:
     """Show the id of the first message published at or after a time; if there is none, of the next one."""
     time_ms = call.number("timestamp", 0, LONG_MAX)
     topic = open_persistent(
@@ -108,7 +108,7 @@ def id_by_time(call: Call) -> MessageId:
         " please try do it on specific topic partition",
         non_persistent="Get message ID by timestamp on a non-persistent topic is not allowed",
     )
-    return MessageId(topic.ledger_id, topic.log.first_published_from(time_ms), topic.name.partition)
+    return MessageIdReply(topic.ledger_id, topic.log.first_published_from(time_ms), topic.name.partition)
 
 
 # -- an entry as a response

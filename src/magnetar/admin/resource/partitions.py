@@ -10,7 +10,7 @@ from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
-from magnetar.admin.resource.topics import MessageId, stats_options, terminated
+from magnetar.admin.resource.topics import MessageIdReply, stats_options, terminated
 from magnetar.admin.stats.internal import PartitionedInternalStats, internal_stats
 from magnetar.admin.stats.topic import PartitionedMetadataStats, PartitionedStats, partitioned_stats, topic_stats
 from magnetar.broker.catalog import creation
@@ -128,7 +128,7 @@ def _partitions_max(call: Call) -> int:
     return call.broker.settings.maxNumPartitionsPerPartitionedTopic or PARTITIONS_MAX
 
 
-def terminate(call: Call) -> dict[int, MessageId]:
+def terminate(call: Call) -> dict[int, MessageIdReply]:
     """Terminate all partitions; returns the last message id of each."""
     require_persistent(call)
     call.broker.catalog.check_namespace(call.topic)

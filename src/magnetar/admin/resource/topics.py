@@ -36,7 +36,7 @@ from magnetar.names import TopicName, is_system_topic
 from magnetar.wire.metadata import MetadataError, metadata_of
 
 
-class MessageId(msgspec.Struct, rename="camel"):
+class MessageIdReply(msgspec.Struct, rename="camel"):
     """`batch_index` and `batch_size` are set for messages in a batch."""
 
     ledger_id: int
@@ -145,7 +145,7 @@ def trim(call: Call) -> Response:
     return Response()  # as in Apache Pulsar, not 204
 
 
-def terminate(call: Call) -> MessageId:
+def terminate(call: Call) -> MessageIdReply:
     """Terminate a topic: no more messages; consumers that have read all are notified. Returns the last message id."""
     require_persistent(call)
     topic = open_persistent(
@@ -156,16 +156,16 @@ def terminate(call: Call) -> MessageId:
     return terminated(topic)
 
 
-def terminated(topic: PersistentTopic) -> MessageId:
-    return MessageId(topic.ledger_id, topic.terminate(), topic.name.partition)
+def terminated(topic: PersistentTopic) -> MessageIdReply:
+    return MessageIdReply(topic.ledger_id, topic.terminate(), topic.name.partition)
 
 
-def last_message_id(call: Call) -> MessageId:
+def last_message_id(call: Call) -> MessageIdReply:
     """Show the id of the last message."""
     topic = open_topic(call)
     if not isinstance(topic, PersistentTopic):
         raise OperationNotAllowed("GetLastMessageId on a non-persistent topic is not allowed")
-    message_id = MessageId(topic.ledger_id, topic.log.confirmed, topic.name.partition)
+    message_id = MessageIdReply(topic.ledger_id, topic.log.confirmed, topic.name.partition)
     entry = topic.log.read_one(topic.log.confirmed)
     if entry is not None:
         try:

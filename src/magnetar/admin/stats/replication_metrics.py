@@ -15,7 +15,7 @@ from magnetar.broker.topic.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class ReplicationFamily:
     name: str
     read: Callable[[ReplicatorStats], float]
 
@@ -25,15 +25,17 @@ def _is_outbound(stats: ReplicatorStats) -> bool:
 
 
 FAMILIES = (
-    Family("pulsar_replication_rate_in", lambda one: one.msg_rate_in),
-    Family("pulsar_replication_rate_out", lambda one: one.msg_rate_out),
-    Family("pulsar_replication_throughput_in", lambda one: one.msg_throughput_in),
-    Family("pulsar_replication_throughput_out", lambda one: one.msg_throughput_out),
-    Family("pulsar_replication_backlog", lambda one: one.replication_backlog),
-    Family("pulsar_replication_connected_count", lambda one: int(_is_outbound(one) and one.connected)),
-    Family("pulsar_replication_disconnected_count", lambda one: int(_is_outbound(one) and not one.connected)),
-    Family("pulsar_replication_rate_expired", lambda one: one.msg_rate_expired),
-    Family("pulsar_replication_delay_in_seconds", lambda one: one.replication_delay_in_seconds),
+    ReplicationFamily("pulsar_replication_rate_in", lambda one: one.msg_rate_in),
+    ReplicationFamily("pulsar_replication_rate_out", lambda one: one.msg_rate_out),
+    ReplicationFamily("pulsar_replication_throughput_in", lambda one: one.msg_throughput_in),
+    ReplicationFamily("pulsar_replication_throughput_out", lambda one: one.msg_throughput_out),
+    ReplicationFamily("pulsar_replication_backlog", lambda one: one.replication_backlog),
+    ReplicationFamily("pulsar_replication_connected_count", lambda one: int(_is_outbound(one) and one.connected)),
+    ReplicationFamily(
+        "pulsar_replication_disconnected_count", lambda one: int(_is_outbound(one) and not one.connected)
+    ),
+    ReplicationFamily("pulsar_replication_rate_expired", lambda one: one.msg_rate_expired),
+    ReplicationFamily("pulsar_replication_delay_in_seconds", lambda one: one.replication_delay_in_seconds),
 )
 STATE = "magnetar_replication_state"
 """1, with the state as a label; for a namespace, the number of topics in that state."""

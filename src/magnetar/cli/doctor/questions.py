@@ -10,7 +10,7 @@ import os
 from typing import Any, NamedTuple
 
 from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, TopicFacts
-from magnetar.cli.doctor.source import Source, identity_of, none_if_missing, or_none, parts_of, short_client
+from magnetar.cli.doctor.source import SourceCluster, identity_of, none_if_missing, or_none, parts_of, short_client
 from magnetar.cli.path import topic_path
 from magnetar.cli.replication.two_clusters import own_name
 from magnetar.cli.replication.verified_topics import declaration_of
@@ -64,7 +64,7 @@ class _Reachability(NamedTuple):
 class Remote:
     """A remote cluster. `facts` are collected once; `topic` collects those of a topic."""
 
-    def __init__(self, name: str, address: ClusterAddress | None, source: Source) -> None:
+    def __init__(self, name: str, address: ClusterAddress | None, source: SourceCluster) -> None:
         self.name = name
         self._source = source
         self._rest: Rest | None = None

@@ -26,7 +26,7 @@ from magnetar.replication.model import Declaration, DeclaredRoute, Status
 
 if TYPE_CHECKING:
     from magnetar.cli.doctor.questions import Remote
-    from magnetar.cli.doctor.source import Source
+    from magnetar.cli.doctor.source import SourceCluster
 
 EXAMINED_MAX = 100
 """The maximum number of topics examined: usually one cause has stopped all of them."""
@@ -41,13 +41,13 @@ Row = tuple[DeclaredRoute, list[Status]]
 
 def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
     """Find why topics are not replicated (exit code 1 if there is a cause)."""
-    from magnetar.cli.doctor.source import Source
+    from magnetar.cli.doctor.source import SourceCluster
 
     name = None if topic is None else parse_topic(topic).base
     declaration = declaration_of(rest)
     if declaration is None:
         raise RestError(f"{rest.url} is not a Magnetar broker: only those can be examined")
-    with contextlib.closing(Source(rest, declaration)) as source:
+    with contextlib.closing(SourceCluster(rest, declaration)) as source:
         facts = SourceFacts(rest.url, declaration.cluster, _settings(rest))
         if name is not None and not any(one.topic == name.full for one in declaration.topics):
             return _report([_undeclared(rest, facts, name, declaration)], 0, [])
@@ -99,7 +99,7 @@ def _undeclared(
 
 @contextlib.contextmanager
 def _remotes(
-    source: Source, declaration: Declaration, rows: list[Row], *, is_thorough: bool
+    source: SourceCluster, declaration: Declaration, rows: list[Row], *, is_thorough: bool
 ) -> Iterator[dict[str, Remote]]:
     """The remote clusters of these rows, or all remote clusters with topics."""
     from magnetar.cli.doctor.questions import Remote

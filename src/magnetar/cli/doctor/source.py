@@ -29,7 +29,7 @@ _ENTRIES_CHECKED_MAX = 1000
 _T = TypeVar("_T")
 
 
-class Source:
+class SourceCluster:
     """The source cluster."""
 
     def __init__(self, rest: Rest, declaration: Declaration) -> None:

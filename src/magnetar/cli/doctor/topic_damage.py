@@ -70,7 +70,7 @@ class Damage:
         return described
 
 
-class Inventory:
+class NamespaceTopics:
     """A snapshot of all topic names of a namespace."""
 
     def __init__(self, rest: Rest, namespace: NamespaceName) -> None:
@@ -80,7 +80,7 @@ class Inventory:
 
 
 def examine(rest: Rest, namespace: NamespaceName) -> list[Damage]:
-    inventory = Inventory(rest, namespace)
+    inventory = NamespaceTopics(rest, namespace)
     found: list[Damage] = []
     for full in sorted(inventory.partitioned):
         name = TopicName.parse(full)
@@ -98,12 +98,12 @@ def examine(rest: Rest, namespace: NamespaceName) -> list[Damage]:
 # -- metadata named after a partition
 
 
-def _is_named_after_partition(name: TopicName, inventory: Inventory) -> bool:
+def _is_named_after_partition(name: TopicName, inventory: NamespaceTopics) -> bool:
     """Apache Pulsar rejects such names, but they work if the partitions exist."""
     return name.is_partition or (PARTITION_SUFFIX in name.local and not _below(name, inventory))
 
 
-def _partition_metadata(name: TopicName, count: int, inventory: Inventory) -> Damage:
+def _partition_metadata(name: TopicName, count: int, inventory: NamespaceTopics) -> Damage:
     in_the_way = _deleted_with(name, count, inventory)
     damage = Damage(
         PARTITION_METADATA,
@@ -125,7 +125,7 @@ def _partition_metadata(name: TopicName, count: int, inventory: Inventory) -> Da
     return damage
 
 
-def _deleted_with(name: TopicName, count: int, inventory: Inventory) -> list[str]:
+def _deleted_with(name: TopicName, count: int, inventory: NamespaceTopics) -> list[str]:
     """The topics that a broker may delete together with this metadata."""
     below = _below(name, inventory)
     # Apache Pulsar spells partition N of X-partition-N as X-partition-N, which is the topic itself.
@@ -134,7 +134,7 @@ def _deleted_with(name: TopicName, count: int, inventory: Inventory) -> list[str
     return sorted(below)
 
 
-def _below(name: TopicName, inventory: Inventory) -> set[str]:
+def _below(name: TopicName, inventory: NamespaceTopics) -> set[str]:
     return {full for full in inventory.topics if full.startswith(name.full + PARTITION_SUFFIX)}
 
 
@@ -146,7 +146,7 @@ def _by_hand(name: TopicName) -> str:
 def repair(rest: Rest, damage: Damage) -> None:
     """Deletes bad metadata if that loses no data now; sets `fixed` and `outcome`."""
     name = TopicName.parse(damage.topic)
-    inventory = Inventory(rest, NamespaceName(name.tenant, name.namespace))
+    inventory = NamespaceTopics(rest, NamespaceName(name.tenant, name.namespace))
     count = _partition_count(rest, name) if name.full in inventory.partitioned else None
     if count is None:
         damage.fixed, damage.outcome = True, "already deleted"
@@ -192,7 +192,7 @@ def _restore(rest: Rest, name: TopicName, schemas: list[dict[str, Any]]) -> None
 # -- missing partitions
 
 
-def _missing_partitions(name: TopicName, count: int, inventory: Inventory) -> Iterable[Damage]:
+def _missing_partitions(name: TopicName, count: int, inventory: NamespaceTopics) -> Iterable[Damage]:
     expected = [f"{name.full}{PARTITION_SUFFIX}{index}" for index in range(count)]
     missing = [full for full in expected if full not in inventory.topics]
     if missing:
@@ -209,7 +209,7 @@ def _missing_partitions(name: TopicName, count: int, inventory: Inventory) -> It
 # -- dead letters of dead letters
 
 
-def _dead_letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
+def _dead_letter_chains(rest: Rest, inventory: NamespaceTopics) -> Iterable[Damage]:
     parents = _parents(inventory)
     chains: dict[str, list[str]] = {}
     for full in parents:
@@ -224,7 +224,7 @@ def _dead_letter_chains(rest: Rest, inventory: Inventory) -> Iterable[Damage]:
             yield _dead_letter_chain(root, sorted(members, key=lambda full: (len(full), full)), is_known)
 
 
-def _parents(inventory: Inventory) -> dict[str, str]:
+def _parents(inventory: NamespaceTopics) -> dict[str, str]:
     """Retry and dead letter topics of other such topics, each with that topic; of several, the longest name."""
     names = inventory.topics | inventory.partitioned
     bases = {TopicName.parse(full).base.full for full in names}

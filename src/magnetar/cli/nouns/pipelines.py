@@ -189,10 +189,10 @@ def _run_declared(
     _check_spark()
 
     from magnetar.pipelines import process
-    from magnetar.pipelines.declared_sources import Broker
+    from magnetar.pipelines.declared_sources import DeclaringBroker
     from magnetar.pipelines.verbs import VERBS
 
-    broker = Broker(url, service_url, security)
+    broker = DeclaringBroker(url, service_url, security)
     return process.run([create(broker, retry_max) for create in VERBS], master=master)
 
 

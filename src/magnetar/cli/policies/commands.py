@@ -14,7 +14,7 @@ from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Record
 from magnetar.cli.path import namespace_path, subscription_path, topic_path
 from magnetar.cli.policies.setting import QuotaType, QuotaTypeOption, Setting
-from magnetar.cli.policies.table import POLICIES, Policy
+from magnetar.cli.policies.table import POLICIES, PolicyCommand
 from magnetar.cli.rest import Rest
 
 _Applied = Annotated[bool, typer.Option("--applied", "-ap", help="Show the value in force, inherited or not.")]
@@ -25,7 +25,7 @@ def _parameter(name: str, annotation: object, default: object = inspect.Paramete
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CommandLevel:
     """Namespaces, topics or subscriptions: the arguments that name one, its path, and its name in messages."""
 
     name: str
@@ -36,15 +36,15 @@ class Level:
 
 
 _TOPIC, _SUBSCRIPTION = _parameter("topic", Topic), _parameter("subscription", Subscription)
-NAMESPACE = Level(
+NAMESPACE = CommandLevel(
     "namespace",
     (_parameter("namespace", Namespace),),
     namespace_path,
     "{namespace}",
     (_parameter("namespace", ReadNamespace, PUBLIC_DEFAULT),),
 )
-TOPIC = Level("topic", (_TOPIC,), topic_path, "{topic}", (_TOPIC, _parameter("applied", _Applied, False)))
-SUBSCRIPTION = Level(
+TOPIC = CommandLevel("topic", (_TOPIC,), topic_path, "{topic}", (_TOPIC, _parameter("applied", _Applied, False)))
+SUBSCRIPTION = CommandLevel(
     "subscription", (_TOPIC, _SUBSCRIPTION), subscription_path, "{subscription}", (_TOPIC, _SUBSCRIPTION)
 )
 
@@ -67,7 +67,7 @@ def add_subscription_policies(group: CommandGroup) -> None:
             _add(group, policy, SUBSCRIPTION, policy.name, policy.subscription)
 
 
-def _add(group: CommandGroup, policy: Policy, level: Level, name: str, path: str) -> None:
+def _add(group: CommandGroup, policy: PolicyCommand, level: CommandLevel, name: str, path: str) -> None:
     options = list(inspect.signature(policy.setting, eval_str=True).parameters.values())
 
     def split(given: dict[str, Any]) -> tuple[tuple[str, ...], str]:

@@ -64,7 +64,7 @@ RatePeriod = Annotated[
 ]
 
 
-class QuotaPolicy(StrEnum):
+class QuotaAction(StrEnum):
     producer_request_hold = "producer_request_hold"
     producer_exception = "producer_exception"
     consumer_backlog_eviction = "consumer_backlog_eviction"
@@ -240,7 +240,7 @@ def message_ttl(
 
 
 def backlog_quota(
-    policy: Annotated[QuotaPolicy, typer.Option("--policy", "-p", help="The action when the limit is reached.")],
+    policy: Annotated[QuotaAction, typer.Option("--policy", "-p", help="The action when the limit is reached.")],
     limit: Annotated[
         int | None,
         typer.Option(

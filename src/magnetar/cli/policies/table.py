@@ -13,7 +13,7 @@ from magnetar.cli.policies.setting import Setting
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class PolicyCommand:
     """`namespace`, `topic` and `subscription` are the last part of its path, None where there is no such policy.
 
     `name` is its name in commands, `topic_name` that of a topic where it differs. `topic_query` is the parameter that
@@ -34,15 +34,15 @@ class Policy:
     removable: bool = True  # from a namespace; from a topic every policy is
 
 
-POLICIES: tuple[Policy, ...] = (
-    Policy(
+POLICIES: tuple[PolicyCommand, ...] = (
+    PolicyCommand(
         "retention",
         "time and size of acknowledged messages to keep",
         setting.retention,
         "retention",
         "retention",
     ),
-    Policy(
+    PolicyCommand(
         "message-ttl",
         "time after which unacknowledged messages expire",
         setting.message_ttl,
@@ -50,7 +50,7 @@ POLICIES: tuple[Policy, ...] = (
         "messageTTL",
         topic_query="messageTTL",
     ),
-    Policy(
+    PolicyCommand(
         "backlog-quota",
         "maximum size or age of a backlog",
         setting.backlog_quota,
@@ -59,27 +59,27 @@ POLICIES: tuple[Policy, ...] = (
         get_name="backlog-quotas",
         get_path="backlogQuotaMap",
     ),
-    Policy(
+    PolicyCommand(
         "auto-topic-creation",
         "create a topic when a client uses it",
         setting.auto_topic_creation,
         "autoTopicCreation",
     ),
-    Policy(
+    PolicyCommand(
         "auto-subscription-creation",
         "create a subscription when a consumer subscribes",
         setting.auto_subscription_creation,
         "autoSubscriptionCreation",
         "autoSubscriptionCreation",
     ),
-    Policy(
+    PolicyCommand(
         "deduplication",
         "store a message once, even if it is sent twice",
         setting.flag,
         "deduplication",
         "deduplicationEnabled",
     ),
-    Policy(
+    PolicyCommand(
         "schema-compatibility-strategy",
         "compatibility required of a new schema",
         setting.schema_compatibility,
@@ -88,7 +88,7 @@ POLICIES: tuple[Policy, ...] = (
         method="PUT",
         removable=False,
     ),
-    Policy(
+    PolicyCommand(
         "schema-validation-enforce",
         "reject producers without a schema if the topic has one",
         setting.flag,
@@ -96,28 +96,28 @@ POLICIES: tuple[Policy, ...] = (
         "schemaValidationEnforced",
         removable=False,
     ),
-    Policy(
+    PolicyCommand(
         "is-allow-auto-update-schema",
         "let producers add schema versions",
         setting.flag,
         "isAllowAutoUpdateSchema",
         removable=False,
     ),
-    Policy(
+    PolicyCommand(
         "delayed-delivery",
         "allow delayed messages",
         setting.delayed_delivery,
         "delayedDelivery",
         "delayedDelivery",
     ),
-    Policy(
+    PolicyCommand(
         "inactive-topic-policies",
         "delete unused topics",
         setting.inactive_topics,
         "inactiveTopicPolicies",
         "inactiveTopicPolicies",
     ),
-    Policy(
+    PolicyCommand(
         "subscription-expiration-time",
         "time after which an unused subscription is deleted",
         setting.minutes("--time", "The time: 90m, 3h, 2d; 0 for never."),
@@ -125,54 +125,54 @@ POLICIES: tuple[Policy, ...] = (
         "subscriptionExpirationTime",
         topic_query="subscriptionExpirationTime",
     ),
-    Policy(
+    PolicyCommand(
         "subscription-types-enabled",
         "allowed subscription types",
         setting.subscription_types,
         "subscriptionTypesEnabled",
         "subscriptionTypesEnabled",
     ),
-    Policy("clusters", "clusters to replicate messages to", setting.clusters, "replication", removable=False),
-    Policy(
+    PolicyCommand("clusters", "clusters to replicate messages to", setting.clusters, "replication", removable=False),
+    PolicyCommand(
         "allowed-clusters",
         "clusters that topics may be replicated to",
         setting.clusters,
         "allowedClusters",
         removable=False,
     ),
-    Policy("replication-clusters", "clusters to replicate messages to", setting.clusters, topic="replication"),
-    Policy(
+    PolicyCommand("replication-clusters", "clusters to replicate messages to", setting.clusters, topic="replication"),
+    PolicyCommand(
         "max-producers-per-topic",
         "maximum number of producers per topic",
         setting.number("--max-producers-per-topic", "-p"),
         "maxProducersPerTopic",
     ),
-    Policy(
+    PolicyCommand(
         "max-producers",
         "maximum number of producers",
         setting.number("--max-producers", "-p"),
         topic="maxProducers",
     ),
-    Policy(
+    PolicyCommand(
         "max-consumers-per-topic",
         "maximum number of consumers per topic",
         setting.number("--max-consumers-per-topic", "-c"),
         "maxConsumersPerTopic",
     ),
-    Policy(
+    PolicyCommand(
         "max-consumers",
         "maximum number of consumers",
         setting.number("--max-consumers", "-c"),
         topic="maxConsumers",
     ),
-    Policy(
+    PolicyCommand(
         "max-consumers-per-subscription",
         "maximum number of consumers per subscription",
         setting.number("--max-consumers-per-subscription", "-c"),
         "maxConsumersPerSubscription",
         "maxConsumersPerSubscription",
     ),
-    Policy(
+    PolicyCommand(
         "max-subscriptions-per-topic",
         "maximum number of subscriptions per topic",
         setting.number("--max-subscriptions-per-topic", "-m"),
@@ -180,81 +180,83 @@ POLICIES: tuple[Policy, ...] = (
         "maxSubscriptionsPerTopic",
         topic_name="max-subscriptions",
     ),
-    Policy(
+    PolicyCommand(
         "max-unacked-messages-per-consumer",
         "maximum number of unacknowledged messages per consumer",
         setting.number("--max-unacked-messages-per-consumer", "-c"),
         "maxUnackedMessagesPerConsumer",
         "maxUnackedMessagesOnConsumer",
     ),
-    Policy(
+    PolicyCommand(
         "max-unacked-messages-per-subscription",
         "maximum number of unacknowledged messages per subscription",
         setting.number("--max-unacked-messages-per-subscription", "-c"),
         "maxUnackedMessagesPerSubscription",
         "maxUnackedMessagesOnSubscription",
     ),
-    Policy(
+    PolicyCommand(
         "max-topics-per-namespace",
         "maximum number of topics per namespace",
         setting.number("--max-topics-per-namespace", "-t"),
         "maxTopicsPerNamespace",
     ),
-    Policy(
+    PolicyCommand(
         "max-message-size",
         "maximum size of a message",
         setting.size("--max-message-size", "-m"),
         topic="maxMessageSize",
     ),
-    Policy("publish-rate", "maximum rate of publishing to a topic", setting.publish_rate, "publishRate", "publishRate"),
-    Policy(
+    PolicyCommand(
+        "publish-rate", "maximum rate of publishing to a topic", setting.publish_rate, "publishRate", "publishRate"
+    ),
+    PolicyCommand(
         "dispatch-rate", "maximum rate of delivery per topic", setting.dispatch_rate, "dispatchRate", "dispatchRate"
     ),
-    Policy(
+    PolicyCommand(
         "subscription-dispatch-rate",
         "maximum rate of delivery per subscription",
         setting.dispatch_rate,
         "subscriptionDispatchRate",
         "subscriptionDispatchRate",
     ),
-    Policy(
+    PolicyCommand(
         "subscribe-rate",
         "maximum rate of subscribing per consumer",
         setting.subscribe_rate,
         "subscribeRate",
         "subscribeRate",
     ),
-    Policy(
+    PolicyCommand(
         "dead-letter-policy",
         "default for subscriptions without their own dead letter policy",
         setting.dead_letter_policy,
         "deadLetterPolicy",
     ),
-    Policy(
+    PolicyCommand(
         "dead-letter-expired",
         "turn messages that expire into dead letters",
         setting.flag,
         "deadLetterExpired",
     ),
-    Policy(
+    PolicyCommand(
         "dead-letter-evicted",
         "turn messages evicted by a backlog quota into dead letters",
         setting.flag,
         "deadLetterEvicted",
     ),
-    Policy(
+    PolicyCommand(
         "dead-letter-policy",
         "number of redeliveries before a message becomes a dead letter, and its topic",
         setting.dead_letter_policy,
         subscription="deadLetterPolicy",
     ),
-    Policy(
+    PolicyCommand(
         "redelivery-backoff",
         "delay before a failed message is redelivered",
         setting.redelivery_backoff,
         subscription="redeliveryBackoff",
     ),
-    Policy(
+    PolicyCommand(
         "circuit-breaker",
         "pause delivery when too many messages become dead letters",
         setting.circuit_breaker,

@@ -20,7 +20,7 @@ from magnetar.cli.replication.differences import (
     compare_topics,
     shared_topics,
 )
-from magnetar.cli.replication.inventory import Inventory, gather
+from magnetar.cli.replication.inventory import ClusterInventory, gather
 from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command
 from magnetar.errors import InvalidSetting
 
@@ -41,7 +41,7 @@ def diff(
 ) -> Page:
     """Show differences between two clusters (exit code 0: none, 1: some, 2: error)."""
     chosen = [parse_namespace_name(text) for text in namespaces or ()]
-    inventories = Inventory(a), Inventory(b)
+    inventories = ClusterInventory(a), ClusterInventory(b)
     here, there = gather(inventories, lambda one: one.state(chosen))
     _check_known(chosen, here, there)
     found = compare_clusters(here, there)

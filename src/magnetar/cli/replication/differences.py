@@ -32,7 +32,7 @@ _INTERNAL = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Schema:
+class SchemaVersion:
     """One version, without its number and time, which each cluster assigns."""
 
     kind: str
@@ -40,12 +40,12 @@ class Schema:
     properties: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(reply: Mapping[str, Any]) -> Schema:
+    def of(reply: Mapping[str, Any]) -> SchemaVersion:
         data = reply.get("data") or ""
         with contextlib.suppress(ValueError):  # primitive types have no JSON
             data = json.dumps(json.loads(data), sort_keys=True)
         properties = reply.get("properties") or {}
-        return Schema(str(reply.get("type")), str(data), tuple(sorted(properties.items())))
+        return SchemaVersion(str(reply.get("type")), str(data), tuple(sorted(properties.items())))
 
     def described(self) -> dict[str, object]:
         return {"type": self.kind, "schema": self.definition, "properties": dict(self.properties)}
@@ -56,7 +56,7 @@ class TopicState:
     """A field is None if the cluster does not support the request."""
 
     policies: Mapping[str, Any] | None = None
-    schemas: tuple[Schema, ...] | None = None  # the newest last
+    schemas: tuple[SchemaVersion, ...] | None = None  # the newest last
     subscriptions: frozenset[str] | None = None
     unsupported: frozenset[str] = frozenset()  # policies that the cluster does not have
 
@@ -184,7 +184,7 @@ def _compare_values(
         yield Difference(kind, name, what, {key: here}, {key: there})
 
 
-def _compare_schemas(topic: str, a: tuple[Schema, ...], b: tuple[Schema, ...]) -> Iterator[Difference]:
+def _compare_schemas(topic: str, a: tuple[SchemaVersion, ...], b: tuple[SchemaVersion, ...]) -> Iterator[Difference]:
     """Versions may be in another order, as in clusters that replicate in both directions."""
     for side, own, others in (("A", a, b), ("B", b, a)):
         for schema in dict.fromkeys(own):

@@ -14,7 +14,13 @@ from typing import Any, TypeVar
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.policies.table import POLICIES
-from magnetar.cli.replication.differences import ClusterState, NamespaceState, Schema, TopicState, is_system_topic
+from magnetar.cli.replication.differences import (
+    ClusterState,
+    NamespaceState,
+    SchemaVersion,
+    TopicState,
+    is_system_topic,
+)
 from magnetar.cli.replication.two_clusters import ComparedCluster, own_name
 from magnetar.cli.rest import Refused
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName
@@ -29,7 +35,7 @@ _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
-class Inventory:
+class ClusterInventory:
     """The inventory of one cluster. Its methods are thread-safe; read `remarks` when they are done."""
 
     def __init__(self, cluster: ComparedCluster) -> None:
@@ -111,12 +117,12 @@ class Inventory:
                 return reply if isinstance(reply, dict) else {}
         return {path: self._request(_policy(path), *topic_path(topic, path)) for path in _TOPIC_POLICIES}
 
-    def _schemas(self, topic: TopicName) -> tuple[Schema, ...] | None:
+    def _schemas(self, topic: TopicName) -> tuple[SchemaVersion, ...] | None:
         reply = self._request("schemas", "schemas", topic.tenant, topic.namespace, topic.local, "schemas", missing={})
         if reply is None:
             return None
         versions = sorted(reply.get("getSchemaResponses") or (), key=lambda one: one.get("version", 0))
-        return tuple(map(Schema.of, versions))
+        return tuple(map(SchemaVersion.of, versions))
 
     def _unless_missing(self, *segments: str) -> Any:
         try:

@@ -22,7 +22,7 @@ from magnetar.replication.topic_template import remote_topic
 _NOT_THERE = (404, 405, 501)
 
 
-class Route(NamedTuple):
+class ComparedTopic(NamedTuple):
     """One topic without partitions, or one partition, and its name in the remote cluster."""
 
     topic: str
@@ -40,7 +40,7 @@ def declaration_of(rest: Rest) -> Declaration | None:
         return None
 
 
-def routes_between(rest: Rest, source: str, remote: str, words: list[str]) -> list[Route]:
+def routes_between(rest: Rest, source: str, remote: str, words: list[str]) -> list[ComparedTopic]:
     """The declared routes, or those of the topics and namespaces in `words`."""
     declaration = declaration_of(rest)
     declared = [] if declaration is None else [one for one in declaration.topics if one.remote == remote]
@@ -79,10 +79,10 @@ def _partitions(rest: Rest, name: str) -> int:
     return int(rest.get(*topic_path(TopicName.parse(name), "partitions"))["partitions"])
 
 
-def _routes(declared: DeclaredRoute) -> Iterator[Route]:
+def _routes(declared: DeclaredRoute) -> Iterator[ComparedTopic]:
     topic = TopicName.parse(declared.topic)
     target = TopicName.parse(remote_topic(declared.topic, declared.policy.rename))
     if not declared.partitions:
-        yield Route(topic.full, target.full, declared.policy)
+        yield ComparedTopic(topic.full, target.full, declared.policy)
     for index in range(declared.partitions):
-        yield Route(topic.with_partition(index).full, target.with_partition(index).full, declared.policy)
+        yield ComparedTopic(topic.with_partition(index).full, target.with_partition(index).full, declared.policy)

@@ -17,7 +17,7 @@ from magnetar.cli.output import Done, Names, Page, Table
 from magnetar.cli.path import topic_path
 from magnetar.cli.replication.inventory import gather
 from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command, own_name
-from magnetar.cli.replication.verified_topics import Route, routes_between
+from magnetar.cli.replication.verified_topics import ComparedTopic, routes_between
 from magnetar.cli.rest import Refused, Rest
 from magnetar.errors import InvalidSetting
 from magnetar.names import TopicName
@@ -134,7 +134,7 @@ def _service_url(rest: Rest, name: str) -> str | None:
 
 
 def _pairs(
-    routes: list[Route],
+    routes: list[ComparedTopic],
     a: Rest,
     b: Rest,
     source: ClusterEndpoint,

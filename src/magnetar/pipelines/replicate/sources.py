@@ -16,7 +16,7 @@ import msgspec
 from magnetar.client import Client
 from magnetar.client.errors import ClientError
 from magnetar.names import TopicName, parse_namespace
-from magnetar.pipelines.declared_sources import Broker, BrokerSource, Source
+from magnetar.pipelines.declared_sources import BrokerSource, DeclaringBroker, Source
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import (
     AS_IT_IS,
@@ -45,7 +45,7 @@ class DeclaringSource(BrokerSource[Declaration]):
 
     subscription_prefix = SUBSCRIPTION_PREFIX
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: DeclaringBroker) -> None:
         super().__init__(broker, "replication", Declaration)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from magnetar.pipelines.declared_sources import Broker
+from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.replicate.driver import Pipeline
 from magnetar.pipelines.replicate.sources import DeclaringSource, ReplicationSource
 
@@ -22,7 +22,7 @@ class Replicate:
         self._pipeline: Pipeline | None = None
 
     @classmethod
-    def declared_by(cls, broker: Broker, retry_max_s: float) -> Replicate:
+    def declared_by(cls, broker: DeclaringBroker, retry_max_s: float) -> Replicate:
         return cls(lambda: DeclaringSource(broker), retry_max_s)
 
     def open(self) -> None:

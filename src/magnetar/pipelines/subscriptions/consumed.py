@@ -70,7 +70,7 @@ class Verdict(Enum):
     HELD = auto()  # unknown, or not for this subscription: consumers in the other cluster get it
 
 
-def judge(traced: Trace, cluster: str, marks: Mapping[str, Position]) -> Verdict:
+def classify(traced: Trace, cluster: str, marks: Mapping[str, Position]) -> Verdict:
     """Whether a subscription of `cluster` with these positions per origin has consumed an entry stored elsewhere."""
     if traced.is_marker:
         return Verdict.CONSUMED

@@ -23,7 +23,7 @@ from magnetar.client.gather import gather
 from magnetar.client.inline import InlineLoop
 from magnetar.names import TopicName
 from magnetar.pipelines.subscriptions.cursors import CursorClient, Cursors
-from magnetar.pipelines.subscriptions.following import FollowResult, FollowTask, Memory, Round, Topic
+from magnetar.pipelines.subscriptions.following import FollowedTopic, FollowResult, FollowTask, Memory, Round
 from magnetar.replication.cluster import ClusterEndpoint
 
 __all__ = ["FollowResult", "FollowTask", "Memory", "close", "follow_all"]
@@ -96,7 +96,9 @@ class _Connections:
             source, remote = self._cluster(task.source), self._cluster(task.remote)
             result.error = source.failure or remote.failure
             if not result.error:
-                topic = Topic(source, remote, TopicName.parse(task.topic), TopicName.parse(task.target), deadline_s)
+                topic = FollowedTopic(
+                    source, remote, TopicName.parse(task.topic), TopicName.parse(task.target), deadline_s
+                )
                 known = there.get((task.remote, topic.target.full)), here.get((task.source, topic.name.full))
                 await Round(topic, task.subscriptions, result).run(*known)
         except ClientError as error:

@@ -15,7 +15,7 @@ import msgspec
 from magnetar.client.errors import Conflict, ConsumerBusy, NotFound
 from magnetar.client.message import Position
 from magnetar.names import TopicName
-from magnetar.pipelines.subscriptions.consumed import Consumed, Trace, Verdict, Walk, judge, trace
+from magnetar.pipelines.subscriptions.consumed import Consumed, Trace, Verdict, Walk, classify, trace
 from magnetar.pipelines.subscriptions.cursors import CursorClient, Cursors
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import FOREIGN_SUBSCRIPTION_PREFIX, SUBSCRIPTION_PREFIX
@@ -59,7 +59,7 @@ class FollowResult(msgspec.Struct):
     is_quiet: bool = True
 
 
-class Topic(msgspec.Struct, frozen=True):
+class FollowedTopic(msgspec.Struct, frozen=True):
     """In both clusters."""
 
     source: CursorClient
@@ -72,7 +72,7 @@ class Topic(msgspec.Struct, frozen=True):
 class Round:
     """Fills a `FollowResult`."""
 
-    def __init__(self, topic: Topic, subscriptions: tuple[str, ...], result: FollowResult) -> None:
+    def __init__(self, topic: FollowedTopic, subscriptions: tuple[str, ...], result: FollowResult) -> None:
         self._topic = topic
         self._subscriptions = subscriptions
         self._result = result
@@ -121,7 +121,7 @@ class Following:
     """One subscription in one round. `mark` is its position here, `position` the one in the remote cluster."""
 
     def __init__(
-        self, topic: Topic, name: str, memory: Memory, there: Cursors, here: Cursors, result: FollowResult
+        self, topic: FollowedTopic, name: str, memory: Memory, there: Cursors, here: Cursors, result: FollowResult
     ) -> None:
         self._topic = topic
         self._name = name
@@ -203,9 +203,9 @@ class Following:
                         self._is_behind = True
                         return
                     traced = trace(entry, topic.remote.name)
-                    verdict = judge(traced, topic.source.name, self._memory.consumed.marks)
+                    verdict = classify(traced, topic.source.name, self._memory.consumed.marks)
                     if verdict is not Verdict.CONSUMED:
-                        verdict = await self._judge_again(traced)
+                        verdict = await self._classify_again(traced)
                     walk.step(traced.position, verdict)
                     if walk.is_over:
                         return
@@ -215,7 +215,7 @@ class Following:
                     self._is_behind = True
                     return
 
-    async def _judge_again(self, traced: Trace) -> Verdict:
+    async def _classify_again(self, traced: Trace) -> Verdict:
         """For an entry that is not known to be consumed: after all that can be known was read."""
         source, consumed, origin = self._topic.source.name, self._memory.consumed, traced.origin
         if traced.source is None or (traced.goes_to and source not in traced.goes_to and origin != source):
@@ -223,7 +223,7 @@ class Following:
         if origin not in self._exact and not await self._settle(origin):
             self._is_behind = True
             return Verdict.OPEN
-        verdict = judge(traced, source, consumed.marks)
+        verdict = classify(traced, source, consumed.marks)
         if verdict is Verdict.HELD:
             self._unknown.add(origin)
         return verdict

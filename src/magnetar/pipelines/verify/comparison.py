@@ -21,7 +21,7 @@ DIGESTS_MAX = 200_000
 """Digests kept of entries that were not found in order, in case they come later."""
 
 
-class Original(NamedTuple):
+class SourceEntry(NamedTuple):
     """An entry of the source to copy."""
 
     position: Position
@@ -141,7 +141,7 @@ class PositionSet:
 class Comparison:
     """`add` takes the copies in the order of the target; `originals` are read in the order of the source, as needed."""
 
-    def __init__(self, originals: Iterable[Original], *, compares_payloads: bool = True) -> None:
+    def __init__(self, originals: Iterable[SourceEntry], *, compares_payloads: bool = True) -> None:
         self._originals = iter(originals)
         self._head = next(self._originals, None)
         self._compares_payloads = compares_payloads
@@ -199,7 +199,7 @@ class Comparison:
         elif digest != copy.digest:
             self._different.add(copy.position)
 
-    def _miss(self, original: Original) -> None:
+    def _miss(self, original: SourceEntry) -> None:
         self._missing.add(original.position)
         if len(self._digests) < DIGESTS_MAX:
             self._digests[original.position] = original.digest

@@ -22,7 +22,7 @@ from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import is_for
 from magnetar.pipelines.copy.refusal import MessageRefused
-from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, Original, PositionSet
+from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, PositionSet, SourceEntry
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_and_payload_start
@@ -149,7 +149,7 @@ class _Task:
         finally:
             run(reader.close())
 
-    def _originals(self, bounds: Bounds) -> Iterator[Original]:
+    def _originals(self, bounds: Bounds) -> Iterator[SourceEntry]:
         remote = self._assignment.remote.name
         if bounds.is_empty:
             return
@@ -157,7 +157,7 @@ class _Task:
             for entry in entries:
                 metadata, start = metadata_and_payload_start(entry.blob)
                 if is_for(metadata, remote):
-                    yield Original(entry.id.position, _digest(entry.blob, start))
+                    yield SourceEntry(entry.id.position, _digest(entry.blob, start))
 
     def _copies(self, bounds: Bounds) -> Iterator[Copy]:
         source = self._assignment.source.name
