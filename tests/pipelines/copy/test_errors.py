@@ -41,6 +41,7 @@ def test_errors_of_the_source(error: ClientError, state: State) -> None:
         (of_code(BrokerProducerFenced.wire_code, "any text"), State.REFUSED),
         (ProducerFenced("any text"), State.REFUSED),
         (ProducerBusy("the name exclusive-orders is in use"), State.CATCHING_UP),
+        (ProducerBusy("Topic has an existing exclusive producer: billing"), State.REFUSED),  # Apache Pulsar's text
         (ConnectionLost("gone"), State.UNREACHABLE),
         (ProtocolBroken("not Pulsar"), State.REFUSED),
         (NotFound("no topic"), State.WAITING),

@@ -29,6 +29,11 @@ _T = TypeVar("_T")
 _UNREACHABLE = (ConnectionLost, Timeout, ServiceNotReady, TooManyRequests)
 
 
+_EXCLUSIVE_PRODUCER = "Topic has an existing exclusive producer"
+"""Apache Pulsar has one code for this and for a producer name in use, so only its text tells them apart. Our broker has
+two codes."""
+
+
 class CopyError(Exception):
     """Ends an assignment. `error` is the client's, if there is one."""
 
@@ -59,7 +64,7 @@ class SourceError(CopyError):
 
 class RemoteError(CopyError):
     def __init__(self, error: ClientError) -> None:
-        if isinstance(error, ProducerBusy):
+        if isinstance(error, ProducerBusy) and _EXCLUSIVE_PRODUCER not in error.text:
             super().__init__(State.CATCHING_UP, f"another process still copies the topic: {error.text}", error)
         else:
             super().__init__(_remote_state(error), error.text, error)
