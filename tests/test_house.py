@@ -18,9 +18,7 @@ FOLDER_FILES_MAX = 15
 
 LONG_MODULES: dict[str, str] = {}
 
-LONG_FUNCTIONS: dict[str, str] = {
-    "cli/nouns/pipelines.py:pipelines": "a declaration: the options of a command are its parameters",
-}
+LONG_FUNCTIONS: dict[str, str] = {}
 
 EMPTY_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base", "manager", "impl"}
 
