@@ -433,7 +433,7 @@ def test_gr9_an_unreachable_cluster_is_an_error_of_its_topics_only(two: Mesh) ->
     )
     assert "cannot connect to http://127.0.0.1:1" in results[0].error
     assert results[1].error == ""
-    assert results[2].error == "cluster nowhere has no HTTP address, and subscriptions are followed by REST"
+    assert results[2].error == "cluster nowhere has no HTTP address, which replicated subscriptions need"
     assert "not found" in results[3].error.lower()
     assert two.backlog("b") == 0
 

@@ -94,9 +94,10 @@ def _add(group: CommandGroup, policy: PolicyCommand, level: CommandLevel, name: 
         rest.delete(*prefix, path, query=query)
         return Done(f"removed {name} of {label}")
 
-    group.add(f"set-{name}", f"Set {name}: {policy.meaning}.", [*level.arguments, *options], set_it)
-    group.add(f"get-{policy.get_name or name}", f"Show {name} of a {level.name}.", level.getter, get_it)
+    title = name.replace("-", " ")
+    group.add(f"set-{name}", f"Set {title}: {policy.meaning}.", [*level.arguments, *options], set_it)
+    group.add(f"get-{policy.get_name or name}", f"Show {title} of a {level.name}.", level.getter, get_it)
     if policy.removable or level is TOPIC:
         # Only a quota has more than one value; its type selects one.
         types = [option for option in options if option.annotation is QuotaTypeOption]
-        group.add(f"remove-{name}", f"Remove {name} of a {level.name}.", [*level.arguments, *types], remove_it)
+        group.add(f"remove-{name}", f"Remove {title} of a {level.name}.", [*level.arguments, *types], remove_it)
