@@ -9,7 +9,7 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 PYTHON_VERSIONS := >=3.11,<3.14
 
-# uv from PATH, or our own copy in a folder of its own.
+# uv from PATH, or our own copy in .uv.
 UV := $(or $(shell command -v uv 2>/dev/null),.uv/bin/uv)
 
 ARGS ?=
@@ -86,7 +86,7 @@ $(VENV)/.installed-%: requirements/%.txt requirements/build.txt pyproject.toml |
 	@touch $@
 
 # The run file is bound to the versions of the dev file: what runs is what was tested. It has Spark, and a Java, because the
-# broker starts pipelines where they are asked for.
+# broker starts pipelines where they are declared.
 COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--annotation-style line --custom-compile-command 'make lock' $(LOCK_ARGS)
 

@@ -1,4 +1,4 @@
-"""The house rules: how large a module, a function and a folder may be, and that each module says what it is.
+"""The house rules: sizes of modules, functions and folders, a docstring for each module, and plain English.
 
 An exception stands here with its reason.
 """
@@ -6,6 +6,7 @@ An exception stands here with its reason.
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,19 @@ def test_a_folder_has_one_subject(folder: Path) -> None:
 def test_exceptions_exist() -> None:
     named = [*LONG_MODULES, *(name.partition(":")[0] for name in LONG_FUNCTIONS)]
     assert [name for name in named if not (SOURCE / name).exists()] == []
+
+
+TRANSLATED = re.compile(
+    r"\b(nobody|whoever|comes? to be|stands? still|how it stands|(is|are) told|sen[dt]s? away|for ever|in vain"
+    r"|gives? back)\b",
+    re.IGNORECASE,
+)
+
+
+@pytest.mark.parametrize(
+    "path", [*MODULES, *sorted((SOURCE.parents[1] / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_prose_is_plain(path: Path) -> None:
+    """Phrases that sound translated: begin with the noun and use the verbs of the trade."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if TRANSLATED.search(line)] == []

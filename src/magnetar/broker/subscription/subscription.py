@@ -107,12 +107,7 @@ class Subscription:
                 f"subscription {self.name!r} is of type {self.type.name}, consumer {consumer.name!r}"
                 f" requests {consumer.type.name}"
             )
-        limit = self._topic.policies.max_consumers_per_subscription
-        if 0 < limit <= len(self.consumers):
-            raise ConsumerBusy(
-                f"subscription {self.name!r} has {len(self.consumers)} consumers,"
-                f" maxConsumersPerSubscription is {limit}"
-            )
+        self._topic.check_subscription_consumers(self)
         if not self.consumers:
             self._begin(consumer.type)
         assert self.dispatcher is not None

@@ -37,12 +37,7 @@ class NonPersistentSubscription:
     def add_consumer(self, consumer: Consumer) -> None:
         if self.consumers and (consumer.type is not self.type or self.type is SubscriptionType.Exclusive):
             raise ConsumerBusy(f"subscription {self.name!r} has a consumer of type {self.type.name} already")
-        limit = self._topic.policies.max_consumers_per_subscription
-        if 0 < limit <= len(self.consumers):
-            raise ConsumerBusy(
-                f"subscription {self.name!r} has {len(self.consumers)} consumers,"
-                f" maxConsumersPerSubscription is {limit}"
-            )
+        self._topic.check_subscription_consumers(self)
         if not self.consumers:
             self.type = consumer.type
             is_keyed = consumer.type is SubscriptionType.Key_Shared

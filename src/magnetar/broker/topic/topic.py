@@ -243,6 +243,14 @@ class Topic(ABC):
                     f" maxSameAddressConsumersPerTopic is {limit}"
                 )
 
+    def check_subscription_consumers(self, subscription: TopicSubscription) -> None:
+        """Raises if the subscription may not have another consumer."""
+        limit, consumers = self.policies.max_consumers_per_subscription, len(subscription.consumers)
+        if 0 < limit <= consumers:
+            raise ConsumerBusy(
+                f"subscription {subscription.name!r} has {consumers} consumers, maxConsumersPerSubscription is {limit}"
+            )
+
     def check_subscription_limit(self) -> None:
         """Raises if the topic may not have another subscription."""
         limit, subscriptions = self.policies.max_subscriptions, len(self.client_subscriptions)
