@@ -231,3 +231,38 @@ def test_the_engine_of_pipelines_knows_no_verb(path: Path) -> None:
 def test_a_verb_in_the_engine_is_found(source: str) -> None:
     assert len(verbs_known_to(source)) == 1
     assert "replicate" in FOLDERS_OF_VERBS
+
+
+# -- rooms
+
+CIRCLES = {
+    ("broker/subscription", "broker/topic"): "a topic has subscriptions, and these read its log",
+    ("client", "security"): "security raises the client's errors, which are a leaf",
+    (
+        "spark/sink",
+        "spark/source",
+    ): "Spark has one class for both, and the sink names the source's options",
+}
+"""Pairs of rooms that import each other, with the reason."""
+
+
+def room_of(module: str) -> str:
+    """The folder of a module, by its dotted name."""
+    parts: list[str] = []
+    for part in module.split(".")[1:]:
+        if not SOURCE.joinpath(*parts, part).is_dir():
+            break
+        parts.append(part)
+    return "/".join(parts)
+
+
+def test_rooms_do_not_import_each_other() -> None:
+    imports = {
+        (path.parent.relative_to(SOURCE).as_posix(), room_of(name))
+        for path in SOURCES
+        if SOURCE in path.parents and path.parent != SOURCE
+        for _, name in imported_names(ast.parse(path.read_text(encoding="utf-8")))
+        if name.startswith("magnetar.")
+    }
+    apart = {(a, b) for a, b in imports if b and not a.startswith(b) and not b.startswith(a)}
+    assert {(a, b) for a, b in apart if a < b and (b, a) in apart} == set(CIRCLES)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from magnetar.admin.http.routes import ROUTES, Route
 from magnetar.admin.http.unsupported import UNSUPPORTED
 from magnetar.admin.policy import routes as policy_routes
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES
 from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
+from magnetar.admin.routes import ROUTES, Route
 from magnetar.admin.stats import replication_metrics
 from magnetar.admin.stats.metrics import FAMILIES
 
@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 # The HTTP interface
 
 The broker serves version 2 of Apache Pulsar's admin REST interface on its HTTP port. `make docs` generates this page
-from the route table in `admin/http/routes.py`. `{domain}` is `persistent` or `non-persistent`.
+from the route table in `admin/routes.py`. `{domain}` is `persistent` or `non-persistent`.
 
 - `GET /` shows what this is and where to go: HTML to browsers, JSON to programs.
 - A change returns 204 once it is durable; a few return an empty 200, as in Apache Pulsar.

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from magnetar.admin.http.app import create_app
+from magnetar.admin.app import create_app
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt

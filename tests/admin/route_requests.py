@@ -18,7 +18,7 @@ import msgspec
 from pytest import MonkeyPatch
 
 from magnetar.admin.http.request import Call
-from magnetar.admin.http.routes import ROUTES, Route
+from magnetar.admin.routes import ROUTES, Route
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.storage.api import Space
 from tests.admin.driver import Admin

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob, split_blob

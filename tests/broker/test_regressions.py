@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from magnetar.broker import keys
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.commit import Commits
 from magnetar.broker.host import ManualHost
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS, FEW
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.admin.http.routes import ROUTES
+from magnetar.admin.routes import ROUTES
 from tools.cli_reference import render
 
 ROOT = Path(__file__).parents[2]

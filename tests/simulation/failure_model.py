@@ -9,8 +9,8 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from magnetar.broker.topic.persistent import PersistentTopic

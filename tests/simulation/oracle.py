@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.catalog.policies import QuotaPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer

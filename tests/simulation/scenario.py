@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.names import TopicName
 from magnetar.settings.settings import INT_MAX, Settings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from magnetar.broker.broker import Broker
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.commit import Commits, Group
 from magnetar.broker.subscription import dead_letter, entry_state
@@ -17,7 +18,6 @@ from magnetar.broker.subscription.dead_letter import DeadLetterMove
 from magnetar.broker.subscription.deliveries import Deliveries
 from magnetar.broker.subscription.dispatch import StickyKey
 from magnetar.broker.subscription.entry_state import EntryState
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.places import Places
 from magnetar.broker.subscription.redelivery import Redelivery
 from magnetar.broker.subscription.subscription import Subscription

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from magnetar.client.admin.schemas import Schema
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
+from magnetar.client.schema import Schema
 from magnetar.names import TopicName
 from magnetar.spark.source.offsets import sort_key
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.admin.http.routes import ROUTES, Route
 from magnetar.admin.http.unsupported import UNSUPPORTED, Gap, why_not
+from magnetar.admin.routes import ROUTES, Route
 from tests.admin.driver import Admin
 from tools.admin_reference import admin_page, heading_of
 

@@ -14,7 +14,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from magnetar.client.admin.schemas import Schema
     from magnetar.client.async_client import AsyncClient
     from magnetar.client.blocking.client import Client
     from magnetar.client.blocking.producer import Producer
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from magnetar.client.inline import InlineClient
     from magnetar.client.message import EARLIEST, LATEST, Message, MessageId, Position
     from magnetar.client.produce.producer import AsyncProducer
+    from magnetar.client.schema import Schema
     from magnetar.security.credentials import Security
 
 __all__ = [
@@ -82,7 +82,7 @@ _MODULES = {
     "Position": "magnetar.client.message",
     "Producer": "magnetar.client.blocking.producer",
     "Reader": "magnetar.client.blocking.readers",
-    "Schema": "magnetar.client.admin.schemas",
+    "Schema": "magnetar.client.schema",
     "Security": "magnetar.security.credentials",
     "TopicTail": "magnetar.client.blocking.readers",
     "TopicWatcher": "magnetar.client.blocking.readers",

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import uvicorn
 
-from magnetar.admin.http.app import create_app
+from magnetar.admin.app import create_app
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog import creation
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.broker.schema.admission import admit_consumer
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest

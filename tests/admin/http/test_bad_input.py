@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from magnetar.admin.http.routes import ROUTES, Route
+from magnetar.admin.routes import ROUTES, Route
 from tests.admin.driver import Admin
 from tests.admin.route_requests import PARAMETER, check_response, kept, key, new_world, plain_path, send, wants
 

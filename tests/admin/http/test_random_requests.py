@@ -20,7 +20,7 @@ import msgspec
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from magnetar.admin.http.routes import ROUTES, Route
+from magnetar.admin.routes import ROUTES, Route
 from magnetar.names import NON_PERSISTENT, PERSISTENT
 from magnetar.settings.settings import DYNAMIC
 from tests.admin.driver import Admin

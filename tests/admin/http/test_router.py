@@ -4,7 +4,7 @@ import pytest
 
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.router import tree_of
-from magnetar.admin.http.routes import ROUTES, Route
+from magnetar.admin.routes import ROUTES, Route
 
 
 def _handler(call: Call) -> None: ...

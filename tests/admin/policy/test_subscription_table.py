@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from magnetar.broker.catalog.failure_policy import BACKOFF_MS_MAX, BACKOFF_STEPS_MAX, DeadLetterPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.failure_policy import BACKOFF_MS_MAX, BACKOFF_STEPS_MAX, DeadLetterPolicy
 from magnetar.broker.topic.topic import SubscribeRequest
 from tests.admin.driver import Admin, Listener
 from tests.admin.failed_messages import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed, TopicBusy

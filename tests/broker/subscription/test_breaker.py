@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magnetar.broker.subscription.failure_policy import BreakerPolicy
+from magnetar.broker.catalog.failure_policy import BreakerPolicy
 from tests.broker.dead_letters import (
     configure,
     fail,

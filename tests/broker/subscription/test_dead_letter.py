@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.schema.registry import schema_id
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
 from magnetar.deadletter.properties import read_history
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType

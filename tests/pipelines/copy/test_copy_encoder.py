@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder, is_for, parse_entry
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob, checksum_ok, split_blob

@@ -11,7 +11,7 @@ import fastavro
 import pytest
 
 from magnetar.client import InlineClient, Message, Schema
-from magnetar.client.admin.schemas import schema_to_wire
+from magnetar.client.schema import schema_to_wire
 from magnetar.replication.model import ROUTE
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import build_blob

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from magnetar.client import Schema
-from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.transform import avro_masks, json_masks
 from magnetar.pipelines.transform.mask_paths import CannotMask, wanted
 from magnetar.pipelines.transform.masks import Masks
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import Mask, MaskKind
 from magnetar.schema.avro import parse_definition
 from magnetar.wire.varint import encode_zigzag

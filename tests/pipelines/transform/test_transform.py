@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from magnetar.client import Entry, MessageId, Schema
 from magnetar.client.consume.entry import EntryDecoder
 from magnetar.client.message import Message
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.pipelines.transform.transform import Transform
 from magnetar.replication.model import ROUTE, Mask, MaskKind, RoutePolicy
 from magnetar.wire import schema_pb2 as pb

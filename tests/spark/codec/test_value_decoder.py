@@ -39,9 +39,9 @@ from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from magnetar.client import Client
-from magnetar.client.admin.schemas import Schema
 from magnetar.client.consume.entry import Entry
 from magnetar.client.message import EARLIEST, LATEST, MessageId
+from magnetar.client.schema import Schema
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.columns import select_columns
 from magnetar.spark.codec.record_batches import RowReader

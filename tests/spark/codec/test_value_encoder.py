@@ -19,7 +19,7 @@ from pulsar.schema import AvroSchema, Boolean, Double, Integer, JsonSchema, Long
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from magnetar.client.admin.schemas import Schema
+from magnetar.client.schema import Schema
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.frame_schema import schema_of
 from magnetar.spark.codec.value_decoder import ValueDecoder, fields_of

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from magnetar.client.admin.schemas import Schema
+from magnetar.client.schema import Schema
 from magnetar.spark.codec.value_schema import common_schema
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.source.options import SourceOptions

@@ -1,1 +1,1 @@
-"""The web application: requests, the route table, errors."""
+"""Requests over HTTP: the router, checked parameters and bodies, errors, unsupported calls."""

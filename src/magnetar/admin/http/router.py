@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from magnetar.admin.http.routes import Route
+from magnetar.admin.routes import Route
 from magnetar.names import DOMAINS
 
 

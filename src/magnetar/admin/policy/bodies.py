@@ -12,6 +12,13 @@ from msgspec import UNSET, UnsetType
 
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import SUBSCRIPTION_NAME_BYTES_MAX
+from magnetar.broker.catalog.failure_policy import (
+    BACKOFF_MS_MAX,
+    BACKOFF_STEPS_MAX,
+    COUNT_MAX,
+    BreakerPolicy,
+    DeadLetterPolicy,
+)
 from magnetar.broker.catalog.policies import (
     AutoTopicCreation,
     BacklogQuota,
@@ -19,13 +26,6 @@ from magnetar.broker.catalog.policies import (
     QuotaKind,
     QuotaPolicy,
     Retention,
-)
-from magnetar.broker.subscription.failure_policy import (
-    BACKOFF_MS_MAX,
-    BACKOFF_STEPS_MAX,
-    COUNT_MAX,
-    BreakerPolicy,
-    DeadLetterPolicy,
 )
 from magnetar.errors import InvalidName, NotAllowed
 from magnetar.names import TopicName

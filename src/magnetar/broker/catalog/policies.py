@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.settings.settings import Settings
 
 _MINUTE_MS = 60_000

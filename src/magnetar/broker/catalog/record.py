@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
 from magnetar.broker.catalog.policies import Overrides
-from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy
 
 
 class TenantRecord(msgspec.Struct, omit_defaults=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from magnetar.broker.subscription.failure_policy import BreakerPolicy
+    from magnetar.broker.catalog.failure_policy import BreakerPolicy
 
 
 class Breaker:

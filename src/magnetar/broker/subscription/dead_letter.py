@@ -20,8 +20,8 @@ from magnetar.deadletter.properties import Reason
 from magnetar.errors import MagnetarError, NotAllowed
 
 if TYPE_CHECKING:
+    from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
     from magnetar.broker.subscription.breaker import Breaker
-    from magnetar.broker.subscription.failure_policy import BreakerPolicy, DeadLetterPolicy
     from magnetar.broker.subscription.places import Places
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.run import Entry

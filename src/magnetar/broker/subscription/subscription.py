@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.broker.catalog.failure_policy import COUNT_MAX, DeadLetterPolicy
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.rates import Rates
 from magnetar.broker.subscription.breaker import Breaker
@@ -25,7 +26,6 @@ from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.dead_letter import DeadLetterMove
 from magnetar.broker.subscription.deliveries import Deliveries
 from magnetar.broker.subscription.dispatch import Dispatcher, dispatcher_for
-from magnetar.broker.subscription.failure_policy import COUNT_MAX, DeadLetterPolicy
 from magnetar.broker.subscription.key_index import KeyIndex
 from magnetar.broker.subscription.places import Places
 from magnetar.broker.subscription.redelivery import Redelivery

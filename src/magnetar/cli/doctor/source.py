@@ -18,7 +18,7 @@ from magnetar.client import LATEST, InlineClient, MessageId, Security
 from magnetar.client.errors import ClientError
 from magnetar.names import TopicName
 from magnetar.pipelines.copy.copy_encoder import is_for, parse_entry
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import Declaration, Status
 
 _NOT_FOUND = 404

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from magnetar.cli.argument import Properties, Topic, parse_duration, parse_time, properties_of, whole
+from magnetar.cli.client import client_of
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Stream
 from magnetar.cli.rest import Rest
@@ -18,7 +19,7 @@ from magnetar.cli.views.messages import described, peeked_messages, shown_messag
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.client import Client, Reader
+    from magnetar.client import Reader
 
 group = CommandGroup("messages", "Publish messages, peek at them, follow a topic.")
 
@@ -164,17 +165,6 @@ def _read(reader: Reader) -> dict[str, object]:
         return described(reader.read())
     except UnreadableMessage as error:
         return {"id": str(error.message_id), "topic": error.topic, "value": None, "error": str(error)}
-
-
-def client_of(rest: Rest, service_url: str | None) -> Client:
-    """By default the HTTP address is used for lookups, which return the binary one."""
-    from magnetar.client import Client
-    from magnetar.client.errors import InvalidArgument
-
-    try:
-        return Client(service_url or rest.url, security=rest.security)
-    except InvalidArgument as error:
-        raise typer.BadParameter(f"--service-url: {error}") from error
 
 
 def _now_ms() -> int:

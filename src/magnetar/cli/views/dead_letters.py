@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 import typer
 
-from magnetar.cli.nouns.messages import client_of
+from magnetar.cli.client import client_of
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Query, Refused, Rest
 from magnetar.cli.views.messages import described, shown_time

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magnetar import errors as server_errors
-from magnetar.client.admin.schemas import Schema, chosen_topics, version_number
 from magnetar.client.admin.topics import check_shape, create_topic, grow_topic, partition_count
 from magnetar.client.connection.service import Service
 from magnetar.client.consume.positions import first_after, position_at
@@ -16,6 +15,7 @@ from magnetar.client.consume.raw_consumer import RawConsumerFactory
 from magnetar.client.errors import Closed, InvalidArgument, InvalidName
 from magnetar.client.message import MessageId
 from magnetar.client.options import parse_topic
+from magnetar.client.schema import Schema, chosen_topics, version_number
 from magnetar.names import parse_namespace
 
 

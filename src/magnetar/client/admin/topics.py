@@ -7,8 +7,8 @@ the topic has another shape than requested. Does not decide the shape.
 from __future__ import annotations
 
 from typing import Protocol as Interface
-from urllib.parse import quote
 
+from magnetar.client.connection.rest_path import topic_path
 from magnetar.client.errors import Conflict, InvalidArgument, NamespaceNotFound, NotFound, NotSupported
 from magnetar.names import PARTITION_MAX, TopicName
 
@@ -86,11 +86,6 @@ async def grow_topic(cluster: AdminRequests, topic: TopicName, partitions: int) 
     _check_partitions(partitions, least=1)
     what = f"growing {topic.full} to {partitions} partitions"
     await cluster.change("POST", f"{topic_path(topic)}/partitions", _GROW_HERE_ONLY, partitions, what)
-
-
-def topic_path(topic: TopicName) -> str:
-    """The path of a topic in REST, below the version."""
-    return "/".join(quote(part, safe="") for part in (topic.domain, topic.tenant, topic.namespace, topic.local))
 
 
 def _check_partitions(partitions: int, *, least: int) -> None:

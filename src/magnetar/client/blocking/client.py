@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Self
 from weakref import WeakSet
 
-from magnetar.client.admin.schemas import Schema
 from magnetar.client.async_client import AsyncClient
 from magnetar.client.blocking.loop_thread import LoopThread
 from magnetar.client.blocking.producer import Producer
@@ -19,6 +18,7 @@ from magnetar.client.gather import gather
 from magnetar.client.message import LATEST, MessageId
 from magnetar.client.options import AccessMode, Compression, SubscriptionType
 from magnetar.client.produce.routing import HashingScheme
+from magnetar.client.schema import Schema
 from magnetar.security.credentials import Security
 
 

@@ -11,12 +11,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from magnetar.client.admin.schemas import Schema, SchemaResponse, schema_of_rest, version_number
-from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import ServiceUrl
 from magnetar.client.connection.http import AsyncHttpTransport, check_status
 from magnetar.client.connection.lookup import BrokerAddress, chosen_url
+from magnetar.client.connection.rest_path import topic_path
 from magnetar.client.errors import NotAuthenticated, NotAuthorized, NotFound, NotSupported, ServerFailure
+from magnetar.client.schema import Schema, SchemaResponse, schema_of_rest, version_number
 from magnetar.names import PARTITION_MAX, TopicName
 from magnetar.security.credentials import Security
 

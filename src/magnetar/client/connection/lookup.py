@@ -9,11 +9,11 @@ from typing import Protocol as Interface
 
 import msgspec
 
-from magnetar.client.admin.schemas import Schema, schema_of_wire
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.pool import Pool
 from magnetar.client.connection.protocol import Command
 from magnetar.client.errors import ClientError, NotFound, NotSupported, ServerFailure, of_code
+from magnetar.client.schema import Schema, schema_of_wire
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
 

@@ -23,10 +23,10 @@ from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.changes import Changes
 from magnetar.pipelines.copy.copy_encoder import ParsedEntry, is_for, parse_entry
 from magnetar.pipelines.copy.errors import CopyError, SourceError, from_remote, remote_errors, source_errors
-from magnetar.pipelines.copy.refusal import MessageRefused
 from magnetar.pipelines.copy.refused import RefusedLetters
 from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import RemoteStateUnknown, SchemaRefused, Target
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
 

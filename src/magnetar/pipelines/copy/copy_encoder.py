@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.entry import open_entry
 from magnetar.wire.errors import EntryError

@@ -7,10 +7,10 @@ accepts a schema; if it does not, every message with that schema is refused (GR8
 from __future__ import annotations
 
 from magnetar.client import AsyncClient, Schema
-from magnetar.client.admin.schemas import schema_to_wire
 from magnetar.client.errors import IncompatibleSchema
+from magnetar.client.schema import schema_to_wire
 from magnetar.pipelines.copy.assignment import Assignment
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.wire import schema_pb2 as pb
 

@@ -26,7 +26,7 @@ from magnetar.clock import SystemClock
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder
 from magnetar.pipelines.copy.errors import remote_errors
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
 

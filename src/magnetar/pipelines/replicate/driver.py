@@ -34,7 +34,7 @@ from magnetar.replication.model import Declaration, State
 from magnetar.replication.partitions import Decision
 
 if TYPE_CHECKING:
-    from magnetar.pipelines.transform.where import Filter
+    from magnetar.pipelines.filter.where import Filter
 
 _RECONNECT_S = 60.0
 
@@ -124,7 +124,7 @@ class Pipeline:
         """Route policies with a condition need a query first; most have none, and load nothing for it."""
         if not any(assignment.policy.where for assignment in job.assignments):
             return job.assignments, []
-        from magnetar.pipelines.transform.where import Filter
+        from magnetar.pipelines.filter.where import Filter
 
         with self._filter_lock:
             if self._filter is None:

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import msgspec
 
 from magnetar.client import EARLIEST, AsyncClient, Entry, MessageId, Security
-from magnetar.client.admin.topics import topic_path
 from magnetar.client.connection.address import parse_service_url
 from magnetar.client.connection.http_lookup import HttpLookup
+from magnetar.client.connection.rest_path import topic_path
 from magnetar.client.errors import ConnectionLost, InvalidArgument, NotFound, NotSupported, ServerFailure, Timeout
 from magnetar.client.message import Position
 from magnetar.names import TopicName

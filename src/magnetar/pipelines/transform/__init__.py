@@ -1,1 +1,1 @@
-"""Transformation of copied entries: filters and masks."""
+"""Transformation of copied entries: masks, and the messages that a filter kept."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magnetar.client.admin.schemas import Schema
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.client.schema import Schema
 from magnetar.pipelines.transform import avro_masks, json_masks
 from magnetar.pipelines.transform.mask_paths import CannotMask, Wanted, wanted
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import Mask
 from magnetar.schema.avro import AvroDefinitionError, parse_definition
 from magnetar.schema.key_value import KeyValueError, decode_whole, encode_key_value, is_separated, parts_of

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from magnetar.client.admin.schemas import Schema
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.client.schema import Schema
 from magnetar.pipelines.transform.masks import Masks
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import ROUTE, RoutePolicy
 from magnetar.replication.route import applied_changes
 from magnetar.wire import schema_pb2 as pb

@@ -21,7 +21,7 @@ from magnetar.errors import MagnetarError
 from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import is_for
-from magnetar.pipelines.copy.refusal import MessageRefused
+from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, PositionSet, SourceEntry
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION

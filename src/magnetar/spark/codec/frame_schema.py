@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pyspark.sql import types as spark
 
-from magnetar.client.admin.schemas import Schema
+from magnetar.client.schema import Schema
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 
 Kind = Literal["json", "avro"]

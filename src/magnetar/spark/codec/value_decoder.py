@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import to_arrow_type
 
-from magnetar.client.admin.schemas import Schema
+from magnetar.client.schema import Schema
 from magnetar.schema.avro import is_jackson
 from magnetar.schema.key_value import KeyValueError, decode_key_value, is_separated, parts_of
 from magnetar.spark.codec import primitive

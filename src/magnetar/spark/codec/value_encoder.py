@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
 
-from magnetar.client.admin.schemas import Schema
+from magnetar.client.schema import Schema
 from magnetar.schema.key_value import encode_key_value
 from magnetar.spark.codec import primitive
 from magnetar.spark.codec.avro.columns import can_read

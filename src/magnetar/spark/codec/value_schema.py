@@ -13,8 +13,8 @@ from typing import Protocol
 import msgspec
 from pyspark.sql.types import StructField
 
-from magnetar.client.admin.schemas import Schema
 from magnetar.client.connection.retry import with_retry_blocking
+from magnetar.client.schema import Schema
 from magnetar.names import TopicName
 from magnetar.spark.client_options import SparkClientOptions
 from magnetar.spark.clients import inline_client

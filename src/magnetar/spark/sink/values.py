@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from magnetar.client.admin.schemas import Schema, SchemaResponse, schema_of_rest, schema_to_wire
 from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.inline import InlineClient
+from magnetar.client.schema import Schema, SchemaResponse, schema_of_rest, schema_to_wire
 from magnetar.spark.codec.columns import VALUE
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.sink.columns import KEY, SinkColumns, binary, to_base64

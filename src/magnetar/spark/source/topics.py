@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from magnetar.client import Client
-from magnetar.client.admin.schemas import Schema
 from magnetar.client.blocking.readers import Cursor, TopicTail
 from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.consume.raw_consumer import Bounds
 from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
+from magnetar.client.schema import Schema
 from magnetar.names import TopicName
 
 _T = TypeVar("_T")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.subscription.failure_policy import DeadLetterPolicy, policy_from
+from magnetar.broker.catalog.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.errors import NotAllowed
 from tests.broker.dead_letters import (
     with_policy,

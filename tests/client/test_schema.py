@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from magnetar.client import EARLIEST, Client, MessageId
-from magnetar.client.admin.schemas import Schema, chosen_topics
 from magnetar.client.errors import ConnectionLost, InvalidArgument, InvalidName, NotFound, ServerFailure
+from magnetar.client.schema import Schema, chosen_topics
 from magnetar.testing import TestBroker
 from tests.client.consume.test_entry_reader import publish
 

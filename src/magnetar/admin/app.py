@@ -20,8 +20,8 @@ from starlette.types import Receive, Scope, Send
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
 from magnetar.admin.http.request import Alarm, Call
 from magnetar.admin.http.router import Tree, tree_of
-from magnetar.admin.http.routes import ROUTES
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
+from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
 from magnetar.errors import MagnetarError
 

@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from magnetar.client import EARLIEST, LATEST, Client, InlineClient, MessageId, Schema
-from magnetar.client.admin.schemas import schema_to_wire
+from magnetar.client.schema import schema_to_wire
 from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.errors import CopyError
-from magnetar.pipelines.transform import where, where_task
-from magnetar.pipelines.transform.where import Filter
-from magnetar.pipelines.transform.where_task import Reading, UnreadTopic
+from magnetar.pipelines.filter import where, where_task
+from magnetar.pipelines.filter.where import Filter
+from magnetar.pipelines.filter.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
 from magnetar.spark.codec.columns import METADATA, SourceColumns

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from magnetar.admin.http.routes import BODY_SIZE_MAX, ROUTES
+from magnetar.admin.routes import BODY_SIZE_MAX, ROUTES
 from tests.admin.driver import Admin
 
 

@@ -27,7 +27,7 @@ from magnetar.client.errors import ClientError
 from magnetar.client.message import Position
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
-from magnetar.pipelines.transform.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
+from magnetar.pipelines.filter.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
 from magnetar.replication.model import State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns

@@ -1,0 +1,23 @@
+"""The client of commands that publish and read messages. Imported late: most commands need REST alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from magnetar.cli.rest import Rest
+
+if TYPE_CHECKING:
+    from magnetar.client import Client
+
+
+def client_of(rest: Rest, service_url: str | None) -> Client:
+    """By default the HTTP address is used for lookups, which return the binary one."""
+    from magnetar.client import Client
+    from magnetar.client.errors import InvalidArgument
+
+    try:
+        return Client(service_url or rest.url, security=rest.security)
+    except InvalidArgument as error:
+        raise typer.BadParameter(f"--service-url: {error}") from error

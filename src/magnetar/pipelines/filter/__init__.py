@@ -1,0 +1,1 @@
+"""Filters: the messages that a `where` condition keeps, evaluated by Spark."""
