@@ -25,7 +25,6 @@ DOWNWARDS = (
     "dead_letter_blobs",
     "consumer",
     "entry_state",
-    "failure_policy",
 )
 
 
