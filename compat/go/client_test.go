@@ -47,7 +47,8 @@ func newTopic(t *testing.T) string {
 	suffix := make([]byte, 6)
 	_, err := rand.Read(suffix)
 	require.NoError(t, err)
-	return "persistent://public/default/go-" + strings.ToLower(t.Name()[len("Test"):]) + "-" + hex.EncodeToString(suffix)
+	name := strings.ReplaceAll(strings.ToLower(t.Name()[len("Test"):]), "/", "-") // a subtest has a slash in its name
+	return "persistent://public/default/go-" + name + "-" + hex.EncodeToString(suffix)
 }
 
 func newPartitionedTopic(t *testing.T, partitions int) string {

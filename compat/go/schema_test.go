@@ -3,7 +3,6 @@ package compat
 import (
 	"context"
 	"reflect"
-	"strings"
 	"testing"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -42,7 +41,7 @@ func TestStructuredSchemas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := connect(t)
-			topic := strings.ReplaceAll(newTopic(t), "schemas/", "schemas-")
+			topic := newTopic(t)
 			consumer := consumerOf(t, client, pulsar.ConsumerOptions{Topic: topic, Schema: schemaOf(orderDefinition)})
 			producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic, Schema: schemaOf(orderDefinition)})
 			sendValue(t, producer, order{Number: 7, Customer: "ann"})
@@ -80,7 +79,7 @@ func TestPrimitiveSchemas(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := connect(t)
-			topic := strings.ReplaceAll(newTopic(t), "values/", "values-")
+			topic := newTopic(t)
 			consumer := consumerOf(t, client, pulsar.ConsumerOptions{Topic: topic, Schema: one.schema})
 			producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic, Schema: one.schema})
 			sendValue(t, producer, one.value)
