@@ -7,7 +7,7 @@ import contextlib
 from clusters import Cluster, Ours
 from pyspark.sql import SparkSession
 
-from magnetar.pipelines.declared_sources import Broker
+from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.replicate.driver import Pipeline
 from magnetar.pipelines.replicate.sources import DeclaringSource, ListedSource, ReplicationSource, Selection
 from magnetar.replication.cluster import ClusterEndpoint
@@ -25,7 +25,7 @@ class Routes:
     def declared_by(self, cluster: Ours) -> Pipeline:
         """Replicates the declarations of a broker of ours from now on."""
         if cluster.name not in self._declared:
-            source = DeclaringSource(Broker(cluster.http_url, cluster.service_url))
+            source = DeclaringSource(DeclaringBroker(cluster.http_url, cluster.service_url))
             self._declared[cluster.name] = self._started(source)
         return self._declared[cluster.name]
 
