@@ -138,13 +138,13 @@ def test_a_token_is_replaced_while_in_use(secured: Secured, topic: str, tmp_path
     security = secured.security(token=None, token_file=file)
     with Client(secured.url, security=security) as client, client.producer(topic) as producer:
         producer.send(b"before")
-        connections = dict(client._client._pool._connections)
+        connections = dict(client._client._service._pool._connections)
         file.write_text(secured.token())
         deadline_s = time.monotonic() + 3 + 4 * REFRESH_S
         while time.monotonic() < deadline_s:
             producer.send(b"during")
             time.sleep(0.1)
-        assert client._client._pool._connections == connections
+        assert client._client._service._pool._connections == connections
         assert all(connection.is_open for connection in connections.values())
         produce_and_read(client, f"{topic}-after")
 
