@@ -33,8 +33,6 @@ class Span:
     start: MessageId = EARLIEST
     end: MessageId = LATEST
     topic: str = TOPIC
-    start_time_ms: int | None = None
-    end_time_ms: int | None = None
 
 
 def every_column() -> SourceColumns:
@@ -258,15 +256,6 @@ def test_sp1_a_range_starts_and_ends_inside_batches(vary: bool) -> None:
         *((1, index) for index in range(20)),
         *((2, index) for index in (0, 1)),
     ]
-
-
-def test_sp1_a_range_of_times_excludes_earlier_and_later_messages() -> None:
-    blobs = [
-        build_blob(pb.MessageMetadata(producer_name="p", sequence_id=n, publish_time=n), b"%d" % n) for n in range(9)
-    ]
-    entries = [entry_of(blob, number) for number, blob in enumerate(blobs)]
-    rows = rows_of(entries, Span(start_time_ms=3, end_time_ms=5))
-    assert [row["value"] for row in rows] == [b"3", b"4", b"5"]
 
 
 def corrupt(blob: bytes) -> bytes:

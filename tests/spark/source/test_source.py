@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -11,19 +10,18 @@ import httpx
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from magnetar.client import Client
 from magnetar.client.message import MessageId
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.source.source import BatchReader, PulsarSource
+from magnetar.spark.source.source import PulsarSource
 from magnetar.testing import TestBroker, broker
 from tests.spark.inline_clients import close_inline_clients
+from tests.spark.source.json_topics import put_schema
 
 PATIENCE_S = 60
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture(scope="module")
@@ -178,41 +176,6 @@ def test_sp1_entries_are_rows(spark: SparkSession, running: TestBroker, client: 
     assert sum(row["__messages"] for row in rows) == 100
 
 
-@pytest.mark.parametrize("is_pushed", [False, True])
-def test_sp1_filters_work_in_every_session(
-    spark: SparkSession, running: TestBroker, client: Client, topic: str, is_pushed: bool
-) -> None:
-    one, other = f"{topic}-1-{is_pushed}", f"{topic}-2-{is_pushed}"
-    ids = publish(client, one, numbers(0, 10))
-    publish(client, other, numbers(10, 20))
-    before = spark.conf.get(PUSHDOWN, "false")
-    spark.conf.set(PUSHDOWN, str(is_pushed).lower())
-    try:
-        frame = table(spark, running, topics=f"{one},{other}")
-        of_one = frame.where(frame["__topic"] == f"persistent://public/default/{one}")
-        assert values(of_one.collect()) == numbers(0, 10)
-        assert of_one.rdd.getNumPartitions() == (1 if is_pushed else 2)
-        of_id = frame.where(frame["__messageId"] == ids[3].to_bytes())
-        assert values(of_id.collect()) == ["m3"]
-        time_of_5 = of_one.where("value = 'm5'").first()["__publishTime"]
-        later = frame.where(frame["__publishTime"] > time_of_5)
-        assert values(later.collect()) == [
-            bytes(row.value).decode() for row in frame.collect() if row["__publishTime"] > time_of_5
-        ]
-    finally:
-        spark.conf.set(PUSHDOWN, before)
-
-
-def test_a_reader_without_filters_has_none(running: TestBroker, client: Client, topic: str) -> None:
-    """Spark rejects readers with `pushFilters` where it is disabled."""
-    publish(client, topic, ["x"])
-    source = PulsarSource({"service.url": running.service_url, "topic": topic})
-    reader = source.reader(StructType(source.schema().fields))
-
-    assert isinstance(reader, BatchReader)
-    assert reader.pushFilters.__func__ is DataSourceReader.pushFilters
-
-
 def test_sp1_a_schema_yields_typed_columns(running: TestBroker, client: Client, topic: str) -> None:
     """Without Spark: its calls, in one process."""
     put_schema(running, topic, a="int")
@@ -241,17 +204,6 @@ def test_columns_can_be_selected_in_one_way_only(running: TestBroker, client: Cl
 
     with pytest.raises(InvalidOption, match="option columns has __key, but the given schema has value"):
         source.reader(StructType().add("value", "binary"))
-
-
-def put_schema(running: TestBroker, topic: str, **fields: str) -> None:
-    definition = {
-        "type": "record",
-        "name": "r",
-        "fields": [{"name": name, "type": ["null", kind], "default": None} for name, kind in fields.items()],
-    }
-    body = {"type": "JSON", "schema": json.dumps(definition), "properties": {}}
-    url = f"{running.http_url}/admin/v2/schemas/public/default/{topic}/schema"
-    httpx.post(url, json=body).raise_for_status()
 
 
 # -- streams

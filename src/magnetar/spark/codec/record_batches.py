@@ -36,7 +36,7 @@ OnUnreadable = Literal["fail", "row"]
 
 
 class ReadRange(Protocol):
-    """A range of one topic: after `start` up to and including `end`, published between the times if set."""
+    """A range of one topic: after `start` up to and including `end`."""
 
     @property
     def topic(self) -> str: ...
@@ -44,10 +44,6 @@ class ReadRange(Protocol):
     def start(self) -> MessageId: ...
     @property
     def end(self) -> MessageId: ...
-    @property
-    def start_time_ms(self) -> int | None: ...
-    @property
-    def end_time_ms(self) -> int | None: ...
 
 
 class Decoder(Protocol):
@@ -82,10 +78,10 @@ class RowReader:
         self._constants: dict[object, pa.Array] = {}
 
     def read(self, chunks: Iterable[list[Entry]], span: ReadRange) -> Iterator[pa.RecordBatch]:
-        """`chunks` are lists of entries, in the order of the topic."""
+        """`chunks` are lists of entries, in the order of the topic. A partly read entry is a whole entry row."""
         if self._columns.is_entries:
             for entries in chunks:
-                yield self._entry_rows([entry for entry in entries if _is_within(entry, span)])
+                yield self._entry_rows([entry for entry in entries if not _is_marker(entry)])
             return
         waiting: list[EntryView] = []
         rows = size = 0
@@ -113,7 +109,7 @@ class RowReader:
                     view = view_entry(entry, with_sequence_ids=self._with_sequence_ids) or opener.open(entry)
                 except (EntryError, UnreadableMessage) as error:
                     view = self._unreadable(entry, error)
-                if view is None or not view.count or not _is_in_time(view.metadata, span):
+                if view is None or not view.count:
                     continue
                 if (entry.id.ledger_id, entry.id.entry_id) in (first, last):
                     view = _cut(view, span)
@@ -252,16 +248,9 @@ def _metadata_or_none(entry: Entry) -> pb.MessageMetadata | None:
         return None
 
 
-def _is_within(entry: Entry, span: ReadRange) -> bool:
-    """A partly read entry is returned whole."""
+def _is_marker(entry: Entry) -> bool:
     metadata = _metadata_or_none(entry)
-    return metadata is None or (not metadata.HasField("marker_type") and _is_in_time(metadata, span))
-
-
-def _is_in_time(metadata: pb.MessageMetadata, span: ReadRange) -> bool:
-    if span.start_time_ms is not None and metadata.publish_time < span.start_time_ms:
-        return False
-    return span.end_time_ms is None or metadata.publish_time <= span.end_time_ms
+    return metadata is not None and metadata.HasField("marker_type")
 
 
 def _cut(view: EntryView, span: ReadRange) -> EntryView:

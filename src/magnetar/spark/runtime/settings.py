@@ -19,9 +19,6 @@ class SparkSetting:
 REQUIRED = (
     SparkSetting("spark.ui.enabled", "false", "the session is embedded in a program, which needs no web server"),
     SparkSetting("spark.ui.showConsoleProgress", "false", "keeps progress bars out of the program's output"),
-    SparkSetting(
-        "spark.sql.python.filterPushdown.enabled", "true", "a filter on topic, time or message id reduces what is read"
-    ),
 )
 
 # For fast micro-batches; omitted by `session(tuned=False)`.

@@ -15,13 +15,11 @@ ENTRIES_MIN = 500
 
 @dataclass(frozen=True)
 class EntryRange(InputPartition):
-    """Entries after `start` up to and including `end`, published between the times (inclusive) if set."""
+    """Entries after `start` up to and including `end`."""
 
     topic: str
     start: MessageId
     end: MessageId
-    start_time_ms: int | None = None
-    end_time_ms: int | None = None
 
     @property
     def entries(self) -> int | None:

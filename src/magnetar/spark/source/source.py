@@ -19,7 +19,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -45,7 +44,6 @@ from magnetar.spark.codec.value_schema import ValueSchema, common_schema
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import Use
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
-from magnetar.spark.source.filters import RangeFilter, range_filter
 from magnetar.spark.source.offsets import Offsets
 from magnetar.spark.source.options import SourceOptions
 from magnetar.spark.source.planner import Planner
@@ -56,7 +54,6 @@ from magnetar.spark.source.topics import ClientTopics
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 _TASKS_MIN = 8
 
 
@@ -77,8 +74,7 @@ class PulsarSource(DataSource):
         return StructType(all_columns(fields))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        spec = _ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema)
-        return PushdownBatchReader(spec) if _is_pushdown_worker() else BatchReader(spec)
+        return BatchReader(_ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return StreamReader(_ReadSpec(SourceOptions.of(self.options, Use.STREAM), schema))
@@ -92,14 +88,6 @@ class PulsarSource(DataSource):
         from magnetar.spark.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
-
-
-def _is_pushdown_worker() -> bool:
-    """Whether Spark started this process to push filters down.
-
-    Sessions with pushdown off, which is the default, reject a reader that has `pushFilters`.
-    """
-    return _PUSHDOWN_WORKER in sys.modules or _program() == _PUSHDOWN_WORKER
 
 
 def _program() -> str:
@@ -150,27 +138,21 @@ def _check_chosen(schema: StructType, columns: list[StructField]) -> None:
 
 
 class BatchReader(DataSourceReader):
+    """Has no `pushFilters`: Spark keeps the plan of the first filter for every later use of the DataFrame."""
+
     def __init__(self, spec: _ReadSpec) -> None:
         self._spec = spec
-        self._range_filter = RangeFilter()
 
     def partitions(self) -> Sequence[InputPartition]:
         options = self._spec.options
         with closing(_topics(options)) as topics:
-            ranges = self._range_filter.ranges(topics, Planner(topics, options).batch_ranges())
+            ranges = Planner(topics, options).batch_ranges()
         return split_ranges(ranges, max(_TASKS_MIN, 2 * (os.cpu_count() or 1)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntryRange):
             return iter(())  # Spark's placeholder if there are no partitions
         return self._spec.rows(partition)
-
-
-class PushdownBatchReader(BatchReader):
-    def pushFilters(self, filters: list[Filter]) -> Sequence[Filter]:
-        """Narrows the ranges, and returns all filters: Spark still applies them to the rows."""
-        self._range_filter = range_filter(filters)
-        return filters
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
