@@ -61,7 +61,13 @@ def test_without_options_all_settings_have_their_default(started: Started, capsy
     assert started.settings == Settings()
     assert started.data == Path("data/standalone")
     del started.rest["out"]
-    assert started.rest == {"bind": "127.0.0.1", "port": 6650, "http_port": 8080}
+    assert started.rest == {
+        "bind": "127.0.0.1",
+        "port": 6650,
+        "http_port": 8080,
+        "cluster": None,
+        "rename_cluster": False,
+    }
     assert capsys.readouterr() == ("ready\n", "")
 
 
@@ -79,7 +85,8 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
     )
     assert started.data == tmp_path
     del started.rest["out"]
-    assert started.rest == {"bind": "localhost", "port": 0, "http_port": 1}
+    addresses = {"bind": "localhost", "port": 0, "http_port": 1}
+    assert started.rest == {**addresses, "cluster": "here", "rename_cluster": False}
     assert capsys.readouterr().err == ""
 
 
@@ -224,7 +231,8 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], words: list
 def test_both_parsers_have_the_same_options() -> None:
     command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
     full = {option for parameter in command.params for option in parameter.opts}
-    assert full - {"--help"} == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
+    only_full = {"--help", "--rename-cluster"}
+    assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
 
 
 def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,10 +263,17 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+def test_a_renamed_cluster_needs_its_new_name(started: Started, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["standalone", "--rename-cluster"]) == 2
+    assert "give --cluster NAME" in capsys.readouterr().err
+    assert main(["standalone", "--set", "clusterName=east", "--rename-cluster"]) == 7
+    assert (started.rest["cluster"], started.rest["rename_cluster"]) == ("east", True)
+
+
 def test_the_quick_parser_loads_no_other() -> None:
     code = (
         "import sys; from magnetar.cli import main; from magnetar.cli.nouns import standalone; "
-        "standalone.settings_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "
+        "standalone.pairs_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "
         "print([name for name in ('typer', 'rich', 'click', 'argparse', 'asyncio') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

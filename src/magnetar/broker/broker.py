@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from magnetar.broker import keys
+from magnetar.broker import keys, own_cluster
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
@@ -68,6 +68,7 @@ class Broker:
         self.catalog.load()
         # An id per start of the broker makes generated producer names unique, which deduplication needs.
         self.life = self.next_id(self.commits.batch())
+        own_cluster.record_name(storage, self.commits.batch(), settings.clusterName)
         self.replication.load()
         self._schedule_maintenance()
 

@@ -18,6 +18,7 @@ state     'A' tenant                               -> TenantRecord
           'l' topic u64 | deliver at ms u64 | entry u64 -> nothing (the index of delayed messages)
           'p' subscription u64 | entry u64         -> EntryState of an unacknowledged or out-of-order entry
           '#'                                      -> last id given to a topic or a subscription u64
+          '@'                                      -> name of the cluster that the data belongs to
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ CLUSTER, DYNAMIC_SETTING, SCHEMA, ROUTE = b"K", b"B", b"V", b"W"
 TENANT, NAMESPACE, PARTITIONED, TOPIC, SUBSCRIPTION = b"A", b"N", b"P", b"T", b"S"
 REPLICATED, PULSAR_REPLICATED = b"r", b"R"
 CURSOR, DEDUPLICATION, FIRST, DELAYED, POSITION, LAST_ID = b"c", b"d", b"f", b"l", b"p", b"#"
+OWN_CLUSTER = b"@"
 
 
 def named(kind: bytes, name: str) -> bytes:

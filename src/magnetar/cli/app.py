@@ -62,8 +62,13 @@ def standalone(
         typer.Option(metavar="PORT", help="The HTTP port; 0 picks a free one.", show_default="8080"),
     ] = None,
     cluster: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The name of the cluster.", show_default="standalone")
+        str | None,
+        typer.Option(metavar="NAME", help="The name of the cluster.", show_default="that of the data, or standalone"),
     ] = None,
+    rename_cluster: Annotated[
+        bool,
+        typer.Option("--rename-cluster", help="Give a data folder of another cluster the name in --cluster."),
+    ] = False,
     bind: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +91,14 @@ def standalone(
     Flags override --set, and --set overrides --config.
     """
     options = _standalone.StandaloneOptions(
-        data=data, port=port, http_port=http_port, cluster=cluster, bind=bind, config=config, set=set_ or ()
+        data=data,
+        port=port,
+        http_port=http_port,
+        cluster=cluster,
+        bind=bind,
+        config=config,
+        set=set_ or (),
+        rename_cluster=rename_cluster,
     )
     return _standalone.start(options)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.settings.settings import Settings
@@ -26,9 +27,20 @@ _SWITCH_INTERVAL_S = 0.0002
 
 
 def run_standalone(
-    settings: Settings, data: Path | None, *, bind: str, port: int, http_port: int, out: Callable[[str], None]
+    settings: Settings,
+    data: Path | None,
+    *,
+    cluster: str | None,
+    rename_cluster: bool,
+    bind: str,
+    port: int,
+    http_port: int,
+    out: Callable[[str], None],
 ) -> int:
-    """Runs a broker in this process until a signal stops it; returns the exit code."""
+    """Runs a broker in this process until a signal stops it; returns the exit code.
+
+    `cluster` is the name that the operator gave; without one, the data folder keeps its name.
+    """
     import uvloop
 
     from magnetar.storage.rocks import RocksStorage
@@ -38,6 +50,12 @@ def run_standalone(
         storage = RocksStorage(folder)
     except StorageError as error:
         raise StartError(str(error)) from error
+    try:
+        name = own_cluster.choose_name(storage, cluster, rename=rename_cluster)
+    except own_cluster.OtherCluster as error:
+        storage.close()
+        raise StartError(f"data folder {folder}: {error}") from error
+    settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_run(settings, storage, folder, bind, port, http_port, out))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from magnetar import testing
@@ -127,14 +128,43 @@ def test_gr6_missing_messages_are_reported_and_repaired(two: Two) -> None:
     assert (one["originals"], one["copies"], one["duplicated"]["entries"]) == (3, 3, 0)
 
 
-def copy_all(two: Two, topic: str) -> None:
+def test_gr6_a_cluster_under_another_name_is_not_compared_nor_repaired(two: Two) -> None:
+    """Every copy would be counted as missing, and a repair would publish all of them again."""
+    two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
+    two.ask(two.b, "PUT", f"persistent/{GEO}/orders")
+    declare(two)
+    two.publish(f"{GEO}/orders", b"1", b"2")
+    copy_all(two, f"persistent://{GEO}/orders", 2)
+    rename(two.a, "former", "b")
+    code, _, err = two.run("--repair")
+    expected = f"A ({two.a.http_url}): this broker calls itself a, but {GEO} is replicated as former, b"
+    assert (code, err.startswith(f"magnetar: {expected}"), "--from-cluster NAME" in err) == (2, True, True), err
+    (one,) = two.found("--from-cluster", "a")["topics"]  # an explicit name is believed
+    assert (one["missing"]["entries"], one["copies"]) == (0, 2)
+    capsys = two._capsys
+    capsys.readouterr()
+    assert main(["doctor", "replication", "--url", two.a.http_url, "--json"]) == 1
+    (found, *_) = json.loads(capsys.readouterr().out)["topics"]
+    assert (found["topic"], found["causes"][0]["kind"]) == (GEO, "cluster-misnamed")
+    assert found["causes"][0]["repair"] == "magnetar standalone --cluster former --rename-cluster"
+
+
+def rename(broker: testing.TestBroker, *clusters: str) -> None:
+    """Leaves a namespace with the former name of its cluster, as a forgotten `--cluster` did."""
+    catalog = broker.server.broker.catalog
+    former = catalog.namespaces[GEO]
+    overrides = msgspec.structs.replace(former.overrides, replication_clusters=clusters)
+    broker.run(lambda: catalog.save_namespace(GEO, msgspec.structs.replace(former, overrides=overrides)))
+
+
+def copy_all(two: Two, topic: str, entries: int = 1) -> None:
     """Copies the rest, like the pipeline after a repair."""
     sides = (ClusterEndpoint(name, one.service_url, one.http_url) for name, one in (("a", two.a), ("b", two.b)))
     from magnetar.pipelines.copy import copier as copying
 
     assignment = Assignment(*sides, topic, topic, "pulsar.repl.b")
     (outcome,) = two.clusters.loop.run(copying._copy_all(two.clusters, [assignment], 5.0, 0.2))
-    assert (outcome.entries, outcome.error) == (1, "")
+    assert (outcome.entries, outcome.error) == (entries, "")
 
 
 def test_gr6_an_undeclared_topic_is_compared_if_named(two: Two) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
+from magnetar.cli.replication.cluster_names import Misnamed
 from magnetar.names import TopicName
 from magnetar.replication.model import State, subscription_of
 
@@ -22,6 +23,7 @@ _ADMINISTRATOR = "file:///PATH-OF-ADMINISTRATORS-TOKEN"
 class Kind(StrEnum):
     """The name of a cause."""
 
+    MISNAMED = "cluster-misnamed"
     NOT_DECLARED = "not-declared"
     LOOP = "loop"
     NO_ADDRESS = "no-address"
@@ -118,6 +120,16 @@ def not_declared(source: SourceFacts, topic: TopicName, clusters: list[str], kno
     repair = command("replication", "enable", topic.full, "--to", remotes[0], url=source.url)
     evidence = (f"replication clusters in force: {', '.join(clusters) or 'none'}",)
     return Cause(Kind.NOT_DECLARED, f"{topic.full} is not replicated", evidence, repair)
+
+
+def misnamed(found: Misnamed) -> Cause:
+    name = found.unknown[0] if found.unknown else "NAME"
+    repair = shlex.join(["magnetar", "standalone", "--cluster", name, "--rename-cluster"])
+    evidence = (
+        *(f"no address is registered for cluster {one}: that may be this cluster" for one in found.unknown),
+        "only a restart changes the name of a broker",
+    )
+    return Cause(Kind.MISNAMED, str(found), evidence, repair)
 
 
 def _reported_state(facts: TopicFacts) -> Iterator[str]:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from magnetar.cli.argument import parse_topic
-from magnetar.cli.doctor.causes import Case, Cause, causes_of, not_declared
+from magnetar.cli.doctor.causes import Case, Cause, causes_of, misnamed, not_declared
 from magnetar.cli.doctor.facts import SourceFacts
 from magnetar.cli.output import Done, Names, Page, Record, counted
 from magnetar.cli.path import topic_path
+from magnetar.cli.replication.cluster_names import misnamed_namespaces
 from magnetar.cli.replication.two_clusters import FOUND
 from magnetar.cli.replication.verified_topics import declaration_of
 from magnetar.cli.rest import Refused, Rest, RestError
@@ -62,6 +63,7 @@ def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
             found = [(case.topic, case.remote.name, causes_of(case)) for case in cases]
             if name is None:
                 found += _of_clusters(facts, remotes, {one.remote for one, _ in examined})
+        found = [*_misnamed(rest, facts, rows), *found]
     return _report([one for one in found if one[2]], len(rows), remarks)
 
 
@@ -134,6 +136,12 @@ def _of_clusters(
             yield "-", name, causes_of(Case(facts, remote.facts, nothing))
 
 
+def _misnamed(rest: Rest, facts: SourceFacts, rows: list[Row]) -> Iterator[tuple[str, str, list[Cause]]]:
+    namespaces = sorted({TopicName.parse(declared.topic).namespace_full for declared, _ in rows})
+    for found in misnamed_namespaces(rest, facts.cluster, namespaces[:EXAMINED_MAX]):
+        yield found.namespace, "-", [misnamed(found)]
+
+
 def _report(found: list[tuple[str, str, list[Cause]]], topics: int, remarks: list[str]) -> Page:
     value: dict[str, Any] = {
         "declared": topics,
@@ -154,7 +162,7 @@ def _report(found: list[tuple[str, str, list[Cause]]], topics: int, remarks: lis
 
 
 def _title(topic: str, remote: str, number: int, causes: list[Cause]) -> str:
-    where = f"{topic} to {remote}" if topic != "-" else f"cluster {remote}"
+    where = f"cluster {remote}" if topic == "-" else topic if remote == "-" else f"{topic} to {remote}"
     return f"{where}, cause {number} of {len(causes)}" if len(causes) > 1 else where
 
 

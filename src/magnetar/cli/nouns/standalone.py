@@ -9,12 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from magnetar.errors import InvalidSetting
-
-if TYPE_CHECKING:
-    from magnetar.settings.settings import Settings
 
 DATA_DEFAULT = Path("data/standalone")
 
@@ -22,7 +18,7 @@ DATA_DEFAULT = Path("data/standalone")
 class StandaloneOptions:
     """The options as text, not checked yet."""
 
-    __slots__ = ("bind", "cluster", "config", "data", "http_port", "port", "set")
+    __slots__ = ("bind", "cluster", "config", "data", "http_port", "port", "rename_cluster", "set")
 
     def __init__(
         self,
@@ -34,6 +30,7 @@ class StandaloneOptions:
         bind: str | None = None,
         config: str | None = None,
         set: Sequence[str] = (),
+        rename_cluster: bool = False,
     ) -> None:
         self.data = data
         self.port = port
@@ -42,6 +39,7 @@ class StandaloneOptions:
         self.bind = bind
         self.config = config
         self.set = tuple(set)
+        self.rename_cluster = rename_cluster
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
         """The given flags that are settings: flag, setting, text."""
@@ -83,12 +81,15 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
             values[SINGLE_OPTIONS[option]] = value
         else:
             return None
-    return StandaloneOptions(set=pairs, **values)
+    return StandaloneOptions(set=pairs, rename_cluster=False, **values)
 
 
 def start(options: StandaloneOptions) -> int:
     """Check the options and run the broker until it is stopped; returns the exit code."""
-    settings = settings_of(options)
+    from magnetar.settings.settings import Settings
+
+    pairs = pairs_of(options)
+    settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
     if not is_loopback(settings.bindAddress):
         _warn(f"listening on {settings.bindAddress} without authentication: any client can read, write and delete")
@@ -98,6 +99,8 @@ def start(options: StandaloneOptions) -> int:
     return run_standalone(
         settings,
         data,
+        cluster=settings.clusterName if "clusterName" in pairs else None,
+        rename_cluster=options.rename_cluster,
         bind=settings.bindAddress,
         port=settings.brokerServicePort,
         http_port=settings.webServicePort,
@@ -105,13 +108,12 @@ def start(options: StandaloneOptions) -> int:
     )
 
 
-def settings_of(options: StandaloneOptions) -> Settings:
+def pairs_of(options: StandaloneOptions) -> dict[str, str]:
     """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
-    from magnetar.settings.settings import Settings
-
     pairs = {**_from_file(options.config), **_from_set(options.set), **_from_flags(options)}
-    settings, _ = Settings.from_mapping(pairs)
-    return settings
+    if options.rename_cluster and "clusterName" not in pairs:
+        raise InvalidSetting("--rename-cluster needs the new name: give --cluster NAME")
+    return pairs
 
 
 def is_loopback(address: str) -> bool:

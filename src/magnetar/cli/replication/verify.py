@@ -7,6 +7,7 @@ Reads from both clusters which topics are replicated, and how far; the compariso
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -15,6 +16,7 @@ import typer
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Page, Table
 from magnetar.cli.path import topic_path
+from magnetar.cli.replication.cluster_names import misnamed_namespaces
 from magnetar.cli.replication.inventory import gather
 from magnetar.cli.replication.two_clusters import FOUND, ComparedCluster, add_command, own_name
 from magnetar.cli.replication.verified_topics import ComparedTopic, routes_between
@@ -93,6 +95,8 @@ def verify(
     if source.name == remote.name:
         raise InvalidSetting(f"A and B have the same name, {source.name}")
     routes = routes_between(a.rest, source.name, remote.name, topics or [])
+    _check_name(a, source.name, (route.topic for route in routes), "" if from_cluster else "--from-cluster")
+    _check_name(b, remote.name, (route.target for route in routes), "" if to_cluster else "--to-cluster")
     pairs, remarks = _pairs(routes, a.rest, b.rest, source, remote, repairs=repair, from_first_copy=from_first_copy)
     return _report(run(pairs, master), remarks, repaired=repair)
 
@@ -119,6 +123,16 @@ def _endpoint(cluster: ComparedCluster, given: str | None, option: str) -> Clust
             f"{cluster.label} ({cluster.url}) does not report its binary address: write {scheme}://host:port,{cluster.url}"
         )
     return ClusterEndpoint(name, service_url, cluster.url, cluster.rest.security)
+
+
+def _check_name(cluster: ComparedCluster, name: str, topics: Iterable[str], option: str) -> None:
+    """Under another name every copy would be counted as missing, and a repair would publish all of them again."""
+    namespaces = (TopicName.parse(topic).namespace_full for topic in topics)
+    found = misnamed_namespaces(cluster.rest, name, namespaces) if option else []
+    if found:
+        raise InvalidSetting(
+            f"{cluster.label} ({cluster.url}): {found[0]}: start it under its own name, or give {option} NAME"
+        )
 
 
 def _service_url(rest: Rest, name: str) -> str | None:
