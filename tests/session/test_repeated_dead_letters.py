@@ -216,3 +216,27 @@ def test_an_id_that_is_not_utf8_marks_no_dead_letter() -> None:
     client.send(bytes_, b"dead")
     client.send(bytes_, b"dead")
     assert stored(client.world) == 2
+
+
+@pytest.mark.parametrize(("delay_ms", "mark"), [(0, "holds_dead_letters"), (60_000, "holds_retries")])
+def test_dl10_the_topic_of_a_clients_policy_keeps_its_messages_whatever_its_name(delay_ms: int, mark: str) -> None:
+    world = World(ttlDurationDefaultInSeconds=30, delayedDeliveryEnabled=False)
+    world.publish(1)
+    connection = Connection(world, "graveyard")
+    assert world.topic("graveyard").policies.ttl_ms == 30_000
+    metadata = connection.metadata(0)
+    if delay_ms:
+        metadata.deliver_at_time = world.clock.now_ms() + delay_ms
+    connection.send(metadata, b"dead")
+    for one in (world, world.restart(ttlDurationDefaultInSeconds=30)):
+        topic = one.topic("graveyard")
+        assert (getattr(topic.record, mark), topic.policies.ttl_ms) == (True, 0)
+    assert world.topic("graveyard").has_delayed is bool(delay_ms)
+
+
+def test_dl10_any_other_message_makes_no_dead_letter_topic() -> None:
+    world = World(ttlDurationDefaultInSeconds=30)
+    world.publish(1)
+    connection = Connection(world, "graveyard", subscribes=False)
+    connection.letter()  # of a message that none of its consumers holds
+    assert world.topic("graveyard").policies.ttl_ms == 30_000

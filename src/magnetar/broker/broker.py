@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
-import msgspec
-
 from magnetar.broker import keys, own_cluster
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
@@ -144,8 +142,7 @@ class Broker:
             raise NotAllowed(f"dead letters cannot go to {name.full}, which is not persistent")
         if topic.is_terminated:
             raise TopicTerminated(f"dead letters cannot go to {name.full}, which was terminated")
-        if not topic.record.holds_dead_letters:
-            self.catalog.save_topic(name, msgspec.structs.replace(topic.record, holds_dead_letters=True))
+        self.catalog.mark(name)
         self.schemas.copy(schema_id(source), schema_id(name))
         return topic
 

@@ -4,7 +4,8 @@ A client with a dead letter policy publishes the failed message elsewhere and th
 client dies in between, the message is delivered and published again. The second publish is dropped, with a receipt:
 the first one is recorded with the unacknowledged position of the message, in the same group of the commits.
 
-Only a message that a consumer of the same connection holds counts, so no other client can cause a drop.
+Only a message that a consumer of the same connection holds counts, so no other client can cause a drop. The topic that
+such a publish goes to is a dead letter or retry topic, whatever its name (DL10).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Publish
 from magnetar.deadletter.properties import ORIGIN_MESSAGE_ID, Origin, read_origin
 from magnetar.session.handles import ProducerHandle
@@ -58,6 +60,8 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
     dead_letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
     if is_chunk or not any(dead_letters):
         return False
+    if isinstance(handle.topic, PersistentTopic):
+        session.broker.catalog.mark(handle.topic.name, retries=metadata.HasField("deliver_at_time"))
     kept = [
         index for index, dead_letter in enumerate(dead_letters) if dead_letter is None or not dead_letter.is_published
     ]

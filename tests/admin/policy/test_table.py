@@ -366,3 +366,16 @@ def test_any_object_creates_a_namespace_or_is_rejected(fields: dict[str, Any]) -
     assert ("public/a" in admin.get(f"{NAMESPACES}/public")) == (response.status_code == 204)
     if response.status_code == 204:
         admin.get(f"{NAMESPACES}/public/a")
+
+
+def test_dl10_the_applied_policies_of_a_dead_letter_topic_are_those_in_force(admin: Admin) -> None:
+    admin.done("POST", f"{DEFAULT}/messageTTL", json=30)
+    quota = {"limitSize": 10, "policy": "consumer_backlog_eviction"}
+    admin.done("POST", f"{DEFAULT}/backlogQuota", json=quota)
+    for topic, ttl, limit in (("t", 30, 10), ("t-s-DLQ", 0, -1), ("t-s-RETRY", 0, -1)):
+        admin.publish(topic, b"x")
+        assert admin.get(f"{TOPICS}/{topic}/messageTTL?applied=true") == ttl
+        applied = admin.get(f"{TOPICS}/{topic}/backlogQuotaMap?applied=true")
+        assert applied["destination_storage"]["limitSize"] == limit
+    admin.done("POST", f"{TOPICS}/t-s-DLQ/messageTTL?messageTTL=60")
+    assert admin.get(f"{TOPICS}/t-s-DLQ/messageTTL?applied=true") == 60

@@ -294,6 +294,23 @@ def test_unload_disconnects_the_clients_of_all_topics(admin: Admin) -> None:
     admin.reason(404, "PUT", f"{PATH}/public/none/unload")
 
 
+def test_dl10_failed_messages_are_no_backlog_of_the_namespace(admin: Admin) -> None:
+    for name in ("t", "t-s-DLQ", "t-s-RETRY"):
+        admin.subscribe(name, "s")
+        admin.publish(name, b"x")
+    admin.done("POST", f"{PATH}/public/default/clearBacklog")
+    admin.done("POST", f"{PATH}/public/default/clearBacklog/s")
+    backlogs = {name: _backlog(admin, name) for name in ("t", "t-s-DLQ", "t-s-RETRY")}
+    assert backlogs == {"t": 0, "t-s-DLQ": 1, "t-s-RETRY": 1}
+    admin.done("POST", "/admin/v2/persistent/public/default/t-s-DLQ/subscription/s/skip_all")
+    assert _backlog(admin, "t-s-DLQ") == 0
+
+
+def _backlog(admin: Admin, topic: str) -> int:
+    stats = admin.get(f"/admin/v2/persistent/public/default/{topic}/stats")
+    return int(stats["subscriptions"]["s"]["msgBacklog"])
+
+
 def test_backlogs_of_all_topics_are_cleared(admin: Admin) -> None:
     for topic in ("t", "u"):
         for name in ("s", "r"):

@@ -302,16 +302,21 @@ async def unload(call: Call) -> None:
 
 
 async def clear_backlog(call: Call) -> None:
-    """Acknowledge the backlog on all topics of a namespace, for all subscriptions or for one."""
+    """Acknowledge the backlog on all topics of a namespace, for all subscriptions or for one.
+
+    Failed messages stay: the backlog of a dead letter or retry topic is cleared by naming that topic (DL10).
+    """
     _check_bundle(call)
     wanted = call.subscription if "subscription" in call.path else None
     time_slice, is_there = TimeSlice(), wanted is None or not call.broker.catalog.topics_of[call.namespace]
     for topic in _opened(call):
         if isinstance(topic, PersistentTopic):
+            is_cleared = not call.broker.catalog.holds_failed_messages(topic.name)
             for subscription in topic.cursors:
                 if wanted in (None, subscription.name):
                     is_there = True
-                    subscription.advance(topic.log.confirmed)
+                    if is_cleared:
+                        subscription.advance(topic.log.confirmed)
         await time_slice.checkpoint()
     if not is_there:
         raise SubscriptionNotFound(f"Subscription {wanted} not found in namespace {call.namespace}")

@@ -14,6 +14,7 @@ from magnetar.broker import keys
 from magnetar.broker.catalog import record
 from magnetar.broker.catalog.policies import NOTHING_SET, Overrides, Policies
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord, PartitionedRecord, TenantRecord, TopicRecord
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from magnetar.errors import (
     AlreadyExists,
     NamespaceNotFound,
@@ -143,22 +144,59 @@ class Catalog:
         return policies
 
     def policies_of_topic(self, name: TopicName) -> Policies:
-        return self.policies_of(name.namespace_full).with_overrides(self.overrides_of(name))
+        above = self.policies_of(name.namespace_full)
+        if self.holds_failed_messages(name):
+            above = above.for_failed_messages()
+        return above.with_overrides(self.overrides_of(name))
 
     def overrides_of(self, name: TopicName) -> Overrides:
         """The overrides of a topic; partitions have those of their partitioned topic."""
         kept = self.partitioned.get(name.base.full) or self.topics.get(name.full)
         return NOTHING_SET if kept is None else kept.overrides
 
+    def holds_failed_messages(self, name: TopicName) -> bool:
+        return self.holds_dead_letters(name) or self.holds_retries(name)
+
+    def holds_dead_letters(self, name: TopicName) -> bool:
+        """Whether this is a dead letter topic: by its name, or because a policy uses it."""
+        return name.base.local.endswith(DEAD_LETTER_SUFFIX) or any(
+            one.holds_dead_letters for one in self._records_of(name)
+        )
+
+    def holds_retries(self, name: TopicName) -> bool:
+        """Whether this is a retry topic: by its name, or because a client uses it."""
+        return name.base.local.endswith(RETRY_SUFFIX) or any(one.holds_retries for one in self._records_of(name))
+
+    def _records_of(self, name: TopicName) -> list[PartitionedRecord | TopicRecord]:
+        """Of an existing topic and of the partitioned topic it belongs to."""
+        return [one for one in (self.partitioned.get(name.base.full), self.topics.get(name.full)) if one is not None]
+
+    def mark(self, name: TopicName, *, retries: bool = False) -> None:
+        """Failed messages go to this existing persistent topic, or to its partitions: from now on it keeps them."""
+        if self.holds_retries(name) if retries else self.holds_dead_letters(name):
+            return
+        field, partitioned = "holds_retries" if retries else "holds_dead_letters", self.partitioned.get(name.base.full)
+        if partitioned is None:
+            self.save_topic(name, msgspec.structs.replace(self.topics[name.full], **{field: True}))
+        else:
+            self._save_partitioned(name.base, msgspec.structs.replace(partitioned, **{field: True}))
+        self._broker.apply_policies(self._logs_of(name))
+
+    def _logs_of(self, name: TopicName) -> list[str]:
+        """The topic, or all partitions of the partitioned topic it belongs to."""
+        partitioned = self.partitioned.get(name.base.full)
+        if partitioned is None:
+            return [name.full]
+        return [name.base.with_partition(index).full for index in range(partitioned.partitions)]
+
     def set_overrides(self, name: TopicName, overrides: Overrides) -> None:
         """Of an existing persistent topic, or of all its partitions."""
         partitioned, before = self.partitioned.get(name.base.full), self.overrides_of(name)
         if partitioned is None:
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], overrides=overrides))
-            topics = [name.full]
         else:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
-            topics = [name.base.with_partition(index).full for index in range(partitioned.partitions)]
+        topics = self._logs_of(name)
         self._broker.apply_policies(topics)
         if _targets_changed(before, overrides):
             self._broker.replication.targets_changed(topics)

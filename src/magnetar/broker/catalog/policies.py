@@ -1,7 +1,7 @@
 """Policies of a topic: the broker's settings, overridden by its namespace, overridden by the topic.
 
 `Overrides` are the values set at one level; `Policies` are the effective ones. The core reads `Policies` only, whatever
-the level of a value.
+the level of a value. Between namespace and topic, dead letter and retry topics drop what would lose failed messages.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     dead_letters: DeadLetterPolicy | None = None
     dead_letter_expired: bool = False  # expired messages become dead letters; evicted ones
     dead_letter_evicted: bool = False
+    keeps_unhandled: bool = False  # what no durable subscription has acknowledged stays, even if there is none
 
     @classmethod
     def of(cls, settings: Settings) -> Policies:
@@ -177,6 +178,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         if overrides.retention is not None:
             changed["retention_ms"] = overrides.retention.minutes * _MINUTE_MS
             changed["retention_bytes"] = overrides.retention.mb * _MB
+            changed["keeps_unhandled"] = False
         if overrides.message_ttl_s is not None:
             changed["ttl_ms"] = overrides.message_ttl_s * 1000
         for kind, quota in (overrides.backlog_quotas or {}).items():
@@ -188,6 +190,22 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         if overrides.replication_clusters is not None:
             changed["replication_clusters"] = tuple(overrides.replication_clusters)
         return msgspec.structs.replace(self, **changed)
+
+    def for_failed_messages(self) -> Policies:
+        """These policies for a dead letter or retry topic: none of them loses a failed message, or its delay (DL10).
+
+        What is set on such a topic itself applies. Retention does: it deletes only what was acknowledged.
+        """
+        return msgspec.structs.replace(
+            self,
+            ttl_ms=0,
+            quota_bytes=0,
+            quota_ms=0,
+            delayed_delivery=msgspec.structs.replace(self.delayed_delivery, active=True, max_ms=0),
+            dead_letter_expired=False,  # dead letters have no dead letters
+            dead_letter_evicted=False,
+            keeps_unhandled=True,
+        )
 
     def as_overrides(self) -> Overrides:
         """The same values in the form that an administrator sets."""

@@ -42,27 +42,34 @@ class NamespaceRecord(msgspec.Struct, omit_defaults=True):
 
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):
-    """The overrides apply to every partition. `grown_from`: partitions before the first growth, or 0."""
+    """Overrides and marks apply to every partition. `grown_from`: partitions before the first growth, or 0."""
 
     partitions: int
     properties: dict[str, str] = {}
     overrides: Overrides = msgspec.field(default_factory=Overrides)
     grown_from: int = 0
+    holds_dead_letters: bool = False
+    holds_retries: bool = False
 
 
 class TopicRecord(msgspec.Struct, omit_defaults=True):
+    """The marks: a dead letter policy, of the broker or of a client, sent dead letters or retries to this topic."""
+
     id: int
     properties: dict[str, str] = {}
     epoch: int = -1
     terminated: bool = False
-    # Whether a dead letter policy of the broker used this topic.
     holds_dead_letters: bool = msgspec.field(default=False, name="holds_letters")
+    holds_retries: bool = False
     created_ms: int = 0  # 0: created before this was recorded
     overrides: Overrides = msgspec.field(default_factory=Overrides)
 
 
 class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
-    """`dead_letters_from`: the origin of that policy. `paused`: why delivery is paused, empty if it is not."""
+    """`dead_letters_from`: the origin of that policy. `paused`: why delivery is paused, empty if it is not.
+
+    `begins`: the first entry it ever was to read, of a topic that keeps what no subscription has read; else 0.
+    """
 
     id: int
     properties: dict[str, str] = {}
@@ -72,6 +79,7 @@ class SubscriptionRecord(msgspec.Struct, omit_defaults=True):
     backoff_ms: list[int] = []
     breaker: BreakerPolicy | None = None
     paused: str = ""
+    begins: int = 0
 
 
 Record = ClusterRecord | TenantRecord | NamespaceRecord | PartitionedRecord | TopicRecord | SubscriptionRecord

@@ -461,7 +461,10 @@ class Subscription:
         """
         self.disconnect_consumers()
         log = self._topic.log
-        self.cursor.reset(min(max(entry_id, log.first), log.confirmed + 1) - 1)
+        start = min(max(entry_id, log.first), log.confirmed + 1)
+        self.cursor.reset(start - 1)
+        if start < self.record.begins:
+            self._save(begins=start)
         if open_bits and log.first <= entry_id <= log.confirmed:
             self.cursor.ack_part(entry_id, open_bits, self.places.messages_in(entry_id))
         self._rewind()

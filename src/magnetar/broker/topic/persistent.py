@@ -23,7 +23,6 @@ from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
-from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import NotAllowed, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.names import TopicName
 from magnetar.replication.model import (
@@ -74,11 +73,6 @@ class PersistentTopic(Topic):
     def replicator(self, remote: str) -> Subscription | None:
         """The subscription with the position of replication to a remote cluster."""
         return self._subscriptions.get(subscription_of(remote))
-
-    @property
-    def holds_dead_letters(self) -> bool:
-        """Whether this is a dead letter topic: by its name, or because a policy of the broker uses it."""
-        return self.record.holds_dead_letters or self.name.base.local.endswith(DEAD_LETTER_SUFFIX)
 
     @property
     def is_terminated(self) -> bool:  # type: ignore[override]
@@ -236,14 +230,18 @@ class PersistentTopic(Topic):
         return self._create(request)
 
     def _create(self, request: SubscribeRequest) -> Subscription:
-        mark_delete = self._start_of(request) - 1
+        start = self._start_of(request)
+        mark_delete = start - 1
         if not request.durable:
             cursor = Cursor(None, 0, mark_delete)
             subscription = Subscription(self, request.name, SubscriptionRecord(id=0), cursor, durable=False)
         else:
             batch = self.broker.commits.batch()
             subscription_record = SubscriptionRecord(
-                id=self.broker.next_id(batch), properties=request.properties, replicated=request.replicated
+                id=self.broker.next_id(batch),
+                properties=request.properties,
+                replicated=request.replicated,
+                begins=start if self.policies.keeps_unhandled else 0,
             )
             cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete, self.broker.storage)
             cursor.create(batch)
@@ -377,7 +375,7 @@ class PersistentTopic(Topic):
         policies, log = self.policies, self.log
         if policies.retention_ms < 0 and policies.retention_bytes < 0:
             return False
-        if self.holds_dead_letters and not any(s.durable and not s.is_internal for s in self._subscriptions.values()):
+        if policies.keeps_unhandled and log.first < self.read_from:
             return False  # no subscription has read them (DL10)
         keep_from = min(
             (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
@@ -393,6 +391,12 @@ class PersistentTopic(Topic):
             return False
         log.trim(self.broker.commits.open().batch, keep_from)
         return True
+
+    @property
+    def read_from(self) -> int:
+        """The first entry that a durable subscription was to read; one past the last if there is none."""
+        durable = (s for s in self._subscriptions.values() if s.durable and not s.is_internal)
+        return min((s.record.begins for s in durable), default=self.log.last + 1)
 
     def truncate(self) -> None:
         """Deletes every entry, whatever retention or subscriptions would keep."""
