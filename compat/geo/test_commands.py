@@ -57,7 +57,7 @@ def test_gr6_verify_compares_both_directions_and_repairs_missing_messages(
     assert [(one["originals"], one["copies"]) for one in found["topics"]] == [(70, 70), (70, 70)]
 
     policy = f"replication/routes/{apache.name}/{both_ways.removeprefix('persistent://')}"
-    ours.ask("PUT", policy, {"paused": True})
+    ours.ask("POST", policy, {"paused": True})
     board = routes.declared_by(ours).board
     until(lambda: board.state_of((partition(both_ways, 0), apache.name)) == "paused", "paused")
     ours.publish(partition(both_ways, 0), [b"left out 1", b"left out 2"])

@@ -89,7 +89,7 @@ def test_gr8_a_schema_rejected_by_apache_pulsar_stops_the_topic_or_is_dead_lette
     (row,) = ours.status(topic, apache)
     assert "schema" in row["reason"].lower()
     assert row["backlog"] == 1
-    ours.ask("PUT", f"replication/routes/{apache.name}/{namespace}/refused", {"refused": "park"})
+    ours.ask("POST", f"replication/routes/{apache.name}/{namespace}/refused", {"refused": "park"})
     until(lambda: ours.is_copied(topic, apache), "the message is dead-lettered")
     parked = f"{topic}-{apache.name}-REPL-DLQ"
     assert len(ours.read(parked)) == 1
@@ -185,7 +185,7 @@ def test_sp6_a_route_filters_masks_and_renames(ours: Ours, apache: Apache, route
     topic, renamed = f"persistent://{namespace}/people", f"persistent://{namespace}/people-of-ours"
     ours.replicate(namespace, apache)
     masked = {"where": "number > 2", "masks": [{"field": "text", "kind": "fixed", "text": "hidden"}]}
-    ours.ask("PUT", f"replication/routes/{apache.name}/{namespace}", {**masked, "rename": "{topic}-of-ours"})
+    ours.ask("POST", f"replication/routes/{apache.name}/{namespace}", {**masked, "rename": "{topic}-of-ours"})
     routes.declared_by(ours)
     ours.create(topic)
     publish_orders(ours, topic, JsonSchema)

@@ -78,7 +78,7 @@ class Cluster:
         self.ask("DELETE", _path(topic) + ("/partitions" if partitioned else ""), force=True)
 
     def set_route(self, remote: Cluster, place: str, **policy: object) -> None:
-        self.ask("PUT", f"replication/routes/{remote.name}/{place}", policy)
+        self.ask("POST", f"replication/routes/{remote.name}/{place}", policy)
 
     def status(self, topic: str, remote: Cluster) -> list[dict[str, Any]]:
         return list(self.ask("GET", "replication/status", topic=full(topic), remote=remote.name))

@@ -447,7 +447,7 @@ def test_fault_loop_of_one_cluster_with_two_names(sick: Sick) -> None:
 def test_fault_loop_of_a_rename(sick: Sick) -> None:
     sick.create(sick.a)
     policy = {"rename": "{tenant}/{namespace}/{topic}-eu"}
-    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}/orders", policy)
+    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}/orders", policy)
     sick.create(sick.b, topic="orders-eu")
     sick.ask(sick.b, "PUT", "clusters/a", {"serviceUrl": sick.a.http_url, "brokerServiceUrl": sick.a.service_url})
     sick.ask(sick.b, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
@@ -462,7 +462,7 @@ def test_fault_loop_of_a_rename(sick: Sick) -> None:
 def test_fault_paused(sick: Sick) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
-    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
+    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}", {"paused": True})
     sick.tell()
     cause = sick.first()
     assert cause["kind"] == "paused"
@@ -527,7 +527,7 @@ def test_a_missing_topic_is_an_error(sick: Sick) -> None:
 def test_with_several_faults_the_first_to_repair_comes_first(sick: Sick) -> None:
     sick.create(sick.a, 3)
     sick.create(sick.b, 2)
-    sick.ask(sick.a, "PUT", f"replication/routes/b/{NAMESPACE}", {"paused": True})
+    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}", {"paused": True})
     assert [cause["kind"] for cause in sick.causes()] == ["paused", "pipeline-not-running", "partition-mismatch"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from magnetar.errors import InvalidName, InvalidSetting
 from magnetar.replication.model import Mask, MaskKind, RoutePolicy
-from magnetar.replication.route import applied_changes, check_policy, check_where
+from magnetar.replication.route import applied_changes, check_policy, check_rename, check_where
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_an_invalid_mask_is_rejected(masks: list[Mask], reason: str) -> None:
 def test_a_rename_is_checked_too() -> None:
     check_policy(RoutePolicy(rename="archive"))
     with pytest.raises(InvalidName, match=r"no \{topic\}"):
-        check_policy(RoutePolicy(rename="archive"), of_namespace=True)
+        check_rename("archive", of_namespace=True)
 
 
 def test_changed_messages_name_the_changes() -> None:

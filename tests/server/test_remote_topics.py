@@ -124,7 +124,7 @@ def test_gr2_an_auto_created_topic_is_created_remotely(topic: str) -> None:
 
 def test_gr2_a_topic_is_created_under_its_remote_name(topic: str) -> None:
     with clusters("a", "b") as (a, b):
-        a.do("PUT", f"replication/routes/b/{NAMESPACE}", {"rename": "{tenant}/{namespace}/{topic}-of-a"})
+        a.do("POST", f"replication/routes/b/{NAMESPACE}", {"rename": "{tenant}/{namespace}/{topic}-of-a"})
         b.replicate()
         a.create(topic, 2)
         eventually(lambda: b.partitions(f"{topic}-of-a") == 2, SOON_S)

@@ -14,6 +14,7 @@ from magnetar.replication.model import (
     RoutePolicy,
     route_fingerprint,
 )
+from magnetar.replication.route_parts import RouteParts
 from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
@@ -179,7 +180,7 @@ def test_sp6_a_consumer_that_copies_under_an_old_route_policy_is_disconnected() 
     (refused,) = subscribe(2, route_fingerprint("west", masked))
     assert refused.error.error == pb.ConsumerAssignError
 
-    replication.set_route("west", "public/default/t", masked)
+    replication.set_route("west", "public/default/t", RouteParts(masks=masked.masks))
     world.settle()
     (closed,) = [said for said, _ in FrameDecoder(1 << 20).receive_data(b"".join(reader.session.take_output()))]
     assert closed.type == Command.CLOSE_CONSUMER and closed.close_consumer.consumer_id == 1

@@ -220,10 +220,10 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", _REPLICATION + "/cursors", replication.cursors),
     Route("GET", _REPLICATION + "/routes", replication.list_routes),
     Route("GET", _ROUTE, replication.get_route),
-    Route("PUT", _ROUTE, replication.set_route, changes=True),
+    Route("POST", _ROUTE, replication.set_route, changes=True),
     Route("DELETE", _ROUTE, replication.remove_route, changes=True),
     Route("GET", _ROUTE + "/{topic}", replication.get_route),
-    Route("PUT", _ROUTE + "/{topic}", replication.set_route, changes=True),
+    Route("POST", _ROUTE + "/{topic}", replication.set_route, changes=True),
     Route("DELETE", _ROUTE + "/{topic}", replication.remove_route, changes=True),
     #
     *(Route(*row) for row in policy_routes.routes()),

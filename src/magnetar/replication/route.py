@@ -32,14 +32,19 @@ _TOKENS = re.compile(
 _OPEN, _CLOSE = {"(": ")", "[": "]"}, {")": "(", "]": "["}
 
 
-def check_policy(policy: RoutePolicy, *, of_namespace: bool = False) -> None:
-    """Raises `InvalidSetting` or `InvalidName`. `of_namespace`: the policy of all topics of a namespace."""
+def check_policy(policy: RoutePolicy) -> None:
+    """Raises `InvalidSetting` or `InvalidName`."""
     if policy.where:
         check_where(policy.where)
     check_masks(policy.masks)
     if policy.rename:
-        check_template(policy.rename)
-        check_covers(policy.rename, of_namespace=of_namespace)
+        check_rename(policy.rename)
+
+
+def check_rename(template: str, *, of_namespace: bool = False) -> None:
+    """Raises `InvalidName`. `of_namespace`: the template is for all topics of a namespace."""
+    check_template(template)
+    check_covers(template, of_namespace=of_namespace)
 
 
 def check_where(expression: str) -> None:

@@ -200,8 +200,8 @@ def test_gr8_a_route_policy_is_set_shown_and_removed(replicated: Admin) -> None:
     for path in (of_namespace, of_topic):
         assert replicated("GET", path).status_code == 204
         assert replicated.get(f"{path}?applied=true") == {}
-    replicated.done("PUT", of_namespace, json={"refused": "park"})
-    replicated.done("PUT", of_topic, json={"paused": True, "masks": [{"field": "a.b", "kind": "null"}]})
+    replicated.done("POST", of_namespace, json={"refused": "park"})
+    replicated.done("POST", of_topic, json={"paused": True, "masks": [{"field": "a.b", "kind": "null"}]})
     for admin in (replicated, replicated.after_crash()):
         assert admin.get(of_namespace) == {"refused": "park"}
         assert admin.get(of_topic) == {"paused": True, "masks": [{"field": "a.b", "kind": "null", "text": ""}]}
@@ -213,11 +213,44 @@ def test_gr8_a_route_policy_is_set_shown_and_removed(replicated: Admin) -> None:
         ("east", "public/default", None),
         ("east", "public/default", "t"),
     ]
-    replicated.done("DELETE", of_topic)
+    replicated.done("DELETE", f"{of_topic}?force=true")
     replicated.done("DELETE", of_topic)
     assert replicated.get(f"{of_topic}?applied=true") == {"refused": "park"}
-    replicated.done("PUT", of_topic, json={})
-    assert replicated.get(f"{of_topic}?applied=true") == {}
+    replicated.done("POST", of_topic, json={})
+    assert replicated("GET", of_topic).status_code == 204
+    assert replicated.get(f"{of_topic}?applied=true") == {"refused": "park"}
+
+
+EMAIL, PHONE = ({"field": field, "kind": "hash", "text": ""} for field in ("email", "phone"))
+
+
+def test_gr8_setting_one_part_keeps_the_others(replicated: Admin) -> None:
+    path = f"{ROUTES}/east/public/default/t"
+    replicated.done("POST", path, json={"masks": [{"field": "email"}], "where": "n > 1", "rename": "x"})
+    for change in ({"refused": "park"}, {"paused": True}, {"deadLetters": True}, {"masks": [{"field": "phone"}]}):
+        replicated.done("POST", path, json=change)
+    expected = {"masks": [EMAIL, PHONE], "where": "n > 1", "rename": "x", "refused": "park"}
+    assert replicated.get(path) == {**expected, "paused": True, "deadLetters": True}
+    replicated.done("POST", path, json={"rename": None, "refused": None, "deadLetters": None, "paused": None})
+    assert replicated.after_crash().get(path) == {"masks": [EMAIL, PHONE], "where": "n > 1"}
+
+
+def test_gr8_a_mask_or_a_filter_goes_by_its_own_word_only(replicated: Admin) -> None:
+    path = f"{ROUTES}/east/public/default/t"
+    replicated.done("POST", path, json={"masks": [{"field": "email"}, {"field": "phone"}], "where": "n > 1"})
+    for change in ({"where": ""}, {"where": None}, {"masks": None}):
+        replicated.reason(400, "POST", path, json=change)
+    replicated.done("POST", path, json={"masks": []})
+    refused = replicated.reason(412, "DELETE", path)
+    assert "masks email, phone and has a filter" in refused and "force=true" in refused
+    wrong = replicated.reason(400, "POST", path, json={"removeMasks": ["emial"], "paused": True})
+    assert "'emial' cannot be removed: masked are email, phone" in wrong
+    assert replicated.get(path) == {"masks": [EMAIL, PHONE], "where": "n > 1"}
+    replicated.done("POST", path, json={"removeMasks": ["email"]})
+    replicated.done("POST", path, json={"removeWhere": True})
+    assert replicated.get(path) == {"masks": [PHONE]}
+    replicated.done("DELETE", f"{path}?force=true")
+    assert replicated.get(ROUTES) == []
 
 
 @pytest.mark.parametrize(
@@ -231,7 +264,7 @@ def test_gr8_a_route_policy_is_set_shown_and_removed(replicated: Admin) -> None:
         (400, "east/public/default/many-partition-0", "is a partition"),
     ],
 )
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
 def test_a_route_needs_an_existing_source_and_remote(
     replicated: Admin, method: str, status: int, path: str, why: str
 ) -> None:
@@ -253,19 +286,19 @@ def test_a_route_needs_an_existing_source_and_remote(
     ],
 )
 def test_an_invalid_route_policy_is_rejected(replicated: Admin, body: bytes) -> None:
-    replicated.reason(400, "PUT", f"{ROUTES}/east/public/default", content=body)
+    replicated.reason(400, "POST", f"{ROUTES}/east/public/default", content=body)
     assert replicated.get(ROUTES) == []
 
 
 def test_sp6_routes_that_merge_two_topics_are_rejected(replicated: Admin) -> None:
     admin = replicated
     for place in ("t", "many"):
-        admin.done("PUT", f"{ROUTES}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
-    response = admin("PUT", f"{ROUTES}/east/public/default/many", json={"rename": "x/y/t"})
+        admin.done("POST", f"{ROUTES}/east/public/default/{place}", json={"rename": "x/y/{topic}"})
+    response = admin("POST", f"{ROUTES}/east/public/default/many", json={"rename": "x/y/t"})
     assert response.status_code == 400
     for named in (T, "persistent://public/default/many", "persistent://x/y/t"):
         assert named in response.text
-    admin.done("PUT", f"{ROUTES}/east/public/default", json={"rename": "x/y/all-{topic}"})
+    admin.done("POST", f"{ROUTES}/east/public/default", json={"rename": "x/y/all-{topic}"})
 
 
 # -- Pulsar's own paths

@@ -13,6 +13,7 @@ from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed, TopicBusy
 from magnetar.names import TopicName
 from magnetar.replication.model import AS_IT_IS, DeclaredRoute, Report, Reports, RoutePolicy, State, Status
+from magnetar.replication.route_parts import NOTHING, RouteParts
 from tests.broker.world import SubscriptionType, World
 
 NAMESPACE = "public/default"
@@ -124,11 +125,11 @@ def test_dead_letters_are_not_replicated_unless_the_route_includes_them(world: W
     for topic in ("t", "t-s-DLQ", "t-s-RETRY"):
         world.topic(topic)
     assert sorted(declared(world)) == [("t", EAST), ("t", WEST)]
-    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(dead_letters=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RouteParts(dead_letters=True))
     world.settle()
     assert sorted(declared(world)) == [("t", EAST), ("t", WEST), ("t-s-DLQ", EAST), ("t-s-RETRY", EAST)]
     assert subscriptions(world, "t-s-DLQ") == [TO_EAST]
-    world.broker.replication.remove_route(EAST, NAMESPACE)
+    world.broker.replication.set_route(EAST, NAMESPACE, NOTHING)
     world.settle()
     assert subscriptions(world, "t-s-DLQ") == []
 
@@ -150,7 +151,7 @@ def test_every_change_creates_a_new_version_and_wakes_waiting_requests(world: Wo
     assert is_another()
     catalog.grow_partitioned(name("many"), 4)
     assert is_another() and declared(world)["many", EAST].grown_from == 2
-    replication.set_route(EAST, "public/default/t", RoutePolicy(paused=True))
+    replication.set_route(EAST, "public/default/t", RouteParts(paused=True))
     assert is_another() and declared(world)["t", EAST].policy.paused
     catalog.save_cluster(EAST, ClusterRecord(broker_service_url="pulsar://east2:6650"))
     assert is_another()
@@ -365,7 +366,7 @@ def test_messages_evicted_by_a_quota_are_not_dead_lettered() -> None:
 
 def test_dead_letters_seen_only_by_replication_are_kept() -> None:
     world = new_world(managedLedgerMinLedgerRolloverTimeMinutes=0)
-    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(dead_letters=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RouteParts(dead_letters=True))
     replicate(world, EAST)
     world.publish(3, "t-s-DLQ")
     world.subscription(TO_EAST, "t-s-DLQ").advance(2)
@@ -405,23 +406,23 @@ def test_the_target_topic_reports_connected_replicators(world: World) -> None:
 # -- route policies
 
 
-def test_a_topics_route_policy_overrides_its_namespaces(world: World) -> None:
+def test_a_topic_inherits_the_parts_that_it_does_not_set(world: World) -> None:
     replication = world.broker.replication
     replicate(world, EAST, WEST)
     for topic in ("a", "b"):
         world.topic(topic)
-    replication.set_route(EAST, NAMESPACE, RoutePolicy(where="key = 'x'"))
-    replication.set_route(EAST, "public/default/a", RoutePolicy(paused=True))
+    replication.set_route(EAST, NAMESPACE, RouteParts(where="key = 'x'"))
+    replication.set_route(EAST, "public/default/a", RouteParts(paused=True))
     world.settle()
     for one in (world, world.restart()):
         route_policies = {key: row.policy for key, row in declared(one).items()}
         assert route_policies == {
-            ("a", EAST): RoutePolicy(paused=True),
+            ("a", EAST): RoutePolicy(where="key = 'x'", paused=True),
             ("b", EAST): RoutePolicy(where="key = 'x'"),
             ("a", WEST): AS_IT_IS,
             ("b", WEST): AS_IT_IS,
         }
-    replication.remove_route(EAST, "public/default/a")
+    replication.set_route(EAST, "public/default/a", NOTHING)
     assert declared(world)["a", EAST].policy == RoutePolicy(where="key = 'x'")
 
 
@@ -431,8 +432,8 @@ def test_route_policies_are_deleted_with_their_scope(world: World) -> None:
     catalog.create_partitioned(name("many"), 2, {})
     world.topic()
     for scope in ("public/other", "public/default/many", "public/default/t", NAMESPACE):
-        replication.set_route(EAST, scope, RoutePolicy(paused=True))
-    replication.set_route(WEST, NAMESPACE, RoutePolicy(paused=True))
+        replication.set_route(EAST, scope, RouteParts(paused=True))
+    replication.set_route(WEST, NAMESPACE, RouteParts(paused=True))
     world.broker.delete_topic(name("many-partition-1"))
     world.broker.delete_topic(name())
     catalog.delete_namespace("public/other")
@@ -515,12 +516,12 @@ def test_gr4_a_paused_route_policy_is_named_with_its_scope(world: World) -> None
     world.topic()
     report(world, Report(full(), EAST, State.RUNNING, since_ms=1))
     world.advance(seconds=3)
-    world.broker.replication.set_route(EAST, NAMESPACE, RoutePolicy(paused=True))
+    world.broker.replication.set_route(EAST, NAMESPACE, RouteParts(paused=True))
     status = statuses(world)["t", EAST]
     assert (status.state, status.since_ms) == (State.PAUSED, world.clock.now_ms())
     assert status.reason == "the route policy of public/default to east is paused"
     assert status.policy.paused
-    world.broker.replication.set_route(EAST, NAMESPACE, AS_IT_IS)
+    world.broker.replication.set_route(EAST, NAMESPACE, NOTHING)
     assert statuses(world)["t", EAST].state is State.RUNNING
 
 

@@ -146,9 +146,12 @@ def test_a_paused_topic_keeps_its_namespaces_route_policy(geo: CommandLine, topi
         geo.ok("replication", "resume", topic, "--to", "b")
         assert _policy(geo, topic) == {"masks": masks, "refused": "park"}, "its namespace is paused, and it is not"
         assert _policy(geo, NAMESPACE)["paused"]
+        geo.ok("replication", "pause", NAMESPACE, "--to", "b")
+        assert _policy(geo, topic)["paused"], "the last word counts"
     finally:
         geo.ok("replication", "remove-route", topic, "--to", "b")
-        geo.ok("replication", "remove-route", NAMESPACE, "--to", "b")
+        assert "masks email" in geo.fails("replication", "remove-route", NAMESPACE, "--to", "b")
+        geo.ok("replication", "remove-route", NAMESPACE, "--to", "b", "--force")
     assert _own_policies(geo) == []
 
 
@@ -188,10 +191,31 @@ def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
         " --rename {tenant}/{namespace}/{topic}-eu --refused skip --dead-letters"
     )
     geo.ok("replication", "pause", topic, "--to", "b")
-    assert geo.ok("replication", "set-route", topic, "--to", "b", "--dead-letters").endswith("; it is paused\n")
-    assert _policy(geo, topic) == {"deadLetters": True, "paused": True}, "what is not given is unset, except the pause"
-    geo.ok("replication", "remove-route", topic, "--to", "b")
+    before = _policy(geo, topic)
+    assert geo.ok("replication", "set-route", topic, "--to", "b", "--refused", "park").endswith("; it is paused\n")
+    assert _policy(geo, topic) == {**before, "refused": "park"}, "what is not given is kept"
+    removed = ("--remove-mask", "email", "--remove-mask", "name", "--remove-where", "--remove-rename")
+    geo.ok("replication", "set-route", topic, "--to", "b", *removed, "--no-dead-letters")
+    masks = [{"field": "iban", "kind": "null", "text": ""}]
+    assert _policy(geo, topic) == {"masks": masks, "refused": "park", "paused": True}
+    assert "--force" in geo.fails("replication", "remove-route", topic, "--to", "b")
+    geo.ok("replication", "remove-route", topic, "--to", "b", "--force")
     assert _policy(geo, topic) == {}
+
+
+def test_b1_a_topics_route_policy_does_not_hide_its_namespaces_mask(geo: CommandLine, topic: str) -> None:
+    geo.ok("replication", "set-route", NAMESPACE, "--to", "b", "--mask", "email", "--where", "n > 1")
+    try:
+        geo.ok("replication", "set-route", topic, "--to", "b", "--refused", "park")
+        masks = [{"field": "email", "kind": "hash", "text": ""}]
+        assert _policy(geo, topic) == {"masks": masks, "where": "n > 1", "refused": "park"}
+        geo.ok("replication", "set-route", topic, "--to", "b", "--remove-mask", "email", "--remove-where")
+        assert _policy(geo, topic) == {"refused": "park"}
+        (line,) = [line for line in geo.ok("replication", "routes").splitlines() if topic in line]
+        assert line.split(None, 2)[2] == "--remove-where --remove-mask email --refused park"
+    finally:
+        geo.ok("replication", "remove-route", topic, "--to", "b")
+        geo.ok("replication", "remove-route", NAMESPACE, "--to", "b", "--force")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +226,10 @@ def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
         (("set-route", NAMESPACE, "--to", "b", "--where", "a = 'x"), 1, "has an unclosed '"),
         (("set-route", NAMESPACE, "--to", "b", "--rename", "{cluster}"), 1, "{cluster}"),
         (("set-route", NAMESPACE, "--to", "b", "--refused", "panic"), 2, "panic"),
-        (("set-route", NAMESPACE, "--to", "a"), 1, "cluster a is the local cluster"),
+        (("set-route", NAMESPACE, "--to", "a", "--refused", "park"), 1, "cluster a is the local cluster"),
+        (("set-route", NAMESPACE, "--to", "b"), 2, "nothing to set"),
+        (("set-route", NAMESPACE, "--to", "b", "--remove-mask", "a"), 1, "nothing is masked"),
+        (("set-route", NAMESPACE, "--to", "b", "--rename", "x", "--remove-rename"), 2, "cannot be combined"),
         (("pause", NAMESPACE, "--to", "nowhere"), 1, "cluster nowhere does not exist"),
         (("pause", "geo/missing", "--to", "b"), 1, "`magnetar namespaces create geo/missing`"),
         (("pause", f"{NAMESPACE}/missing", "--to", "b"), 1, "missing not found"),

@@ -83,7 +83,9 @@ def test_gr6_declared_topics_are_compared_under_their_remote_name(two: Two) -> N
     two.ask(two.a, "PUT", f"persistent/{GEO}/orders")
     two.ask(two.a, "PUT", "persistent/public/default/not-replicated")
     declare(two)
-    two.ask(two.a, "PUT", f"replication/routes/b/{GEO}", {"rename": "{tenant}/{namespace}/{topic}-eu", "where": "true"})
+    two.ask(
+        two.a, "POST", f"replication/routes/b/{GEO}", {"rename": "{tenant}/{namespace}/{topic}-eu", "where": "true"}
+    )
     found = two.found()
     assert {(one["topic"], one["target"]) for one in found["topics"]} == {
         (f"persistent://{GEO}/{name}", f"persistent://{GEO}/{renamed}")

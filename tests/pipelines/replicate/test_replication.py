@@ -165,7 +165,7 @@ def test_paused_and_resumed(world: World) -> None:
     assert a.states("calm", b) == ["paused"]
     a.publish("calm", b"2")
     assert not b.has_more_than("calm", 1)
-    a.set_route(b, f"{NAMESPACE}/calm")
+    a.set_route(b, f"{NAMESPACE}/calm", paused=False)
     assert b.values("calm", 2) == [b"1", b"2"]
 
 

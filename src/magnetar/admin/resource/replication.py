@@ -11,15 +11,18 @@ from contextlib import suppress
 from typing import Annotated
 
 import msgspec
+from msgspec import UNSET
 
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
+from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
-from magnetar.replication.model import AS_IT_IS, Declaration, Reports, RoutePolicy, Status
-from magnetar.replication.route import check_policy
+from magnetar.replication.model import Declaration, Reports, RoutePolicy, Status
+from magnetar.replication.route import check_masks, check_rename, check_where
+from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
 from magnetar.replication.topic_template import check_distinct
 
 WAIT_MS_MAX = 60_000
@@ -29,16 +32,16 @@ COALESCED_S = 0.02
 
 _topics = msgspec.json.Decoder(Annotated[list[str], msgspec.Meta(max_length=TOPICS_MAX)])
 _reports = msgspec.json.Decoder(Reports)
-_policy = msgspec.json.Decoder(RoutePolicy)
+_change = msgspec.json.Decoder(RouteChange)
 
 
-class ScopedRoutePolicy(msgspec.Struct, rename="camel"):
-    """A route policy with its scope: a topic, or a namespace if `topic` is None."""
+class ScopedRouteParts(msgspec.Struct, rename="camel"):
+    """The parts of a route policy with their scope: a topic, or a namespace if `topic` is None."""
 
     remote: str
     namespace: str
     topic: str | None
-    policy: RoutePolicy
+    policy: RouteParts
 
 
 # -- pipelines
@@ -105,42 +108,52 @@ async def status(call: Call) -> list[Status]:
     return found
 
 
-def list_routes(call: Call) -> list[ScopedRoutePolicy]:
-    """List all route policies."""
-    policies_set = call.broker.replication.policies.all()
-    return [_shown(remote, scope, policies_set[remote, scope]) for remote, scope in sorted(policies_set)]
+def list_routes(call: Call) -> list[ScopedRouteParts]:
+    """List all route policies, each with the parts that are set for its namespace or topic."""
+    parts_set = call.broker.replication.policies.all()
+    return [_shown(remote, scope, parts_set[remote, scope]) for remote, scope in sorted(parts_set)]
 
 
-def get_route(call: Call) -> RoutePolicy | None:
-    """Show the route policy of a namespace or topic to a remote cluster; with `applied` the one in force."""
+def get_route(call: Call) -> RouteParts | RoutePolicy | None:
+    """Show the parts of the route policy set for a namespace or topic; with `applied` the policy in force."""
     remote, scope = _scope(call)
-    replication = call.broker.replication
+    policies = call.broker.replication.policies
     if not call.flag("applied"):
-        return replication.policies.at(remote, scope)
-    if "topic" in call.path:
-        return replication.policies.of(_topic(call), remote)
-    return replication.policies.at(remote, scope) or AS_IT_IS
+        parts = policies.at(remote, scope)
+        return None if parts == NOTHING else parts
+    return policies.of(_topic(call), remote) if "topic" in call.path else policies.of_namespace(scope, remote)
 
 
 def set_route(call: Call) -> None:
-    """Set the route policy of a namespace or topic to a remote cluster; that of a topic overrides its namespace's."""
+    """Set the parts of a route policy that the body has, and keep the others; a topic inherits from its namespace."""
     remote, scope = _scope(call)
-    policy = call.body_as(_policy)
-    if policy is None:
-        raise BadRequest('the request body is empty: a route policy is expected, such as {} or {"paused": true}')
-    replication = call.broker.replication
-    renamed = _renamed(replication.declaration(), remote, scope, policy, replication.policies.all())
+    change = call.body_as(_change)
+    if change is None:
+        raise BadRequest('the request body is empty: parts of a route policy are expected, such as {"paused": true}')
+    replication, is_topic = call.broker.replication, "topic" in call.path
+    policies = replication.policies
     try:
-        check_policy(policy, of_namespace="topic" not in call.path)
-        check_distinct(renamed)
+        if change.where is not UNSET:
+            check_where(change.where)
+        parts = changed(
+            policies.at(remote, scope), change, policies.at(remote, call.namespace) if is_topic else NOTHING
+        )
+        check_masks(parts.masks)
+        if change.rename:
+            check_rename(change.rename, of_namespace=not is_topic)
+            check_distinct(_renamed(replication.declaration(), remote, scope, parts, policies.all()))
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
-    replication.set_route(remote, scope, policy)
+    replication.set_route(remote, scope, parts, is_paused_again=change.paused is True and not is_topic)
 
 
 def remove_route(call: Call) -> None:
-    """Remove a route policy; that of the namespace, if any, applies again."""
-    call.broker.replication.remove_route(*_scope(call))
+    """Remove a route policy; with masks or a filter only if `force` is true."""
+    remote, scope = _scope(call)
+    replication = call.broker.replication
+    if (hidden := replication.policies.at(remote, scope).hidden) and not call.flag("force"):
+        raise NotAllowed(f"the route policy of {scope} to {remote} {hidden}: --force (force=true) removes it anyway")
+    replication.set_route(remote, scope, NOTHING)
 
 
 # -- names
@@ -169,16 +182,16 @@ def _renamed(
     declared: Declaration,
     remote: str,
     scope: str,
-    policy: RoutePolicy,
-    policies_set: Mapping[tuple[str, str], RoutePolicy],
+    parts: RouteParts,
+    parts_set: Mapping[tuple[str, str], RouteParts],
 ) -> Iterator[tuple[str, str]]:
-    """The topics replicated to a cluster, each with its name template once the policy is set."""
+    """The topics replicated to a cluster, each with its name template once the parts are set."""
+    parts_set = {**parts_set, (remote, scope): parts}
     for one in declared.topics:
         if one.remote == remote:
             name = TopicName.parse(one.topic)
-            own = f"{name.namespace_full}/{name.local}"
-            is_set = scope == own or (scope == name.namespace_full and (remote, own) not in policies_set)
-            yield one.topic, policy.rename if is_set else one.policy.rename
+            own = parts_set.get((remote, topic_scope(name)), NOTHING)
+            yield one.topic, in_force(parts_set.get((remote, name.namespace_full), NOTHING), own).rename
 
 
 def _topic(call: Call) -> TopicName:
@@ -199,6 +212,6 @@ def _check_namespace(text: str) -> None:
         raise BadRequest(f"namespace: {error}") from error
 
 
-def _shown(remote: str, scope: str, policy: RoutePolicy) -> ScopedRoutePolicy:
+def _shown(remote: str, scope: str, parts: RouteParts) -> ScopedRouteParts:
     tenant, namespace, *topic = scope.split("/", 2)
-    return ScopedRoutePolicy(remote, f"{tenant}/{namespace}", topic[0] if topic else None, policy)
+    return ScopedRouteParts(remote, f"{tenant}/{namespace}", topic[0] if topic else None, parts)

@@ -19,19 +19,18 @@ from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import ServiceNotReady
 from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
-    AS_IT_IS,
     ROUTE_FINGERPRINT,
     ClusterAddress,
     Declaration,
     DeclaredRoute,
     Mismatch,
-    RoutePolicy,
     State,
     Status,
     route_fingerprint,
     subscription_of,
 )
 from magnetar.replication.partitions import Decision
+from magnetar.replication.route_parts import NOTHING, RouteParts
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -279,24 +278,25 @@ class DeclaredRoutes:
 
     # -- route policies
 
-    def set_route(self, remote: str, scope: str, policy: RoutePolicy) -> None:
-        before = self.policies.at(remote, scope)
-        if before == policy:
+    def set_route(self, remote: str, scope: str, parts: RouteParts, *, is_paused_again: bool = False) -> None:
+        """Stores the parts of a scope. `is_paused_again`: a pause of a namespace, which also ends earlier resumes."""
+        before = self.policies.all()
+        self.policies.set(remote, scope, parts)
+        if is_paused_again:
+            self.policies.end_resumes(remote, scope)
+        if self.policies.all() == before:
             return
-        self.policies.set(remote, scope, policy)
-        if policy.paused and not (before or AS_IT_IS).paused:
+        was_paused = before.get((remote, scope), NOTHING).paused
+        if parts.paused and not was_paused:
             self.reports.paused(remote, scope, self._broker.now_ms())
-        self.targets_changed(self._topics_in(scope))
-
-    def remove_route(self, remote: str, scope: str) -> None:
-        if self.policies.remove(remote, scope):
+        elif was_paused and not parts.paused:
             self.reports.resumed(remote, scope)
-            self.targets_changed(self._topics_in(scope))
+        self.targets_changed(self._topics_in(scope))
 
     def forget_routes(self, *, remote: str | None = None, scope: str | None = None) -> None:
         """Deletes the policies of a cluster, namespace or topic that was deleted."""
         for one in [one for one in self.policies.all() if remote in (None, one[0]) and scope in (None, one[1])]:
-            self.policies.remove(*one)
+            self.policies.set(*one, NOTHING)
             self.reports.resumed(*one)
 
     def _topics_in(self, scope: str) -> list[str]:
@@ -325,7 +325,7 @@ class DeclaredRoutes:
                     yield self._status(TopicName.parse(full), row, now_ms)
 
     def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
-        status = self.reports.status(name, row, self.policies.scope_of(name, row.remote), now_ms)
+        status = self.reports.status(name, row, self.policies.pausing_scope(name, row.remote), now_ms)
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:

@@ -1,6 +1,7 @@
 """Route policies, in memory and on disk: by remote cluster, for a namespace or a topic.
 
-The policy of a topic replaces that of its namespace. Knows neither topics nor routes; see `declaration`.
+A topic inherits the parts that it does not set, see `replication.route_parts`. Knows neither topics nor routes; see
+`declaration`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import msgspec
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.names import TopicName
-from magnetar.replication.model import AS_IT_IS, RoutePolicy
+from magnetar.replication.model import RoutePolicy
+from magnetar.replication.route_parts import NOTHING, RouteParts, in_force, kept_by
 from magnetar.storage.api import Space, Storage
 
 RouteScope = tuple[str, str]
@@ -22,37 +24,58 @@ _SEPARATOR = "\0"  # between the two, in a key
 class RoutePolicies:
     def __init__(self, storage: Storage, commits: Commits) -> None:
         self._commits = commits
-        self._policies: dict[RouteScope, RoutePolicy] = {}
+        self._parts: dict[RouteScope, RouteParts] = {}
         for key, value in storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
             remote, _, scope = key[1:].decode().partition(_SEPARATOR)
-            self._policies[remote, scope] = decode_policy(value)
+            self._parts[remote, scope] = decode_parts(value)
 
     def of(self, name: TopicName, remote: str) -> RoutePolicy:
-        """The policy of the topic, or else of its namespace."""
-        return self._policies.get((remote, self.scope_of(name, remote)), AS_IT_IS)
+        """The policy in force for a topic."""
+        return in_force(self.at(remote, name.namespace_full), self.at(remote, topic_scope(name)))
 
-    def scope_of(self, name: TopicName, remote: str) -> str:
-        """The scope whose policy applies to a topic."""
+    def of_namespace(self, namespace: str, remote: str) -> RoutePolicy:
+        """The policy in force for topics that set nothing."""
+        return in_force(self.at(remote, namespace))
+
+    def pausing_scope(self, name: TopicName, remote: str) -> str:
+        """The scope whose pause applies to a topic."""
         own = topic_scope(name)
-        return own if (remote, own) in self._policies else name.namespace_full
+        return name.namespace_full if self.at(remote, own).paused is None else own
 
-    def at(self, remote: str, scope: str) -> RoutePolicy | None:
-        """The policy set at exactly this scope."""
-        return self._policies.get((remote, scope))
+    def at(self, remote: str, scope: str) -> RouteParts:
+        """The parts set at exactly this scope."""
+        return self._parts.get((remote, scope), NOTHING)
 
-    def all(self) -> dict[RouteScope, RoutePolicy]:
-        return dict(self._policies)
+    def all(self) -> dict[RouteScope, RouteParts]:
+        return dict(self._parts)
 
-    def set(self, remote: str, scope: str, policy: RoutePolicy) -> None:
-        self._policies[remote, scope] = policy
-        self._commits.batch().put(_key(remote, scope), encode_policy(policy))
+    def set(self, remote: str, scope: str, parts: RouteParts) -> None:
+        self._keep(remote, scope, parts)
+        self._follow(remote, scope, parts)
 
-    def remove(self, remote: str, scope: str) -> bool:
-        """Whether there was one."""
-        if self._policies.pop((remote, scope), None) is None:
-            return False
-        self._commits.batch().delete(_key(remote, scope))
-        return True
+    def end_resumes(self, remote: str, namespace: str) -> None:
+        """Topics that were resumed in a paused namespace are paused again, like all others."""
+        for scope, parts in self._within(remote, namespace):
+            if parts.paused is False:
+                self._keep(remote, scope, msgspec.structs.replace(parts, paused=None))
+
+    def _follow(self, remote: str, namespace: str, parts: RouteParts) -> None:
+        """What topics lift lasts as long as their namespace has it."""
+        for scope, own in self._within(remote, namespace):
+            kept = kept_by(parts, own)
+            if kept != own:
+                self._keep(remote, scope, kept)
+
+    def _within(self, remote: str, namespace: str) -> list[tuple[str, RouteParts]]:
+        prefix = namespace + "/"
+        return [(one[1], parts) for one, parts in self._parts.items() if one[0] == remote and one[1].startswith(prefix)]
+
+    def _keep(self, remote: str, scope: str, parts: RouteParts) -> None:
+        if parts != NOTHING:
+            self._parts[remote, scope] = parts
+            self._commits.batch().put(_key(remote, scope), encode_parts(parts))
+        elif self._parts.pop((remote, scope), None) is not None:
+            self._commits.batch().delete(_key(remote, scope))
 
 
 def topic_scope(name: TopicName) -> str:
@@ -66,15 +89,15 @@ def _key(remote: str, scope: str) -> bytes:
 # On disk the field `deadLetters` is called `letters`.
 
 
-def encode_policy(policy: RoutePolicy) -> bytes:
-    stored = msgspec.to_builtins(policy)
+def encode_parts(parts: RouteParts) -> bytes:
+    stored = msgspec.to_builtins(parts)
     if "deadLetters" in stored:
         stored["letters"] = stored.pop("deadLetters")
     return msgspec.msgpack.encode(stored)
 
 
-def decode_policy(value: bytes) -> RoutePolicy:
+def decode_parts(value: bytes) -> RouteParts:
     stored = msgspec.msgpack.decode(value)
     if "letters" in stored:
         stored["deadLetters"] = stored.pop("letters")
-    return msgspec.convert(stored, RoutePolicy)
+    return msgspec.convert(stored, RouteParts)

@@ -1,7 +1,7 @@
 """`magnetar replication pause, resume, routes, get-route, set-route, remove-route`: route policies.
 
-The route policy of a topic replaces that of its namespace as a whole. So `pause` on a topic without its own copies the
-namespace's and pauses it; `resume` removes the copy if nothing else differs.
+Each command changes the parts that it names and keeps the others; the broker merges them. A mask or a filter goes away
+only by a word for it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec import UNSET
 
 from magnetar.cli.argument import NamespaceName, parse_cluster, parse_namespace_name, parse_topic
 from magnetar.cli.command import CommandGroup
@@ -17,6 +18,7 @@ from magnetar.cli.output import Done, Record, Table
 from magnetar.cli.rest import Rest
 from magnetar.names import TopicName
 from magnetar.replication.model import AS_IT_IS, Mask, MaskKind, Refusal, RoutePolicy
+from magnetar.replication.route_parts import RouteChange, RouteParts
 
 RouteScope = TopicName | NamespaceName
 
@@ -53,6 +55,47 @@ OptionalScope = Annotated[
     typer.Argument(metavar="TOPIC|TENANT/NAMESPACE", parser=parse_scope, help=_SCOPE, show_default="everything"),
 ]
 Remote = Annotated[str, typer.Option("--to", metavar="CLUSTER", parser=parse_cluster, help="The remote cluster.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="SQL",
+        help="A condition for messages to copy, on the columns that Spark reads.",
+    ),
+]
+RemoveWhere = Annotated[
+    bool,
+    typer.Option("--remove-where", help="Copy messages whatever the condition, for a topic also its namespace's."),
+]
+Masks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mask",
+        metavar="FIELD[=hash|null|fixed:TEXT]",
+        help="A field of JSON or Avro values to mask, such as a.b; may be repeated.",
+    ),
+]
+RemoveMasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--remove-mask",
+        metavar="FIELD",
+        help="A field to copy in clear, for a topic also if its namespace masks it; may be repeated.",
+    ),
+]
+Rename = Annotated[
+    str | None,
+    typer.Option(
+        "--rename", metavar="TOPIC", help="The remote topic, with the placeholders {tenant}, {namespace} and {topic}."
+    ),
+]
+RemoveRename = Annotated[bool, typer.Option("--remove-rename", help="Unset --rename.")]
+RefusedMessages = Annotated[
+    Refusal | None, typer.Option("--refused", help="The action for messages that the remote cluster rejects.")
+]
+DeadLetters = Annotated[
+    bool | None, typer.Option("--dead-letters/--no-dead-letters", help="Whether to copy -DLQ and -RETRY topics too.")
+]
 
 
 def add_route_commands(group: CommandGroup) -> None:
@@ -69,21 +112,21 @@ def add_route_commands(group: CommandGroup) -> None:
 
 def pause(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Pause copying to a remote cluster; the position and the backlog are kept."""
-    _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=True))
+    _change(rest, scope, to, RouteChange(paused=True))
     return Done(f"paused {scope} to {to}")
 
 
 def resume(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
     """Resume copying to a remote cluster."""
-    _save(rest, scope, to, _changed(_in_force(rest, scope, to), paused=False))
+    _change(rest, scope, to, RouteChange(paused=False))
     return Done(f"resumed {scope} to {to}")
 
 
 def list_routes(rest: Rest) -> Table:
     """List all route policies."""
     value = rest.get("replication", "routes")
-    rows = [(one["remote"], _name(one), msgspec.convert(one["policy"], RoutePolicy)) for one in value]
-    shown = [(remote, name, _described(policy)) for remote, name, policy in rows]
+    rows = [(one["remote"], _name(one), msgspec.convert(one["policy"], RouteParts)) for one in value]
+    shown = [(remote, name, _described(parts)) for remote, name, parts in rows]
     return Table(value, ("REMOTE", "SCOPE", "POLICY"), shown, none="no route policies: messages are copied unchanged")
 
 
@@ -91,18 +134,19 @@ def _name(one: dict[str, Any]) -> str:
     return "/".join(part for part in (one["namespace"], one["topic"]) if part)
 
 
-def _described(policy: RoutePolicy) -> str:
-    """The options that would set it."""
-    masks = [f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in policy.masks]
-    parts = (
-        "paused" if policy.paused else "",
-        f"--where {policy.where!r}" if policy.where else "",
-        *masks,
-        f"--rename {policy.rename}" if policy.rename else "",
-        f"--refused {policy.refused.value}" if policy.refused is not Refusal.STOP else "",
-        "--dead-letters" if policy.dead_letters else "",
+def _described(parts: RouteParts) -> str:
+    """The options that would set them."""
+    words = (
+        {None: "", True: "paused", False: "resumed"}[parts.paused],
+        "--remove-where" if parts.unfiltered else "",
+        f"--where {parts.where!r}" if parts.where else "",
+        *(f"--remove-mask {field}" for field in parts.unmasked),
+        *(f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in parts.masks),
+        f"--rename {parts.rename}" if parts.rename else "",
+        f"--refused {parts.refused.value}" if parts.refused is not None else "",
+        {None: "", True: "--dead-letters", False: "--no-dead-letters"}[parts.dead_letters],
     )
-    return " ".join(part for part in parts if part) or "unchanged"
+    return " ".join(word for word in words if word)
 
 
 def get_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Record:
@@ -116,51 +160,42 @@ def set_route(
     rest: Rest,
     scope: TopicOrNamespace,
     to: Remote,
-    where: Annotated[
-        str,
-        typer.Option(
-            "--where",
-            metavar="SQL",
-            help="A condition for messages to copy, on the columns that Spark reads from the topic.",
-            show_default="all",
-        ),
-    ] = "",
-    mask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mask",
-            metavar="FIELD[=hash|null|fixed:TEXT]",
-            help="A field of JSON or Avro values to mask, such as a.b; may be repeated.",
-        ),
-    ] = None,
-    rename: Annotated[
-        str,
-        typer.Option(
-            "--rename",
-            metavar="TOPIC",
-            help="The remote topic, with the placeholders {tenant}, {namespace} and {topic}.",
-            show_default="the same",
-        ),
-    ] = "",
-    refused: Annotated[
-        Refusal,
-        typer.Option("--refused", help="The action for messages that the remote cluster rejects."),
-    ] = Refusal.STOP,
-    dead_letters: Annotated[bool, typer.Option("--dead-letters", help="Copy -DLQ and -RETRY topics too.")] = False,
+    where: Where = None,
+    mask: Masks = None,
+    rename: Rename = None,
+    refused: RefusedMessages = None,
+    dead_letters: DeadLetters = None,
+    remove_where: RemoveWhere = False,
+    remove_mask: RemoveMasks = None,
+    remove_rename: RemoveRename = False,
 ) -> Done:
-    """Set the route policy to a remote cluster; options that are not given are reset."""
-    masks = tuple(parse_mask(text) for text in mask or ())
-    is_paused = _in_force(rest, scope, to).paused
-    policy = RoutePolicy(
-        where=where, masks=masks, rename=rename, refused=refused, dead_letters=dead_letters, paused=is_paused
+    """Set parts of the route policy to a remote cluster; the others are kept."""
+    if remove_rename and rename is not None:
+        raise typer.BadParameter("--rename and --remove-rename cannot be combined")
+    change = RouteChange(
+        where=UNSET if where is None else where,
+        masks=tuple(parse_mask(text) for text in mask or ()),
+        rename=None if remove_rename else UNSET if rename is None else rename,
+        refused=UNSET if refused is None else refused,
+        dead_letters=UNSET if dead_letters is None else dead_letters,
+        remove_masks=tuple(remove_mask or ()),
+        remove_where=remove_where,
     )
-    rest.put(*_path(to, scope), body=msgspec.to_builtins(policy))
+    if change == RouteChange():
+        raise typer.BadParameter("nothing to set: give at least one option, such as --mask or --rename")
+    _change(rest, scope, to, change)
+    is_paused = _in_force(rest, scope, to).paused
     return Done(f"set the route of {scope} to {to}" + ("; it is paused" if is_paused else ""))
 
 
-def remove_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Done:
+def remove_route(
+    rest: Rest,
+    scope: TopicOrNamespace,
+    to: Remote,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Also with masks or a filter.")] = False,
+) -> Done:
     """Remove the route policy to a remote cluster, and any pause."""
-    rest.delete(*_path(to, scope))
+    rest.delete(*_path(to, scope), query={"force": force})
     return Done(f"removed the route of {scope} to {to}")
 
 
@@ -172,29 +207,9 @@ def _path(remote: str, scope: RouteScope) -> tuple[str, ...]:
     return ("replication", "routes", remote, *ends)
 
 
-def _own(rest: Rest, remote: str, scope: RouteScope) -> RoutePolicy | None:
-    value = rest.get(*_path(remote, scope))
-    return None if value is None else msgspec.convert(value, RoutePolicy)
-
-
-def _inherited(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
-    """The policy in force without its own."""
-    if not isinstance(scope, TopicName):
-        return AS_IT_IS
-    return _own(rest, remote, NamespaceName(scope.tenant, scope.namespace)) or AS_IT_IS
+def _change(rest: Rest, scope: RouteScope, remote: str, change: RouteChange) -> None:
+    rest.post(*_path(remote, scope), body=msgspec.to_builtins(change))
 
 
 def _in_force(rest: Rest, scope: RouteScope, remote: str) -> RoutePolicy:
     return msgspec.convert(rest.get(*_path(remote, scope), query={"applied": True}), RoutePolicy)
-
-
-def _save(rest: Rest, scope: RouteScope, remote: str, policy: RoutePolicy) -> None:
-    """Stores the policy, unless it equals the inherited one."""
-    if policy != _inherited(rest, scope, remote):
-        rest.put(*_path(remote, scope), body=msgspec.to_builtins(policy))
-    elif _own(rest, remote, scope) is not None:
-        rest.delete(*_path(remote, scope))
-
-
-def _changed(policy: RoutePolicy, *, paused: bool) -> RoutePolicy:
-    return msgspec.structs.replace(policy, paused=paused)
