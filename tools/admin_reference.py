@@ -11,7 +11,7 @@ from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.admin.stats import replication_metrics
-from magnetar.admin.stats.metrics import FAMILIES
+from magnetar.admin.stats.metrics import DISK_METRICS, FAMILIES
 
 _INTRODUCTION = """\
 # The HTTP interface
@@ -27,7 +27,8 @@ from the route table in `admin/routes.py`. `{domain}` is `persistent` or `non-pe
 - Features of Apache Pulsar that this broker does not have return 501 with the reason; their paths are
   [listed below](#not-supported). A field of a body that would have no effect is rejected in the same way.
 - `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`, `redeliveryBackoff`, `circuitBreaker`,
-  `pause`, `resume`, `/admin/v2/replication` and the metrics `magnetar_*` are our own; Apache Pulsar does not have them.
+  `pause`, `resume`, `brokers/disk`, `/admin/v2/replication` and the metrics `magnetar_*` are our own; Apache Pulsar
+  does not have them.
 - A body has at most 1 MiB.
 """
 
@@ -148,6 +149,7 @@ def _metrics() -> Iterator[str]:
         "| metric | levels | summed per namespace | sum over the broker |",
         "|---|---|---|---|",
         "| `pulsar_topics_count` | namespace | | `pulsar_broker_topics_count` |",
+        *(f"| `{name}` | broker | | |" for name in DISK_METRICS),
         "| `pulsar_version_info` | broker | | |",
     )
     for family in FAMILIES:

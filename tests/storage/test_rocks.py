@@ -7,7 +7,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -314,3 +316,39 @@ def test_a_torn_log_loses_only_the_unsynced_batch(tmp_path: Path, damage: str) -
     assert rows[-1][1] == b"synced"
     assert storage.get(Space.STATE, b"cursor") is None
     storage.close()
+
+
+def test_closing_ends_a_compaction_and_keeps_what_was_written(tmp_path: Path) -> None:
+    storage = RocksStorage(tmp_path)
+    for first in range(0, 4000, 100):
+        fill(storage, range(first, first + 100), os.urandom(50_000))
+    batch = storage.batch()
+    batch.delete_range(Space.ENTRIES, key(0), key(3000))
+    batch.put(b"cursor", b"unsynced")
+    storage.write(batch)
+    with ThreadPoolExecutor(1) as threads:
+        compaction = threads.submit(storage.compact, Space.ENTRIES, *EVERYTHING)
+        while not storage._compacting.locked() and not compaction.done():
+            time.sleep(0)
+        storage.close()  # would fail, and leave the folder locked, while the compaction uses the database
+        compaction.exception()
+    reopened = RocksStorage(tmp_path)
+    assert reopened.get(Space.STATE, b"cursor") == b"unsynced"
+    assert len(reopened.scan(Space.ENTRIES, *EVERYTHING)) == 1000
+    reopened.close()
+
+
+def test_disk_use_falls_after_a_compaction(tmp_path: Path) -> None:
+    storage = RocksStorage(tmp_path)
+    for first in range(0, 6000, 100):
+        fill(storage, range(first, first + 100), os.urandom(50_000))
+    before = storage.disk_use()
+    batch = storage.batch()
+    batch.delete_range(Space.ENTRIES, *EVERYTHING)
+    storage.write(batch)
+    storage.compact(Space.ENTRIES, *EVERYTHING)
+    storage.release_log()
+    after = storage.disk_use()
+    storage.close()
+    assert before.used > 250_000_000 and after.used < 200_000_000  # up to four logs are left: they are used again
+    assert before.path == str(tmp_path) and 0 < after.free < after.total

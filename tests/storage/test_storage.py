@@ -196,6 +196,7 @@ USES: list[Callable[[Storage], object]] = [
     lambda storage: storage.get(Space.STATE, b"k"),
     lambda storage: storage.scan(Space.STATE, b"a", b"b"),
     lambda storage: storage.compact(Space.STATE, b"a", b"b"),
+    lambda storage: storage.release_log(),
 ]
 
 

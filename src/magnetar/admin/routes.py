@@ -70,6 +70,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _BROKERS + "/ready", brokers.ready),
     Route("GET", _BROKERS + "/version", brokers.version),
     Route("GET", _BROKERS + "/leaderBroker", brokers.leader),
+    Route("GET", _BROKERS + "/disk", brokers.disk),
     Route("GET", _BROKERS + "/backlog-quota-check", brokers.check_backlog_quotas, changes=True),
     Route("GET", _BROKERS + "/configuration", brokers.dynamic_names),
     Route("GET", _BROKERS + "/configuration/values", brokers.dynamic_values),

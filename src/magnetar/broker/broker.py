@@ -16,6 +16,7 @@ from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import TopicRecord
 from magnetar.broker.commit import Commits
+from magnetar.broker.deleted_space import DeletedSpace
 from magnetar.broker.host import Host
 from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.replication.declaration import DeclaredRoutes
@@ -58,7 +59,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self._pumpable: dict[Pumpable, None] = {}
         self._names = count()
-        self._trimmed: dict[int, None] = {}
+        self.deleted_space = DeletedSpace(settings.retentionCheckIntervalInSeconds * 1000)
         self._unloading: set[str] = set()
         last = storage.get(Space.STATE, keys.LAST_ID)
         self.is_new = last is None
@@ -262,12 +263,7 @@ class Broker:
         self.replication.update_rates(RATES_EVERY_MS / 1000)
 
     def _trim(self, topic: PersistentTopic) -> None:
-        if topic.trim(self.now_ms()):
-            self.trimmed(topic)
-
-    def trimmed(self, topic: PersistentTopic) -> None:
-        """Entries of this topic were deleted and still take disk space."""
-        self._trimmed[topic.ledger_id] = None
+        topic.trim(self.now_ms())
 
     def _expire(self, topic: PersistentTopic) -> None:
         topic.expire(self.now_ms())
@@ -277,11 +273,6 @@ class Broker:
 
     def _forget_idle_producers(self, topic: PersistentTopic) -> None:
         topic.forget_idle_producers(self.now_ms())
-
-    def take_trimmed(self) -> list[int]:
-        """Ledgers whose deleted entries still take disk space: compacting them is slow and runs in a thread."""
-        trimmed, self._trimmed = list(self._trimmed), {}
-        return trimmed
 
     def invariants(self) -> None:
         for topic in self.topics.values():

@@ -12,15 +12,15 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from magnetar.broker import keys
 from magnetar.broker.broker import Broker
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
 from magnetar.server.committer import Committer
 from magnetar.server.remote_topics import RemoteTopics
+from magnetar.server.space import SpaceReclaimer
 from magnetar.server.tcp import Connection
 from magnetar.settings.settings import Settings
-from magnetar.storage.api import Space, Storage, StorageError
+from magnetar.storage.api import Storage, StorageError
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
@@ -78,7 +78,7 @@ class Server:
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
         self._tasks = [
             self.loop.create_task(self._keep_alive()),
-            self.loop.create_task(self._compact()),
+            self.loop.create_task(SpaceReclaimer(self.broker, self.storage, self.committer.drained).run()),
         ]
         # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
@@ -168,14 +168,6 @@ class Server:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):
                 connection.keep_alive()
-
-    async def _compact(self) -> None:
-        """Frees the disk space of trimmed entries, in a thread."""
-        while True:
-            await asyncio.sleep(self.settings.retentionCheckIntervalInSeconds)
-            for ledger_id in self.broker.take_trimmed():
-                prefix = keys.ID.pack(ledger_id)
-                await asyncio.to_thread(self.storage.compact, Space.ENTRIES, prefix, keys.after(prefix))
 
 
 def _listen(bind: str, port: int, setting: str) -> socket.socket:

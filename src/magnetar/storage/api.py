@@ -4,13 +4,13 @@ Owns the protocols that `rocks` and `memory` implement, and their errors. Knows 
 meaning of a key, and has no policy: the caller decides when to write, sync, trim or compact.
 
 Threads: one thread at a time writes and syncs; others may build batches, get and scan at the same time. `close` comes
-after all of them have stopped.
+after all of them have stopped; it ends a compaction that is under way.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 FORMAT_VERSION = 3
 """The layout of a data folder that this code reads and writes; a folder with another version is refused."""
@@ -33,6 +33,15 @@ class Space(enum.IntEnum):
 
     ENTRIES = 0
     STATE = 1
+
+
+class DiskUse(NamedTuple):
+    """Bytes that the data folder `path` takes, that its disk has left, and that the disk has in all."""
+
+    path: str
+    used: int
+    free: int
+    total: int
 
 
 class Batch(Protocol):
@@ -97,6 +106,13 @@ class Storage(Protocol):
 
     def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
         """Free the disk space of deleted keys in [start, end). Slow, releases the GIL: call in a thread."""
+
+    def release_log(self) -> None:
+        """Free the disk space of the log of earlier writes. Slow, releases the GIL: call in a thread."""
+
+    def disk_use(self) -> DiskUse | None:
+        """The disk space in use now; None for a storage without a disk."""
+        ...
 
     def close(self) -> None:
         """Sync and release everything; a second call does nothing. Any other use afterwards raises StorageError."""

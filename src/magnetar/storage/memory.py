@@ -145,6 +145,13 @@ class MemoryStorage:
         with self._lock:
             self._check_usable()
 
+    def release_log(self) -> None:
+        with self._lock:
+            self._check_usable()
+
+    def disk_use(self) -> None:
+        return None
+
     def close(self) -> None:
         with self._lock:
             if not self._closed and self._failed is None:

@@ -44,6 +44,11 @@ def test_active_brokers(admin: Admin) -> None:
     assert admin.get(f"{PATH}/elsewhere") == [ADDRESS]  # as Apache Pulsar returns without authorization
 
 
+def test_words_of_pulsar_are_no_clusters(admin: Admin) -> None:
+    reason = admin.reason(501, "GET", "/admin/v2/brokers/internal-configuration")
+    assert "not supported: the broker has one storage" in reason
+
+
 def test_it_owns_every_namespace(admin: Admin) -> None:
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
     path = f"{PATH}/standalone/{ADDRESS}/ownedNamespaces"

@@ -57,3 +57,9 @@ class PartitionCountRefused(MagnetarError):
     """A number of partitions that the topic cannot have."""
 
     http_status = 422
+
+
+class Unsupported(MagnetarError):
+    """A request of Pulsar's interface that this broker does not serve."""
+
+    http_status = 501

@@ -166,12 +166,17 @@ UNSUPPORTED: tuple[Gap, ...] = (
 )
 
 
+def gap_at(path: str) -> Gap | None:
+    """The gap that a path is in."""
+    return next((gap for pattern, gap in _patterns() if pattern.fullmatch(path)), None)
+
+
 def why_not(method: str, path: str) -> str | None:
     """The reason why this request is not supported; None if the path is not one of Pulsar's."""
     shown = f"{method} {path[:PATH_SHOWN_MAX]} is not supported"
-    for pattern, gap in _patterns():
-        if pattern.fullmatch(path):
-            return f"{shown}: {gap.why}"
+    gap = gap_at(path)
+    if gap is not None:
+        return f"{shown}: {gap.why}"
     # All paths under /admin are Pulsar's: a missing one is a gap, not a wrong address.
     return f"{shown} yet" if f"{path}/".startswith("/admin/") else None
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from magnetar.admin.http.errors import BrokerNotFound
+from magnetar.admin.http.errors import BrokerNotFound, OperationNotAllowed, Unsupported
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
+from magnetar.admin.http.unsupported import gap_at, why_not
 from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
@@ -25,6 +26,16 @@ class Ownership(msgspec.Struct):
     broker_assignment: str = "shared"
     is_controlled: bool = False
     is_active: bool = True
+
+
+class Disk(msgspec.Struct, rename="camel"):
+    """`deleted_bytes`: of deleted messages that still take space; they are freed in the background."""
+
+    path: str
+    used_bytes: int
+    free_bytes: int
+    total_bytes: int
+    deleted_bytes: int
 
 
 # -- health
@@ -76,7 +87,11 @@ def list_brokers(call: Call) -> list[str]:
 
 def list_brokers_of(call: Call) -> list[str]:
     """List the brokers of a cluster: this one, whatever the name."""
-    check_entity("cluster", call.path["cluster"])
+    cluster = call.path["cluster"]
+    path = f"/admin/v2/brokers/{cluster}"
+    if gap_at(path):  # one of Pulsar's words, not a cluster
+        raise Unsupported(why_not("GET", path))
+    check_entity("cluster", cluster)
     return list_brokers(call)
 
 
@@ -91,6 +106,14 @@ def owned_namespaces(call: Call) -> dict[str, Ownership]:
     check_entity("cluster", call.path["cluster"])
     _check_broker(call, call.path["broker"])
     return {f"{namespace}/0x00000000_0xffffffff": Ownership() for namespace in sorted(call.broker.catalog.namespaces)}
+
+
+def disk(call: Call) -> Disk:
+    """Show the disk space that messages take and what is left."""
+    use = call.broker.storage.disk_use()
+    if use is None:
+        raise OperationNotAllowed("this broker keeps its messages in memory, it has no data folder")
+    return Disk(use.path, use.used, use.free, use.total, call.broker.deleted_space.size)
 
 
 def _check_broker(call: Call, broker_id: str | None) -> None:

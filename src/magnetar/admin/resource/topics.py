@@ -140,7 +140,6 @@ def trim(call: Call) -> Response:
     for topic in open_partitions(call):
         assert isinstance(topic, PersistentTopic)
         if topic.trim(call.broker.now_ms()):
-            call.broker.trimmed(topic)
             call.broker.commits.batch()  # periodic trims do not wait for the disk, this one does
     return Response()  # as in Apache Pulsar, not 204
 

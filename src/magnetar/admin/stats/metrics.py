@@ -248,6 +248,10 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
+DISK_METRICS = ("magnetar_storage_disk_bytes", "magnetar_storage_disk_free_bytes", "magnetar_storage_deleted_bytes")
+"""Bytes that the data folder takes, that its disk has left, and that compaction has yet to free."""
+
+
 # -- the text
 
 
@@ -309,11 +313,21 @@ def _counted(broker: Broker, cluster: str) -> str:
         f"pulsar_version_info{{{cluster},{_label('version', __version__)}}} 1\n",
         _head("pulsar_broker_topics_count"),
         f"pulsar_broker_topics_count{{{cluster}}} {sum(map(len, topics_of.values()))}\n",
+        *_disk_lines(broker, cluster),
         _head("pulsar_topics_count"),
     ]
     for namespace, names in topics_of.items():
         lines.append(f"pulsar_topics_count{{{cluster},{_label('namespace', namespace)}}} {len(names)}\n")
     return "".join(lines)
+
+
+def _disk_lines(broker: Broker, cluster: str) -> Iterator[str]:
+    """Disk space of the data folder; nothing for a broker that keeps its messages in memory."""
+    disk = broker.storage.disk_use()
+    if disk is not None:
+        deleted = broker.deleted_space.size
+        for name, value in zip(DISK_METRICS, (disk.used, disk.free, deleted), strict=True):
+            yield f"{_head(name)}{name}{{{cluster}}} {value}\n"
 
 
 def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic], labels: list[str]) -> Iterator[str]:

@@ -342,6 +342,7 @@ class PersistentTopic(Topic):
             self._erase(subscription, batch)
         self._subscriptions.clear()
         batch.delete(keys.named(keys.TOPIC, self.name.full))
+        self._note_deleted(self.log.size_from(self.log.first))
         self.log.delete(batch)
         self.delayed.delete(batch)
         for kind in (keys.DEDUPLICATION, keys.REPLICATED, keys.PULSAR_REPLICATED):
@@ -389,7 +390,7 @@ class PersistentTopic(Topic):
         keep_from = min(keep_from, open_from, self._retained_from(now_ms))
         if keep_from <= log.first:
             return False
-        log.trim(self.broker.commits.open().batch, keep_from)
+        self._trim_to(keep_from, self.broker.commits.open().batch)
         return True
 
     @property
@@ -398,14 +399,21 @@ class PersistentTopic(Topic):
         durable = (s for s in self._subscriptions.values() if s.durable and not s.is_internal)
         return min((s.record.begins for s in durable), default=self.log.last + 1)
 
+    def _trim_to(self, first: int, batch: Batch) -> None:
+        before = self.log.size_from(self.log.first)
+        self.log.trim(batch, first)
+        self._note_deleted(before - self.log.size_from(first))
+
+    def _note_deleted(self, size: int) -> None:
+        self.broker.deleted_space.add(self.ledger_id, size, self.broker.now_ms())
+
     def truncate(self) -> None:
         """Deletes every entry, whatever retention or subscriptions would keep."""
         log = self.log
         for subscription in self._subscriptions.values():
             subscription.advance(log.confirmed)
         if log.first <= log.confirmed:
-            log.trim(self.broker.commits.batch(), log.confirmed + 1)
-            self.broker.trimmed(self)
+            self._trim_to(log.confirmed + 1, self.broker.commits.batch())
 
     def _retained_from(self, now_ms: int) -> int:
         """The first entry that retention keeps: an entry is dropped only beyond both the time and the size."""
