@@ -34,6 +34,8 @@ SYSTEM_TOPICS = frozenset(
 )
 """Topics in which Apache Pulsar stores its own data, in any namespace."""
 
+SUBSCRIPTION_NAME_BYTES_MAX = 1024
+
 PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
 """Clients keep a partition index in a signed 32-bit integer."""

@@ -192,6 +192,21 @@ class TestBrokerPolicy:
             assert properties["DEATH_REASON"] == "MaxRedeliveries" and properties["REAL_SUBSCRIPTION"] == "s"
             assert json.loads(properties["DEATH_HISTORY"])[0]["count"] == 3
 
+    @pytest.mark.parametrize("name", ["a/b", "non-persistent://public/default/x", "no/such/namespace"])
+    def test_dl3_a_dead_letter_topic_that_cannot_be_is_refused_at_once(
+        self, client: pulsar.Client, topic: str, name: str
+    ) -> None:
+        start = time.monotonic()
+        with pytest.raises(pulsar.NotAllowedError):
+            subscribe(client, topic, properties=limit(2) | {"deadLetterPolicy.deadLetterTopic": name})
+        assert time.monotonic() - start < 20  # a code that clients retry takes the 30 s of an operation
+
+    def test_dl3_a_subscription_without_a_default_dead_letter_topic_is_refused_at_once(
+        self, client: pulsar.Client, topic: str
+    ) -> None:
+        with pytest.raises(pulsar.NotAllowedError):
+            client.subscribe(topic, "a/b", properties=limit(2))
+
     def test_dl8_a_dead_letter_is_the_message_with_added_properties(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:

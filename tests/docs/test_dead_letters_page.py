@@ -18,7 +18,12 @@ from magnetar.testing import broker
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "dead-letters.md").read_text(encoding="utf-8")
 PYTHON = re.findall(r"<!-- test: python -->\n```python\n(.*?)```", PAGE, re.DOTALL)
-PRINTED = ("b'cannot be billed'", "MaxRedeliveries It failed 3 times", "'count': 2")
+PRINTED = (
+    "b'cannot be billed'",
+    "MaxRedeliveries It failed 3 times",
+    "'count': 2",
+    "ValueError('no such customer') Pulsar-CPP",
+)
 OTHERS = {
     (language, name): block
     for language, name, block in re.findall(r"<!-- test: (java|go) (\w+) -->\n```\w+\n(.*?)```", PAGE, re.DOTALL)
@@ -31,15 +36,16 @@ IN_COMPAT = {
 
 
 def test_there_are_blocks_to_run() -> None:
-    assert len(PYTHON) == 3 and sorted(SHELL) == ["see", "set"]
+    assert len(PYTHON) == 4 and sorted(SHELL) == ["see", "set"]
     assert PAGE.count("\n```") == 2 * (len(PYTHON) + len(SHELL) + len(OTHERS)), "a block that no test runs"
-    assert sorted(OTHERS) == [("go", "broker"), ("go", "client"), ("java", "broker"), ("java", "client")]
+    names = ("broker", "client", "report", "retry")
+    assert sorted(OTHERS) == [(language, name) for language in ("go", "java") for name in names]
 
 
 @pytest.mark.parametrize(
     ("block", "printed"),
     list(zip(PYTHON, PRINTED, strict=True)),
-    ids=["client", "broker", "rest"],
+    ids=["client", "broker", "rest", "report"],
 )
 def test_python(block: str, printed: str, capsys: pytest.CaptureFixture[str]) -> None:
     with broker() as running:

@@ -171,6 +171,7 @@ ROUTES: tuple[Route, ...] = (
     #
     Route("POST", _SUBSCRIPTION + "/pause", subscriptions.pause, changes=True),
     Route("POST", _SUBSCRIPTION + "/resume", subscriptions.resume, changes=True),
+    Route("POST", _SUBSCRIPTION + "/failure", subscriptions.report_failure, changes=True),
     Route("GET", _TOPIC + "/deadLetters", dead_letters.list_dead_letters),
     Route("GET", _TOPIC + "/deadLetters/stats", dead_letters.get_stats),
     Route("GET", _TOPIC + "/deadLetters/{messageId}", dead_letters.get),

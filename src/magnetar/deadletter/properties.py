@@ -5,6 +5,9 @@ every client. Knows neither topics nor how a dead letter is written (see `stamp`
 
     REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID   as Pulsar's clients write and read them
     DEATH_REASON, DEATH_DESCRIPTION                    a code and a sentence; absent from dead letters of clients
+    DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS,            the consumer that failed last, if one did
+    DEATH_CLIENT_VERSION
+    DEATH_ERROR                                        the application's error text, if it reported one
     DEATH_HISTORY                                      JSON: every failure of the message so far, the latest last
 """
 
@@ -24,6 +27,8 @@ from magnetar.names import TopicName
 REAL_TOPIC, REAL_SUBSCRIPTION, ORIGIN_MESSAGE_ID = "REAL_TOPIC", "REAL_SUBSCRIPTION", "ORIGIN_MESSAGE_ID"
 ORIGIN_MESSAGE_ID_MISSPELT = "ORIGIN_MESSAGE_IDY_TIME"  # by Java and Go clients, for years
 DEATH_REASON, DEATH_DESCRIPTION, DEATH_HISTORY = "DEATH_REASON", "DEATH_DESCRIPTION", "DEATH_HISTORY"
+DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS = "DEATH_CONSUMER", "DEATH_CONSUMER_ADDRESS"
+DEATH_CLIENT_VERSION, DEATH_ERROR = "DEATH_CLIENT_VERSION", "DEATH_ERROR"
 RECONSUMETIMES = "RECONSUMETIMES"  # how often a client sent the message to its retry topic
 REDRIVE_GENERATION = "REDRIVE_GENERATION"  # how often a dead letter was redriven: it may fail again each time
 
@@ -32,6 +37,9 @@ BY_CLIENT = "Client"
 
 UNKNOWN = "Unknown"
 """The reason of a message in a dead letter topic that has no dead letter properties."""
+
+ERROR_MAX = 4096
+"""Characters of an application's error text that are kept."""
 
 _SHOWN_MAX = 1024  # untrusted text is cut
 
@@ -52,8 +60,11 @@ class Reason(enum.StrEnum):
     BacklogEvicted = "BacklogEvicted"  # the backlog exceeded its quota
 
 
-class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One element of DEATH_HISTORY. `first` and `last` are the times, in ms, of the first and last delivery failure."""
+class FailureRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One element of DEATH_HISTORY. `first` and `last` are the times, in ms, of the first and last delivery failure.
+
+    The consumer failed last; all about it, and the application's error text, may be unknown.
+    """
 
     topic: str
     subscription: str
@@ -61,6 +72,10 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True):
     count: Int64
     first: Int64
     last: Int64
+    consumer: str = ""
+    address: str = ""
+    client_version: str = msgspec.field(default="", name="clientVersion")
+    error: str = ""
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -72,6 +87,10 @@ class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     origin_subscription: str | None = None
     origin_message_id: str | None = None
     count: int | None = None
+    consumer: str | None = None
+    consumer_address: str | None = None
+    client_version: str | None = None
+    error: str | None = None
 
 
 class Origin(msgspec.Struct, frozen=True):
@@ -117,7 +136,17 @@ def read_info(properties: Mapping[str, str], dead_letter_topic: TopicName) -> De
         origin_subscription=_cut(properties.get(REAL_SUBSCRIPTION)) or _subscription_in(dead_letter_topic, topic),
         origin_message_id=message_id,
         count=_count(properties),
+        consumer=_cut(properties.get(DEATH_CONSUMER)),
+        consumer_address=_cut(properties.get(DEATH_CONSUMER_ADDRESS)),
+        client_version=_cut(properties.get(DEATH_CLIENT_VERSION)),
+        error=(properties.get(DEATH_ERROR) or "")[:ERROR_MAX] or None,
     )
+
+
+def parse_message_id(text: str) -> tuple[int, int, int] | None:
+    """Ledger, entry and batch index (-1 for none) of `ledger:entry[:partition[:index]]`, or of C++'s form."""
+    match = _ID.fullmatch(text) or _ID_OF_CPP.fullmatch(text) or _ID.fullmatch(f"{text}:-1")
+    return None if match is None else (int(match[1]), int(match[2]), max(-1, int(match[4] or -1)))
 
 
 def _id_text(properties: Mapping[str, str]) -> str:

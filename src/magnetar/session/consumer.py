@@ -23,7 +23,7 @@ from magnetar.errors import (
     RouteChanged,
     ServiceNotReady,
 )
-from magnetar.names import TopicName
+from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
@@ -34,7 +34,6 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 if TYPE_CHECKING:
     from magnetar.session.session import Session
 
-_NAME_SIZE_MAX = 1024
 _SIGN = 1 << 63
 _BATCH_INDEX_MAX = 100_000  # more than any batch has: a larger index is invalid, and would create a huge number
 
@@ -92,7 +91,14 @@ def _dead_letters_of(
     policy = policy_from(metadata)
     if policy is None:
         return None
-    creation.check_dead_letter_topic(broker.catalog, policy.topic_for(name, request.subscription), name)
+    try:
+        target = policy.topic_for(name, request.subscription)
+    except InvalidName as error:
+        raise NotAllowed(
+            f"subscription {request.subscription[:100]!r} cannot have the default dead letter topic: {error};"
+            " name one in the consumer property deadLetterPolicy.deadLetterTopic"
+        ) from error
+    creation.check_dead_letter_topic(broker.catalog, target, name)
     if not (request.durable and name.is_persistent):
         raise NotAllowed(
             f"subscription {request.subscription!r} of {name.full} cannot have a dead letter policy:"
@@ -103,10 +109,9 @@ def _dead_letters_of(
 
 def _check_subscribe(broker: Broker, name: TopicName, request: pb.CommandSubscribe) -> None:
     """Raises for invalid requests, before the topic is created."""
-    if not request.subscription or len(request.subscription.encode()) > _NAME_SIZE_MAX:
-        raise InvalidName(
-            f"subscription name of {len(request.subscription.encode())} bytes: must be 1 to {_NAME_SIZE_MAX} bytes"
-        )
+    size = len(request.subscription.encode())
+    if not 1 <= size <= SUBSCRIPTION_NAME_BYTES_MAX:
+        raise InvalidName(f"subscription name of {size} bytes: must be 1 to {SUBSCRIPTION_NAME_BYTES_MAX} bytes")
     type_name = SubscriptionType(request.subType).name
     broker.catalog.check_namespace(name)
     enabled = broker.catalog.policies_of_topic(name).subscription_types

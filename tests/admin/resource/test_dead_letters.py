@@ -14,7 +14,20 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.compression import compress
 from magnetar.wire.metadata import build_blob
 from tests.admin.driver import NOW_MS, Admin
-from tests.admin.failed_messages import DLQ, FULL, PATH, POLICY, batch, fail, kill, put, settle, topic_of
+from tests.admin.failed_messages import (
+    DLQ,
+    FULL,
+    PATH,
+    POLICY,
+    SUBSCRIPTION,
+    batch,
+    fail,
+    kill,
+    put,
+    settle,
+    subscription_of,
+    topic_of,
+)
 
 
 def test_dl8_dead_letters_of_the_broker_are_listed(admin: Admin) -> None:
@@ -34,8 +47,72 @@ def test_dl8_dead_letters_of_the_broker_are_listed(admin: Admin) -> None:
         "originSubscription": "s",
         "originMessageId": f"{origin}:0:-1",
         "count": 2,
+        "consumer": "c",
+        "consumerAddress": "127.0.0.1:50000",
+        "clientVersion": "Test-Client-1.0",
         "size": 1,
     }
+
+
+FAILURE = f"{SUBSCRIPTION}/failure"
+
+
+def test_dl8_an_error_that_the_application_reports_is_on_the_dead_letter(admin: Admin) -> None:
+    consumer = admin.subscribe("t", "s", permits=1000)
+    admin.publish("t", b"a", b"b", b"c")
+    settle(admin)
+    admin.done("POST", POLICY, json={"maxRedeliverCount": 1})
+    ledger = topic_of(admin).ledger_id
+    forms = (f"{ledger}:0:-1", f"({ledger},1,-1,-7)", f"{ledger}:2")
+    for number, message_id in enumerate(forms):
+        admin.done("POST", FAILURE, json={"messageId": message_id, "error": f"error {number}" + "x" * 5000})
+    for _ in range(2):
+        fail(admin, consumer, 0, 1, 2)
+    page = admin.get(DLQ)["deadLetters"]
+    assert [one["error"][:8] for one in page] == ["error 0x", "error 1x", "error 2x"]
+    assert {len(one["error"]) for one in page} == {4096}
+    details = admin.get(f"{DLQ}/{page[0]['id']}")
+    assert details["properties"]["DEATH_ERROR"] == page[0]["error"]
+    assert details["failures"][0]["error"] == page[0]["error"][:200]
+    assert details["failures"][0]["consumer"] == details["consumer"]
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "reason"),
+    [
+        (400, {"messageId": "x:y", "error": "e"}, "messageId 'x:y' is not ledger:entry"),
+        (400, {"messageId": "LEDGER:0"}, "missing required field `error`"),
+        (400, {"messageId": "LEDGER:0", "error": ""}, "length >= 1"),
+        (400, None, "messageId and error are expected"),
+        (404, {"messageId": "LEDGER:1:-1", "error": "e"}, "is not waiting in subscription 's'"),
+        (404, {"messageId": "LEDGER:5:-1", "error": "e"}, "is not waiting"),
+        (404, {"messageId": "LEDGER:0:-1:3", "error": "e"}, "is not waiting"),
+        (404, {"messageId": "99999:0:-1", "error": "e"}, "is not waiting"),
+    ],
+)
+def test_reports_of_errors_that_belong_to_no_waiting_message_are_refused(
+    admin: Admin, status: int, body: dict[str, str] | None, reason: str
+) -> None:
+    admin.subscribe("t", "s", permits=1000)
+    admin.publish("t", b"a", b"b")
+    settle(admin)
+    subscription_of(admin).ack(1)
+    settle(admin)
+    if body:
+        body = {name: text.replace("LEDGER", str(topic_of(admin).ledger_id)) for name, text in body.items()}
+    assert reason in admin.reason(status, "POST", FAILURE, json=body)
+
+
+def test_a_report_for_a_partitioned_topic_finds_the_partition_by_its_id(admin: Admin) -> None:
+    admin.done("PUT", f"{PATH}/parts/partitions", json=2)
+    for index in range(2):
+        admin.subscribe(f"parts-partition-{index}", "s")
+    admin.publish("parts-partition-1", b"a")
+    settle(admin)
+    ledger = topic_of(admin, "parts-partition-1").ledger_id
+    admin.done("POST", f"{PATH}/parts/subscription/s/failure", json={"messageId": f"({ledger},0,1,-1)", "error": "e"})
+    state = subscription_of(admin, "parts-partition-1").cursor.state_of(0)
+    assert state is not None and state.error_of(-1) == "e"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +300,9 @@ def test_dl8_one_dead_letter_with_all_details(admin: Admin) -> None:
                 "count": 2,
                 "first": "2023-11-14T22:13:20.000Z",
                 "last": "2023-11-14T22:13:29.000Z",
+                "consumer": "c",
+                "address": "127.0.0.1:50000",
+                "clientVersion": "Test-Client-1.0",
             }
         ]
         assert (found["key"], found["eventTime"], found["compression"]) == ("key", "2023-11-14T22:13:19.995Z", "ZSTD")

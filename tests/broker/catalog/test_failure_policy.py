@@ -33,6 +33,8 @@ class TestDeclared:
             {"deadLetterPolicy.maxRedeliverCount": "99999999999"},
             {"deadLetterPolicy.maxRedeliverCount": "٣"},
             {"deadLetterPolicy.maxRedeliverCount": "1", "deadLetterPolicy.limit": "2"},
+            {"deadLetterPolicy.maxRedeliverCount": "1", "deadLetterPolicy.deadLetterTopic": "a/b"},
+            {"deadLetterPolicy.maxRedeliverCount": "1", "deadLetterPolicy.initialSubscriptionName": "x" * 1025},
         ],
     )
     def test_dl3_an_invalid_policy_is_rejected_by_name(self, metadata: dict[str, str]) -> None:

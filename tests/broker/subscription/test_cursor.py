@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magnetar.broker.commit import GROUP_SIZE_MAX, Commits
 from magnetar.broker.host import ManualHost
-from magnetar.broker.subscription.cursor import Cursor
+from magnetar.broker.subscription.cursor import ERRORS_MAX, Cursor
 from magnetar.broker.subscription.entry_state import EntryState
+from magnetar.errors import NotAllowed
 from magnetar.storage.memory import MemoryStorage
 
 LAST = 40
@@ -164,3 +166,21 @@ def test_a_change_that_closes_a_full_group_is_not_lost() -> None:
     commit(storage, commits)
     found = Cursor.load(storage.crash(), Commits(storage, ManualHost()), 1).state_of(3)
     assert found is not None and found.count == 1
+
+
+def test_error_texts_are_bounded_and_go_with_their_messages() -> None:
+    cursor = Cursor(None, 1, -1)
+    for entry in range(ERRORS_MAX):
+        cursor.report_error(entry, entry % 3 - 1, "e")
+    cursor.report_error(7, 7 % 3 - 1, "again")
+    with pytest.raises(NotAllowed, match=f"remembers {ERRORS_MAX} errors"):
+        cursor.report_error(ERRORS_MAX, -1, "e")
+    cursor.ack(ERRORS_MAX - 1)
+    cursor.report_error(ERRORS_MAX, -1, "e")
+    cursor.ack_up_to(9)
+    for entry in range(2000, 2010):
+        cursor.report_error(entry, -1, "e")
+    with pytest.raises(NotAllowed):
+        cursor.report_error(3000, -1, "e")
+    cursor.reset(-1)
+    cursor.report_error(3000, -1, "e")

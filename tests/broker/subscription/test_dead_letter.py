@@ -8,7 +8,7 @@ import pytest
 
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.schema.registry import schema_id
-from magnetar.deadletter.properties import read_history
+from magnetar.deadletter.properties import Reason, read_history
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
 from magnetar.wire import schema_pb2 as pb
@@ -109,7 +109,100 @@ class TestMove:
             "count": 2,
             "first": first_ms,
             "last": first_ms + 9000,
+            "consumer": "c",
+            "address": "10.0.0.1:5000",
+            "clientVersion": "test",
         }
+
+    def test_dl8_a_dead_letter_names_the_consumer_that_failed_last(self) -> None:
+        world = World()
+        world.publish(1)
+        client = Client("10.0.0.7:4321")
+        client.client_version = "Pulsar-CPP-v3.7.1"
+        with_policy_of = world.consumer(name="first")
+        with_policy(world, 1)
+        fail(world, with_policy_of, 0)
+        world.subscription().remove_consumer(with_policy_of)
+        world.settle()
+        after = world.restart()  # between the first failure and the last
+        fail(after, after.consumer(name="worker-2", client=client), 0)
+        ((_, properties, _),) = letters(after)
+        assert properties["DEATH_CONSUMER"] == "worker-2"
+        assert properties["DEATH_CONSUMER_ADDRESS"] == "10.0.0.7:4321"
+        assert properties["DEATH_CLIENT_VERSION"] == "Pulsar-CPP-v3.7.1"
+        (failure,) = read_history(properties)
+        assert (failure.consumer, failure.address, failure.client_version) == (
+            "worker-2",
+            "10.0.0.7:4321",
+            "Pulsar-CPP-v3.7.1",
+        )
+
+    def test_dl8_the_consumer_is_known_when_a_message_expires_after_a_restart(self) -> None:
+        world = World()
+        world.publish(2)
+        fail(world, world.consumer(name="worker"), 0)
+        after = world.restart()
+        after.subscription().dead_letter_up_to(1, Reason.Expired, "Its time to live is over.")
+        after.settle()
+        failed, unread = (properties for _, properties, _ in letters(after))
+        assert failed["DEATH_CONSUMER"] == "worker"
+        assert not {"DEATH_CONSUMER", "DEATH_CONSUMER_ADDRESS", "DEATH_CLIENT_VERSION", "DEATH_ERROR"} & set(unread)
+
+    def test_dl8_names_of_consumers_are_bounded_and_stay_apart(self) -> None:
+        world = World()
+        world.publish(1)
+        consumer = world.consumer(name="a\nb" + "c" * 5000)
+        with_policy(world, 1)
+        fail(world, consumer, 0)
+        fail(world, consumer, 0)
+        ((_, properties, _),) = letters(world)
+        assert properties["DEATH_CONSUMER"] == "a b" + "c" * 253
+        assert properties["DEATH_CONSUMER_ADDRESS"] == "10.0.0.1:5000"
+
+    def test_dl8_a_reported_error_is_on_the_dead_letter_after_a_restart(self) -> None:
+        world = World()
+        world.publish(2)
+        consumer = world.consumer()
+        with_policy(world, 1)
+        fail(world, consumer, 0, 1)
+        world.subscription().cursor.report_error(0, -1, "no such customer")
+        world.settle()
+        after = world.restart()
+        fail(after, after.consumer(), 0, 1)
+        with_error, without = (properties for _, properties, _ in letters(after))
+        assert with_error["DEATH_ERROR"] == "no such customer"
+        assert read_history(with_error)[0].error == "no such customer"
+        assert "DEATH_ERROR" not in without
+
+    def test_dl8_each_message_of_a_batch_has_its_own_error(self) -> None:
+        world = World()
+        content = build_batch([(pb.SingleMessageMetadata(payload_size=1), b"%d" % index) for index in range(3)])
+        publish(world, pb.MessageMetadata(num_messages_in_batch=3), content, 3)
+        consumer = world.consumer()
+        with_policy(world, 1)
+        world.subscription().cursor.report_error(0, 1, "one")
+        world.subscription().cursor.report_error(0, -1, "all")
+        for _ in range(2):
+            fail(world, consumer, 0, indexes={0: 0b111})
+        assert [properties["DEATH_ERROR"] for _, properties, _ in letters(world)] == ["all", "one", "all"]
+
+    def test_dl8_the_error_of_a_retry_is_kept_and_that_of_an_earlier_death_is_not(self) -> None:
+        world = World()
+        retried, redriven = pb.MessageMetadata(), pb.MessageMetadata()
+        retried.properties.add(key="DEATH_ERROR", value="timeout")
+        redriven.properties.add(key="DEATH_ERROR", value="timeout")
+        redriven.properties.add(key="DEATH_REASON", value="MaxRedeliveries")
+        redriven.properties.add(key="DEATH_CONSUMER", value="gone")
+        publish(world, retried, b"a")
+        publish(world, redriven, b"b")
+        consumer = world.consumer()
+        with_policy(world, 1)
+        for _ in range(2):
+            fail(world, consumer, 0, 1)
+        first, second = (properties for _, properties, _ in letters(world))
+        assert first["DEATH_ERROR"] == "timeout"
+        assert "DEATH_ERROR" not in second
+        assert second["DEATH_CONSUMER"] == "c"
 
     def test_dl8_schema_versions_mean_the_same_in_the_dead_letter_topic(self) -> None:
         world = World()

@@ -15,7 +15,7 @@ import msgspec
 from magnetar.admin.http.errors import BadRequest
 from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName
-from magnetar.names import TopicName, parse_namespace
+from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
 
 T = TypeVar("T")
 
@@ -27,8 +27,6 @@ class Alarm(Protocol):
 
     async def wait(self, seconds: float) -> None: ...
 
-
-SUBSCRIPTION_NAME_BYTES_MAX = 1024
 
 _SHOWN_MAX = 500  # of an error text that may repeat the request
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.request import SUBSCRIPTION_NAME_BYTES_MAX
 from magnetar.broker.catalog.failure_policy import (
     BACKOFF_MS_MAX,
     BACKOFF_STEPS_MAX,
@@ -28,7 +27,7 @@ from magnetar.broker.catalog.policies import (
     Retention,
 )
 from magnetar.errors import InvalidName, NotAllowed
-from magnetar.names import TopicName
+from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 from magnetar.settings.settings import SchemaStrategy
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]  # Java's int

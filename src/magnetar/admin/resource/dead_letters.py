@@ -174,6 +174,10 @@ class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
     origin_subscription: str | None
     origin_message_id: str | None
     count: int | None
+    consumer: str | UnsetType = UNSET
+    consumer_address: str | UnsetType = UNSET
+    client_version: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
     size: int
     fault: str | UnsetType = UNSET
@@ -211,6 +215,10 @@ def _summary(letter: _DeadLetter) -> DeadLetterSummary:
         origin_subscription=info.origin_subscription,
         origin_message_id=info.origin_message_id,
         count=info.count,
+        consumer=info.consumer or UNSET,
+        consumer_address=info.consumer_address or UNSET,
+        client_version=info.client_version or UNSET,
+        error=info.error or UNSET,
         key=_text(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
         size=len(letter.content or b""),
         fault=letter.fault or UNSET,
@@ -302,6 +310,10 @@ class FailureDetails(msgspec.Struct, rename="camel"):
     count: int
     first: str | None
     last: str | None
+    consumer: str | UnsetType = UNSET
+    address: str | UnsetType = UNSET
+    client_version: str | UnsetType = UNSET
+    error: str | UnsetType = UNSET
 
 
 class DeadLetterDetails(DeadLetterSummary, rename="camel", kw_only=True):
@@ -388,8 +400,18 @@ def _payload(letter: _DeadLetter) -> tuple[str | None, msgspec.Raw | str | None]
 
 
 def _failure(failure: FailureRecord) -> FailureDetails:
-    first, last = _time(failure.first), _time(failure.last)
-    return FailureDetails(failure.topic, failure.subscription, failure.reason, failure.count, first, last)
+    return FailureDetails(
+        failure.topic,
+        failure.subscription,
+        failure.reason,
+        failure.count,
+        _time(failure.first),
+        _time(failure.last),
+        failure.consumer or UNSET,
+        failure.address or UNSET,
+        failure.client_version or UNSET,
+        failure.error or UNSET,
+    )
 
 
 def _signed(value: int) -> int:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from magnetar.admin.http.errors import BadRequest, Conflict
+from magnetar.admin.http.errors import BadRequest, Conflict, MessageNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import (
     find_durable_subscriptions,
@@ -21,6 +21,7 @@ from magnetar.admin.opened import (
 from magnetar.broker.catalog import creation
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest, Topic
+from magnetar.deadletter.properties import ERROR_MAX, parse_message_id
 from magnetar.errors import NotAllowed
 from magnetar.replication.model import is_replication_subscription
 
@@ -182,3 +183,37 @@ def resume(call: Call) -> None:
     """Resume delivery after `pause` or after a circuit breaker paused it."""
     for _, subscription in find_durable_subscriptions(call, "resuming"):
         subscription.resume()
+
+
+# -- failures
+
+
+class FailureBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    message_id: str
+    error: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+_failure_report = msgspec.json.Decoder(FailureBody)
+
+
+def report_failure(call: Call) -> None:
+    """Remember why a message failed (`messageId`, `error`), for its dead letter. Report before the negative ack."""
+    found = find_durable_subscriptions(call, "an error report")
+    body = call.body_as(_failure_report)
+    if body is None:
+        raise BadRequest("the request body is empty: messageId and error are expected")
+    parsed = parse_message_id(body.message_id)
+    if parsed is None:
+        raise BadRequest(
+            f"messageId {body.message_id[:100]!r} is not ledger:entry[:partition[:batch index]]"
+            " or (ledger,entry,partition,batch index)"
+        )
+    ledger_id, entry_id, index = parsed
+    subscription = next((one for topic, one in found if topic.ledger_id == ledger_id), None)
+    if subscription is None or not subscription.places.is_open(entry_id, index):
+        raise MessageNotFound(
+            f"message {body.message_id[:100]} is not waiting in subscription {call.subscription!r} of"
+            f" {call.topic.full}: it was acknowledged, is dead, or never existed"
+        )
+    subscription.cursor.report_error(entry_id, index, body.error[:ERROR_MAX])
+    call.broker.commits.batch()  # durable before the reply

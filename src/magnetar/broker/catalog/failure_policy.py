@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
-from magnetar.errors import NotAllowed
-from magnetar.names import TopicName
+from magnetar.errors import InvalidName, NotAllowed
+from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 
 COUNT_MAX = 2**31 - 1
 BACKOFF_MS_MAX = 30 * 24 * 3_600_000
@@ -65,7 +65,15 @@ def policy_from(metadata: Mapping[str, str]) -> DeadLetterPolicy | None:
         raise NotAllowed(f"consumer property {_COUNT} is missing beside {', '.join(sorted(declared))}")
     if not text.isascii() or not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= COUNT_MAX:
         raise NotAllowed(f"consumer property {_COUNT}={text[:100]!r} is not a number from 1 to {COUNT_MAX}")
-    topic = declared.get(_TOPIC, "")
+    topic, subscription = declared.get(_TOPIC, ""), declared.get(_SUBSCRIPTION, "")
     if topic:
-        TopicName.parse(topic)
-    return DeadLetterPolicy(int(text), topic, declared.get(_SUBSCRIPTION, ""))
+        try:
+            TopicName.parse(topic)
+        except InvalidName as error:  # its code makes clients retry for half a minute: the topic is not theirs
+            raise NotAllowed(f"consumer property {_TOPIC}={topic[:100]!r} is not a topic name: {error}") from error
+    size = len(subscription.encode())
+    if size > SUBSCRIPTION_NAME_BYTES_MAX:
+        raise NotAllowed(
+            f"consumer property {_SUBSCRIPTION} of {size} bytes exceeds the limit of {SUBSCRIPTION_NAME_BYTES_MAX}"
+        )
+    return DeadLetterPolicy(int(text), topic, subscription)

@@ -29,7 +29,10 @@ class Breaker:
         finished = dying + acked - self._acked
         if finished < policy.minimum or dying * 100 <= policy.percent * finished:
             return ""
-        return f"{dying} of {finished} messages within {policy.window_s} s are dead, the limit is {policy.percent} %"
+        return (
+            f"{dying - 1} of {finished - 1} messages within {policy.window_s} s are dead:"
+            f" one more would exceed the limit of {policy.percent} %"
+        )
 
     def roll_window(self, policy: BreakerPolicy, now_ms: int, acked: int, dead: int) -> None:
         """Begins a new window if the current one is over; also called periodically, so that none spans a quiet hour."""

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from magnetar.broker.topic.topic import TopicSubscription
 
 
+_IDENTITY_MAX = 256  # characters of each part: clients choose the texts
+
+
 class SubscriptionType(enum.IntEnum):
     """Values of the protocol's CommandSubscribe.SubType."""
 
@@ -25,6 +28,7 @@ class Consumer:
     """`pending` holds its unacknowledged entries, with the number of open messages in each."""
 
     __slots__ = (
+        "_identity",
         "allow_out_of_order",
         "connected_at_ms",
         "consumer_id",
@@ -89,6 +93,7 @@ class Consumer:
         self.rates = Rates(3)  # messages, bytes, redelivered messages
         self.end_of_topic_sent = False
         self.subscription: TopicSubscription | None = None
+        self._identity = ""
 
     def limit_unacked(self, unacked_max: int) -> None:
         """Limits only types that spread messages over consumers, as Apache Pulsar does."""
@@ -99,6 +104,14 @@ class Consumer:
     def is_blocked(self) -> bool:
         """Whether it holds as many unacknowledged messages as it may."""
         return 0 < self.unacked_max <= self.unacked
+
+    @property
+    def identity(self) -> str:
+        """Name, address and client version, one per line: stored with the messages that it failed."""
+        if not self._identity:
+            parts = (self.name, self.peer.address.lstrip("/"), self.peer.client_version)
+            self._identity = "\n".join(part[:_IDENTITY_MAX].replace("\n", " ") for part in parts)
+        return self._identity
 
     def update_rates(self, seconds: float) -> None:
         self.rates.update(seconds, self.delivered_messages, self.delivered_bytes, self.redelivered_messages)

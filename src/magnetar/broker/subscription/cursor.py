@@ -18,10 +18,16 @@ from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription import entry_state
 from magnetar.broker.subscription.entry_state import EntryState
+from magnetar.errors import NotAllowed
 from magnetar.storage.api import Batch, Space, Storage
 
 _ACKED = b"a"
 _OPEN = b"o"  # then the EntryState
+
+ERRORS_MAX = 1000
+"""Error texts of applications that a cursor remembers."""
+
+_INDEX_BITS = 32  # of a batch index, in `_errors`
 
 STATES_KEPT = 50_000
 """Entry states that a cursor keeps in memory; the others are read from disk when they are needed."""
@@ -39,6 +45,7 @@ class Cursor:
         "_changed",
         "_changed_since",
         "_commits",
+        "_errors",
         "_id",
         "_states",
         "_storage",
@@ -59,6 +66,7 @@ class Cursor:
         self.mark_delete = mark_delete
         self.acked = BitMap64()
         self.suspects = BitMap64()  # entries with suspicions in their state
+        self._errors = BitMap64()  # messages with an error text in the state of their entry: entry id, batch index + 1
         self._states: dict[int, EntryState] = {}
         self._changed_since: set[int] | None = None  # since states were chosen to be dropped from memory
         self._changed: set[int] = set()
@@ -80,8 +88,7 @@ class Cursor:
                 cursor.acked.add(entry)
                 continue
             found = entry_state.decode(state[1:])
-            if found.suspicions:
-                cursor.suspects.add(entry)
+            cursor._index(entry, found)
             if len(cursor._states) < STATES_KEPT:
                 cursor._states[entry] = found
         return cursor
@@ -109,11 +116,25 @@ class Cursor:
         found = self._states[entry] = self.state_of(entry) or EntryState()
         # Before the cursor is touched, which may store it: a later change would not be noticed.
         change(found)
-        if found.suspicions:
-            self.suspects.add(entry)
+        self._index(entry, found)
         self._position_changed(entry)
         self._forget_some()
         return found
+
+    def _index(self, entry: int, state: EntryState) -> None:
+        if state.suspicions:
+            self.suspects.add(entry)
+        for index in state.errors:
+            self._errors.add(entry << _INDEX_BITS | index + 1)
+
+    def report_error(self, entry: int, index: int, error: str) -> None:
+        """Remembers why an unacknowledged message, or with index -1 a whole entry, failed. Raises NotAllowed."""
+        if len(self._errors) >= ERRORS_MAX and (entry << _INDEX_BITS | index + 1) not in self._errors:
+            raise NotAllowed(
+                f"the subscription remembers {ERRORS_MAX} errors already: they go when their messages are"
+                " acknowledged or dead"
+            )
+        self.change(entry, lambda found: found.report(index, error))
 
     def open_bits(self, entry: int) -> int | None:
         """The messages of a batch that are still open; None for all."""
@@ -196,7 +217,7 @@ class Cursor:
             return False
         self.acked.add(entry)
         self._states.pop(entry, None)
-        self.suspects.discard(entry)
+        self._unindex(entry, entry + 1)
         self._position_changed(entry)
         return True
 
@@ -220,9 +241,17 @@ class Cursor:
         if entry > self.mark_delete:
             self._advance(self.next_open(entry + 1) - 1 if self.acked else entry)
 
-    def count_redelivery(self, entry: int, now_ms: int = 0, indexes: int | None = None) -> EntryState:
+    def _unindex(self, start: int, end: int) -> None:
+        if self.suspects:
+            self.suspects.remove_range(start, end)
+        if self._errors:
+            self._errors.remove_range(start << _INDEX_BITS, end << _INDEX_BITS)
+
+    def count_redelivery(
+        self, entry: int, now_ms: int = 0, indexes: int | None = None, failed_by: str = ""
+    ) -> EntryState:
         """Counts a failure of an entry, or of the messages of a batch whose bits are set in `indexes`."""
-        return self.change(entry, lambda found: found.fail(now_ms, indexes))
+        return self.change(entry, lambda found: found.fail(now_ms, indexes, failed_by))
 
     def reset(self, mark_delete: int) -> None:
         """Drops all acks and states: the subscription starts again after `mark_delete`."""
@@ -231,6 +260,7 @@ class Cursor:
             self._position_changed(entry)
         self.acked.clear()
         self.suspects.clear()
+        self._errors.clear()
         self._states.clear()
         self.mark_delete = mark_delete
         self._touch()
@@ -242,8 +272,7 @@ class Cursor:
     def _advance(self, mark_delete: int) -> None:
         if self.acked:
             self.acked.remove_range(self.mark_delete + 1, mark_delete + 1)
-        if self.suspects:
-            self.suspects.remove_range(0, mark_delete + 1)
+        self._unindex(0, mark_delete + 1)
         if self._states:
             states, passed = self._states, range(self.mark_delete + 1, mark_delete + 1)
             for entry in passed if len(passed) < len(states) else [entry for entry in states if entry in passed]:

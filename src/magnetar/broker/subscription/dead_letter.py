@@ -114,7 +114,7 @@ class DeadLetterMove:
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text), failures)
+            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text, state), failures)
         except MagnetarError as error:
             self.problem = str(error)
             return None
@@ -134,8 +134,9 @@ class DeadLetterMove:
             target.append_dead_letters(group, blobs)
             self.moved[reason] += len(blobs)
 
-    def _site(self, entry_id: int, reason: Reason, description: str) -> FailureSite:
+    def _site(self, entry_id: int, reason: Reason, description: str, state: EntryState) -> FailureSite:
         topic = self._topic
+        consumer, address, client_version = state.failed_by.split("\n") if state.failed_by else ("", "", "")
         return FailureSite(
             topic=topic.name.full,
             subscription=self._subscription,
@@ -146,6 +147,10 @@ class DeadLetterMove:
             description=description,
             producer=f"{topic.name.full}-{self._subscription}-DLQ",
             now_ms=topic.broker.now_ms(),
+            consumer=consumer,
+            address=address,
+            client_version=client_version,
+            error_of=state.error_of,
         )
 
     def _target(self, policy: DeadLetterPolicy, entry_id: int) -> PersistentTopic:

@@ -7,6 +7,8 @@ the subscription decides which messages are dead-lettered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from magnetar.deadletter.properties import FailureRecord, Reason
@@ -29,6 +31,10 @@ class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     producer: str
     now_ms: int
+    consumer: str
+    address: str
+    client_version: str
+    error_of: Callable[[int], str]
 
 
 Failures = dict[int, tuple[int, int, int]]
@@ -102,6 +108,10 @@ def _stamp(
         count=count,
         first=first_ms or site.now_ms,
         last=last_ms or site.now_ms,
+        consumer=site.consumer,
+        address=site.address,
+        client_version=site.client_version,
+        error=site.error_of(index),
     )
     batch = f":{index}" if index >= 0 else ""
     set_publisher(metadata, site.producer, site.entry_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 
 
@@ -11,7 +13,8 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     `suspicions` is the number of consumers that crashed while they held this entry and others. `open_bytes` are the
     open messages of a batch as big-endian bits; empty means all. `index_counts` holds the counts of single messages of
     a batch, by index, where they differ from `count`. `published` are the dead letters that a client has published for
-    it (DL12), by batch index and topic; they are forgotten when the entry is acknowledged.
+    it (DL12), by batch index and topic; they are forgotten when the entry is acknowledged. `failed_by` is the identity
+    of the consumer that failed last. `errors` are the application's error texts, by batch index, -1 for the entry.
     """
 
     count: int = 0
@@ -22,6 +25,8 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     open_bytes: bytes = b""
     index_counts: dict[int, int] = {}
     published: list[str] = []
+    failed_by: str = ""
+    errors: dict[int, str] = {}
 
     @property
     def open_bits(self) -> int | None:
@@ -52,10 +57,20 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     def back_off(self, due_ms: int) -> None:
         self.due_ms = due_ms
 
-    def fail(self, now_ms: int, indexes: int | None = None) -> None:
+    def report(self, index: int, error: str) -> None:
+        self.errors = {**self.errors, index: error}
+
+    def error_of(self, index: int) -> str:
+        """The error text of a message or else of its entry; for an entry as a whole (-1), any."""
+        if index < 0:
+            return next(iter(self.errors.values()), "")
+        return self.errors.get(index) or self.errors.get(-1, "")
+
+    def fail(self, now_ms: int, indexes: int | None = None, failed_by: str = "") -> None:
         """Counts a failure of the whole entry, or of the messages of a batch whose bits are set in `indexes`."""
         self.first_ms = self.first_ms or now_ms
         self.last_ms = now_ms
+        self.failed_by = failed_by
         if indexes is None:
             self.count += 1
             self.index_counts = {index: count + 1 for index, count in self.index_counts.items()}
@@ -68,4 +83,11 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
 
 
 encode = msgspec.msgpack.Encoder().encode
-decode = msgspec.msgpack.Decoder(EntryState).decode
+_decode = msgspec.msgpack.Decoder(EntryState).decode
+
+
+def decode(data: bytes) -> EntryState:
+    state = _decode(data)
+    if state.failed_by:
+        state.failed_by = sys.intern(state.failed_by)  # a few consumers fail many entries
+    return state

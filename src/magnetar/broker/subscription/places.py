@@ -79,6 +79,12 @@ class Places:
         found = self.cursor.open_bits(entry_id)
         return (1 << self.messages_in(entry_id)) - 1 if found is None else found
 
+    def is_open(self, entry_id: int, index: int = -1) -> bool:
+        """Whether a stored entry, or with an index a message of a batch, is not acknowledged."""
+        if not self._log.first <= entry_id <= self._log.confirmed or self.cursor.is_acked(entry_id):
+            return False
+        return index < 0 or (index < self.messages_in(entry_id) and bool(self.open_bits(entry_id) >> index & 1))
+
     # -- acknowledging
 
     def ack(self, entry_id: int) -> bool:

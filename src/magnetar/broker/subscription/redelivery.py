@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pyroaring import BitMap64
 
 if TYPE_CHECKING:
+    from magnetar.broker.subscription.consumer import Consumer
     from magnetar.broker.subscription.places import Places
     from magnetar.clock import Clock
 
@@ -33,13 +34,13 @@ class Redelivery:
         self._due: list[int] = []  # a heap of the times of the buckets
         self.blocked_until_ms = 0
 
-    def count(self, entry_id: int, indexes: int | None = None) -> None:
+    def count(self, entry_id: int, consumer: Consumer, indexes: int | None = None) -> None:
         """Counts a failure of the entry, or of those of its open messages whose bits are set in `indexes`."""
         if indexes is not None:
             indexes &= self._places.open_bits(entry_id)
             if not indexes:
                 return  # a client names messages that are acknowledged, or never existed
-        self._cursor.count_redelivery(entry_id, self._clock.now_ms(), indexes)
+        self._cursor.count_redelivery(entry_id, self._clock.now_ms(), indexes, consumer.identity)
 
     def back_off(self, entry_id: int, count: int, steps_ms: Sequence[int]) -> None:
         """Delays an entry that failed `count` times by the step for that count, if there is one."""

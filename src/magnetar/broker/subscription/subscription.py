@@ -170,7 +170,7 @@ class Subscription:
         blamed = self.suspects.vanished(consumer)
         if blamed is None:
             return []
-        self.redelivery.count(blamed)
+        self.redelivery.count(blamed, consumer)
         return [blamed]
 
     def disconnect_consumers(self) -> None:
@@ -275,7 +275,7 @@ class Subscription:
             places.make_pending(returned)
         if not self.is_internal:  # a pipeline nacks when it or the other cluster was killed: the entry did not fail
             for entry_id in blamed:
-                self.redelivery.count(entry_id, indexes.get(entry_id) if indexes else None)
+                self.redelivery.count(entry_id, consumer, indexes.get(entry_id) if indexes else None)
             self._settle(blamed)
         if places.ordered:
             self._rewind()  # order would be lost if only the nacked entries came again

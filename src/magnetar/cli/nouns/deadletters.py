@@ -140,8 +140,8 @@ def show(
         properties = {_cell(name): _cell(text) for name, text in value["properties"].items()}
         parts.append(Record(value["properties"], title="properties", fields=properties))
     if value["failures"]:
-        names = ("topic", "subscription", "reason", "count", "first", "last")
-        rows = [tuple(_cell(failure[name]) for name in names) for failure in value["failures"]]
+        names = ("topic", "subscription", "reason", "count", "first", "last", "consumer", "error")
+        rows = [tuple(_cell(failure.get(name, "-")) for name in names) for failure in value["failures"]]
         parts.append(Table(value["failures"], [name.upper() for name in names], rows, title="failures"))
     parts.append(Done(_payload(value)))
     return Page(value, parts)
