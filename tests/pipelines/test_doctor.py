@@ -440,8 +440,14 @@ def test_fault_loop_of_one_cluster_with_two_names(sick: Sick) -> None:
     urls = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
     sick.ask(sick.a, "PUT", "clusters/c", urls)
     sick.tell()
+    assert sick.causes() == [], "no topic goes to c"
+    sick.ask(sick.a, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b", "c"]})
+    sick.ask(sick.a, "POST", f"namespaces/{NAMESPACE}/replication", ["a", "b", "c"])
     cause = sick.first()
     assert (cause["kind"], "b and c are the same cluster" in cause["what"]) == ("loop", True)
+    sick.repair(cause)
+    sick.tell()
+    assert sick.causes() == []
 
 
 def test_fault_loop_of_a_rename(sick: Sick) -> None:

@@ -19,6 +19,7 @@ import pytest
 
 import magnetar.testing
 from magnetar.client import EARLIEST, Client
+from magnetar.replication.model import Process
 from magnetar.server import pipelines_process
 from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
 
@@ -39,7 +40,7 @@ class FakeReplication:
     def expect_process(self) -> None:
         self.process = "starting"
 
-    def no_process(self, reason: str) -> None:
+    def no_process(self, reason: str, process: Process = Process.ABSENT) -> None:
         self.process = reason
 
     def watch(self, watcher: Callable[[], None]) -> None:

@@ -126,7 +126,10 @@ BAD_FRAMES = [
     pytest.param(
         b"\x00\x00\x27\x11\x00\x00\x00\x04", "frame of 10001 bytes exceeds the limit of 10000", id="too large"
     ),
-    pytest.param(b"GET / HTTP/1.1\r\n", "frame of 1195725856 bytes exceeds", id="another protocol"),
+    pytest.param(b"GET / HTTP/1.1\r\n", "the request is HTTP: this is a port of", id="HTTP request"),
+    pytest.param(b"DELETE /x HTTP/1.1\r\n", "the request is HTTP", id="HTTP request of another method"),
+    pytest.param(b"HTTP/1.1 400 Bad Request\r\n", "the reply is HTTP: this is an HTTP port", id="HTTP response"),
+    pytest.param(b"SSH-2.0-OpenSSH_9.2\r\n", "frame of 1397966893 bytes exceeds", id="another protocol"),
     pytest.param(b"\x00\x00\x00\x08\x00\x00\x00\x05", "command of 5 bytes exceeds its frame of 8", id="command size"),
     pytest.param(b"\x00\x00\x00\x08\xff\xff\xff\xff", "command of 4294967295 bytes exceeds", id="command size max"),
     pytest.param(b"\x00\x00\x00\x03\x00\x00\x00\x00", "frame of 3 bytes is below the 4 bytes", id="below 4"),

@@ -31,7 +31,7 @@ _JSON = "application/json"
 
 ServiceUrl: TypeAlias = Callable[[str], str]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
-NewAlarm: TypeAlias = Callable[[], Alarm]
+NewAlarm: TypeAlias = Callable[[Receive], Alarm]
 
 
 class ErrorBody(msgspec.Struct):
@@ -94,12 +94,12 @@ class AdminApp:
             host=host,
             http_port=port,
             service_url=self._service_url,
-            alarm=self._alarm,
+            alarm=lambda: self._alarm(request.receive),
         )
 
 
 def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> AdminApp:
-    """`committed()` waits for the disk, `alarm()` creates an alarm to wait for."""
+    """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
     return AdminApp(broker, service_url, committed, alarm)
 
 

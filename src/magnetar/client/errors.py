@@ -45,6 +45,10 @@ class ProtocolBroken(ConnectionLost):
     retriable = False
 
 
+class WrongPort(ProtocolBroken):
+    """An HTTP port, where the binary protocol was expected."""
+
+
 class Timeout(ClientError):
     """A request or wait took too long; the text names it."""
 

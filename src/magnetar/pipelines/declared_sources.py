@@ -52,8 +52,9 @@ class Source(Protocol[D_co]):
 
     endpoint: ClusterEndpoint
 
-    def follow(self, on_declared: Callable[[D_co], None]) -> None:
-        """Calls it in a thread with the declaration, and again after every change, until `stop`."""
+    def follow(self, on_declared: Callable[[D_co], None], process: str = "") -> None:
+        """Calls it in a thread with the declaration, and again after every change, until `stop`. The source knows by
+        the end of this connection that the process with this id is gone."""
         ...
 
     def report(self, reports: msgspec.Struct) -> bool:
@@ -83,6 +84,7 @@ class BrokerSource(Generic[D]):
         self._http = HttpTransport([self._http_url], broker.security, _ANSWER_S)
         self._stopped = threading.Event()
         self._is_away = False
+        self._process = ""
         service_url = broker.service_url or self._service_url()
         self.endpoint = ClusterEndpoint("", service_url, self._http_url, broker.security)
 
@@ -99,7 +101,8 @@ class BrokerSource(Generic[D]):
             raise SourceFailed(f"the lookup at {self._http_url} returns no binary address: set --service-url")
         return str(url)
 
-    def follow(self, on_declared: Callable[[D], None]) -> None:
+    def follow(self, on_declared: Callable[[D], None], process: str = "") -> None:
+        self._process = process
         threading.Thread(target=self._follow, args=(on_declared,), name="declaration", daemon=True).start()
 
     def _follow(self, on_declared: Callable[[D], None]) -> None:
@@ -129,6 +132,8 @@ class BrokerSource(Generic[D]):
     def _request(self, http: HttpTransport, version: str) -> D | None:
         """None if it did not change within the time of a long poll."""
         query = {"after": version, "timeoutMs": str(round(_POLL_S * 1000))} if version else {}
+        if self._process:
+            query["pipeline"] = self._process
         what = f"the {self._path} declaration"
         response = http.request("GET", f"/admin/v2/{self._path}/declaration", what, query=query)
         check_status(response, what)

@@ -34,6 +34,7 @@ class StatusRow(Generic[StateT]):
     error: str = ""  # the last one, which may be over
     since_ms: int = 0  # when it entered this state
     error_ms: int = 0
+    problem: str = ""  # the subject of the reason, as the verb names it
     counts: Counter[str] = field(default_factory=Counter)  # since the process started
 
 
@@ -65,7 +66,7 @@ class StatusBoard(Generic[StateT]):
         row = self._rows.get(key)
         return None if row is None else row.state
 
-    def set(self, key: Key, state: StateT, reason: str = "", error: str = "") -> None:
+    def set(self, key: Key, state: StateT, reason: str = "", error: str = "", problem: str = "") -> None:
         """`error` may be over already; without one, the last is kept."""
         now_ms = self._clock.now_ms()
         with self._lock:
@@ -75,7 +76,7 @@ class StatusBoard(Generic[StateT]):
                 row = self._rows[key] = StatusRow(state, since_ms=now_ms)
             elif row.state is state and row.reason == reason and error in ("", row.error):
                 return
-            row.state, row.reason = state, reason
+            row.state, row.reason, row.problem = state, reason, problem
             if before is not state:
                 row.since_ms = now_ms
             if error:

@@ -51,6 +51,25 @@ class State(StrEnum):
         return self in (State.RUNNING, State.CATCHING_UP)
 
 
+class Process(StrEnum):
+    """The pipelines process of a cluster, as its broker sees it."""
+
+    REPORTING = "reporting"
+    STARTING = "starting"  # by the broker, also again after it ended
+    NEEDS_SPARK = "needs-spark"  # the broker would start it
+    ABSENT = "absent"  # or it hangs
+
+
+class Problem(StrEnum):
+    """The subject of a reason, for those that look for its cause."""
+
+    OTHER = ""
+    MESSAGE = "message"  # it is unreadable, or its route policy cannot be applied, or the remote cluster refuses it
+    SCHEMA = "schema"  # the remote cluster refuses it
+    SIZE = "size"  # a message is too large for the remote cluster
+    FILTER = "filter"  # the condition of the route policy cannot be evaluated
+
+
 class Mismatch(StrEnum):
     """The policy for a topic that has another number of partitions in the remote cluster."""
 
@@ -163,6 +182,7 @@ class Report(msgspec.Struct, rename="camel", omit_defaults=True):
     error: str = ""  # the last one, which may be over
     since_ms: int = 0  # when it entered this state
     error_ms: int = 0
+    problem: Problem = Problem.OTHER
     entries_out: int = 0  # since the pipeline started
     messages_out: int = 0
     bytes_out: int = 0
@@ -191,7 +211,8 @@ class Status(msgspec.Struct, rename="camel"):
     delay_s: float  # the age of the oldest message that is not copied
     rate_out: float  # messages a second
     throughput_out: float  # bytes a second
-    has_heartbeat: bool = False  # whether a pipelines process reports
+    process: Process = Process.ABSENT
+    problem: Problem = Problem.OTHER
     policy: RoutePolicy = AS_IT_IS
     messages_out: int = 0  # since the pipeline started
     bytes_out: int = 0

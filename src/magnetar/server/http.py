@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 import uvicorn
+from starlette.types import Receive
 
 from magnetar.admin.app import create_app
 
@@ -46,17 +47,24 @@ class _Uvicorn(uvicorn.Server):
 class Alarm:
     """Wakes a handler that waits for a change; see `magnetar.admin.http.request`."""
 
-    def __init__(self) -> None:
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
         self._event = asyncio.Event()
 
     def ring(self) -> None:
         self._event.set()
 
-    async def wait(self, seconds: float) -> None:
-        """Until it rings or the time is over; it can ring again afterwards."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
-        self._event.clear()
+    async def wait(self, seconds: float) -> bool:
+        """Until it rings, the time is over or the client disconnects; only then False. It can ring again."""
+        rings = asyncio.ensure_future(self._event.wait())
+        leaves = asyncio.ensure_future(self._receive())  # the request is read: nothing but the end can follow
+        try:
+            await asyncio.wait((rings, leaves), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return not leaves.done()
+        finally:
+            rings.cancel()
+            leaves.cancel()
+            self._event.clear()
 
 
 class HttpServer:
@@ -78,8 +86,8 @@ class HttpServer:
         self._uvicorn = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
-    def _new_alarm(self) -> Alarm:
-        alarm = Alarm()
+    def _new_alarm(self, receive: Receive) -> Alarm:
+        alarm = Alarm(receive)
         self._alarms.add(alarm)
         return alarm
 

@@ -16,6 +16,7 @@ from typing import Protocol
 
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
+from magnetar.replication.model import Process
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class PipelinesProcess:
             self._replication.unwatch(self._changed.set)
         if find_spec("pyspark") is None:
             log.warning("%s", NEEDS_SPARK)
-            self._replication.no_process(NEEDS_SPARK)
+            self._replication.no_process(NEEDS_SPARK, Process.NEEDS_SPARK)
             return
         backoff = Backoff(PAUSE_FIRST_S, PAUSE_LAST_S)
         loop = asyncio.get_running_loop()
@@ -93,7 +94,7 @@ class PipelinesProcess:
             pause_s = backoff.next_s()
             what = f"{ended}; restarting in {pause_s:.0f} s"
             log.warning("the pipelines process %s", what)
-            self._replication.no_process(f"it {what}")
+            self._replication.no_process(f"it {what}", Process.STARTING)
             await asyncio.sleep(pause_s)
 
     async def _wait_for_topics(self) -> None:

@@ -41,8 +41,15 @@ _UNEXAMINED = frozenset(
 )
 
 
+_HTTP_METHODS = frozenset((b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC"))
+
+
 class FrameError(ValueError):
     """Bytes that are not a frame of the protocol; the rest of the connection cannot be decoded."""
+
+
+class HttpInstead(FrameError):
+    """HTTP at a port of the binary protocol, or the reverse."""
 
 
 class FrameDecoder:
@@ -95,7 +102,7 @@ class FrameDecoder:
             while end - start >= 8:
                 total_size, command_size = unpack_sizes(data, start)
                 if total_size > frame_size_max:
-                    raise FrameError(f"frame of {total_size} bytes exceeds the limit of {frame_size_max} bytes")
+                    raise _oversize_fault(total_size, frame_size_max)
                 command_end = start + 8 + command_size
                 frame_end = start + 4 + total_size
                 if command_end > frame_end:
@@ -127,6 +134,16 @@ class FrameDecoder:
                 pieces.append(data[start:])
                 self._missing_size = wanted - (end - start)
         return frames
+
+
+def _oversize_fault(total_size: int, size_max: int) -> FrameError:
+    """The size of a frame that is text of HTTP says so itself."""
+    word = total_size.to_bytes(4)
+    if word == b"HTTP":
+        return HttpInstead("the reply is HTTP: this is an HTTP port, the binary protocol has another (usually 6650)")
+    if word in _HTTP_METHODS:
+        return HttpInstead("the request is HTTP: this is a port of the binary protocol, HTTP has another (8080)")
+    return FrameError(f"frame of {total_size} bytes exceeds the limit of {size_max} bytes")
 
 
 def _size_fault(total_size: int, command_size: int) -> str:

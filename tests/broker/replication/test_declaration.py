@@ -466,10 +466,10 @@ def test_gr4_without_a_pipeline_everything_is_stopped(world: World) -> None:
         State.STARTING,
         "the pipelines process has not reported this topic yet",
     )
-    report(world, Report(full(), EAST, State.RUNNING, since_ms=77))
-    assert (statuses(world)["t", EAST].state, statuses(world)["t", EAST].since_ms) == (State.RUNNING, 77)
+    report(world, Report(full(), EAST, State.CATCHING_UP, since_ms=77))
+    assert (statuses(world)["t", EAST].state, statuses(world)["t", EAST].since_ms) == (State.CATCHING_UP, 77)
     world.advance(seconds=10)
-    assert statuses(world)["t", EAST].state is State.RUNNING
+    assert statuses(world)["t", EAST].state is State.CATCHING_UP
     world.advance(seconds=1)
     status = statuses(world)["t", EAST]
     assert (status.state, status.reason) == (
@@ -477,7 +477,7 @@ def test_gr4_without_a_pipeline_everything_is_stopped(world: World) -> None:
         "no heartbeat from the pipelines process for 11 s",
     )
     report(world)
-    assert statuses(world)["t", EAST].state is State.RUNNING
+    assert statuses(world)["t", EAST].state is State.CATCHING_UP
 
 
 def test_gr5_backlog_and_delay_cover_uncopied_messages(world: World) -> None:
@@ -528,10 +528,25 @@ def test_gr4_a_paused_route_policy_is_named_with_its_scope(world: World) -> None
 def test_a_past_error_remains_the_last_error(world: World) -> None:
     replicate(world, EAST)
     world.topic()
-    report(world, Report(full(), EAST, State.UNREACHABLE, reason="no route", error="refused", error_ms=5))
+    past_ms = world.clock.now_ms() - 5
+    report(world, Report(full(), EAST, State.UNREACHABLE, reason="no route", error="refused", error_ms=past_ms))
     report(world, Report(full(), EAST, State.RUNNING))
     status = statuses(world)["t", EAST]
-    assert (status.state, status.last_error, status.last_error_ms) == (State.RUNNING, "refused", 5)
+    assert (status.state, status.last_error, status.last_error_ms) == (State.RUNNING, "refused", past_ms)
+
+
+def test_a_route_whose_oldest_message_waits_is_not_running(world: World) -> None:
+    """Whatever was reported before it was published: the first query of a new process takes a while."""
+    replicate(world, EAST)
+    world.topic()
+    since_ms = world.clock.now_ms()
+    report(world, Report(full(), EAST, State.RUNNING, since_ms=since_ms))
+    world.publish(3)
+    assert statuses(world)["t", EAST].state is State.RUNNING
+    world.advance(seconds=8)
+    status = statuses(world)["t", EAST]
+    assert (status.state, status.backlog, status.delay_s) == (State.CATCHING_UP, 3, 8.0)
+    assert status.since_ms == since_ms + 5000
 
 
 def test_only_declared_routes_are_kept(world: World) -> None:

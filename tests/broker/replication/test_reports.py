@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from magnetar.broker.replication.reports import HEARTBEAT_MAX_MS, ReplicationReports
+from magnetar.broker.replication.reports import ERROR_SHOWN_MS, HEARTBEAT_MAX_MS, LEAVING_MS, ReplicationReports
 from magnetar.names import TopicName
-from magnetar.replication.model import DeclaredRoute, Mismatch, Report, Reports, RoutePolicy, State, Status
+from magnetar.replication.model import (
+    DeclaredRoute,
+    Mismatch,
+    Problem,
+    Process,
+    Report,
+    Reports,
+    RoutePolicy,
+    State,
+    Status,
+)
 from magnetar.replication.partitions import Decision, decide_remote
 
 START_MS = 1_000_000
@@ -37,26 +47,76 @@ def test_a_process_that_the_broker_starts_is_starting_until_it_reports() -> None
     assert state(reports, 300_000) == (State.STARTING, "the pipelines process has not reported this topic yet")
     receive(reports, Report(TOPIC, "east", State.RUNNING), after_ms=300_000)
     assert state(reports, 300_000)[0] is State.RUNNING
-    assert status(reports, 300_000).has_heartbeat
+    assert status(reports, 300_000).process is Process.REPORTING
 
 
 def test_a_process_without_heartbeats_is_stopped_even_while_it_restarts() -> None:
     reports = ReplicationReports(START_MS)
     receive(reports, Report(TOPIC, "east", State.RUNNING))
     assert state(reports, 12_000) == (State.STOPPED, "no heartbeat from the pipelines process for 12 s")
-    reports.no_process("it ended with code 1; restarting in 2 s")
+    reports.no_process("it ended with code 1; restarting in 2 s", START_MS + 12_000, Process.STARTING)
     assert state(reports, 12_000) == (
         State.STOPPED,
         "no heartbeat from the pipelines process for 12 s (it ended with code 1; restarting in 2 s)",
     )
     reports.expect_process(START_MS + 13_000)
-    assert state(reports, 13_000) == (State.STOPPED, "no heartbeat from the pipelines process for 13 s")
-    assert not status(reports, 13_000).has_heartbeat
+    again = "no heartbeat from the pipelines process for 13 s (the broker is starting it again)"
+    assert state(reports, 13_000) == (State.STOPPED, again)
+    assert status(reports, 13_000).process is Process.STARTING
+
+
+def test_a_process_that_ended_is_stopped_at_once() -> None:
+    reports = ReplicationReports(START_MS)
+    receive(reports, Report(TOPIC, "east", State.RUNNING))
+    reports.no_process("it ended with code -9; restarting in 1 s", START_MS + 1, Process.STARTING)
+    gone = "the pipelines process is gone (it ended with code -9; restarting in 1 s)"
+    assert state(reports, 1) == (State.STOPPED, gone)
+    assert status(reports, 900).since_ms == START_MS + 1
+    reports.expect_process(START_MS + 1000)
+    assert state(reports, 1000) == (State.STOPPED, "the pipelines process is gone (the broker is starting it again)")
+    assert status(reports, 1000).process is Process.STARTING
+    reports.receive(Reports("p2", True, []), START_MS + 5000, lambda topic, remote: True)
+    assert state(reports, 5000)[0] is State.STARTING
+    assert status(reports, 5000).process is Process.REPORTING
+
+
+def test_a_process_whose_connection_ended_is_stopped_at_once_whoever_started_it() -> None:
+    reports = ReplicationReports(START_MS)
+    receive(reports, Report(TOPIC, "east", State.RUNNING))
+    reports.process_left("another", START_MS + 1)
+    reports.process_left("", START_MS + 1)
+    assert state(reports, 1)[0] is State.RUNNING
+    reports.process_left("p1", START_MS + 1)
+    assert state(reports, 1) == (State.STOPPED, "the pipelines process is gone")
+    assert status(reports, 1).process is Process.ABSENT
+    receive(reports, Report(TOPIC, "east", State.RUNNING), after_ms=LEAVING_MS)
+    assert state(reports, LEAVING_MS)[0] is State.STOPPED, "the report was on its way"
+    receive(reports, after_ms=LEAVING_MS + 1)
+    assert state(reports, LEAVING_MS + 1)[0] is State.RUNNING, "only the connection was lost"
+
+
+def test_an_error_that_is_over_goes_after_a_while() -> None:
+    reports = ReplicationReports(START_MS)
+    for after_ms in range(0, ERROR_SHOWN_MS + 5000, 5000):
+        receive(reports, Report(TOPIC, "east", State.RUNNING, error="lost", error_ms=START_MS), after_ms=after_ms)
+    assert status(reports, ERROR_SHOWN_MS).last_error == "lost"
+    assert status(reports, ERROR_SHOWN_MS).last_error_ms == START_MS
+    late = status(reports, ERROR_SHOWN_MS + 1)
+    assert (late.state, late.last_error, late.last_error_ms) == (State.RUNNING, "", 0)
+    receive(reports, Report(TOPIC, "east", State.UNREACHABLE, error="lost", error_ms=START_MS), after_ms=ERROR_SHOWN_MS)
+    assert status(reports, ERROR_SHOWN_MS + 1).last_error == "lost", "it is not over"
+
+
+def test_the_problem_goes_with_its_reason() -> None:
+    reports = ReplicationReports(START_MS)
+    receive(reports, Report(TOPIC, "east", State.STOPPED, "where …", problem=Problem.FILTER))
+    assert status(reports).problem is Problem.FILTER
+    assert status(reports, HEARTBEAT_MAX_MS + 1).problem is Problem.OTHER, "there is no process"
 
 
 def test_without_a_process_replication_is_stopped_with_the_reason() -> None:
     reports = ReplicationReports(START_MS)
-    reports.no_process("pipelinesEnabled is false")
+    reports.no_process("pipelinesEnabled is false", START_MS)
     assert state(reports) == (State.STOPPED, "no pipelines process: pipelinesEnabled is false")
 
 

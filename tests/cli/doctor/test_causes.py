@@ -9,7 +9,7 @@ import pytest
 
 from magnetar.cli.doctor.causes import Case, Kind, causes_of
 from magnetar.cli.doctor.facts import NextEntry, ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
-from magnetar.replication.model import DeclaredRoute, Mismatch, RoutePolicy, State, Status
+from magnetar.replication.model import DeclaredRoute, Mismatch, Problem, Process, RoutePolicy, State, Status
 from magnetar.replication.partitions import decide_remote
 from magnetar.security.tls import Fault
 
@@ -19,9 +19,16 @@ REMOTE = RemoteFacts("b", "http://b:8080", "pulsar://b:6650", own_name="b", is_o
 
 
 def status(
-    state: State = State.RUNNING, reason: str = "", *, backlog: int = 0, error: str = "", has_heartbeat: bool = True
+    state: State = State.RUNNING,
+    reason: str = "",
+    *,
+    backlog: int = 0,
+    error: str = "",
+    process: Process = Process.REPORTING,
+    problem: Problem = Problem.OTHER,
 ) -> Status:
-    return Status(ORDERS, "b", state, reason, 0, error, 0, backlog, 0, 7.0, 0.0, 0.0, has_heartbeat=has_heartbeat)
+    figures = (backlog, 0, 7.0, 0.0, 0.0)
+    return Status(ORDERS, "b", state, reason, 0, error, 0, *figures, process=process, problem=problem)
 
 
 def case(*statuses: Status, remote: RemoteFacts = REMOTE, policy: RoutePolicy | None = None, **facts: object) -> Case:
@@ -41,6 +48,7 @@ def remote(**facts: object) -> RemoteFacts:
     return dataclasses.replace(REMOTE, **facts)  # type: ignore[arg-type]
 
 
+CREATED = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
 WAITING = decide_remote(0, None, creates=False, mismatch=Mismatch.PIP370)
 MISMATCHED = decide_remote(0, 2, creates=True, mismatch=Mismatch.PIP370)
 REFUSED = status(State.REFUSED, "no")
@@ -51,11 +59,17 @@ REFUSED = status(State.REFUSED, "no")
     [
         (case(remote=remote(is_source=True, own_name="a")), Kind.LOOP),
         (case(remote=remote(own_name="a")), Kind.LOOP),
-        (case(remote=remote(twins=("c",))), Kind.LOOP),
+        (case(remote=remote(twins=("c",)), other_remotes=("c",)), Kind.LOOP),
+        (case(remote=remote(wrong_port="it is HTTP", binary_error="it is HTTP", http_error="x")), Kind.WRONG_PORT),
+        (case(status(State.REFUSED), remote=remote(http_url=None), decision=CREATED), Kind.NO_ADDRESS),
+        (case(status(State.STOPPED, "x", process=Process.NEEDS_SPARK)), Kind.SPARK_MISSING),
+        (case(status(State.STOPPED, "it ended", process=Process.STARTING)), Kind.NOT_STARTED),
+        (case(status(State.REFUSED, "cannot be masked: no schema", problem=Problem.MESSAGE)), Kind.MESSAGE_REFUSED),
+        (case(status(State.STOPPED, "where …", problem=Problem.FILTER)), Kind.BAD_FILTER),
         (case(maps_back="x"), Kind.LOOP),
         (case(remote=remote(address_error="none")), Kind.NO_ADDRESS),
         (case(policy=RoutePolicy(paused=True)), Kind.PAUSED),
-        (case(status(State.STOPPED, "no heartbeat …", has_heartbeat=False)), Kind.NOT_RUNNING),
+        (case(status(State.STOPPED, "no heartbeat …", process=Process.ABSENT)), Kind.NOT_RUNNING),
         (case(status(State.STARTING, "the pipelines process is starting")), Kind.NOT_STARTED),
         (case(cursors_missing=[ORDERS]), Kind.SUBSCRIPTION_MISSING),
         (case(parts_missing=[ORDERS]), Kind.PARTITION_MISSING),
@@ -76,9 +90,10 @@ REFUSED = status(State.REFUSED, "no")
         (case(producer_problems={ORDERS: (ProducerProblem.OTHER, "x")}), Kind.REFUSED),
         (case(deduplicates=False), Kind.DEDUPLICATION_OFF),
         (case(REFUSED, schema_refusal="x"), Kind.SCHEMA_REFUSED),
-        (case(status(State.REFUSED, "refuses schema version 3")), Kind.SCHEMA_REFUSED),
+        (case(status(State.REFUSED, "refuses version 3", problem=Problem.SCHEMA)), Kind.SCHEMA_REFUSED),
         (case(REFUSED, next_entry=NextEntry(ORDERS, "1:1", 11), size_max=10), Kind.TOO_LARGE),
-        (case(status(State.REFUSED, "entry of 7 bytes exceeds the limit")), Kind.TOO_LARGE),
+        (case(status(State.REFUSED, "entry of 7 bytes", problem=Problem.SIZE)), Kind.TOO_LARGE),
+        (case(status(State.REFUSED, "the schema exceeds 7 bytes")), Kind.REFUSED),
         (case(REFUSED), Kind.REFUSED),
         (case(status(State.UNREACHABLE)), Kind.UNREACHABLE),
         (case(status(State.MISMATCH)), Kind.OTHER),
@@ -89,15 +104,45 @@ def test_a_single_fault_is_the_only_cause(one: Case, kind: Kind) -> None:
     assert found[0].kind is kind
     assert {cause.kind for cause in found} <= {kind, Kind.NAMESPACE_MISSING}
     for cause in found:
-        assert shlex.split(cause.repair)[0] == "magnetar"
+        assert shlex.split(cause.repair)[0] == ("pip" if kind is Kind.SPARK_MISSING else "magnetar")
         assert cause.what
 
 
-@pytest.mark.parametrize(("enabled", "kind"), [("true", Kind.NOT_STARTED), ("false", Kind.NOT_RUNNING)])
-def test_a_process_that_never_reported_is_starting_only_if_the_broker_starts_it(enabled: str, kind: Kind) -> None:
-    one = case(status(State.STARTING, "no pipelines process has reported yet", has_heartbeat=False))
-    one = dataclasses.replace(one, source=SourceFacts("http://a:8080", "a", {"pipelinesEnabled": enabled}))
+@pytest.mark.parametrize(
+    ("process", "kind"), [(Process.STARTING, Kind.NOT_STARTED), (Process.ABSENT, Kind.NOT_RUNNING)]
+)
+def test_a_process_that_never_reported_is_starting_only_if_the_broker_starts_it(process: Process, kind: Kind) -> None:
+    one = case(status(State.STARTING, "no pipelines process has reported yet", process=process))
     assert kinds(one) == [kind]
+    assert causes_of(one)[0].repair.startswith("magnetar pipelines") is (kind is Kind.NOT_RUNNING)
+
+
+def test_two_names_of_one_cluster_matter_only_to_topics_that_go_to_both() -> None:
+    assert kinds(case(remote=remote(twins=("c",)))) == []
+    both = case(remote=remote(twins=("c",)), other_remotes=("c",))
+    assert "replication disable persistent://acme/shop/orders --to c " in causes_of(both)[0].repair
+    alias = dataclasses.replace(REMOTE, name="c", twins=("b",))
+    assert "--to c " in causes_of(case(remote=alias, other_remotes=("b",)))[0].repair
+
+
+def test_a_message_that_cannot_be_masked_never_leads_to_another_schema_strategy() -> None:
+    text = "a value of topic orders cannot be masked (email): it does not match its schema"
+    refused = status(State.REFUSED, text, problem=Problem.MESSAGE, backlog=1)
+    one = case(refused, policy=RoutePolicy(where="id > 1"), next_entry=NextEntry(ORDERS, "1:1", 8), size_max=10)
+    [cause] = causes_of(one)
+    assert cause.kind is Kind.MESSAGE_REFUSED
+    assert "--refused park" in cause.repair
+    [cause] = causes_of(case(refused, policy=RoutePolicy(dead_letters=True)))
+    assert "--refused skip" in cause.repair, "a parked message would be copied as it is"
+
+
+def test_an_unrelated_fault_elsewhere_does_not_hide_the_cause() -> None:
+    one = case(
+        status(State.STOPPED, "where …", problem=Problem.FILTER),
+        remote=remote(twins=("c",), http_error="refused"),
+        deduplicates=True,
+    )
+    assert kinds(one) == [Kind.UNREACHABLE, Kind.BAD_FILTER]
 
 
 def test_healthy_replication_has_no_cause() -> None:
@@ -109,7 +154,7 @@ def test_healthy_replication_has_no_cause() -> None:
 
 def test_causes_are_ordered_by_repair() -> None:
     one = case(
-        status(State.STOPPED, "no heartbeat", backlog=3, error="lost", has_heartbeat=False),
+        status(State.STOPPED, "no heartbeat", backlog=3, error="lost", process=Process.ABSENT),
         policy=RoutePolicy(paused=True),
         producer_problems={ORDERS: (ProducerProblem.QUOTA, "full")},
         deduplicates=False,
@@ -117,7 +162,7 @@ def test_causes_are_ordered_by_repair() -> None:
     assert kinds(one) == [Kind.PAUSED, Kind.NOT_RUNNING, Kind.QUOTA, Kind.DEDUPLICATION_OFF]
     assert causes_of(one)[0].evidence == (
         f"{ORDERS} is stopped: no heartbeat",
-        "last error: lost",
+        "last error, at 1970-01-01T00:00:00Z: lost",
         "a backlog of 3, oldest message 7 s old",
     )
 

@@ -178,8 +178,14 @@ def test_gr4_matching_partitions_are_copied_and_the_others_have_a_reason(driver:
     driver.done()
     assert driver.state("t-partition-0") is State.RUNNING
     assert driver.state("t-partition-1") is State.MISMATCH
+    assert reason_of(driver, "t-partition-0") == "2 here, 1 there"
     driver.decide("t", Decision(State.RUNNING, copied=2))
     assert driver.copied_now() == [["t-partition-1"]]
+    assert reason_of(driver, "t-partition-0") == "", "without waiting for the next message"
+
+
+def reason_of(driver: Driver, topic: str) -> str:
+    return driver.board.take(is_all=True).rows[full(topic), "b"].reason
 
 
 @pytest.mark.parametrize("state", [State.WAITING, State.MISMATCH, State.UNREACHABLE, State.REFUSED])

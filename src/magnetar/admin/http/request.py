@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 
 class Alarm(Protocol):
-    """A wait that ends when it rings or times out."""
+    """A wait that ends when it rings, times out, or the client disconnects: then `wait` returns False."""
 
     def ring(self) -> None: ...
 
-    async def wait(self, seconds: float) -> None: ...
+    async def wait(self, seconds: float) -> bool: ...
 
 
 _SHOWN_MAX = 500  # of an error text that may repeat the request

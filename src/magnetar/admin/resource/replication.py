@@ -48,15 +48,19 @@ class ScopedRouteParts(msgspec.Struct, rename="camel"):
 
 
 async def declaration(call: Call) -> Declaration:
-    """Show all topics to replicate; with `after` waits up to `timeoutMs` for a version other than that one."""
+    """Show all topics to replicate; with `after` waits up to `timeoutMs` for a version other than that one.
+
+    A pipelines process names itself with `pipeline`: if its connection ends while it waits, it is gone.
+    """
     replication, after = call.broker.replication, call.query.get("after", "")
     timeout_ms = call.number("timeoutMs", 0, WAIT_MS_MAX, default=30_000)
     if after == replication.version and timeout_ms:
         alarm = call.alarm()
         replication.watch(alarm.ring)
         try:
-            await alarm.wait(timeout_ms / 1000)
-            if after != replication.version:
+            if not await alarm.wait(timeout_ms / 1000):
+                replication.process_left(call.query.get("pipeline", ""))
+            elif after != replication.version:
                 await call.alarm().wait(COALESCED_S)
         finally:
             replication.unwatch(alarm.ring)

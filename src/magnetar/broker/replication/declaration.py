@@ -24,6 +24,7 @@ from magnetar.replication.model import (
     Declaration,
     DeclaredRoute,
     Mismatch,
+    Process,
     State,
     Status,
     route_fingerprint,
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
 
 _TOPICS_PER_TURN = 200
+LATE_S = 5.0
+"""A route whose oldest message waits longer than this is not running, whatever was reported before it was published."""
 
 
 class DeclaredRoutes:
@@ -336,6 +339,9 @@ class DeclaredRoutes:
             status.backlog_bytes = subscription.backlog_size()
             oldest_ms = topic.log.published_ms(subscription.cursor.next_open(subscription.cursor.mark_delete + 1))
             status.delay_s = max(0, now_ms - self._broker.clock.from_client_ms(oldest_ms)) / 1000
+            if status.state is State.RUNNING and status.delay_s > LATE_S:
+                status.state = State.CATCHING_UP
+                status.since_ms = max(status.since_ms, now_ms - round((status.delay_s - LATE_S) * 1000))
         return status
 
     def update_rates(self, seconds: float) -> None:
@@ -349,8 +355,11 @@ class DeclaredRoutes:
         """The broker is starting a pipelines process."""
         self.reports.expect_process(self._broker.now_ms())
 
-    def no_process(self, reason: str) -> None:
-        self.reports.no_process(reason)
+    def no_process(self, reason: str, process: Process = Process.ABSENT) -> None:
+        self.reports.no_process(reason, self._broker.now_ms(), process)
+
+    def process_left(self, pipeline: str) -> None:
+        self.reports.process_left(pipeline, self._broker.now_ms())
 
     def remote_topic_checked(self, topic: str, remote: str, decision: Decision) -> None:
         """The server checked, created or grew the remote topic of a route."""

@@ -11,11 +11,17 @@ from collections.abc import Callable
 
 from magnetar.broker.rates import Rates
 from magnetar.names import TopicName
-from magnetar.replication.model import DeclaredRoute, Report, Reports, State, Status
+from magnetar.replication.model import DeclaredRoute, Problem, Process, Report, Reports, State, Status
 from magnetar.replication.partitions import Decision
 
 HEARTBEAT_MAX_MS = 10_000
 """A pipelines process without a report for this long counts as gone."""
+
+LEAVING_MS = 1000
+"""A report of a process that left, within this time, was sent before."""
+
+ERROR_SHOWN_MS = 600_000
+"""An error that is over is shown for this long."""
 
 TEXT_SIZE_MAX = 2000  # of a reason or an error
 
@@ -51,24 +57,36 @@ class ReplicationReports:
         self._pipeline = ""
         self._pipeline_ms = now_ms  # first report of the present pipelines process
         self._expected_ms: int | None = None  # when the broker began to start a process
+        self._left_ms: int | None = None  # when the present process ended, where the broker noticed
         self._absence = ""  # why there is no process, where the broker knows
+        self._absent = Process.ABSENT
 
     # -- the pipelines process
 
     def expect_process(self, now_ms: int) -> None:
         """The broker is starting a pipelines process."""
-        self._expected_ms, self._absence = now_ms, ""
+        self._expected_ms, self._absence, self._absent = now_ms, "", Process.STARTING
 
-    def no_process(self, reason: str) -> None:
-        """There is no pipelines process, for a reason that the broker knows."""
-        self._expected_ms, self._absence = None, reason
+    def no_process(self, reason: str, now_ms: int, process: Process = Process.ABSENT) -> None:
+        """There is no pipelines process, for a reason that the broker knows. Another one, which somebody else started,
+        is known again by its next report."""
+        self._expected_ms, self._absence, self._absent = None, reason, process
+        if self.has_heartbeat(now_ms):
+            self._left_ms = now_ms
+
+    def process_left(self, pipeline: str, now_ms: int) -> None:
+        """The connection of a pipelines process ended."""
+        if pipeline == self._pipeline and self.has_heartbeat(now_ms):
+            self._left_ms = now_ms
 
     def receive(self, reports: Reports, now_ms: int, is_declared: Callable[[str, str], bool]) -> None:
         """Keeps the reports on declared routes and drops the others."""
-        if reports.pipeline != self._pipeline or not self.has_heartbeat(now_ms):
-            self._pipeline, self._pipeline_ms = reports.pipeline, now_ms
-        self._heartbeat_ms = now_ms
-        self._absence = ""
+        is_same = reports.pipeline == self._pipeline
+        if not (is_same and self._left_ms is not None and now_ms - self._left_ms < LEAVING_MS):
+            if not is_same or not self.has_heartbeat(now_ms):
+                self._pipeline, self._pipeline_ms = reports.pipeline, now_ms
+            self._heartbeat_ms, self._left_ms, self._expected_ms = now_ms, None, None
+            self._absence, self._absent = "", Process.ABSENT
         reported = {(row.topic, row.remote): row for row in reports.rows if is_declared(row.topic, row.remote)}
         if reports.is_all:
             self._rows = {key: row for key, row in self._rows.items() if key in reported}
@@ -81,8 +99,12 @@ class ReplicationReports:
                 known.update(reports.pipeline, report)
 
     def has_heartbeat(self, now_ms: int) -> bool:
-        # A clock that was set back is no silence.
-        return self._heartbeat_ms is not None and now_ms - self._heartbeat_ms <= HEARTBEAT_MAX_MS
+        if self._heartbeat_ms is None or self._left_ms is not None:
+            return False
+        return now_ms - self._heartbeat_ms <= HEARTBEAT_MAX_MS  # a clock that was set back is no silence
+
+    def process(self, now_ms: int) -> Process:
+        return Process.REPORTING if self.has_heartbeat(now_ms) else self._absent
 
     # -- what the broker itself knows
 
@@ -115,13 +137,14 @@ class ReplicationReports:
         """Of a topic without partitions, or one partition; `paused_scope` is where its route policy is set."""
         row = self._rows.get((name.full, route.remote))
         state, reason, since_ms = self._state(row, name, route, paused_scope, now_ms)
+        is_reported = row is not None and state is row.report.state and reason == row.report.reason
         status = Status(
             topic=name.full,
             remote=route.remote,
             state=state,
             reason=reason,
             since_ms=since_ms,
-            has_heartbeat=self.has_heartbeat(now_ms),
+            process=self.process(now_ms),
             last_error="",
             last_error_ms=0,
             backlog=0,
@@ -132,7 +155,9 @@ class ReplicationReports:
             policy=route.policy,
         )
         if row is not None:
-            status.last_error, status.last_error_ms = row.report.error, row.report.error_ms
+            status.problem = row.report.problem if is_reported else Problem.OTHER
+            if not state.is_copying or now_ms - row.report.error_ms <= ERROR_SHOWN_MS:
+                status.last_error, status.last_error_ms = row.report.error, row.report.error_ms
             status.rate_out, status.throughput_out = row.rates
             status.messages_out, status.bytes_out = row.report.messages_out, row.report.bytes_out
         return status
@@ -155,7 +180,10 @@ class ReplicationReports:
     def _stopped(self, now_ms: int) -> tuple[str, int] | None:
         """Without a heartbeat: why nothing is replicated, and since when; None if a process is expected to report."""
         if self._heartbeat_ms is not None:
-            known = f" ({self._absence})" if self._absence else ""
+            again = "the broker is starting it again" if self._expected_ms is not None else ""
+            known = f" ({self._absence or again})" if self._absence or again else ""
+            if self._left_ms is not None:
+                return f"the pipelines process is gone{known}", self._left_ms
             silent_s = (now_ms - self._heartbeat_ms) // 1000
             return f"no heartbeat from the pipelines process for {silent_s} s{known}", self._heartbeat_ms
         if self._absence:

@@ -10,13 +10,16 @@ import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from urllib.parse import urlsplit
 
 from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
+from magnetar.cli.output import shown_time
 from magnetar.cli.replication.cluster_names import Misnamed
 from magnetar.names import TopicName
-from magnetar.replication.model import State, subscription_of
+from magnetar.replication.model import Problem, Process, State, Status, subscription_of
 
 _CERTIFICATE_WORDS = ("trust_certs_file", "certificate_file", "key_file")
+_PLAIN_ADDRESSES = ("--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT")
 _ADMINISTRATOR = "file:///PATH-OF-ADMINISTRATORS-TOKEN"
 
 
@@ -27,9 +30,11 @@ class Kind(StrEnum):
     NOT_DECLARED = "not-declared"
     LOOP = "loop"
     NO_ADDRESS = "no-address"
+    WRONG_PORT = "wrong-port"
     PAUSED = "paused"
     NOT_RUNNING = "pipeline-not-running"
     NOT_STARTED = "not-started"
+    SPARK_MISSING = "spark-missing"
     SUBSCRIPTION_MISSING = "subscription-missing"
     PARTITION_MISSING = "partition-missing"
     UNREACHABLE = "remote-unreachable"
@@ -45,6 +50,8 @@ class Kind(StrEnum):
     NOT_AUTHORIZED = "not-authorized"
     SCHEMA_REFUSED = "schema-refused"
     TOO_LARGE = "message-too-large"
+    MESSAGE_REFUSED = "message-refused"
+    BAD_FILTER = "bad-filter"
     REFUSED = "refused-by-remote"
     OTHER = "other"
 
@@ -85,7 +92,7 @@ class Case:
 
     def readdressed(self) -> str:
         """The command that changes the address of the remote cluster."""
-        words = ["--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT"]
+        words = list(_PLAIN_ADDRESSES)
         if (self.remote.service_url or "").startswith(("pulsar+ssl:", "https:")):
             words = ["--service-url-tls", "https://HOST:PORT", "--broker-url-tls", "pulsar+ssl://HOST:PORT"]
         return self.here("clusters", "update", self.remote.name, *words)
@@ -139,17 +146,18 @@ def _reported_state(facts: TopicFacts) -> Iterator[str]:
     reason = f": {status.reason}" if status.reason else ""
     yield f"{status.topic} is {status.state}{reason}"
     if status.last_error and status.last_error not in status.reason:
-        yield f"last error: {status.last_error}"
+        yield f"last error, at {shown_time(status.last_error_ms)}: {status.last_error}"
     if status.backlog:
         yield f"a backlog of {status.backlog}, oldest message {status.delay_s:.0f} s old"
 
 
 def _loops(case: Case) -> Iterator[Cause]:
     remote, source = case.remote, case.source
-    update = case.readdressed()
+    twins = [name for name in remote.twins if name in case.facts.other_remotes]
     if remote.is_source:
         what = f"the address of cluster {remote.name} is this cluster: it would replicate to itself"
-        yield Cause(Kind.LOOP, what, (f"the broker at {remote.address} is the one at {source.url}",), update)
+        evidence: tuple[str, ...] = (f"the broker at {remote.address} is the one at {source.url}",)
+        yield Cause(Kind.LOOP, what, evidence, case.readdressed())
     elif remote.own_name == source.cluster:
         what = f"the cluster at the address of {remote.name} has the same name as this one, {source.cluster}"
         evidence = (
@@ -158,11 +166,15 @@ def _loops(case: Case) -> Iterator[Cause]:
             " cannot be distinguished",
         )
         yield Cause(Kind.LOOP, what, evidence, "magnetar standalone --cluster ANOTHER-NAME, for one of the two")
-    elif remote.twins:
-        others = ", ".join(remote.twins)
-        what = f"{remote.name} and {others} are the same cluster: it would receive every message more than once"
-        seen = (f"their addresses all lead to the cluster {remote.own_name}",)
-        yield Cause(Kind.LOOP, what, seen, update)
+    elif twins:
+        what = f"{remote.name} and {', '.join(twins)} are the same cluster: it receives every message more than once"
+        evidence = (f"their addresses all lead to the cluster {remote.own_name}",)
+        alias = next(name for name in (*twins, remote.name) if name != remote.own_name)
+        if case.topic == "-":  # some of its topics
+            repair = case.here("clusters", "update", alias, *_PLAIN_ADDRESSES)
+        else:
+            repair = case.here("replication", "disable", case.topic, "--to", alias)
+        yield Cause(Kind.LOOP, what, evidence, repair)
 
 
 def _address(case: Case) -> Iterator[Cause]:
@@ -170,6 +182,26 @@ def _address(case: Case) -> Iterator[Cause]:
     if remote.address_error:
         what = f"cluster {remote.name} has no usable address"
         yield Cause(Kind.NO_ADDRESS, what, (remote.address_error,), case.readdressed())
+    elif remote.wrong_port:
+        what = f"an address of cluster {remote.name} leads to the wrong port"
+        yield Cause(Kind.WRONG_PORT, what, (remote.wrong_port,), _with_right_ports(case))
+    elif _lacks_http(case):
+        what = f"cluster {remote.name} has no HTTP address, which is needed to create topics there"
+        host = urlsplit(remote.service_url or "").hostname or "HOST"
+        repair = case.here("clusters", "update", remote.name, "--service-url", f"http://{host}:PORT")
+        yield Cause(Kind.NO_ADDRESS, what, (f"its only address is {remote.service_url}",), repair)
+
+
+def _lacks_http(case: Case) -> bool:
+    is_missing = case.facts.decision is not None and case.facts.remote_partitions is None
+    return case.remote.http_url is None and case.remote.is_reached and is_missing and case.facts.is_stuck
+
+
+def _with_right_ports(case: Case) -> str:
+    if not case.remote.right_addresses:
+        return case.readdressed()
+    http_url, service_url = case.remote.right_addresses
+    return case.here("clusters", "update", case.remote.name, "--service-url", http_url, "--broker-url", service_url)
 
 
 def _paused(case: Case) -> Iterator[Cause]:
@@ -180,20 +212,33 @@ def _paused(case: Case) -> Iterator[Cause]:
 
 def _pipeline(case: Case) -> Iterator[Cause]:
     statuses = case.facts.statuses
-    start = f"magnetar pipelines --url {shlex.quote(case.source.url)}"
-    enabled = case.source.settings.get("pipelinesEnabled")
-    silent = next((one for one in statuses if not one.has_heartbeat), None)
-    if silent is not None and (silent.state is State.STOPPED or enabled != "true"):
-        is_known = silent.state in (State.STOPPED, State.STARTING)
-        evidence = [silent.reason if is_known else "no pipelines process has reported"]
-        if enabled is not None:
-            evidence.append(f"pipelinesEnabled={enabled} at {case.source.url}")
-        yield Cause(Kind.NOT_RUNNING, "no pipelines process is running for this cluster", tuple(evidence), start)
-        return
-    waiting = next((status for status in statuses if status.state is State.STARTING), None)
-    if waiting is not None:
-        what = "the pipelines process has not started to copy the topic; if this persists, start another one"
-        yield Cause(Kind.NOT_STARTED, what, (waiting.reason,), start)
+    silent = next((one for one in statuses if one.process is not Process.REPORTING), None)
+    waiting = next((one for one in statuses if one.state is State.STARTING), None)
+    if silent is not None:
+        yield from _process(case, silent)
+    elif waiting is not None:
+        what = "the pipelines process has not started to copy the topic yet: wait some seconds"
+        yield Cause(Kind.NOT_STARTED, what, (waiting.reason,), _status(case))
+
+
+def _process(case: Case, silent: Status) -> Iterator[Cause]:
+    """Of a pipelines process that does not report."""
+    is_known = silent.state in (State.STOPPED, State.STARTING)
+    evidence: tuple[str, ...] = (silent.reason if is_known else "no pipelines process has reported",)
+    match silent.process:
+        case Process.NEEDS_SPARK:
+            what = "Spark is not installed where the broker runs: install it there, and restart the broker"
+            yield Cause(Kind.SPARK_MISSING, what, evidence, "pip install 'magnetar[spark]'")
+        case Process.STARTING:
+            if is_known:
+                what = "the broker is starting the pipelines process: wait some seconds, no other one is needed"
+                yield Cause(Kind.NOT_STARTED, what, evidence, _status(case))
+        case _:
+            enabled = case.source.settings.get("pipelinesEnabled")
+            if enabled is not None:
+                evidence = (*evidence, f"pipelinesEnabled={enabled} at {case.source.url}")
+            repair = f"magnetar pipelines --url {shlex.quote(case.source.url)}"
+            yield Cause(Kind.NOT_RUNNING, "no pipelines process is running for this cluster", evidence, repair)
 
 
 def _positions(case: Case) -> Iterator[Cause]:
@@ -228,7 +273,7 @@ def _reaching(case: Case) -> Iterator[Cause]:
         what = f"the TLS handshake with cluster {remote.name} fails"
         yield Cause(Kind.TLS, what, (remote.tls_error,), _encrypted(case))
     errors = tuple(error for error in (remote.binary_error, remote.http_error) if error)
-    if errors:
+    if errors and not remote.wrong_port:
         what = f"cluster {remote.name} does not respond: start it, or correct its address"
         yield Cause(Kind.UNREACHABLE, what, errors, case.readdressed())
     if remote.authentication_error:
@@ -271,7 +316,7 @@ def _missing_names(case: Case) -> Iterator[Cause]:
 
 def _partitions(case: Case) -> Iterator[Cause]:
     facts, decision = case.facts, case.facts.decision
-    if decision is None or facts.missing_tenant or facts.missing_namespace:
+    if decision is None or facts.missing_tenant or facts.missing_namespace or _lacks_http(case):
         return
     local = facts.declared.partitions
     if facts.remote_partitions is None:
@@ -369,22 +414,35 @@ def _sizes(case: Case) -> Iterator[Cause]:
     if case.facts.size_limit_is_of_topic:
         repair = case.there("topics", "remove-max-message-size", case.facts.target)
     else:
-        repair = case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", "park")
+        repair = _set_aside(case)
     yield Cause(Kind.TOO_LARGE, what, evidence, repair)
 
 
+def _set_aside(case: Case) -> str:
+    """A parked message stays in this cluster, unless dead letter topics are copied too."""
+    refused = "skip" if case.facts.declared.policy.dead_letters else "park"
+    return case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", refused)
+
+
 def _reported(case: Case) -> Iterator[Cause]:
-    """Causes that only the pipeline sees, recognised by known words in its report."""
-    status = case.facts.worst
-    if status is None or status.state is not State.REFUSED:
+    """Causes that only the pipeline sees."""
+    status = next((one for one in case.facts.statuses if one.problem is not Problem.OTHER), None)
+    if status is None:
         return
-    text = status.reason or status.last_error
-    words = text.lower()
-    if "schema" in words and not case.facts.schema_refusal:
-        yield _schema_cause(case, (text,))
-    elif case.facts.next_entry is None and "exceeds" in words and "bytes" in words:
-        repair = case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--refused", "park")
-        yield Cause(Kind.TOO_LARGE, f"a message exceeds the size limit of {case.remote.name}", (text,), repair)
+    evidence = (status.reason,)
+    match status.problem:
+        case Problem.SCHEMA if not case.facts.schema_refusal:
+            yield _schema_cause(case, evidence)
+        case Problem.SIZE if case.facts.next_entry is None or case.facts.size_max is None:
+            what = f"a message exceeds the size limit of {case.remote.name}"
+            yield Cause(Kind.TOO_LARGE, what, evidence, _set_aside(case))
+        case Problem.MESSAGE:
+            what = f"a message of {status.topic} cannot be copied to {case.remote.name} as its route policy demands"
+            yield Cause(Kind.MESSAGE_REFUSED, what, evidence, _set_aside(case))
+        case Problem.FILTER:
+            what = "the filter of the route policy does not fit the messages: nothing is copied until it is corrected"
+            words = ("replication", "set-route", case.topic, "--to", case.remote.name, "--where", "CONDITION")
+            yield Cause(Kind.BAD_FILTER, what, evidence, case.here(*words))
 
 
 def _maps_back(case: Case) -> Iterator[Cause]:

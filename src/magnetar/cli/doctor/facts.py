@@ -54,6 +54,8 @@ class RemoteFacts:
     own_name: str | None = None
     is_source: bool = False  # the address leads back to the source
     is_ours: bool | None = None
+    wrong_port: str = ""  # an HTTP port is declared as the binary one
+    right_addresses: tuple[str, str] | None = None  # then: HTTP and binary, where they were found
     twins: tuple[str, ...] = ()  # other declared clusters with the same identity
 
     @property
@@ -105,6 +107,7 @@ class TopicFacts:
     schema_refusal: str = ""
     auto_update_is_off: bool = False
     maps_back: str = ""
+    other_remotes: tuple[str, ...] = ()  # the other clusters that the topic goes to
 
     @property
     def worst(self) -> Status | None:

@@ -6,8 +6,10 @@ and changes nothing. Draws no conclusions; `causes` does.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, TopicFacts
 from magnetar.cli.doctor.source import SourceCluster, identity_of, none_if_missing, or_none, parts_of, short_client
@@ -29,6 +31,7 @@ from magnetar.client.errors import (
     NotSupported,
     QuotaExceeded,
     TopicTerminated,
+    WrongPort,
 )
 from magnetar.names import TopicName
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
@@ -41,6 +44,7 @@ from magnetar.security.token import subject_of
 _NOT_FOUND, _NOT_AUTHENTICATED = 404, 401
 _OURS = "Magnetar"
 _ANY_TOPIC = "persistent://public/default/magnetar-doctor"
+_LOOKED_UP = ("persistent", "public", "default", "magnetar-doctor")
 _OPEN_S = 1.0
 _PATH_OF_TOKEN = "file:///PATH-OF-TOKEN"
 
@@ -59,6 +63,7 @@ class _Reachability(NamedTuple):
     refusal: str = ""
     tls_error: str = ""
     tls_fault: Fault | None = None
+    wrong_port: str = ""
 
 
 class Remote:
@@ -107,7 +112,19 @@ class Remote:
             own_name=name,
             is_source=bool(self.identity) and self.identity == identity_of(self._source.declaration),
             is_ours=None if version is None else version.startswith(_OURS),
+            wrong_port=by_binary.wrong_port,
+            right_addresses=self._right_addresses(found, by_http) if by_binary.wrong_port else None,
         )
+
+    def _right_addresses(self, found: ClusterEndpoint, by_http: _Reachability) -> tuple[str, str] | None:
+        """Of a cluster whose binary address is an HTTP port: that port replies with the binary one."""
+        is_reached = found.admin_url and by_http == _Reachability()
+        http_url = found.admin_url if is_reached else f"http://{urlsplit(found.service_url).netloc}"
+        assert http_url is not None
+        with contextlib.closing(Rest(http_url, found.security)) as rest:
+            looked_up = or_none(lambda: rest.lookup(*_LOOKED_UP))
+        service_url = looked_up.get("brokerUrl") if isinstance(looked_up, dict) else None
+        return (http_url, str(service_url)) if service_url else None
 
     def _query_http(self, found: ClusterEndpoint) -> _Reachability:
         if found.admin_url is None:
@@ -137,11 +154,14 @@ class Remote:
 
     def nothing(self) -> TopicFacts:
         """The facts of a healthy topic, to find causes in the cluster alone."""
-        return TopicFacts(DeclaredRoute("-", 0, self.name), "-", [])
+        declared = self._source.declaration.topics
+        own = {one.topic for one in declared if one.remote == self.name}
+        others = {one.remote for one in declared if one.topic in own} - {self.name}
+        return TopicFacts(DeclaredRoute("-", 0, self.name), "-", [], other_remotes=tuple(sorted(others)))
 
     def topic(self, declared: DeclaredRoute, statuses: list[Status]) -> TopicFacts:
         target = remote_topic(declared.topic, declared.policy.rename)
-        facts = TopicFacts(declared, target, statuses)
+        facts = TopicFacts(declared, target, statuses, other_remotes=self._other_remotes(declared.topic))
         marks = self._query_source(facts)
         if self.facts.is_reached and not self.facts.is_source:
             self._query_names(facts)
@@ -151,6 +171,10 @@ class Remote:
                 self._query_next(facts, marks)
                 self._query_back(facts)
         return facts
+
+    def _other_remotes(self, topic: str) -> tuple[str, ...]:
+        declared = self._source.declaration.topics
+        return tuple(one.remote for one in declared if one.topic == topic and one.remote != self.name)
 
     def _query_source(self, facts: TopicFacts) -> dict[str, MessageId]:
         """The position of replication in each partition."""
@@ -335,6 +359,8 @@ def _check(found: ClusterEndpoint) -> None:
 
 
 def _unreached(error: Exception, text: str) -> _Reachability:
+    if isinstance(error, WrongPort):
+        return _Reachability(error=text, wrong_port=text)
     fault = fault_of(error)
     return _Reachability(error=text) if fault is None else _Reachability(tls_error=text, tls_fault=fault)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from magnetar.cli.argument import parse_cluster
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.output import Done, Page, Table, counted, shown_bytes
+from magnetar.cli.output import Done, Page, Table, counted, shown_bytes, shown_time
 from magnetar.cli.path import namespace_path, topic_path
 from magnetar.cli.replication import diff, verify
 from magnetar.cli.replication.route import OptionalScope, Remote, RouteScope, TopicOrNamespace, add_route_commands
@@ -49,7 +48,7 @@ def status(
 
 
 def _row(one: dict[str, Any]) -> tuple[object, ...]:
-    since = _time(one["sinceMs"]) if one["sinceMs"] else "-"
+    since = shown_time(one["sinceMs"]) if one["sinceMs"] else "-"
     bytes_behind = shown_bytes(one["backlogBytes"])
     rate, delay = float(one["rateOut"]), float(one["delayS"])
     return (one["topic"], one["remote"], one["state"], since, one["backlog"], bytes_behind, delay, rate, _why(one))
@@ -59,16 +58,14 @@ def _why(one: dict[str, Any]) -> str:
     """The reason, with the last error while the topic is not copied."""
     reason, error = one["reason"], one["lastError"]
     is_relevant = error and error not in reason and not State(one["state"]).is_copying
-    return f"{reason}; last error: {error}" if is_relevant else reason or "-"
+    if not is_relevant:
+        return reason or "-"
+    return f"{reason}; last error, at {shown_time(one['lastErrorMs'])}: {error}"
 
 
 def _none(scope: RouteScope | None, remote: str | None) -> str:
     what = "nothing" if scope is None else f"nothing of {scope}"
     return f"{what} is replicated{f' to {remote}' if remote else ''}"
-
-
-def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 # -- enable and disable

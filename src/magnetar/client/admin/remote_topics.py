@@ -14,7 +14,7 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.client.connection.retry import Backoff
-from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NamespaceNotFound
+from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NamespaceNotFound, WrongPort
 from magnetar.replication.model import Mismatch, State
 from magnetar.replication.partitions import Decision, WantedTopic, decide_remote
 
@@ -136,7 +136,7 @@ async def run_async(steps: Steps, client: AsyncTopics) -> Decision:
 
 def decision_after(error: ClientError, target: str, cluster: str) -> Decision:
     """Unreachable, which concerns every topic of the cluster, or refused, which concerns this one."""
-    if error.retriable:
+    if error.retriable or isinstance(error, WrongPort):
         return Decision(State.UNREACHABLE, f"cluster {cluster} cannot be reached: {error.text}")
     if isinstance(error, NamespaceNotFound):
         return Decision(State.REFUSED, f"in cluster {cluster} {error.text}")

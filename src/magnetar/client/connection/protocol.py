@@ -16,12 +16,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from magnetar.client.errors import ClientError, ConnectionLost, NotSupported, ProtocolBroken, of_code
+from magnetar.client.errors import ClientError, ConnectionLost, NotSupported, ProtocolBroken, WrongPort, of_code
 from magnetar.client.message import EARLIEST, MessageId
 from magnetar.security.credentials import Credentials
 from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
+from magnetar.wire.frames import PING, PONG, FrameDecoder, FrameError, HttpInstead, encode_frame
 
 Command = pb.BaseCommand
 
@@ -231,7 +231,7 @@ class Protocol:
                 events.append(event)
                 more = event.blobs if isinstance(event, Delivery) else None
         if self._decoder.error is not None and self.state is not ProtocolState.CLOSED:
-            events.append(self._break(ProtocolBroken(f"the broker broke the protocol: {self._decoder.error}")))
+            events.append(self._break(_fault_of(self._decoder.error)))
         return events
 
     def _event_of(self, command: Command | None, blob: bytes | None) -> Event | None:
@@ -350,6 +350,12 @@ class Protocol:
     def _on_active_change(self, command: Command, blob: bytes | None) -> Event | None:
         """Ignored: the broker sends messages only to the active consumer."""
         return None
+
+
+def _fault_of(error: FrameError) -> ProtocolBroken:
+    if isinstance(error, HttpInstead):
+        return WrongPort(str(error))
+    return ProtocolBroken(f"the broker broke the protocol: {error}")
 
 
 def _name_of(code: int) -> str:

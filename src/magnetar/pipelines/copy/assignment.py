@@ -9,7 +9,7 @@ import msgspec
 
 from magnetar.client.message import MessageId, Position
 from magnetar.replication.cluster import ClusterEndpoint
-from magnetar.replication.model import AS_IT_IS, RoutePolicy, State
+from magnetar.replication.model import AS_IT_IS, Problem, RoutePolicy, State
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -51,3 +51,4 @@ class Outcome(msgspec.Struct):
     state: State = State.RUNNING
     reason: str = ""
     error: str = ""
+    problem: Problem = Problem.OTHER  # of the reason

@@ -28,7 +28,14 @@ from magnetar.pipelines.copy.schemas import Schemas
 from magnetar.pipelines.copy.target import RemoteStateUnknown, SchemaRefused, Target
 from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.cluster import ClusterEndpoint
-from magnetar.replication.model import ROUTE_FINGERPRINT, Refusal, State, is_replication_subscription, route_fingerprint
+from magnetar.replication.model import (
+    ROUTE_FINGERPRINT,
+    Problem,
+    Refusal,
+    State,
+    is_replication_subscription,
+    route_fingerprint,
+)
 
 _ACKNOWLEDGED_EVERY_S = 0.2
 _TRIES = 5
@@ -94,7 +101,7 @@ class Copier:
         self._deadline_s = pace.deadline_s
         self._linger_s = pace.linger_s
         self._bytes_max = bytes_max
-        self._refusals: dict[Position, str] = {}
+        self._refusals: dict[Position, MessageRefused] = {}
         self._partition = TopicName.parse(assignment.topic).partition
         self._is_ours = True
         self._cursor: AsyncCursor | None = None
@@ -140,6 +147,7 @@ class Copier:
         self.outcome.state = error.state
         self.outcome.reason = error.reason
         self.outcome.error = error.reason
+        self.outcome.problem = error.problem
         self.outcome.is_behind = True
 
     def _new_target(self) -> Target:
@@ -341,10 +349,10 @@ class Copier:
         try:
             refusal = self._refusals.pop(entry.id.position, None) if self._refusals else None
             if refusal is not None:
-                raise MessageRefused(refusal)
+                raise refusal
             await self._send(entry)
         except MessageRefused as refused:
-            await self._refuse(entry, str(refused))
+            await self._refuse(entry, refused)
 
     async def _send(self, entry: Entry) -> None:
         content = parse_entry(entry.blob)
@@ -383,7 +391,7 @@ class Copier:
         version = content.version
         refusal = self._schemas.is_refused(version)
         if refusal is not None:
-            raise MessageRefused(refusal)
+            raise MessageRefused(refusal, Problem.SCHEMA)
         with source_errors():
             schema = await self._schemas.wire(version)
         try:
@@ -394,14 +402,14 @@ class Copier:
 
     # -- refused entries
 
-    async def _refuse(self, entry: Entry, reason: str) -> None:
+    async def _refuse(self, entry: Entry, refused: MessageRefused) -> None:
         """By the route policy. Earlier entries are stored first, so that one position describes the progress."""
-        assignment, outcome = self.assignment, self.outcome
+        assignment, outcome, reason = self.assignment, self.outcome, str(refused)
         outcome.error = f"entry {entry.id} of {assignment.topic}: {reason}"
         await self._target.flush()
         match assignment.policy.refused:
             case Refusal.STOP:
-                raise CopyError(State.REFUSED, outcome.error)
+                raise CopyError(State.REFUSED, outcome.error, problem=refused.problem)
             case Refusal.PARK:
                 await self._refused_letters.add(entry, reason)
                 outcome.dead_lettered += 1

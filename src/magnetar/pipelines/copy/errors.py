@@ -21,8 +21,9 @@ from magnetar.client.errors import (
     ServiceNotReady,
     Timeout,
     TooManyRequests,
+    WrongPort,
 )
-from magnetar.replication.model import State
+from magnetar.replication.model import Problem, State
 
 _T = TypeVar("_T")
 
@@ -37,11 +38,19 @@ two codes."""
 class CopyError(Exception):
     """Ends an assignment. `error` is the client's, if there is one."""
 
-    def __init__(self, state: State, reason: str, error: ClientError | None = None) -> None:
+    def __init__(
+        self,
+        state: State,
+        reason: str,
+        error: ClientError | None = None,
+        *,
+        problem: Problem = Problem.OTHER,
+    ) -> None:
         super().__init__(reason)
         self.state = state
         self.reason = reason
         self.error = error
+        self.problem = problem
 
     @property
     def is_timeout(self) -> bool:
@@ -71,7 +80,7 @@ class RemoteError(CopyError):
 
 
 def _remote_state(error: ClientError) -> State:
-    if isinstance(error, _UNREACHABLE) and not isinstance(error, ProtocolBroken):
+    if isinstance(error, WrongPort) or (isinstance(error, _UNREACHABLE) and not isinstance(error, ProtocolBroken)):
         return State.UNREACHABLE
     if isinstance(error, NotFound) and not isinstance(error, NamespaceNotFound):
         return State.WAITING

@@ -12,6 +12,7 @@ from magnetar.client.schema import schema_to_wire
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.cluster import ClusterEndpoint
+from magnetar.replication.model import Problem
 from magnetar.wire import schema_pb2 as pb
 
 _Route = tuple[ClusterEndpoint, str, ClusterEndpoint, str]
@@ -37,7 +38,7 @@ class Schemas:
         known = self._versions.get(version)
         if known is None:
             if version in self._refusals:
-                raise MessageRefused(self._refusals[version])
+                raise MessageRefused(self._refusals[version], Problem.SCHEMA)
             known = self._versions[version] = await self._registered(version)
         return known
 
@@ -55,7 +56,7 @@ class Schemas:
         what = f"schema version {_shown(version)}" if version else "messages without a schema"
         text = f"the remote cluster refuses {what} of {self._assignment.topic}: {error.text}"
         self._refusals[version] = text
-        return MessageRefused(text)
+        return MessageRefused(text, Problem.SCHEMA)
 
     def is_refused(self, version: bytes) -> str | None:
         return self._refusals.get(version)

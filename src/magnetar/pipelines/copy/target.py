@@ -27,7 +27,7 @@ from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import CopyEncoder
 from magnetar.pipelines.copy.errors import remote_errors
 from magnetar.pipelines.transform.refusal import MessageRefused
-from magnetar.replication.model import PRODUCER_PREFIX
+from magnetar.replication.model import PRODUCER_PREFIX, Problem
 from magnetar.wire import schema_pb2 as pb
 
 _PENDING_MAX = 10_000
@@ -52,7 +52,7 @@ class Target:
         self,
         client: AsyncClient,
         assignment: Assignment,
-        refusals: dict[Position, str],
+        refusals: dict[Position, MessageRefused],
         pending_bytes_max: int,
     ) -> None:
         self._client = client
@@ -134,7 +134,7 @@ class Target:
             await producer.flush()
         except MessageTooLarge as error:
             if producer.refused_id is None:
-                raise MessageRefused(error.text) from None
+                raise MessageRefused(error.text, Problem.SIZE) from None
             self.failed(error)
         except ClientError as error:
             self.failed(error)
@@ -147,7 +147,9 @@ class Target:
         producer = self.producer
         assert producer is not None
         if producer.refused_id is not None and isinstance(error, _OF_THE_MESSAGE):
-            self._refusals[Position(self._ledger_id, producer.refused_id)] = error.text
+            problem = Problem.SIZE if isinstance(error, MessageTooLarge) else Problem.MESSAGE
+            refused = MessageRefused(error.text, problem)
+            self._refusals[Position(self._ledger_id, producer.refused_id)] = refused
             raise RemoteStateUnknown from error
         if isinstance(error, Conflict):
             raise RemoteStateUnknown from error

@@ -28,7 +28,7 @@ from magnetar.client.message import Position
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
 from magnetar.pipelines.filter.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
-from magnetar.replication.model import State
+from magnetar.replication.model import Problem, State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, RAW_VALUE, SourceColumns
 from magnetar.spark.codec.value_schema import common_schema
@@ -53,7 +53,8 @@ class UnusableWhere(CopyError):
     """A condition that is not valid SQL, or does not fit the columns of the topic or their values."""
 
     def __init__(self, where: str, topic: str, reason: str) -> None:
-        super().__init__(State.STOPPED, f"where {where!r} cannot be evaluated for {topic}: {reason}")
+        text = f"where {where!r} cannot be evaluated for {topic}: {reason}"
+        super().__init__(State.STOPPED, text, problem=Problem.FILTER)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,8 @@ class Filter:
         except ClientError as error:
             raise SourceError(error) from error
         except (UnsupportedSchema, InvalidOption) as error:
-            raise CopyError(State.STOPPED, f"the values of {topic} have no columns for `where`: {error}") from None
+            text = f"the values of {topic} have no columns for `where`: {error}"
+            raise CopyError(State.STOPPED, text, problem=Problem.FILTER) from None
         if values is None:
             return _Values(None, (RAW_VALUE.field,))
         return _Values(values.schema, tuple(values.fields))
@@ -209,7 +211,15 @@ def _kept(messages: pa.Table) -> _Kept:
 
 def _outcome(assignment: Assignment, error: CopyError) -> Outcome:
     topic, remote = _key(assignment)
-    return Outcome(topic, remote, is_behind=True, state=error.state, reason=error.reason, error=error.reason)
+    return Outcome(
+        topic,
+        remote,
+        is_behind=True,
+        state=error.state,
+        reason=error.reason,
+        error=error.reason,
+        problem=error.problem,
+    )
 
 
 def _key(assignment: Assignment) -> Key:

@@ -88,7 +88,7 @@ class Pipeline:
         self._watching.start()
         self._heartbeats.start()
         self._rounds.start()
-        self._source.follow(self._on_declared)
+        self._source.follow(self._on_declared, self._name)
 
     def stop(self) -> None:
         """Entries that are not acknowledged by then are copied by the next pipeline."""

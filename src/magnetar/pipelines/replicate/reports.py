@@ -6,7 +6,7 @@ import logging
 
 from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.pipelines.status_board import Key, Snapshot, StatusBoard, StatusRow
-from magnetar.replication.model import Report, Reports, State
+from magnetar.replication.model import Problem, Report, Reports, State
 
 _QUIET = (State.RUNNING, State.CATCHING_UP, State.PAUSED)
 
@@ -26,6 +26,7 @@ def _report(key: Key, row: StatusRow[State]) -> Report:
         error=row.error,
         since_ms=row.since_ms,
         error_ms=row.error_ms,
+        problem=Problem(row.problem),
         entries_out=row.counts["entries"],
         messages_out=row.counts["messages"],
         bytes_out=row.counts["bytes"],

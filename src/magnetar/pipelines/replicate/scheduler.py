@@ -224,10 +224,17 @@ class Scheduler:
             elif decision is None:
                 self._hold(row, None)
             elif decision.copies(row.partition):
-                row.reason = decision.reason
+                self._explain(row, decision.reason)
                 self._release(row)
             else:
                 self._hold(row, decision.state, decision.reason)
+
+    def _explain(self, row: Row, reason: str) -> None:
+        """The reason of a row that is copied may be over before its next message."""
+        state = self._board.state_of(row.key)
+        if row.reason != reason and state is not None and state.is_copying:
+            self._board.set(row.key, state, reason)
+        row.reason = reason
 
     def _hold(self, row: Row, state: State | None, reason: str = "") -> None:
         if row.state is RowState.COPYING:
@@ -311,7 +318,8 @@ class Scheduler:
             row.after = outcome.acked
         if not outcome.state.is_copying:
             row.is_failing = True
-            self._board.set(row.key, outcome.state, outcome.reason, error=outcome.error or outcome.reason)
+            error = outcome.error or outcome.reason
+            self._board.set(row.key, outcome.state, outcome.reason, error=error, problem=outcome.problem)
             self._back_off(row)
             return
         row.is_failing = False

@@ -85,7 +85,7 @@ class ListedSource:
         self._selection = selection
         self._stopped = threading.Event()
 
-    def follow(self, on_declared: OnDeclared) -> None:
+    def follow(self, on_declared: OnDeclared, process: str = "") -> None:
         """Raises `ClientError` for an endpoint that no client can be created for."""
         client = Client(self.endpoint.service_url, admin_url=self.endpoint.admin_url, security=self.endpoint.security)
         threading.Thread(target=self._follow, args=(client, on_declared), name="topics", daemon=True).start()
