@@ -28,6 +28,7 @@ from magnetar.admin.resource import (
     tenants,
     topics,
 )
+from magnetar.admin.stats import dead_letters as dead_letter_stats
 from magnetar.admin.stats import metrics
 
 BODY_SIZE_MAX = 1 << 20
@@ -117,6 +118,7 @@ ROUTES: tuple[Route, ...] = (
         "DELETE", _NAMESPACE + "/permissions/{subscription}/{role}", permissions.revoke_on_subscription, changes=True
     ),
     Route("GET", _NAMESPACE + "/bundles", namespaces.get_bundles),
+    Route("GET", _NAMESPACE + "/deadLetters", dead_letter_stats.get_overview),
     *(
         Route(method, f"{_NAMESPACE}{bundle}/{action}", handler, changes=True)
         for bundle in ("", "/{bundle}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperGroup
 
 from magnetar.cli.argument import NamespaceName
 from magnetar.cli.rest import DEFAULT_URL, START_HINT, Refused, Rest, RestError
@@ -77,13 +78,29 @@ class CommandHelp:
     parameters: tuple[inspect.Parameter, ...]
 
 
+def _group_with(default: str) -> type[TyperGroup]:
+    class Group(TyperGroup):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            is_named = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+            return super().parse_args(ctx, args if is_named else [default, *args])
+
+    return Group
+
+
 class CommandGroup:
-    def __init__(self, name: str, help: str) -> None:
+    """`default` is the command of a group that is named without one; without it, that shows the help."""
+
+    def __init__(self, name: str, help: str, default: str = "") -> None:
         self.name = name
         self.help = help
         self.commands: list[CommandHelp] = []
         self.app = typer.Typer(
-            name=name, help=help, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False
+            name=name,
+            cls=_group_with(default) if default else None,
+            help=help,
+            no_args_is_help=not default,
+            add_completion=False,
+            pretty_exceptions_enable=False,
         )
 
     def command(self, name: str) -> Callable[[C], C]:

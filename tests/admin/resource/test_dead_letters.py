@@ -223,6 +223,8 @@ def test_dead_letter_stats(admin: Admin) -> None:
     stats = admin.get(f"{DLQ}/stats")
     time = "2023-11-14T22:13:20.000Z"
     assert stats == {
+        "waiting": 4,
+        "handled": 0,
         "deadLetters": 4,
         "reasons": {"MaxRedeliveries": 2, "Client": 1, "Expired": 1},
         "first": time,

@@ -154,11 +154,9 @@ def test_a_missing_topic_or_dead_letter_is_reported(
 ) -> None:
     if way is not None:
         Without(monkeypatch, way)
-    assert cli("deadletters", "list", topic).err == "no dead letters\n"
-    assert cli.json("deadletters", "stats", topic)["deadLetters"] == 0
     # Of a subscription that is there, whose first letter will create the topic.
     assert cli("deadletters", "list", topic, "-s", "s").err == "no dead letters\n"
-    assert cli.json("deadletters", "stats", topic, "-s", "s") == cli.json("deadletters", "stats", topic)
+    assert cli.json("deadletters", "stats", topic, "-s", "s")["deadLetters"] == 0
     missing = f"{topic}-nothing-DLQ"
     for words in (
         ("list", missing),
@@ -174,15 +172,69 @@ def test_a_missing_topic_or_dead_letter_is_reported(
     assert missing not in topics and f"{topic}-s-DLQ" not in topics  # looking creates nothing
 
 
+def test_b8_a_topic_that_is_no_dead_letter_topic_is_rejected_with_the_names_of_its_own(
+    cli: CommandLine, client: pulsar.Client, topic: str, way: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_producer(topic).send(b"a live message")
+    client.create_producer(f"{topic}-s-DLQ").send(b"a dead one")
+    if way is not None:
+        Without(monkeypatch, way)
+    for words in (("list", topic), ("stats", topic), ("show", topic, "1:0:-1")):
+        error = cli.fails("deadletters", *words)
+        assert f"{topic} is not a dead letter topic: those of it are" in error and f"{topic}-s-DLQ" in error
+    other = f"{topic}-live"
+    cli.ok("topics", "create", other)
+    assert "it has none" in cli.fails("deadletters", "list", other)
+
+
+def test_waiting_and_handled(
+    cli: CommandLine, client: pulsar.Client, topic: str, way: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = dead(cli, client, topic, b"1", b"2", b"3", b"4")
+    inspection = client.subscribe(letters, "inspection", initial_position=pulsar.InitialPosition.Earliest)
+    received = [inspection.receive(10_000) for _ in range(4)]
+    for index in (0, 2):
+        inspection.acknowledge(received[index])
+    inspection.close()
+    if way is not None:
+        Without(monkeypatch, way)
+    (one,) = [one for one in cli.json("deadletters", "overview")["topics"] if one["topic"].endswith(f"/{letters}")]
+    assert (one["waiting"], one["handled"]) == (2, 2)
+    assert (one["originTopic"], one["originSubscription"]) == (f"persistent://public/default/{topic}", "s")
+    if way is None:
+        assert one["lastHour"] == 4 and one["oldest"]
+    waiting = [one["id"] for one in cli.json("deadletters", "list", letters)["deadLetters"]]
+    everything = cli.json("deadletters", "list", letters, "--handled")["deadLetters"]
+    assert [one.get("handled", False) for one in everything] == [True, False, True, False]
+    assert waiting == [one["id"] for one in everything if not one.get("handled")]
+    assert cli.json("deadletters", "stats", letters)["deadLetters"] == 2
+    assert cli.json("deadletters", "stats", letters, "--handled")["deadLetters"] == 4
+
+
+def test_the_overview_is_what_the_group_does_without_a_command(cli: CommandLine, client: pulsar.Client) -> None:
+    cli.ok("namespaces", "create", "public/quiet")
+    assert cli("deadletters", "overview", "public/quiet").err == "no dead letter topics in public/quiet\n"
+    for index in range(3):
+        client.create_producer(f"public/quiet/t-{index}-DLQ").send(b"x")
+    out = cli.ok("deadletters", "overview", "public/quiet", "-n", "2").splitlines()
+    assert out[0].split()[:3] == ["DEAD", "LETTER", "TOPIC"] and len(out) == 5
+    assert out[-1] == "more with --after persistent://public/quiet/t-1-DLQ"
+    assert cli.json("deadletters") == cli.json("deadletters", "overview", "public/default")
+    assert "public/missing" in cli.fails("deadletters", "overview", "public/missing")
+
+
 def test_mistakes(cli: CommandLine, topic: str) -> None:
     assert "1000" in cli.fails("deadletters", "list", topic, "-n", "1001", code=2)
-    assert "ledger:entry" in cli.fails("deadletters", "list", topic, "--after", "x")
-    assert "ledger:entry" in cli.fails("deadletters", "show", topic, "x")
+    letters = f"{topic}-s-DLQ"
+    cli.ok("topics", "create", letters)
+    assert "ledger:entry" in cli.fails("deadletters", "list", letters, "--after", "x")
+    assert "ledger:entry" in cli.fails("deadletters", "show", letters, "x")
 
 
 def test_the_count_by_reading_stops_with_a_continuation(
     cli: CommandLine, client: pulsar.Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    topic = f"{topic}-s-DLQ"
     producer = client.create_producer(topic, batching_enabled=False)
     ids = [producer.send(b"x") for _ in range(3)]
     Without(monkeypatch, 404)
@@ -195,6 +247,7 @@ def test_the_count_by_reading_stops_with_a_continuation(
 
 
 def test_control_characters_are_escaped(cli: CommandLine, client: pulsar.Client, topic: str) -> None:
+    topic = f"{topic}-s-DLQ"
     producer = client.create_producer(topic)
     producer.send(b"a\x1b[2Jb\nc", properties={"REAL_TOPIC": "\x1b[31m", "\x1b]0;k": "v"})
     (one,) = cli.json("deadletters", "list", topic)["deadLetters"]

@@ -19,6 +19,8 @@ from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import open_persistent_partitions
+from magnetar.admin.stats.dead_letters import dead_letter_topics_of
+from magnetar.broker.topic import waiting
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
@@ -51,9 +53,16 @@ class _MessageId:
 
 
 def _topics(call: Call) -> list[PersistentTopic]:
-    if not call.topic.is_persistent:
+    """The partitions of a dead letter topic; other topics are rejected, with the names of their dead letter topics."""
+    name = call.topic
+    if not name.is_persistent:
         raise OperationNotAllowed("only persistent topics have dead letters")
-    return open_persistent_partitions(call)
+    topics = open_persistent_partitions(call)
+    if not call.broker.catalog.holds_dead_letters(name):
+        found = dead_letter_topics_of(call.broker, name)
+        names = f"those of it are {', '.join(found)}" if found else "it has none"
+        raise NotAllowed(f"{name.full} is not a dead letter topic: {names}")
+    return topics
 
 
 def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTopic], _MessageId | None]:
@@ -107,6 +116,10 @@ class _DeadLetter:
     def time_ms(self) -> int:
         return self.metadata.publish_time
 
+    @property
+    def is_waiting(self) -> bool:
+        return waiting.is_waiting(self.topic, self.entry_id, self.batch_index)
+
     def info(self) -> DeadLetterInfo:
         return read_info(self.properties, self.topic.name)
 
@@ -140,18 +153,23 @@ def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iter
 async def _scan(
     call: Call, topics: list[PersistentTopic], after: _MessageId | None
 ) -> AsyncIterator[list[_DeadLetter]]:
-    """The dead letters of each entry, beginning after `after`. Yields to other tasks while it reads."""
-    settings, time_slice = call.broker.settings, TimeSlice()
+    """The waiting dead letters of each entry, with `handled` all, beginning after `after`.
+
+    Yields to other tasks while it reads.
+    """
+    settings, time_slice, handled = call.broker.settings, TimeSlice(), call.flag("handled")
     for topic in topics:
         next_id, last = topic.log.first, topic.log.confirmed
         if after is not None:
             next_id = max(next_id, after.entry_id + (after.batch_index < 0))
         while next_id <= last:
+            if not handled and (next_id := waiting.next_waiting(topic, next_id)) > last:
+                break
             entries = topic.log.read(next_id, settings.dispatcherMaxReadBatchSize, settings.dispatcherMaxReadSizeBytes)
             if not entries:
                 break
             for entry in entries:
-                letters = list(_dead_letters_of(topic, entry[0], entry[3]))
+                letters = [one for one in _dead_letters_of(topic, entry[0], entry[3]) if handled or one.is_waiting]
                 if after is not None and entry[0] == after.entry_id:
                     letters = [letter for letter in letters if letter.batch_index > after.batch_index]
                 yield letters
@@ -164,7 +182,7 @@ async def _scan(
 
 
 class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
-    """`size` is the size of the payload."""
+    """`size` is the size of the payload. `handled`: every durable subscription has acknowledged it."""
 
     id: str
     time: str | None
@@ -180,6 +198,7 @@ class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
     error: str | UnsetType = UNSET
     key: str | UnsetType = UNSET
     size: int
+    handled: bool | UnsetType = UNSET
     fault: str | UnsetType = UNSET
 
 
@@ -191,7 +210,7 @@ class DeadLetterPage(msgspec.Struct, rename="camel"):
 
 
 async def list_dead_letters(call: Call) -> DeadLetterPage:
-    """List the dead letters of a topic: `limit` of them (1 to 1000, default 100), beginning `after` an id."""
+    """List the waiting dead letters of a topic, with `handled` all: `limit` (1 to 1000), beginning `after` an id."""
     limit = call.number("limit", 1, LIMIT_MAX, default=LIMIT_DEFAULT)
     topics, after = _after(call, _topics(call))
     page = DeadLetterPage([])
@@ -221,6 +240,7 @@ def _summary(letter: _DeadLetter) -> DeadLetterSummary:
         error=info.error or UNSET,
         key=_text(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
         size=len(letter.content or b""),
+        handled=UNSET if letter.is_waiting else True,
         fault=letter.fault or UNSET,
     )
 
@@ -242,11 +262,15 @@ class OriginStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class DeadLetterStats(msgspec.Struct, rename="camel", kw_only=True):
-    """`origins_left_out` counts the dead letters of origins beyond the first thousand.
+    """`waiting` and `handled` are entries of the topic; all other numbers are of the dead letters that were read.
+
+    `origins_left_out` counts the dead letters of origins beyond the first thousand.
 
     `aborted` if a limit ended the scan early; continue with `after` set to `next`.
     """
 
+    waiting: int
+    handled: int
     dead_letters: int
     reasons: dict[str, int]
     first: str | None
@@ -258,7 +282,10 @@ class DeadLetterStats(msgspec.Struct, rename="camel", kw_only=True):
 
 
 async def get_stats(call: Call) -> DeadLetterStats:
-    """Count dead letters by reason and origin by reading them; `aborted` and `next` if a limit ended it early."""
+    """Count waiting dead letters, with `handled` all, by reason and origin, by reading them.
+
+    `aborted` and `next` if a limit ended it early.
+    """
     settings, tally = call.broker.settings, Tally()
     topics, after = _after(call, _topics(call))
     left, end_ms = (
@@ -268,16 +295,18 @@ async def get_stats(call: Call) -> DeadLetterStats:
     last: str | None = None
     async for letters in _scan(call, topics, after):
         if left == 0 or call.broker.now_ms() > end_ms:
-            return _stats(tally, next_=last)
+            return _stats(topics, tally, next_=last)
         left -= 1
         for letter in letters:
             tally.add(letter.info(), letter.time_ms)
             last = letter.id
-    return _stats(tally, next_=None)
+    return _stats(topics, tally, next_=None)
 
 
-def _stats(tally: Tally, next_: str | None) -> DeadLetterStats:
+def _stats(topics: list[PersistentTopic], tally: Tally, next_: str | None) -> DeadLetterStats:
     return DeadLetterStats(
+        waiting=sum(map(waiting.count, topics)),
+        handled=sum(map(waiting.handled, topics)),
         dead_letters=tally.all.total,
         reasons=tally.all.reasons,
         first=_time(tally.all.first_ms),

@@ -15,10 +15,12 @@ from starlette.responses import RedirectResponse, StreamingResponse
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats import replication_metrics
+from magnetar.admin.stats.dead_letters import oldest_age_s, origin_of
 from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic import waiting
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
@@ -40,6 +42,7 @@ class Family:
 
     `by_reason` replaces `subscription` for one number per reason, which becomes a label. `is_summed`: if topics are not
     exposed, namespaces have the sum over their topics. `broker_name` is the metric with the sum over all topics.
+    `topic_labels` are added to the lines of a topic.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Family:
     broker_name: str = ""
     broker_labels: str = ""
     namespace_labels: str = ""
+    topic_labels: Callable[[Topic], Mapping[str, str]] | None = None
 
     @property
     def levels(self) -> list[str]:
@@ -111,6 +115,22 @@ def _backlog_age_s(topic: PersistentTopic) -> float:
     slowest = min((one.cursor.mark_delete for one in topic.cursors if one.durable), default=topic.log.confirmed)
     header = topic.log.header(slowest + 1)
     return -1 if header is None else max(0, topic.broker.now_ms() - header[1]) // 1000
+
+
+def _dead_letters(read: Callable[[PersistentTopic], Value]) -> Callable[[Topic], Value]:
+    """Of dead letter topics only."""
+
+    def of(topic: Topic) -> Value:
+        if not isinstance(topic, PersistentTopic) or not topic.broker.catalog.holds_dead_letters(topic.name):
+            return None
+        return read(topic)
+
+    return of
+
+
+def _origin(topic: Topic) -> dict[str, str]:
+    origin_topic, origin_subscription = origin_of(topic.broker, topic.name)
+    return {"origin_topic": origin_topic, "origin_subscription": origin_subscription}
 
 
 def _average_size(size: int, count: int) -> float:
@@ -218,6 +238,13 @@ FAMILIES: tuple[Family, ...] = (
         "magnetar_subscription_backing_off", subscription=_kept(lambda one: one.redelivery.backing_off), is_summed=True
     ),
     Family("magnetar_subscription_paused", subscription=_kept(lambda one: int(bool(one.record.paused)))),
+    Family(
+        "magnetar_dead_letters_waiting",
+        topic=_dead_letters(waiting.count),
+        topic_labels=_origin,
+        is_summed=True,
+    ),
+    Family("magnetar_dead_letters_oldest_seconds", topic=_dead_letters(oldest_age_s), topic_labels=_origin),
     Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
     Family(
         "pulsar_out_messages_total",
@@ -382,7 +409,8 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
     if family.topic is not None and (value := family.topic(topic)) is not None:
         total = value
         if shown.topics:
-            text = f"{name}{{{labels}}} {value}\n"
+            more = family.topic_labels(topic) if family.topic_labels is not None else {}
+            text = f"{name}{{{','.join([labels, *map(_label, more, more.values())])}}} {value}\n"
     if family.subscription is not None or family.by_reason is not None or shown.consumers:
         for subscription in topic.client_subscriptions:
             own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""

@@ -42,6 +42,7 @@ class Catalog:
         self.topics: dict[str, TopicRecord] = {}
         self.non_persistent: dict[str, dict[str, str]] = {}  # properties of non-persistent topics
         self.topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names, persistent or not
+        self.dead_letter_topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names; partitions one by one
         self._policies: dict[str, Policies] = {}  # effective ones of namespaces, cached
 
     def load(self) -> None:
@@ -116,6 +117,7 @@ class Catalog:
         assert not self.topics_of[namespace], "namespace has topics"
         del self.namespaces[namespace]
         del self.topics_of[namespace]
+        self.dead_letter_topics_of.pop(namespace, None)
         self._policies.pop(namespace, None)
         batch = self._broker.commits.batch()
         batch.delete(keys.named(keys.NAMESPACE, namespace))
@@ -180,6 +182,8 @@ class Catalog:
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], **{field: True}))
         else:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, **{field: True}))
+        for full in self._logs_of(name):
+            self._list(full)
         self._broker.apply_policies(self._logs_of(name))
 
     def _logs_of(self, name: TopicName) -> list[str]:
@@ -299,6 +303,7 @@ class Catalog:
         self.topics.pop(name.full, None)
         self.non_persistent.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
+        self.dead_letter_topics_of.get(name.namespace_full, {}).pop(name.full, None)
         self._broker.replication.topic_deleted(name)
 
     def _add(self, name: TopicName, properties: dict[str, str]) -> None:
@@ -323,7 +328,10 @@ class Catalog:
         self._broker.commits.batch().put(keys.named(kind, name), record.encode(kept))
 
     def _list(self, full: str) -> None:
-        self.topics_of.setdefault(TopicName.parse(full).namespace_full, {})[full] = None
+        name = TopicName.parse(full)
+        self.topics_of.setdefault(name.namespace_full, {})[full] = None
+        if name.is_persistent and self.holds_dead_letters(name):
+            self.dead_letter_topics_of.setdefault(name.namespace_full, {})[full] = None
 
     def _check_limit(self, name: TopicName, more: int) -> None:
         limit = self.policies_of(name.namespace_full).max_topics

@@ -1,4 +1,4 @@
-"""`magnetar deadletters …`: list, count and show dead letters."""
+"""`magnetar deadletters …`: an overview of dead letter topics; list, count and show dead letters."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
-from magnetar.cli.argument import Topic, parse_subscription, parse_topic, whole
+from magnetar.cli.argument import PUBLIC_DEFAULT, ReadNamespace, Topic, parse_subscription, parse_topic, whole
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.nouns.messages import ServiceUrl
 from magnetar.cli.output import Done, Page, Record, Table, counted
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Refused, Rest
+from magnetar.cli.views import dead_letter_topics
 from magnetar.cli.views.dead_letters import DeadLetters, NoSuchTopic, no_page, no_stats
 from magnetar.cli.views.messages import printable
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 
-group = CommandGroup("deadletters", "Inspect dead letters: what failed, where, why and how often (read-only).")
+group = CommandGroup(
+    "deadletters", "Inspect dead letters: what failed, where, why and how often (read-only).", default="overview"
+)
 
-LIMIT_DEFAULT, LIMIT_MAX = 20, 1000
+LIMIT_DEFAULT, OVERVIEW_LIMIT, LIMIT_MAX = 20, 100, 1000
 _NO_SUCH_PATH = (404, 405, 501)
 
 SubscriptionOption = Annotated[
@@ -40,8 +43,15 @@ After = Annotated[
 ]
 
 
-def _dead_letters(rest: Rest, topic: TopicName, subscription: str | None, service_url: str | None) -> DeadLetters:
-    return DeadLetters(rest, _dead_letter_topic(rest, topic, subscription), service_url)
+Handled = Annotated[
+    bool, typer.Option("--handled", help="Include those that every durable subscription has acknowledged.")
+]
+
+
+def _dead_letters(
+    rest: Rest, topic: TopicName, subscription: str | None, service_url: str | None, *, handled: bool = False
+) -> DeadLetters:
+    return DeadLetters(rest, _dead_letter_topic(rest, topic, subscription), service_url, handled=handled)
 
 
 def _dead_letter_topic(rest: Rest, topic: TopicName, subscription: str | None) -> TopicName:
@@ -64,6 +74,32 @@ def _has_none_yet(rest: Rest, topic: TopicName, subscription: str | None) -> boo
     return subscription is not None and subscription in rest.get(*topic_path(topic, "subscriptions"))
 
 
+@group.command("overview")
+def overview(
+    rest: Rest,
+    namespace: ReadNamespace = PUBLIC_DEFAULT,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", parser=whole(1, LIMIT_MAX), help="The number of topics.")
+    ] = OVERVIEW_LIMIT,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", "-a", metavar="TOPIC", help="Begin after this topic.", show_default="from the first"),
+    ] = None,
+) -> Page:
+    """Show the dead letter topics of a namespace: how many dead letters wait, since when, and how many arrived.
+
+    This is what `magnetar deadletters` alone does.
+    """
+    value = dead_letter_topics.overview(rest, namespace, limit, after)
+    columns = ("DEAD LETTER TOPIC", "WAITING", "HANDLED", "LAST HOUR", "OLDEST WAITING", "TOPIC", "SUBSCRIPTION")
+    names = ("topic", "waiting", "handled", "lastHour", "oldest", "originTopic", "originSubscription")
+    rows = [tuple(_cell(one[name]) for name in names) for one in value["topics"]]
+    parts: list[Done | Table] = [Table(value, columns, rows, none=f"no dead letter topics in {namespace}")]
+    if value["next"]:
+        parts.append(Done(f"more with --after {value['next']}"))
+    return Page(value, parts)
+
+
 @group.command("list")
 def list_dead_letters(
     rest: Rest,
@@ -73,11 +109,12 @@ def list_dead_letters(
         int, typer.Option("--limit", "-n", metavar="N", parser=whole(1, LIMIT_MAX), help="The number of messages.")
     ] = LIMIT_DEFAULT,
     after: After = None,
+    handled: Handled = False,
     service_url: ServiceUrl = None,
 ) -> Page:
-    """List the dead letters of a topic, oldest first."""
+    """List the dead letters of a topic that wait, oldest first."""
     try:
-        value = _dead_letters(rest, topic, subscription, service_url).page(limit, after)
+        value = _dead_letters(rest, topic, subscription, service_url, handled=handled).page(limit, after)
     except NoSuchTopic:
         if not _has_none_yet(rest, topic, subscription):
             raise
@@ -97,17 +134,25 @@ def stats(
     topic: Topic,
     subscription: SubscriptionOption = None,
     after: After = None,
+    handled: Handled = False,
     service_url: ServiceUrl = None,
 ) -> Page:
-    """Count the dead letters of a topic by reason and origin, by reading them."""
+    """Count the dead letters of a topic that wait by reason and origin, by reading them."""
     try:
-        value = _dead_letters(rest, topic, subscription, service_url).stats(after)
+        value = _dead_letters(rest, topic, subscription, service_url, handled=handled).stats(after)
     except NoSuchTopic:
         if not _has_none_yet(rest, topic, subscription):
             raise
         value = no_stats()
     reasons = {_cell(reason): count for reason, count in value["reasons"].items()}
-    fields = {"dead letters": value["deadLetters"], "first": value["first"], "last": value["last"], **reasons}
+    handled_now = {"handled": value["handled"]} if "handled" in value else {}  # Apache Pulsar does not tell
+    fields = {
+        "dead letters": value["deadLetters"],
+        **handled_now,
+        "first": value["first"],
+        "last": value["last"],
+        **reasons,
+    }
     rows = [
         (_cell(one["topic"]), _cell(one["subscription"]), one["deadLetters"], one["first"], one["last"], one["reasons"])
         for one in value["origins"]

@@ -16,9 +16,11 @@ import typer
 from magnetar.cli.client import client_of
 from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Query, Refused, Rest
+from magnetar.cli.views.dead_letter_topics import Acknowledged, dead_letter_topics_of
 from magnetar.cli.views.messages import described, shown_time
-from magnetar.deadletter.properties import read_history, read_info
+from magnetar.deadletter.properties import UNKNOWN, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
+from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
@@ -29,9 +31,10 @@ T = TypeVar("T")
 READ_MAX = 100_000
 """The maximum number of messages counted by reading; the broker has its own limits."""
 
-HTTP_NOT_FOUND = 404
+HTTP_NOT_FOUND, HTTP_REFUSED = 404, 412
 _NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
 _PATH = "deadLetters"
+_NAMED_MAX = 20
 
 
 class NoSuchTopic(Refused):
@@ -39,19 +42,24 @@ class NoSuchTopic(Refused):
 
 
 class DeadLetters:
-    """The dead letters of one topic."""
+    """The dead letters of one topic: those that wait or, with `handled`, all."""
 
-    def __init__(self, rest: Rest, topic: TopicName, service_url: str | None) -> None:
+    def __init__(self, rest: Rest, topic: TopicName, service_url: str | None, *, handled: bool = False) -> None:
         self._rest = rest
         self._topic = topic
         self._service_url = service_url
+        self._handled = handled
 
     def page(self, limit: int, after: str | None) -> dict[str, Any]:
-        query = {"limit": limit, "after": after}
+        query = {"limit": limit, "after": after, **self._query}
         return self._requested((), query, lambda: self._read_page(limit, after))
 
     def stats(self, after: str | None) -> dict[str, Any]:
-        return self._requested(("stats",), {"after": after}, lambda: self._read_stats(after))
+        return self._requested(("stats",), {"after": after, **self._query}, lambda: self._read_stats(after))
+
+    @property
+    def _query(self) -> dict[str, str]:
+        return {"handled": "true"} if self._handled else {}
 
     def one(self, message_id: str) -> dict[str, Any]:
         return self._requested((message_id,), None, lambda: self._read_one(message_id))
@@ -87,15 +95,15 @@ class DeadLetters:
 
     def _read_page(self, limit: int, after: str | None) -> dict[str, Any]:
         letters: list[dict[str, Any]] = []
-        for message in self._read(after):
+        for message, is_handled in self._letters(after):
             if len(letters) == limit:
                 return {"deadLetters": letters, "next": letters[-1]["id"]}
-            letters.append(self._listed(message))
+            letters.append(self._listed(message) | ({"handled": True} if is_handled else {}))
         return {"deadLetters": letters, "next": None}
 
     def _read_stats(self, after: str | None) -> dict[str, Any]:
         tally, last = Tally(), None
-        for message in self._read(after):
+        for message, _ in self._letters(after):
             if tally.all.total == READ_MAX:
                 break
             tally.add(read_info(message.properties, self._topic), message.publish_time_ms)
@@ -104,8 +112,32 @@ class DeadLetters:
             last = None
         return _stats(tally, last)
 
+    def _letters(self, after: str | None) -> Iterator[tuple[Message, bool]]:
+        """Dead letters, and whether they are handled; those only if they are wanted."""
+        self._check()
+        acknowledged: dict[int, Acknowledged] = {}
+        for message in self._read(after):
+            partition = message.id.partition
+            if partition not in acknowledged:
+                name = self._topic.with_partition(partition) if partition >= 0 else self._topic
+                acknowledged[partition] = Acknowledged.of(self._rest, name)
+            is_handled = message.id.position in acknowledged[partition]
+            if self._handled or not is_handled:
+                yield message, is_handled
+
+    def _check(self) -> None:
+        """Raises Refused unless this is a dead letter topic: by its name or, for any other name, its first message."""
+        if self._topic.base.local.endswith(DEAD_LETTER_SUFFIX):
+            return
+        first = next(self._read(None), None)
+        if first is None or read_info(first.properties, self._topic).reason == UNKNOWN:
+            found = dead_letter_topics_of(self._rest, self._topic)
+            names = f"those of it are {', '.join(found[:_NAMED_MAX])}" if found else "it has none"
+            raise Refused(HTTP_REFUSED, f"{self._topic.full} is not a dead letter topic: {names}")
+
     def _read_one(self, text: str) -> dict[str, Any]:
         wanted = _parsed(text)
+        self._check()
         for message in self._read(text, inclusive=True):
             if message.id.position == wanted.position and wanted.batch_index in (-1, message.id.batch_index):
                 return self._shown(message)
