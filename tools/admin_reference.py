@@ -29,6 +29,8 @@ from the route table in `admin/routes.py`. `{domain}` is `persistent` or `non-pe
 - `deadLetters`, `deadLetterPolicy`, `deadLetterExpired`, `deadLetterEvicted`, `redeliveryBackoff`, `circuitBreaker`,
   `pause`, `resume`, `brokers/disk`, `/admin/v2/replication` and the metrics `magnetar_*` are our own; Apache Pulsar
   does not have them.
+- Bodies are read as Apache Pulsar's JSON reader reads them: `"3"` and `3.7` are integers, `"true"` and `1` are
+  booleans, numbers are text where text is wanted. Unknown fields are rejected.
 - A body has at most 1 MiB.
 """
 

@@ -138,11 +138,11 @@ def _wrong_values(kind: msgspec.inspect.Type) -> list[Any]:
     if isinstance(kind, msgspec.inspect.Metadata):
         return _wrong_values(kind.type)
     if isinstance(kind, msgspec.inspect.IntType):
-        return ["one", [1], 1.5, 10**40, -(10**40)]
+        return ["one", "1.5", [1], 10**40, -(10**40)]
     if isinstance(kind, msgspec.inspect.BoolType):
-        return ["yes", 1]
+        return ["yes", "1", 1.5]
     if isinstance(kind, msgspec.inspect.StrType):
-        return [1, ["x"]]
+        return [{}, ["x"]]
     return []
 
 

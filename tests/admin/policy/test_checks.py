@@ -82,7 +82,7 @@ def test_backlog_quotas_of_both_kinds(admin: Admin, base: str) -> None:
         (400, "some", QUOTA, "backlogQuotaType"),
         (400, "destination_storage", {**QUOTA, "policy": "pray"}, "pray"),
         (400, "destination_storage", {**QUOTA, "limitSize": 2**63}, "limitSize"),
-        (400, "destination_storage", {**QUOTA, "limitSize": "1"}, "limitSize"),
+        (400, "destination_storage", {**QUOTA, "limitSize": "one"}, "limitSize"),
         (400, "message_age", {**QUOTA, "limitTime": 2**31}, "limitTime"),
         (400, "message_age", {**QUOTA, "more": 1}, "more"),
         (412, "destination_storage", {**QUOTA, "limitSize": 0}, "limitSize 0"),

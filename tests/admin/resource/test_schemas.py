@@ -108,7 +108,7 @@ def test_an_invalid_definition_is_unprocessable(admin: Admin, body: dict[str, An
         (b'{"type": "NOTHING", "schema": ""}', "type 'NOTHING' is not one of NONE, STRING, JSON"),
         (b'{"type": 4, "schema": ""}', "type"),
         (b'{"type": "STRING", "schema": {}}', "schema"),
-        (b'{"type": "STRING", "properties": {"a": 1}}', "properties"),
+        (b'{"type": "STRING", "properties": {"a": []}}', "properties"),
         (b'{"type": "STRING", "propertys": {}}', "propertys"),
         (b'{"type": "KEY_VALUE", "schema": "x"}', "KEY_VALUE is not a JSON object"),
         (b'{"type": "KEY_VALUE", "schema": "{}"}', "KEY_VALUE has no key"),

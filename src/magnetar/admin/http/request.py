@@ -18,6 +18,13 @@ from magnetar.errors import InvalidName
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Decoder(Protocol[T_co]):
+    """Reads a body of one shape; raises msgspec.DecodeError."""
+
+    def decode(self, body: bytes, /) -> T_co: ...
 
 
 class Alarm(Protocol):
@@ -101,7 +108,7 @@ class Call:
             raise BadRequest(f"parameter {name} {shown} must be an integer from {low} to {high}")
         return int(text)
 
-    def body_as(self, decoder: msgspec.json.Decoder[T]) -> T | None:
+    def body_as(self, decoder: Decoder[T]) -> T | None:
         """The decoded body; None if it is empty or null."""
         if self.body.strip() in (b"", b"null"):
             return None

@@ -13,6 +13,7 @@ import msgspec
 from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import find_durable_subscriptions
 from magnetar.admin.policy import bodies, checks
@@ -123,7 +124,7 @@ def _subscription_getter(policy: SubscriptionPolicy) -> Handler:
 def _subscription_setter(policy: SubscriptionPolicy) -> Handler:
     def put(call: Call) -> None:
         found = find_durable_subscriptions(call, policy.feature)
-        value = call.body_as(_decoder(policy.shape))
+        value = call.body_as(_reader(policy.shape))
         if value is None:
             raise BadRequest(f"the request body is empty: {policy.expected} is expected")
         policy.put(found, value)
@@ -151,13 +152,13 @@ def _quota_kind(call: Call) -> QuotaKind:
 
 
 @cache
-def _decoder(shape: Any) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(shape)
+def _reader(shape: Any) -> JsonReader[Any]:
+    return JsonReader(shape)
 
 
 def _body(call: Call, expected: str, shape: Any) -> Any:
     try:
-        value = call.body_as(_decoder(shape))
+        value = call.body_as(_reader(shape))
     except BadRequest as error:
         raise BadRequest(f"{expected}: {error}") from error
     if value is None:
@@ -170,6 +171,6 @@ def _parameter(call: Call, name: str, shape: Any) -> Any:
     if text is None:
         raise BadRequest(f"parameter {name} is missing")
     try:
-        return _decoder(shape).decode(text)
+        return msgspec.json.decode(text, type=shape)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadRequest(f"parameter {name}={text[:100]!r} cannot be read: {error}") from error

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.policy import bodies, checks
 from magnetar.admin.policy.policy import EMPTY, IN_FORCE, Policy
 from magnetar.admin.policy.scope import PolicyScope
@@ -305,7 +306,7 @@ def from_object(scope: PolicyScope, values: dict[str, Any]) -> Overrides:
         if value in (None, []) or value == policy.unset:
             continue
         try:
-            typed = msgspec.convert(value, policy.shape)
+            typed = JsonReader[Any](policy.shape).convert(value)
         except msgspec.ValidationError as error:
             raise BadRequest(f"{policy.in_object}: {error}") from error
         scope = replace(scope, overrides=policy.put(scope, typed))

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import Checkpoint
 from magnetar.admin.opened import (
@@ -62,8 +63,8 @@ class MessageIdBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     first_chunk_message_id: Any = None
 
 
-_target: msgspec.json.Decoder[ResetPosition | str] = msgspec.json.Decoder(ResetPosition | str)
-_message_id = msgspec.json.Decoder(MessageIdBody)
+_target: JsonReader[ResetPosition | str] = JsonReader(ResetPosition | str)
+_message_id: JsonReader[MessageIdBody] = JsonReader(MessageIdBody)
 
 
 def _target_of(call: Call) -> ResetPosition | None:

@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.record import ClusterRecord
@@ -58,7 +59,7 @@ class ClusterData(KeptData, rename="camel", kw_only=True, omit_defaults=False):
 
 KEPT = KeptData.__struct_fields__
 
-_cluster_data = msgspec.json.Decoder(ClusterData)
+_cluster_data: JsonReader[ClusterData] = JsonReader(ClusterData)
 
 _SCHEMES = {
     "service_url": ("http", 8080),

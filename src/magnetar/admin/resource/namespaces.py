@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.policy import bodies
@@ -90,7 +91,8 @@ class OtherFields(msgspec.Struct):
 
 
 _object = msgspec.json.Decoder(dict[str, Any])
-_properties = msgspec.json.Decoder(dict[str, str])
+_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
+_other_fields: JsonReader[OtherFields] = JsonReader(OtherFields)
 _KNOWN = {
     *WITHOUT_EFFECT,
     *OtherFields.__struct_fields__,
@@ -151,7 +153,7 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
         if field in WITHOUT_EFFECT and not _is_unset(call, field, value):
             raise NotSupported(f"namespace policy {field} is not supported: leave it unset")
     try:
-        other = msgspec.convert(fields, OtherFields)
+        other = _other_fields.convert(fields)
     except msgspec.ValidationError as error:
         raise BadRequest(f"invalid request body: {error}") from error
     auth = other.auth_policies or AuthPolicies()

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
@@ -34,7 +35,7 @@ class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
     deleted: bool = False
 
 
-_partitions: msgspec.json.Decoder[int | PartitionsBody] = msgspec.json.Decoder(Int32 | PartitionsBody)
+_partitions: JsonReader[int | PartitionsBody] = JsonReader(Int32 | PartitionsBody)
 
 
 def count(call: Call) -> PartitionedMetadata:

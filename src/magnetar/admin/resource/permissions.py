@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.policy.scope import namespace_scope
 from magnetar.broker.catalog.record import NamespaceRecord
@@ -20,8 +21,8 @@ Permissions = dict[str, list[str]]  # by role, or by subscription
 
 ROLE_SIZE_MAX = 1024
 
-_actions = msgspec.json.Decoder(list[Action])
-_roles = msgspec.json.Decoder(list[str])
+_actions: JsonReader[list[Action]] = JsonReader(list[Action])
+_roles: JsonReader[list[str]] = JsonReader(list[str])
 
 
 def get(call: Call) -> Permissions:

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest, Conflict, MessageNotFound
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import (
     find_durable_subscriptions,
@@ -48,9 +49,9 @@ class StartPosition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _LATEST, _EARLIEST = StartPosition(), StartPosition(ledger_id=-1, entry_id=-1)
-_position: msgspec.json.Decoder[StartPosition | str] = msgspec.json.Decoder(StartPosition | str)
-_properties = msgspec.json.Decoder(dict[str, str])
-_flag = msgspec.json.Decoder(bool)
+_position: JsonReader[StartPosition | str] = JsonReader(StartPosition | str)
+_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
+_flag: JsonReader[bool] = JsonReader(bool)
 
 
 # -- create and delete
@@ -168,7 +169,7 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=PAUSE_REASON_MAX)] = PAUSE_REASON_DEFAULT
 
 
-_pause = msgspec.json.Decoder(PauseBody)
+_pause: JsonReader[PauseBody] = JsonReader(PauseBody)
 
 
 def pause(call: Call) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from starlette.responses import Response
 
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
+from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import (
     open_partitions,
@@ -46,7 +47,7 @@ class MessageIdReply(msgspec.Struct, rename="camel"):
     batch_size: int = 0
 
 
-_properties = msgspec.json.Decoder(dict[str, str])
+_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
 
 
 # -- lists
