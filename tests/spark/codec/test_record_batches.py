@@ -84,11 +84,13 @@ def expected(message: Message) -> dict[str, Any]:
         "__batchIndex": message.id.batch_index if message.id.batch_index >= 0 else None,
         "__redeliveryCount": message.redelivery_count,
         "__error": None,
+        "__payload": None if message.is_null else message.value,
+        "__messageIdText": str(message.id),
         "__partition": 3,
         "__producerName": message.producer_name,
         "__sequenceId": message.sequence_id,
         "__orderingKey": message.ordering_key,
-        "__schemaVersion": message.schema_version,
+        "__schemaVersion": None if message.schema_version is None else int.from_bytes(message.schema_version, "big"),
         "__deliverAt": message.deliver_at_ms,
         "__replicatedFrom": message.replicated_from,
     }
@@ -300,6 +302,8 @@ def test_sp1_an_unreadable_message_fails_or_is_a_row_with_the_reason(blob: bytes
     assert [row["__error"] is None for row in rows] == [True, True, False, True, True]
     assert rows[2]["value"] is None and reason in rows[2]["__error"] and "5:1:3" in rows[2]["__error"]
     assert MessageId.from_bytes(rows[2]["__messageId"]) == MessageId(5, 1, 3)
+    assert rows[2]["__payload"] and blob.endswith(rows[2]["__payload"]), "the payload as it is stored"
+    assert rows[2]["__messageIdText"] == "5:1:3"
 
 
 def chunk(number: int, count: int, value: bytes, uuid: str = "u") -> bytes:

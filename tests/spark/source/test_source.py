@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -196,6 +197,57 @@ def test_sp1_a_schema_yields_typed_columns(running: TestBroker, client: Client, 
     assert (
         PulsarSource(options | {"columns": "value", "decode": "raw"}).schema().simpleString() == "struct<value:binary>"
     )
+
+
+def test_sp8_a_row_that_cannot_be_read_keeps_its_payload_and_its_reason(
+    running: TestBroker, client: Client, topic: str
+) -> None:
+    """Without Spark: its calls, in one process."""
+    put_schema(running, topic, a="int", b="string")
+    payloads = [b'{"a": 1, "b": "x"}', b'{"a": "one", "b": "y"}', b"not json"]
+    ids = publish(client, topic, [payload.decode() for payload in payloads])
+    options = {"service.url": running.service_url, "topic": topic, "onUnreadable": "row"}
+    source = PulsarSource(options | {"columns": "*,__payload,__messageIdText"})
+    defaults = PulsarSource(options).schema().fieldNames()
+    assert source.schema().fieldNames() == [*defaults, "__payload", "__messageIdText"]
+
+    reader = source.reader(source.schema())
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    close_inline_clients()
+
+    assert [(row["a"], row["b"], row["__payload"]) for row in rows] == [
+        (1, "x", payloads[0]),
+        (None, "y", payloads[1]),
+        (None, None, payloads[2]),
+    ]
+    assert rows[0]["__error"] is None
+    assert rows[1]["__error"].startswith("field a: Expected `int | null`")
+    assert rows[2]["__error"].startswith("not JSON")
+    assert [row["__messageIdText"] for row in rows] == [str(each) for each in ids]
+    after = {"startingOffsets": json.dumps({topic: rows[1]["__messageIdText"]}), "columns": "__payload"}
+    reader = PulsarSource(options | after).reader(StructType().add("__payload", "binary"))
+    rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+    close_inline_clients()
+    assert rows == [{"__payload": payloads[2]}]
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("value", "the topic has a schema, whose fields are the columns a, .*: name some of them"),
+        ("a,value,__error", "or __payload for the bytes"),
+        ("*,a", "a occurs twice; \\* has the default columns"),
+        ("b", "unknown column 'b', known are \\*, a, __key"),
+    ],
+)
+def test_columns_that_a_typed_topic_does_not_have(
+    running: TestBroker, client: Client, topic: str, columns: str, words: str
+) -> None:
+    put_schema(running, topic, a="int")
+    publish(client, topic, ["{}"])
+    source = PulsarSource({"service.url": running.service_url, "topic": topic, "columns": columns})
+    with pytest.raises(InvalidOption, match=words):
+        source.schema()
 
 
 def test_columns_can_be_selected_in_one_way_only(running: TestBroker, client: Client, topic: str) -> None:

@@ -86,6 +86,19 @@ def message_ids(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Arr
     return _binary_of_blocks(ids, rows, type_)
 
 
+def _id_texts(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array:
+    texts: list[str] = []
+    for part in parts:
+        position = part.entry.id
+        head = f"{position.ledger_id}:{position.entry_id}:{position.partition}"
+        texts.extend([head] if part.indexes is None else [f"{head}:{index}" for index in part.indexes.tolist()])
+    return pa.array(texts, type_)
+
+
+def _payloads(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
+    return binary_column([part.payloads() for part in parts], parts, rows, type_)
+
+
 def _id_tails(part: EntryView) -> Sequence[NDArray[np.uint8]]:
     """The ends of a batch's serialized ids: batch index and size, equal for all batches of that size."""
     assert part.indexes is not None
@@ -196,7 +209,12 @@ def _producer_names(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa
 
 
 def _schema_versions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _per_entry(parts, [version_of(part) for part in parts], type_)
+    return _per_entry(parts, [_version_number(version_of(part)) for part in parts], type_)
+
+
+def _version_number(version: bytes | None) -> int | None:
+    """Registries number versions in 8 bytes; null for any other form."""
+    return int.from_bytes(version, "big", signed=True) if version is not None and len(version) == 8 else None
 
 
 def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
@@ -206,6 +224,8 @@ def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> p
 COLUMN_BUILDERS: dict[str, Callable[[list[EntryView], int, pa.DataType], pa.Array | None]] = {
     "__key": keys_of,
     "__messageId": message_ids,
+    "__messageIdText": _id_texts,
+    "__payload": _payloads,
     "__publishTime": _publish_times,
     "__eventTime": _event_times,
     "__messageProperties": _properties,

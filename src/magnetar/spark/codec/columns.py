@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from magnetar.spark.errors import InvalidOption
 
+ALL = "*"
 VALUE = "value"
 PAIR_KEY = "key"
 """The column next to `value` for keys of a KEY_VALUE schema."""
@@ -54,16 +55,28 @@ METADATA = (
     Column("__messageProperties", MapType(_TEXT, _TEXT), "the properties, possibly empty"),
     Column("__batchIndex", _INT, "the index in the batch; null for a message outside a batch"),
     Column("__redeliveryCount", _INT, "number of earlier deliveries by the broker"),
-    Column("__error", _TEXT, "why the message is unreadable (`onUnreadable` = row), or null"),
+    Column("__error", _TEXT, "why the message, or which of its fields, is unreadable (`onUnreadable` = row), or null"),
 )
 """After the value, the default columns."""
 
 ON_REQUEST = (
+    Column(
+        "__payload",
+        _BYTES,
+        "the payload as bytes, next to typed columns; that of an unreadable message as stored: compressed, encrypted, "
+        "or a whole batch",
+    ),
+    Column(
+        "__messageIdText",
+        _TEXT,
+        "the message id as text, `ledger:entry:partition` and, in a batch, `:batch index`: the form of offsets and of "
+        "the property ORIGIN_MESSAGE_ID",
+    ),
     Column("__partition", _INT, "partition index; null for a topic without partitions"),
     Column("__producerName", _TEXT, "name of the producer"),
     Column("__sequenceId", LongType(), "sequence id set by the producer"),
     Column("__orderingKey", _BYTES, "the ordering key of Key_Shared subscriptions, if it differs from the key"),
-    Column("__schemaVersion", _BYTES, "schema version in the form of the registry, or null"),
+    Column("__schemaVersion", LongType(), "number of the schema version that it was written with, or null"),
     Column("__deliverAt", _TIME, "earliest delivery time; null if not delayed"),
     Column("__replicatedFrom", _TEXT, "the cluster it was replicated from, or null"),
 )
@@ -118,24 +131,26 @@ def entry_columns() -> list[StructField]:
 
 
 def named_columns(names: Sequence[str], value_fields: Sequence[StructField]) -> list[StructField]:
-    """The columns of the option `columns`. With a record schema, `value` stands for all of its fields."""
-    _reject_clashes(value_fields)
-    of_value = {field.name: field for field in value_fields}
+    """The columns of the option `columns`; `*` stands for the default ones."""
+    defaults = all_columns(value_fields)
+    known = {field.name: field for field in (*value_fields, *(column.field for column in _BY_NAME.values()))}
     fields: list[StructField] = []
     for name in names:
-        if name in of_value:
-            fields.append(of_value[name])
-        elif name in _BY_NAME:
-            fields.append(_BY_NAME[name].field)
+        if name == ALL:
+            fields.extend(defaults)
+        elif name in known:
+            fields.append(known[name])
         elif name == VALUE:
-            fields.extend(value_fields)
-        else:
             raise InvalidOption(
-                f"option columns: unknown column {name!r}, known are {', '.join((*of_value, *_BY_NAME))}"
+                f"option columns: the topic has a schema, whose fields are the columns {', '.join(known)}: name some of"
+                f" them, {ALL} for the default columns, or __payload for the bytes"
             )
+        else:
+            raise InvalidOption(f"option columns: unknown column {name!r}, known are {', '.join((ALL, *known))}")
     twice = {field.name for field in fields if sum(other.name == field.name for other in fields) > 1}
     if twice:
-        raise InvalidOption(f"option columns: {', '.join(sorted(twice))} occurs twice")
+        has = f"; {ALL} has the default columns" if ALL in names else ""
+        raise InvalidOption(f"option columns: {', '.join(sorted(twice))} occurs twice{has}")
     return fields
 
 

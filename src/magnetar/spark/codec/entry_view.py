@@ -25,6 +25,7 @@ from magnetar.spark.codec.varints import decode_columns
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.entry import content_of, open_entry
+from magnetar.wire.metadata import MetadataError, metadata_bounds, parse_metadata
 from magnetar.wire.varint import decode_varint
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class EntryView(ABC):
     @abstractmethod
     def values(self) -> NDArray[np.uint8] | Cells: ...
 
+    def payloads(self) -> NDArray[np.uint8] | Cells:
+        """As `values`, but also of an unreadable entry: as it is stored."""
+        return self.values()
+
     @abstractmethod
     def keys(self) -> NDArray[np.uint8] | Cells | None: ...
 
@@ -83,16 +88,13 @@ class EntryView(ABC):
 
 
 class SingleMessage(EntryView):
-    """A message outside a batch, or an unreadable entry, which has an error and no value."""
+    """A message outside a batch."""
 
     __slots__ = ("_value",)
 
-    def __init__(
-        self, entry: Entry, metadata: pb.MessageMetadata, value: bytes | None, error: str | None = None
-    ) -> None:
+    def __init__(self, entry: Entry, metadata: pb.MessageMetadata, value: bytes | None) -> None:
         super().__init__(entry, metadata, 1, None)
         self._value = value
-        self.error = error
 
     def values(self) -> Cells:
         return (self._value,)
@@ -117,6 +119,25 @@ class SingleMessage(EntryView):
 
     def cut(self, first: int, end: int) -> EntryView:
         return self
+
+
+class UnreadableEntry(SingleMessage):
+    """An entry that cannot be opened: one message without a value, with the stored payload and an error."""
+
+    __slots__ = ("_payload",)
+
+    def __init__(self, entry: Entry, error: str) -> None:
+        try:
+            start, end = metadata_bounds(entry.blob)
+            metadata, payload = parse_metadata(entry.blob[start:end]), entry.blob[end:]
+        except MetadataError:
+            metadata, payload = pb.MessageMetadata(), entry.blob
+        super().__init__(entry, metadata, None)
+        self._payload = payload
+        self.error = error
+
+    def payloads(self) -> Cells:
+        return (self._payload,)
 
 
 class UniformBatch(EntryView):

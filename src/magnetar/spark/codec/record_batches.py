@@ -17,7 +17,7 @@ from magnetar.client.errors import UnreadableMessage
 from magnetar.client.message import MessageId
 from magnetar.spark.codec.column_builders import COLUMN_BUILDERS, binary_column, keys_of, message_ids, version_of
 from magnetar.spark.codec.columns import VALUE, SourceColumns
-from magnetar.spark.codec.entry_view import EntryView, SingleMessage, view_entry
+from magnetar.spark.codec.entry_view import EntryView, SingleMessage, UnreadableEntry, view_entry
 from magnetar.spark.errors import UnreadablePayload
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.errors import EntryError
@@ -123,11 +123,7 @@ class RowReader:
         if self._on_unreadable == "fail":
             raise UnreadablePayload(f"{text}; set option onUnreadable=row to get a row with the reason in __error")
         log.warning("%s", text)
-        try:
-            metadata = metadata_of(entry.blob)
-        except MetadataError:
-            metadata = pb.MessageMetadata()
-        return SingleMessage(entry, metadata, None, text)
+        return UnreadableEntry(entry, text)
 
     # -- columns
 

@@ -171,7 +171,7 @@ def _reader(writer: PayloadType, reader: PayloadType) -> _Reader:
     if reader.type == "raw":
         return _RawReader()
     if writer.node is not None and reader.node is not None:
-        return JsonReader(reader.node) if writer.type == "JSON" else AvroReader(writer.node, reader.node)
+        return JsonReader(writer.node, reader.node) if writer.type == "JSON" else AvroReader(writer.node, reader.node)
     if writer.type == reader.type:
         return _PrimitiveReader(reader.type)
     return _RejectingReader(reader, f"it was written with schema type {writer.type}, not {reader.type}")
@@ -204,7 +204,7 @@ class ValueDecoder:
     def decode(
         self, values: pa.Array, version: bytes | None, names: Sequence[str] | None = None, keys: pa.Array | None = None
     ) -> tuple[dict[str, pa.Array], dict[int, str]]:
-        """Columns by name, and errors by row; rows with an error are null in all columns.
+        """Columns by name, and errors by row; in a row with an error, the columns that could not be read are null.
 
         All payloads have the same version; None means that of the decoder's schema. A null payload is null in all
         columns, without an error.
@@ -216,8 +216,6 @@ class ValueDecoder:
         else:
             decoded, errors = self._decode(values, version, VALUE, payload_type_of, chosen)
             columns = dict(zip(chosen, decoded, strict=True))
-        if errors:
-            columns = {name: _with_nulls(column, errors) for name, column in columns.items()}
         return columns, errors
 
     def _key_value(
@@ -231,16 +229,21 @@ class ValueDecoder:
         columns = {}
         for part, payloads in ((PAIR_KEY, keys), (VALUE, values)):
             decoded, found = self._decode(payloads, version, part, _PARTS[part])
-            columns[part] = self._one_column(decoded, payloads, _PARTS[part](self.schema))
+            columns[part] = self._one_column(decoded, payloads, _PARTS[part](self.schema), found)
             errors |= {row: f"the {part}: {text}" for row, text in found.items() if row not in errors}
         return columns, errors
 
     @staticmethod
-    def _one_column(decoded: list[pa.Array], payloads: pa.Array, payload_type: PayloadType) -> pa.Array:
+    def _one_column(
+        decoded: list[pa.Array], payloads: pa.Array, payload_type: PayloadType, errors: dict[int, str]
+    ) -> pa.Array:
         if not payload_type.is_record:
             return decoded[0]
+        is_null = np.array(payloads.is_null())
+        for row in errors:
+            is_null[row] |= not any(column[row].is_valid for column in decoded)
         kind = payload_type.arrow_type
-        return pa.StructArray.from_arrays(decoded, fields=list(kind), mask=payloads.is_null())
+        return pa.StructArray.from_arrays(decoded, fields=list(kind), mask=pa.array(is_null))
 
     def _decode(
         self,
@@ -292,10 +295,3 @@ def _named(version: bytes | None) -> str:
     if version is None:
         return "the schema"
     return f"schema version {int.from_bytes(version, 'big') if len(version) == 8 else version.hex()}"
-
-
-def _with_nulls(column: pa.Array, rows: dict[int, str]) -> pa.Array:
-    """The column with null in these rows."""
-    null = np.zeros(len(column), np.bool_)
-    null[list(rows)] = True
-    return column.take(pa.array(np.arange(len(column)), mask=null))

@@ -98,7 +98,12 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         False,
     ),
     Option(
-        "columns", Use.READ, any_text("The columns to read, instead of the default ones.", "names, separated by commas")
+        "columns",
+        Use.READ,
+        any_text(
+            "The columns to read, instead of the default ones, which are `*`: `*,__payload` adds one.",
+            "names, separated by commas",
+        ),
     ),
     Option(
         "onUnreadable",
@@ -106,7 +111,7 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         Choice(
             OnUnreadable,
             "Handling of messages that are corrupt, encrypted or do not match their schema: `fail` the query, or "
-            "return a `row` with `__error`.",
+            "return a `row` with the reason in `__error`, the fields that can be read and, on request, `__payload`.",
         ),
         "fail",
     ),

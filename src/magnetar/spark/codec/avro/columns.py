@@ -33,10 +33,14 @@ def can_read(node: Node) -> bool:
 
 
 class AvroColumns:
-    """The payloads of one version. `errors` are by row; values of such rows are undefined."""
+    """The payloads of one version. `errors` are by row; values of `broken` rows are undefined.
+
+    In other rows with errors only the bad values are null: their bytes have the right size.
+    """
 
     def __init__(self, values: pa.Array) -> None:
         self.errors: dict[int, str] = {}
+        self.broken: set[int] = set()
         self._rows = len(values)
         offsets = np.frombuffer(values.buffers()[1], np.int32, self._rows + 1, values.offset * 4).astype(np.int64)
         buffer = values.buffers()[2]
@@ -66,6 +70,7 @@ class AvroColumns:
         left = self._end[self._active] - self._at[self._active]
         for row in self._active[left > 0].tolist():
             size = int(self._end[row] - self._at[row])
+            self.broken.add(row)
             self.errors.setdefault(row, f"{size} bytes follow the last field: it was written with another schema")
 
     # -- types; `rows` are those with a value of the type
@@ -93,7 +98,7 @@ class AvroColumns:
         if kind == "enum":
             return self._enum(node, numbers, rows, where)
         if kind == "int":
-            numbers = self._as_int(numbers, rows, where)
+            numbers, rows = self._as_int(numbers, rows, where)
         return self._numbers(numbers, node, rows) if is_wanted else None
 
     def _union(self, node: Node, rows: Numbers, where: str, is_wanted: bool) -> pa.Array:
@@ -135,7 +140,7 @@ class AvroColumns:
         at = self._at[rows]
         pieces: Numbers = self._data[at]
         self._move(rows, at + 1, where)
-        if (pieces > 1).any():
+        if (pieces > 1).any():  # the bytes of another schema
             self._reject(rows[pieces > 1], f"{where}: the boolean is neither 0 nor 1")
         return pieces.astype(np.bool_)
 
@@ -148,9 +153,14 @@ class AvroColumns:
         self._at[rows] = at
 
     def _reject(self, rows: Numbers, text: str) -> None:
+        """Gives rows up: where their next value begins is unknown."""
+        self._mark(rows, text)
+        self.broken.update(rows.tolist())
+        self._at[rows] = self._end[rows]
+
+    def _mark(self, rows: Numbers, text: str) -> None:
         for row in rows.tolist():
             self.errors.setdefault(row, text)
-        self._at[rows] = self._end[rows]
 
     # -- columns
 
@@ -171,17 +181,17 @@ class AvroColumns:
     def _numbers(self, numbers: Numbers, node: Node, rows: Numbers) -> pa.Array:
         return pa.array(self._spread(numbers, rows), storage_type(node), mask=self._null(rows))
 
-    def _as_int(self, numbers: Numbers, rows: Numbers, where: str) -> Numbers:
+    def _as_int(self, numbers: Numbers, rows: Numbers, where: str) -> tuple[Numbers, Numbers]:
         outside = numbers != numbers.astype(np.int32)
         if outside.any():
-            self._reject(rows[outside], f"{where}: the number has more than 32 bits")
-            numbers[outside] = 0
-        return numbers
+            self._mark(rows[outside], f"{where}: the number has more than 32 bits")
+            numbers, rows = numbers[~outside], rows[~outside]
+        return numbers, rows
 
     def _enum(self, node: Node, numbers: Numbers, rows: Numbers, where: str) -> pa.Array:
         outside = (numbers < 0) | (numbers >= len(node.symbols))
         if outside.any():
-            self._reject(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none with that index")
+            self._mark(rows[outside], f"{where}: the enum has {len(node.symbols)} symbols, none with that index")
             rows, numbers = rows[~outside], numbers[~outside]
         indices = pa.array(self._spread(numbers, rows), pa.int32(), mask=self._null(rows))
         return pa.array(node.symbols, pa.string()).take(indices)

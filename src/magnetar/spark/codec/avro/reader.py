@@ -6,6 +6,7 @@ row.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
@@ -14,9 +15,12 @@ import fastavro
 import pyarrow as pa
 
 from magnetar.spark.codec.avro.columns import AvroColumns, can_read
-from magnetar.spark.codec.avro.fields import Node, member_name, storage_type
+from magnetar.spark.codec.avro.fields import Node, arrow_type, member_name, storage_type
 from magnetar.spark.codec.avro.resolution import SchemaMismatch, resolve, resolve_fields
-from magnetar.spark.codec.decoded import Decoded
+from magnetar.spark.codec.decoded import Decoded, with_nulls
+
+_Written = tuple[list[pa.Array], dict[int, str], Collection[int]]
+"""Columns of the writer, errors by row, and the rows of which nothing can be trusted."""
 
 
 class AvroReader:
@@ -37,17 +41,20 @@ class AvroReader:
             raise SchemaMismatch(f"a default does not match its type: {error}") from None
 
     def decode(self, values: pa.Array) -> Decoded:
-        columns, errors = self._at_once_decoded(values) if self._at_once else self._decoded(values)
+        columns, errors, broken = self._at_once_decoded(values) if self._at_once else self._decoded(values)
         try:
-            return self._resolved(columns, len(values)), errors
+            resolved = self._resolved(columns, len(values))
         except (pa.ArrowInvalid, SchemaMismatch) as error:
-            return self._bisect(values, error)
+            if len(values) > 1:
+                return self._bisect(values)
+            resolved, reason = self._resolved_apart(columns, error)
+            errors.setdefault(0, reason)
+        return [with_nulls(column, broken) for column in resolved] if broken else resolved, errors
 
-    def _at_once_decoded(self, values: pa.Array) -> Decoded:
-        columns = AvroColumns(values)
-        if self._is_record:
-            return columns.read(self._writer, self._wanted), columns.errors
-        return [columns.read_one(self._writer)], columns.errors
+    def _at_once_decoded(self, values: pa.Array) -> _Written:
+        payloads = AvroColumns(values)
+        columns = payloads.read(self._writer, self._wanted) if self._is_record else [payloads.read_one(self._writer)]
+        return columns, payloads.errors, payloads.broken
 
     @property
     def _is_record(self) -> bool:
@@ -59,7 +66,21 @@ class AvroReader:
         column = resolve(columns[0], self._writer, self._reader)
         return column.flatten() if self._reader.kind == "record" else [column]
 
-    def _decoded(self, values: pa.Array) -> Decoded:
+    def _resolved_apart(self, columns: list[pa.Array], error: Exception) -> tuple[list[pa.Array], str]:
+        """The fields of one row that can be resolved, and the reason for the others."""
+        if not self._is_record:
+            return self._resolved(*self._nothing(1)), str(error)
+        resolved, reasons = [], []
+        for field in self._reader.fields:
+            try:
+                resolved += resolve_fields(columns, 1, self._writer, replace(self._reader, fields=(field,)))
+            except (pa.ArrowInvalid, SchemaMismatch) as reason:
+                resolved.append(pa.nulls(1, arrow_type(field.node)))
+                is_named = isinstance(reason, SchemaMismatch)
+                reasons.append(str(reason) if is_named else f"field {field.name}: {reason}")
+        return resolved, "; ".join(reasons)
+
+    def _decoded(self, values: pa.Array) -> _Written:
         rows: list[Any] = []
         errors: dict[int, str] = {}
         for index, value in enumerate(values.to_pylist()):
@@ -67,19 +88,32 @@ class AvroReader:
             if value is not None:
                 try:
                     row = self._row(value)
-                except Exception as error:  # fastavro raises many types
-                    errors[index] = _reason(error)
+                except ValueError as error:
+                    errors[index] = str(error)
             rows.append(row)
         column = self._column(rows, errors)
-        return (column.flatten() if self._is_record else [column]), errors
+        return (column.flatten() if self._is_record else [column]), errors, errors.keys()
 
     def _row(self, value: bytes) -> Any:
         payload = BytesIO(value)
-        row = fastavro.schemaless_reader(payload, self._schema, None)
+        try:
+            row = fastavro.schemaless_reader(payload, self._schema, None)
+        except Exception as error:  # fastavro raises many types
+            raise ValueError(self._bad_field(value) or _reason(error)) from None
         left = len(value) - payload.tell()
         if left:
             raise ValueError(f"{left} bytes follow the last field: it was written with another schema")
         return row
+
+    def _bad_field(self, value: bytes) -> str | None:
+        """The first field that cannot be read, with the reason."""
+        payload = BytesIO(value)
+        for each in self._writer.fields if self._is_record else ():
+            try:
+                fastavro.schemaless_reader(payload, fastavro.parse_schema(fastavro_schema(each.node)), None)
+            except Exception as error:
+                return f"field {each.name}: {_reason(error)}"
+        return None
 
     def _column(self, rows: list[Any], errors: dict[int, str]) -> pa.Array:
         kind = storage_type(self._writer)
@@ -94,12 +128,9 @@ class AvroReader:
                     rows[index] = None
             return pa.array(rows, kind)
 
-    def _bisect(self, values: pa.Array, error: Exception) -> Decoded:
+    def _bisect(self, values: pa.Array) -> Decoded:
         """Isolates the rows that cannot be resolved by bisection."""
-        rows = len(values)
-        if rows == 1:
-            return self._resolved(*self._nothing(1)), {0: str(error)}
-        middle = rows // 2
+        middle = len(values) // 2
         one, one_errors = self.decode(values.slice(0, middle))
         other, other_errors = self.decode(values.slice(middle))
         columns = [pa.concat_arrays(pair) for pair in zip(one, other, strict=True)]
@@ -112,7 +143,9 @@ class AvroReader:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, EOFError):
-        return "the payload ends before the last field"
+        return "the payload ends before it"
+    if isinstance(error, IndexError):
+        return "the payload ends before it, or a union or enum has nothing with its index"
     return str(error) or type(error).__name__
 
 
