@@ -450,19 +450,24 @@ def test_fault_loop_of_one_cluster_with_two_names(sick: Sick) -> None:
     assert sick.causes() == []
 
 
-def test_fault_loop_of_a_rename(sick: Sick) -> None:
-    sick.create(sick.a)
-    policy = {"rename": "{tenant}/{namespace}/{topic}-eu"}
-    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}/orders", policy)
+def test_b2_fault_name_clash(sick: Sick) -> None:
+    """The repair gives the topic another name, and keeps its mask."""
+    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}", {"rename": "{topic}-eu"})
+    for topic in ("orders", "orders-eu"):
+        sick.create(sick.a, topic=topic)
+    sick.ask(sick.a, "POST", f"replication/routes/b/{NAMESPACE}/orders", {"masks": [{"field": "email"}]})
     sick.create(sick.b, topic="orders-eu")
-    sick.ask(sick.b, "PUT", "clusters/a", {"serviceUrl": sick.a.http_url, "brokerServiceUrl": sick.a.service_url})
-    sick.ask(sick.b, "POST", "tenants/public", {"adminRoles": [], "allowedClusters": ["a", "b"]})
-    sick.ask(sick.b, "POST", f"namespaces/{NAMESPACE}/replication", ["a", "b"])
-    sick.tell()
+    sick.create(sick.b, topic="orders-a")
+    sick.tell(State.STOPPED, "topics orders and orders-eu would both be …")
     cause = sick.first()
-    assert (cause["kind"], "would be mixed" in cause["what"]) == ("loop", True)
+    assert cause["kind"] == "name-clash"
+    for name in (ORDERS, f"{ORDERS}-eu"):
+        assert name in str(cause["evidence"])
     sick.repair(cause)
-    assert [one["kind"] for one in sick.causes()] != ["loop"]
+    sick.tell()
+    assert sick.causes() == []
+    (policy,) = [row.policy for row in sick.a.server.broker.replication.declaration().topics if row.topic == ORDERS]
+    assert [mask.field for mask in policy.masks] == ["email"]
 
 
 def test_fault_paused(sick: Sick) -> None:

@@ -8,13 +8,15 @@ from hypothesis import strategies as st
 
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
+from magnetar.replication.model import DeclaredRoute, RoutePolicy
 from magnetar.replication.topic_template import (
     FIELDS,
     check_covers,
-    check_distinct,
     check_template,
     clashes,
     remote_topic,
+    wanted_topic,
+    with_clashes,
 )
 
 ORDERS = "persistent://public/default/orders"
@@ -84,12 +86,31 @@ def test_sp6_clusters_that_replicate_both_ways_do_not_rename_repeatedly() -> Non
         assert remote_topic(once, template) == once
 
 
-def test_two_topics_with_the_same_remote_name_are_rejected() -> None:
-    check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{namespace}.{topic}"), ("a/b/t-partition-1", "")])
-    with pytest.raises(InvalidName) as refused:
-        check_distinct([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{topic}")])
-    for named in ("persistent://a/b/t", "persistent://a/c/t", "persistent://x/y/t"):
-        assert named in str(refused.value)
+def test_two_topics_with_the_same_remote_name_clash() -> None:
+    assert clashes([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{namespace}.{topic}"), ("a/b/t-partition-1", "")]) == {}
+    found = clashes([("a/b/t", "x/y/{topic}"), ("a/c/t", "x/y/{topic}"), ("a/b/u", "x/y/{topic}")])
+    assert list(found) == ["persistent://a/b/t", "persistent://a/c/t"]
+    for reason in found.values():
+        for named in ("persistent://a/b/t", "persistent://a/c/t", "persistent://x/y/t"):
+            assert named in reason
+
+
+def test_b2_a_clash_is_that_of_two_topics_and_one_remote_cluster() -> None:
+    renamed = RoutePolicy(rename="{topic}-eu")
+    routes = [
+        DeclaredRoute(full, 0, remote, renamed if remote == "b" else RoutePolicy())
+        for full in (ORDERS, f"{ORDERS}-eu", "persistent://public/default/people")
+        for remote in "bc"
+    ]
+    found = {(route.topic, route.remote) for route in with_clashes(routes) if route.clash}
+    assert found == {(ORDERS, "b"), (f"{ORDERS}-eu", "b")}
+    assert all((wanted_topic(route, "a") is None) == bool(route.clash) for route in with_clashes(routes))
+
+
+def test_b2_a_renamed_topic_is_wanted_as_a_copy() -> None:
+    for rename, copy_of in (("", ""), ("{topic}", ""), ("{topic}-eu", f"a/{ORDERS}")):
+        wanted = wanted_topic(DeclaredRoute(ORDERS, 0, "b", RoutePolicy(rename=rename)), "a")
+        assert wanted is not None and wanted.copy_of == copy_of
 
 
 def test_a_name_too_long_with_its_template_is_rejected_for_that_topic() -> None:

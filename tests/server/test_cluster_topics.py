@@ -39,7 +39,7 @@ class Remote:
             raise error
         return self.topics.get(topic)
 
-    async def create_topic(self, topic: str, partitions: int) -> None:
+    async def create_topic(self, topic: str, partitions: int, copy_of: str) -> None:
         self.before_create(topic)
         if topic in self.topics:
             raise Conflict(f"{topic} exists")

@@ -131,6 +131,25 @@ def test_gr2_a_topic_is_created_under_its_remote_name(topic: str) -> None:
         assert b.partitions(topic) is None
 
 
+def test_b2_topics_renamed_both_ways_do_not_come_back(topic: str) -> None:
+    """Nor is a name of a name of a name created, without an end."""
+    with clusters("a", "b") as (a, b):
+        a.do("POST", f"replication/routes/b/{NAMESPACE}", {"rename": "{topic}-from-a"})
+        b.do("POST", f"replication/routes/a/{NAMESPACE}", {"rename": "{topic}-from-b"})
+        a.create(topic, 2)
+        a.create(f"{topic}-plain")
+        b.create(f"{topic}-of-b")
+        eventually(lambda: b.partitions(f"{topic}-from-a") == 2, SOON_S)
+        eventually(lambda: b.partitions(f"{topic}-plain-from-a") == 0, SOON_S)
+        eventually(lambda: a.partitions(f"{topic}-of-b-from-b") == 0, SOON_S)
+        before = a.topics()
+        assert nothing_is_made_in(b, b.topics()) and a.topics() == before
+        assert before == {f"{topic}-partition-0", f"{topic}-partition-1", f"{topic}-plain", f"{topic}-of-b-from-b"}
+        copied = {f"persistent://{NAMESPACE}/{name}" for name in (topic, f"{topic}-plain")}
+        declared = a.running.server.broker.replication.declaration().topics
+        assert {(row.topic, row.clash) for row in declared} == {(name, "") for name in copied}
+
+
 def test_gr2_dead_letter_topics_are_not_created(making: list[Cluster], topic: str) -> None:
     a, b = making
     before = b.topics()

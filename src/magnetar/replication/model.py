@@ -33,6 +33,11 @@ ROUTE_FINGERPRINT = "magnetar.route.fingerprint"
 consumers whose policy is no longer in force, so that nothing published after a change is copied under the old one."""
 
 
+COPY_OF = "magnetar.copyOf"
+"""Property of a topic that was created for copies of a topic with another name, `{cluster}/{topic}`. It is not
+replicated itself: two clusters that rename would create topics in each other, with longer and longer names."""
+
+
 class State(StrEnum):
     """The state of one topic, or one partition, and one remote cluster."""
 
@@ -159,6 +164,7 @@ class DeclaredRoute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     policy: RoutePolicy = AS_IT_IS
     grown_from: int = 0  # the partitions before it first grew; 0 if it never did
     subscriptions: tuple[str, ...] = ()  # replicated ones, whose positions follow to the remote cluster
+    clash: str = ""  # why it is not copied: another topic has the same name in the remote cluster
 
 
 class Declaration(msgspec.Struct, frozen=True, rename="camel"):

@@ -22,6 +22,7 @@ class WantedTopic(msgspec.Struct, frozen=True):
     target: str  # its name in the remote cluster
     partitions: int
     grown_from: int
+    copy_of: str = ""  # `{cluster}/{topic}` if it has another name there
 
 
 @dataclass(frozen=True, slots=True)

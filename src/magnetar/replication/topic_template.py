@@ -7,15 +7,17 @@ clusters, and not which topics exist.
     {topic}-eu                              persistent://public/default/orders -> persistent://public/default/orders-eu
     copies/{tenant}/{namespace}.{topic}     persistent://public/default/orders -> persistent://copies/public/default.orders
 
-A name that matches the template is kept. So two clusters that replicate into each other do not rename copies again and
-again: orders-eu does not come back as orders-eu-eu.
+A name that matches the template is kept. So copies that come back from a cluster which does not know that they are
+copies, such as Apache Pulsar, are not renamed again and again: orders-eu does not become orders-eu-eu.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+
+import msgspec
 
 from magnetar.errors import InvalidName
 from magnetar.names import PARTITION_SUFFIX, PERSISTENT, TopicName
@@ -71,41 +73,53 @@ def remote_topic(topic: str, template: str) -> str:
     return renamed.with_partition(name.partition).full if name.is_partition else renamed.full
 
 
-def wanted_topic(route: DeclaredRoute) -> WantedTopic | None:
-    """None where the name is not valid in the remote cluster."""
+def wanted_topic(route: DeclaredRoute, cluster: str) -> WantedTopic | None:
+    """None where nothing is copied: the name is not valid in the remote cluster, or another topic has it too."""
+    if route.clash:
+        return None
     try:
         target = remote_topic(route.topic, route.policy.rename)
     except InvalidName:
         return None
-    return WantedTopic(route.topic, target, route.partitions, route.grown_from)
+    copy_of = "" if target == route.topic else f"{cluster}/{route.topic}"
+    return WantedTopic(route.topic, target, route.partitions, route.grown_from, copy_of)
 
 
 def clashes(routes: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The topics with the same remote name as one before them, each with the reason to refuse it.
+    """The topics that have the same remote name as another one, each with the reason why it is not copied.
 
     Each of `routes` is a topic and its template, all to one cluster. Topics without a valid name are left out.
     """
-    taken: dict[str, str] = {}
-    found: dict[str, str] = {}
+    by_target: dict[str, list[str]] = {}
     for topic, template in routes:
         try:
-            renamed = remote_topic(topic, template)
+            by_target.setdefault(remote_topic(topic, template), []).append(TopicName.parse(topic).full)
         except InvalidName:
             continue
-        source = TopicName.parse(topic).full
-        other = taken.setdefault(renamed, source)
-        if other != source:
-            found[source] = (
-                f"topics {other} and {source} would both be {renamed} in the remote cluster: use rename templates that"
-                f" give them different names, for example with {_fields()}"
-            )
-    return found
+    return {
+        topic: _clash(topic, topics[1] if topic == topics[0] else topics[0], target)
+        for target, topics in by_target.items()
+        if len(topics) > 1
+        for topic in topics
+    }
 
 
-def check_distinct(routes: Iterable[tuple[str, str]]) -> None:
-    """Raises `InvalidName` if two topics have the same remote name."""
-    for text in clashes(routes).values():
-        raise InvalidName(text)
+def _clash(topic: str, other: str, target: str) -> str:
+    return (
+        f"topics {topic} and {other} would both be {target} in the remote cluster: neither is copied until a rename"
+        f" template gives one of them another name, for example with {_fields()}"
+    )
+
+
+def with_clashes(routes: Sequence[DeclaredRoute]) -> list[DeclaredRoute]:
+    """The routes of a cluster, to any remote clusters, each with its clash."""
+    found: dict[tuple[str, str], str] = {}
+    for remote in {route.remote for route in routes if route.policy.rename}:
+        here = clashes((route.topic, route.policy.rename) for route in routes if route.remote == remote)
+        found.update({(topic, remote): reason for topic, reason in here.items()})
+    if not found:
+        return list(routes)
+    return [msgspec.structs.replace(route, clash=found.get((route.topic, route.remote), "")) for route in routes]
 
 
 def check_covers(template: str, *, of_namespace: bool) -> None:

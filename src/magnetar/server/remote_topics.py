@@ -78,7 +78,7 @@ class RemoteTopics:
         for index, row in enumerate(declaration.topics):
             if index % _ROWS_PER_TURN == _ROWS_PER_TURN - 1:
                 await asyncio.sleep(0)
-            wanted = _wanted(row)
+            wanted = _wanted(row, declaration.cluster)
             remote = self._remotes.get(row.remote)
             if wanted is None or remote is None:
                 continue
@@ -112,7 +112,7 @@ class RemoteTopics:
             )
 
 
-def _wanted(row: DeclaredRoute) -> WantedTopic | None:
+def _wanted(row: DeclaredRoute, cluster: str) -> WantedTopic | None:
     """None for what only a pipeline can judge: a bad name, a partition without its partitioned topic."""
-    wanted = wanted_topic(row)
+    wanted = wanted_topic(row, cluster)
     return None if wanted is None or TopicName.parse(wanted.target).is_partition else wanted

@@ -219,6 +219,19 @@ def test_replication_clusters_must_be_known_and_allowed(admin: Admin) -> None:
     assert reason.startswith("Cannot delete the global namespace public/default.")
 
 
+def test_b2_replication_to_a_cluster_is_stopped_whatever_is_wrong_with_another(admin: Admin) -> None:
+    clusters = ["standalone", "east", "west"]
+    for cluster in clusters[1:]:
+        assert admin("PUT", f"/admin/v2/clusters/{cluster}", json={"serviceUrl": "http://e:8080"}).status_code == 200
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": clusters})
+    own = f"{TOPICS}/t/replication"
+    admin.done("POST", own, json=clusters)
+    admin.done("POST", "/admin/v2/tenants/public", json={"allowedClusters": ["standalone"]})
+    admin.done("POST", own, json=["standalone", "west"])
+    assert admin.get(own) == ["standalone", "west"]
+    assert "[east] is not in the list" in admin.reason(403, "POST", own, json=clusters)
+
+
 def test_gr1_a_namespace_may_be_restricted_to_some_clusters(admin: Admin) -> None:
     allowed, replication = f"{DEFAULT}/allowedClusters", f"{DEFAULT}/replication"
     for cluster in ("east", "west"):

@@ -301,6 +301,35 @@ def test_sp6_routes_that_merge_two_topics_are_rejected(replicated: Admin) -> Non
     admin.done("POST", f"{ROUTES}/east/public/default", json={"rename": "x/y/all-{topic}"})
 
 
+def test_b2_a_clash_of_names_stops_two_topics_and_refuses_nothing_else(replicated: Admin) -> None:
+    admin = replicated
+    admin.done("POST", f"{ROUTES}/east/public/default", json={"rename": "{topic}-eu"})
+    admin.done("PUT", f"{TOPICS}/t-eu")  # after the rename was set
+    assert {TopicName.parse(row.topic).local for row in declaration(admin).topics if row.clash} == {"t", "t-eu"}
+    admin.done("PUT", "/admin/v2/namespaces/public/other")
+    for path in ("default/t", "default", "other", "default/many"):
+        for change in ({"paused": True}, {"masks": [{"field": "email"}]}, {"where": "true"}, {"paused": False}):
+            admin.done("POST", f"{ROUTES}/east/public/{path}", json=change)
+    admin.done("POST", f"{ROUTES}/east/public/default/many", json={"rename": "{topic}-two"})
+    refused = admin.reason(400, "POST", f"{ROUTES}/east/public/default/many", json={"rename": "t-eu"})
+    assert "persistent://public/default/many and persistent://public/default/t" in refused
+    admin.done("POST", f"{ROUTES}/east/public/default/t-eu", json={"rename": "t-other"})
+    assert not any(row.clash for row in declaration(admin).topics)
+    admin.reason(400, "POST", f"{ROUTES}/east/public/default/t-eu", json={"rename": None})
+
+
+def test_b2_a_topic_made_for_renamed_copies_is_not_replicated_itself(replicated: Admin) -> None:
+    admin = replicated
+    admin.done("PUT", f"{TOPICS}/copy?copyOf=east/{T}")
+    admin.done("PUT", f"{TOPICS}/copies/partitions?copyOf=east/{T}", json=2)
+    for one in (admin, admin.after_crash()):
+        assert [TopicName.parse(row.topic).local for row in declaration(one).topics] == ["many", "t"]
+    assert admin.get(f"{TOPICS}/copy/properties") == {"magnetar.copyOf": f"east/{T}"}
+    admin.done("POST", f"{TOPICS}/copy/replication", json=["standalone", "east"])
+    assert "copy" in {TopicName.parse(row.topic).local for row in declaration(admin).topics}
+    assert "copyOf has 5000" in admin.reason(400, "PUT", f"{TOPICS}/long?copyOf={'x' * 5000}")
+
+
 # -- Pulsar's own paths
 
 

@@ -26,7 +26,7 @@ from magnetar.replication.partitions import Decision, WantedTopic
 
 FIRST_S, LAST_S = 1.0, 8.0
 AWAY = Decision(State.UNREACHABLE, "nobody there")
-WANTED = WantedTopic("t", "t-eu", 4, 2)
+WANTED = WantedTopic("t", "t-eu", 4, 2, "a/t")
 
 
 def decision_of(wanted: WantedTopic, reply: Callable[[Check | Create | Grow], int | None]) -> Decision:
@@ -46,7 +46,7 @@ def decision_of(wanted: WantedTopic, reply: Callable[[Check | Create | Grow], in
 
 
 @pytest.mark.parametrize(
-    ("partitions", "change"), [(None, Create("t-eu", 4)), (2, Grow("t-eu", 4)), (4, None), (5, None)]
+    ("partitions", "change"), [(None, Create("t-eu", 4, "a/t")), (2, Grow("t-eu", 4)), (4, None), (5, None)]
 )
 def test_gr2_a_topic_is_checked_and_changed_once(partitions: int | None, change: Create | Grow | None) -> None:
     steps: list[Check | Create | Grow] = []

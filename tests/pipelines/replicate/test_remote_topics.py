@@ -56,7 +56,7 @@ class FakeCluster:
             with self._lock:
                 self._at_once -= 1
 
-    def create_topic(self, topic: str, partitions: int) -> None:
+    def create_topic(self, topic: str, partitions: int, copy_of: str) -> None:
         if topic in self.created_by_others:
             self.shapes[topic] = self.created_by_others[topic]
             raise Conflict(f"{topic} exists")

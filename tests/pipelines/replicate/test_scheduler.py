@@ -424,12 +424,14 @@ def test_every_topic_is_always_in_one_state_and_lanes_are_used(steps: Sequence[i
 def test_sp6_a_rename_does_not_mix_two_topics(driver: Driver) -> None:
     driver.start("x")
     driver.done()
-    renamed = DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="x"))
-    driver.declare(DeclaredRoute(full("x"), 0, "b"), renamed)
-    driver.decide("a")
-    assert driver.state("a") is State.STOPPED
-    assert driver.state("x") is State.RUNNING  # it existed before
-    assert driver.copied_now() == []
+    clash = "both would be x"
+    renamed = DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="x"), clash=clash)
+    driver.declare(DeclaredRoute(full("x"), 0, "b", clash=clash), renamed, DeclaredRoute(full("c"), 0, "b"))
+    for topic in ("a", "c"):
+        driver.decide(topic)
+    assert [driver.state(topic) for topic in ("a", "x")] == [State.STOPPED] * 2
+    assert driver.copied_now() == [["c"]], "nothing else"
+    driver.done()
     driver.declare(DeclaredRoute(full("x"), 0, "b"), DeclaredRoute(full("a"), 0, "b", RoutePolicy(rename="y")))
     driver.decide("a")
-    assert driver.copied_now() == [["a"]]
+    assert sorted(topic for topics in driver.copied_now() for topic in topics) == ["a", "x"]

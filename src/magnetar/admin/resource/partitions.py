@@ -11,7 +11,7 @@ from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
-from magnetar.admin.resource.topics import MessageIdReply, stats_options, terminated
+from magnetar.admin.resource.topics import MessageIdReply, copy_mark, stats_options, terminated
 from magnetar.admin.stats.internal import PartitionedInternalStats, internal_stats
 from magnetar.admin.stats.topic import PartitionedMetadataStats, PartitionedStats, partitioned_stats, topic_stats
 from magnetar.broker.catalog import creation
@@ -45,13 +45,13 @@ def count(call: Call) -> PartitionedMetadata:
 
 
 def create(call: Call) -> None:
-    """Create a partitioned topic with all its partitions; the body is their number."""
+    """Create a partitioned topic; the body is their number; `copyOf` marks a topic for copies."""
     name, body = call.topic, _partitions_body(call)
     call.broker.catalog.check_namespace(name)
     limit = _partitions_max(call)
     if body.partitions > limit:
         raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
-    call.broker.catalog.create_partitioned(name, body.partitions, body.properties or {})
+    call.broker.catalog.create_partitioned(name, body.partitions, {**(body.properties or {}), **copy_mark(call)})
 
 
 def grow(call: Call) -> None:

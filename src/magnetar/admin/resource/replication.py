@@ -6,7 +6,6 @@ set with Pulsar's own policies, see `policy.table`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Annotated
 
@@ -17,13 +16,14 @@ from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
+from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication.model import Declaration, Reports, RoutePolicy, Status
 from magnetar.replication.route import check_masks, check_rename, check_where
 from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
-from magnetar.replication.topic_template import check_distinct
+from magnetar.replication.topic_template import clashes
 
 WAIT_MS_MAX = 60_000
 TOPICS_MAX = 1000
@@ -145,7 +145,8 @@ def set_route(call: Call) -> None:
         check_masks(parts.masks)
         if change.rename:
             check_rename(change.rename, of_namespace=not is_topic)
-            check_distinct(_renamed(replication.declaration(), remote, scope, parts, policies.all()))
+        if change.rename is not UNSET:
+            _check_clashes(replication, remote, scope, parts)
     except (InvalidSetting, InvalidName) as error:
         raise BadRequest(str(error)) from error
     replication.set_route(remote, scope, parts, is_paused_again=change.paused is True and not is_topic)
@@ -182,20 +183,19 @@ def _scope(call: Call) -> tuple[str, str]:
     return remote, f"{namespace}/{name.local}"
 
 
-def _renamed(
-    declared: Declaration,
-    remote: str,
-    scope: str,
-    parts: RouteParts,
-    parts_set: Mapping[tuple[str, str], RouteParts],
-) -> Iterator[tuple[str, str]]:
-    """The topics replicated to a cluster, each with its name template once the parts are set."""
-    parts_set = {**parts_set, (remote, scope): parts}
-    for one in declared.topics:
-        if one.remote == remote:
-            name = TopicName.parse(one.topic)
-            own = parts_set.get((remote, topic_scope(name)), NOTHING)
-            yield one.topic, in_force(parts_set.get((remote, name.namespace_full), NOTHING), own).rename
+def _check_clashes(replication: DeclaredRoutes, remote: str, scope: str, parts: RouteParts) -> None:
+    """Raises `InvalidName` for a clash of names that the parts would cause; others are none of their business."""
+    routes = [one for one in replication.declaration().topics if one.remote == remote]
+    parts_set = {**replication.policies.all(), (remote, scope): parts}
+    renamed = []
+    for one in routes:
+        name = TopicName.parse(one.topic)
+        of_namespace = parts_set.get((remote, name.namespace_full), NOTHING)
+        renamed.append((one.topic, in_force(of_namespace, parts_set.get((remote, topic_scope(name)), NOTHING)).rename))
+    known = {one.topic: one.clash for one in routes}
+    for topic, reason in clashes(renamed).items():
+        if known[topic] != reason:
+            raise InvalidName(reason)
 
 
 def _topic(call: Call) -> TopicName:

@@ -34,6 +34,7 @@ from magnetar.admin.stats.topic import StatsOptions, TopicStats, topic_stats
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NamespaceNotFound, NotAllowed
 from magnetar.names import TopicName, is_system_topic
+from magnetar.replication.model import COPY_OF
 from magnetar.wire.metadata import MetadataError, metadata_of
 
 
@@ -47,6 +48,7 @@ class MessageIdReply(msgspec.Struct, rename="camel"):
     batch_size: int = 0
 
 
+COPY_OF_SIZE_MAX = 4096
 _properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
 
 
@@ -90,7 +92,15 @@ def create(call: Call) -> None:
     catalog.check_namespace(name)
     if name.is_partition:
         _check_partition(call)
-    catalog.create(name, properties)
+    catalog.create(name, {**properties, **copy_mark(call)})
+
+
+def copy_mark(call: Call) -> dict[str, str]:
+    """The property of a topic that a pipeline or a broker of another cluster creates for its copies."""
+    copy_of = call.query.get("copyOf", "")
+    if len(copy_of) > COPY_OF_SIZE_MAX:
+        raise BadRequest(f"parameter copyOf has {len(copy_of)} characters, more than {COPY_OF_SIZE_MAX}")
+    return {COPY_OF: copy_of} if copy_of else {}
 
 
 def _check_partition(call: Call) -> None:

@@ -24,6 +24,7 @@ from magnetar.errors import (
     TopicNotFound,
 )
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, parse_namespace
+from magnetar.replication.model import COPY_OF
 from magnetar.storage.api import Space
 
 if TYPE_CHECKING:
@@ -168,6 +169,10 @@ class Catalog:
     def holds_retries(self, name: TopicName) -> bool:
         """Whether this is a retry topic: by its name, or because a client uses it."""
         return name.base.local.endswith(RETRY_SUFFIX) or any(one.holds_retries for one in self._records_of(name))
+
+    def is_renamed_copy(self, name: TopicName) -> bool:
+        """Whether the topic was created for copies of a topic with another name, in another cluster."""
+        return any(COPY_OF in one.properties for one in self._records_of(name))
 
     def _records_of(self, name: TopicName) -> list[PartitionedRecord | TopicRecord]:
         """Of an existing topic and of the partitioned topic it belongs to."""

@@ -32,6 +32,7 @@ from magnetar.replication.model import (
 )
 from magnetar.replication.partitions import Decision
 from magnetar.replication.route_parts import NOTHING, RouteParts
+from magnetar.replication.topic_template import with_clashes
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -85,7 +86,7 @@ class DeclaredRoutes:
                 creates_topics=settings.createTopicToRemoteClusterForReplication,
                 mismatch=Mismatch(settings.partitionMismatch),
                 clusters={name: self._address(record) for name, record in self._broker.catalog.clusters.items()},
-                topics=[row for full in sorted(self._rows) for row in self._rows[full]],
+                topics=with_clashes([row for full in sorted(self._rows) for row in self._rows[full]]),
             )
         return self._declaration
 
@@ -97,13 +98,19 @@ class DeclaredRoutes:
     def remotes_of(self, name: TopicName, policies: Policies | None = None) -> list[str]:
         """The remote clusters of a topic or partition; `policies` are its effective ones, if known."""
         own, catalog = self._broker.settings.clusterName, self._broker.catalog
-        if not name.is_persistent or is_system_topic(name):
+        if not name.is_persistent or is_system_topic(name) or self._is_only_a_copy(name):
             return []
         clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
         remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
         if remotes and is_dead_letter_or_retry_topic(name):
             return [remote for remote in remotes if self.policies.of(name, remote).dead_letters]
         return remotes
+
+    def _is_only_a_copy(self, name: TopicName) -> bool:
+        """Copies are never copied again, and a renamed one would create another topic in the cluster it comes from.
+        Replication clusters of the topic itself are a word for it."""
+        catalog = self._broker.catalog
+        return catalog.is_renamed_copy(name) and catalog.overrides_of(name).replication_clusters is None
 
     def _clusters_of(self, name: TopicName) -> Sequence[str]:
         own = self._broker.catalog.overrides_of(name).replication_clusters

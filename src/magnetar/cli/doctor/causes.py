@@ -32,6 +32,7 @@ class Kind(StrEnum):
     NO_ADDRESS = "no-address"
     WRONG_PORT = "wrong-port"
     PAUSED = "paused"
+    NAME_CLASH = "name-clash"
     NOT_RUNNING = "pipeline-not-running"
     NOT_STARTED = "not-started"
     SPARK_MISSING = "spark-missing"
@@ -210,6 +211,18 @@ def _paused(case: Case) -> Iterator[Cause]:
         yield Cause(Kind.PAUSED, f"the route to {case.remote.name} is paused", (), repair)
 
 
+def _clashes(case: Case) -> Iterator[Cause]:
+    if reason := case.facts.declared.clash:
+        what = f"another topic has the same name in {case.remote.name}"
+        yield Cause(Kind.NAME_CLASH, what, (reason,), _renamed(case))
+
+
+def _renamed(case: Case) -> str:
+    """Masks and the other parts of the route policy are kept."""
+    template = "{tenant}/{namespace}/{topic}-" + case.source.cluster
+    return case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--rename", template)
+
+
 def _pipeline(case: Case) -> Iterator[Cause]:
     statuses = case.facts.statuses
     silent = next((one for one in statuses if one.process is not Process.REPORTING), None)
@@ -342,8 +355,7 @@ def _lacks_permission(case: Case) -> bool:
 def _repartitioned(case: Case, local: int, remote: int) -> str:
     """Partitions can only be added, and only to a partitioned topic."""
     if not (local and remote):
-        template = "{tenant}/{namespace}/{topic}-" + case.source.cluster
-        return case.here("replication", "set-route", case.topic, "--to", case.remote.name, "--rename", template)
+        return _renamed(case)
     if remote < local:
         return case.there("topics", "update-partitioned-topic", case.facts.target, "-p", str(local))
     return case.here("topics", "update-partitioned-topic", case.topic, "-p", str(remote))
@@ -445,13 +457,6 @@ def _reported(case: Case) -> Iterator[Cause]:
             yield Cause(Kind.BAD_FILTER, what, evidence, case.here(*words))
 
 
-def _maps_back(case: Case) -> Iterator[Cause]:
-    if case.facts.maps_back:
-        what = f"{case.facts.target} is itself replicated back from {case.remote.name}: two topics would be mixed"
-        repair = case.here("replication", "remove-route", case.topic, "--to", case.remote.name)
-        yield Cause(Kind.LOOP, what, (case.facts.maps_back,), repair)
-
-
 def _other(case: Case) -> Cause:
     status = case.facts.worst
     assert status is not None
@@ -469,6 +474,7 @@ _RULES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _loops,
     _address,
     _paused,
+    _clashes,
     _pipeline,
     _positions,
     _security,
@@ -480,5 +486,4 @@ _RULES: tuple[Callable[[Case], Iterator[Cause]], ...] = (
     _schemas,
     _sizes,
     _reported,
-    _maps_back,
 )

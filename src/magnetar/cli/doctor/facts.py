@@ -106,7 +106,6 @@ class TopicFacts:
     size_limit_is_of_topic: bool = False
     schema_refusal: str = ""
     auto_update_is_off: bool = False
-    maps_back: str = ""
     other_remotes: tuple[str, ...] = ()  # the other clusters that the topic goes to
 
     @property

@@ -35,7 +35,7 @@ from magnetar.client.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
-from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute, Status
+from magnetar.replication.model import ClusterAddress, DeclaredRoute, Status
 from magnetar.replication.partitions import decide_remote
 from magnetar.replication.topic_template import remote_topic
 from magnetar.security.tls import Fault, check_settings, fault_of
@@ -76,7 +76,6 @@ class Remote:
         self._client: InlineClient | None = None
         self._by_rest: InlineClient | None = None
         self.identity = ""
-        self.declaration: Declaration | None = None
         self._existing: dict[str, bool] = {}
         self.facts = self._query(address)
 
@@ -97,8 +96,8 @@ class Remote:
         rest = self._rest
         if rest is not None and by_http == _Reachability():
             name = or_none(lambda: own_name(rest))
-            self.declaration = or_none(lambda: declaration_of(rest))
-            self.identity = "" if self.declaration is None else identity_of(self.declaration)
+            declaration = or_none(lambda: declaration_of(rest))
+            self.identity = "" if declaration is None else identity_of(declaration)
         return RemoteFacts(
             self.name,
             found.admin_url,
@@ -169,7 +168,6 @@ class Remote:
                 self._query_partitions(facts)
                 self._query_producers(facts)
                 self._query_next(facts, marks)
-                self._query_back(facts)
         return facts
 
     def _other_remotes(self, topic: str) -> tuple[str, ...]:
@@ -322,16 +320,6 @@ class Remote:
         name = TopicName.parse(topic)
         path = ("schemas", name.tenant, name.namespace, name.local, "schema", *((version,) if version else ()))
         return none_if_missing(lambda: self._source.rest.get(*path))
-
-    def _query_back(self, facts: TopicFacts) -> None:
-        """Whether a renamed topic is replicated back from the remote cluster."""
-        if not facts.declared.policy.rename or self.declaration is None:
-            return
-        own = self._source.declaration.cluster
-        for other in self.declaration.topics:
-            if other.topic == facts.target and other.remote == own:
-                back = remote_topic(other.topic, other.policy.rename)
-                facts.maps_back = f"{facts.declared.topic} becomes {facts.target} there, which becomes {back} here"
 
     @property
     def _by_rest_client(self) -> InlineClient | None:

@@ -39,6 +39,7 @@ class Check:
 class Create:
     topic: str
     partitions: int
+    copy_of: str
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def reconcile(wanted: WantedTopic, *, creates: bool, mismatch: Mismatch) -> Step
         )
         try:
             if decision.creates is not None:
-                yield Create(wanted.target, decision.creates)
+                yield Create(wanted.target, decision.creates, wanted.copy_of)
             elif decision.grows_to is not None:
                 yield Grow(wanted.target, decision.grows_to)
         except Conflict:  # another client was faster: its topic is checked
@@ -75,7 +76,7 @@ class BlockingTopics(Protocol):
 
     def partition_count(self, topic: str) -> int | None: ...
 
-    def create_topic(self, topic: str, partitions: int) -> None: ...
+    def create_topic(self, topic: str, partitions: int, copy_of: str) -> None: ...
 
     def grow_topic(self, topic: str, partitions: int) -> None: ...
 
@@ -85,7 +86,7 @@ class AsyncTopics(Protocol):
 
     async def partition_count(self, topic: str) -> int | None: ...
 
-    async def create_topic(self, topic: str, partitions: int) -> None: ...
+    async def create_topic(self, topic: str, partitions: int, copy_of: str) -> None: ...
 
     async def grow_topic(self, topic: str, partitions: int) -> None: ...
 
@@ -99,8 +100,8 @@ def run_blocking(steps: Steps, client: BlockingTopics) -> Decision:
                 match step:
                     case Check(topic):
                         partitions = client.partition_count(topic)
-                    case Create(topic, wanted):
-                        client.create_topic(topic, wanted)
+                    case Create(topic, wanted, copy_of):
+                        client.create_topic(topic, wanted, copy_of)
                     case Grow(topic, wanted):
                         client.grow_topic(topic, wanted)
             except Conflict as error:
@@ -121,8 +122,8 @@ async def run_async(steps: Steps, client: AsyncTopics) -> Decision:
                 match step:
                     case Check(topic):
                         partitions = await client.partition_count(topic)
-                    case Create(topic, wanted):
-                        await client.create_topic(topic, wanted)
+                    case Create(topic, wanted, copy_of):
+                        await client.create_topic(topic, wanted, copy_of)
                     case Grow(topic, wanted):
                         await client.grow_topic(topic, wanted)
             except Conflict as error:

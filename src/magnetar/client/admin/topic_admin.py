@@ -54,16 +54,17 @@ class TopicAdmin:
         what = f"the partitions of {name.full}"
         return await service.with_retry(what, lambda: partition_count(service.lookup, name, by_rest=by_rest))
 
-    async def create_topic(self, topic: str, partitions: int = 0) -> None:
+    async def create_topic(self, topic: str, partitions: int = 0, copy_of: str = "") -> None:
         """Creates a topic, not partitioned if `partitions` is 0. An existing topic of any shape is `Conflict`.
 
         By REST: the client needs an `admin_url`, or an `http://` address. Apache Pulsar does not report a partitioned
-        topic that exists already with the same number of partitions.
+        topic that exists already with the same number of partitions. `copy_of` is `{cluster}/{topic}` for a topic with
+        copies of one with another name, which is not replicated itself.
         """
         self._check_open()
         name = parse_topic(topic)
         lookup = self._service.admin_lookup
-        await self._service.with_retry(f"creating {name.full}", lambda: create_topic(lookup, name, partitions))
+        await self._service.with_retry(f"creating {name.full}", lambda: create_topic(lookup, name, partitions, copy_of))
         if partitions:
             check_shape(name, partitions, await self.partition_count(topic))
 

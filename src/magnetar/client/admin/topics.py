@@ -49,19 +49,21 @@ async def partition_count(cluster: PartitionLookup, topic: TopicName, *, by_rest
     return await partition_count(by_rest, topic, by_rest=None)
 
 
-async def create_topic(cluster: AdminRequests, topic: TopicName, partitions: int) -> None:
+async def create_topic(cluster: AdminRequests, topic: TopicName, partitions: int, copy_of: str = "") -> None:
     """`partitions` 0: not partitioned. `Conflict` if the topic exists; an existing partitioned topic may go unnoticed,
-    see `check_shape`.
+    see `check_shape`. `copy_of`: see `TopicAdmin.create_topic`.
     """
     _check_partitions(partitions, least=0)
     if topic.is_partition:
         raise InvalidArgument(f"{topic.full} is a partition: create {topic.base.full}")
+    mark = {"copyOf": copy_of} if copy_of else {}  # Apache Pulsar ignores it
     try:
         if partitions:
             what = f"creating {topic.full} with {partitions} partitions"
-            await cluster.change("PUT", f"{topic_path(topic)}/partitions", _CREATE_HERE_ONLY, partitions, what)
+            query = {**_CREATE_HERE_ONLY, **mark}
+            await cluster.change("PUT", f"{topic_path(topic)}/partitions", query, partitions, what)
         else:
-            await cluster.change("PUT", topic_path(topic), {}, None, f"creating {topic.full}")
+            await cluster.change("PUT", topic_path(topic), mark, None, f"creating {topic.full}")
     except NotFound as error:
         if _names_the_namespace(error, topic):
             raise _namespace_not_found(error, topic) from error

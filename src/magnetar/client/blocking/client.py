@@ -57,8 +57,8 @@ class Client:
     def partition_count(self, topic: str) -> int | None:
         return self._thread.run(self._client.partition_count(topic))
 
-    def create_topic(self, topic: str, partitions: int = 0) -> None:
-        self._thread.run(self._client.create_topic(topic, partitions))
+    def create_topic(self, topic: str, partitions: int = 0, copy_of: str = "") -> None:
+        self._thread.run(self._client.create_topic(topic, partitions, copy_of))
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         self._thread.run(self._client.grow_topic(topic, partitions))

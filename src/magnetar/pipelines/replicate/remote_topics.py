@@ -86,8 +86,8 @@ class RemoteClient:
                 raise
             return self._client(by_rest=True).partition_count(topic)
 
-    def create_topic(self, topic: str, partitions: int) -> None:
-        self._client(by_rest=True).create_topic(topic, partitions)
+    def create_topic(self, topic: str, partitions: int, copy_of: str) -> None:
+        self._client(by_rest=True).create_topic(topic, partitions, copy_of)
 
     def grow_topic(self, topic: str, partitions: int) -> None:
         self._client(by_rest=True).grow_topic(topic, partitions)
@@ -158,7 +158,7 @@ class RemoteTopics:
             routes = {
                 (row.topic, row.remote): wanted
                 for row in declaration.topics
-                if (wanted := wanted_topic(row)) is not None
+                if (wanted := wanted_topic(row, declaration.cluster)) is not None
             }
             for topic, name in self._routes.keys() - routes.keys():
                 if name in self._clusters:

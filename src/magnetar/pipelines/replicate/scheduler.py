@@ -30,7 +30,7 @@ from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
 from magnetar.replication.model import Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision
-from magnetar.replication.topic_template import clashes, remote_topic
+from magnetar.replication.topic_template import remote_topic
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,6 @@ class _Routed:
     rows: dict[RowKey, Row]
     decision: Decision | None = None
     known: tuple[DeclaredRoute, ClusterEndpoint, ClusterEndpoint] | None = None  # the rows were created from these
-    clash: str = ""  # another topic has the same name in the remote cluster
 
 
 class Scheduler:
@@ -135,15 +134,12 @@ class Scheduler:
         for route in [route for route in self._routed if route not in by_route]:
             for row in self._routed.pop(route).rows.values():
                 self._remove(row)
-        clashing = self._clashing(by_route)
         for route, declared in by_route.items():
             remote = endpoints.get(declared.remote, ClusterEndpoint(declared.remote, ""))
             known = (declared, source, remote)
             routed = self._routed.setdefault(route, _Routed(declared, {}))
-            clash = clashing.get(route, "")
-            if routed.known == known and routed.clash == clash:
+            if routed.known == known:
                 continue  # unchanged, as most are
-            routed.clash = clash
             if _shape_of(routed.declared) != _shape_of(declared):
                 routed.decision = None
             routed.declared, routed.known = declared, known
@@ -151,16 +147,6 @@ class Scheduler:
             self._apply(routed)
         self._remotes.declare(msgspec.structs.replace(declaration, topics=wanted), endpoints, errors)
         self._dispatch()
-
-    def _clashing(self, by_route: Mapping[Route, DeclaredRoute]) -> dict[Route, str]:
-        """Topics whose copies would be mixed with those of another one; a route that exists already wins."""
-        found: dict[Route, str] = {}
-        for remote in {route[1] for route, declared in by_route.items() if declared.policy.rename}:
-            routes = [route for route in by_route if route[1] == remote]
-            routes.sort(key=lambda route: route not in self._routed)
-            found_here = clashes((route[0], by_route[route].policy.rename) for route in routes)
-            found.update({(topic, remote): text for topic, text in found_here.items()})
-        return found
 
     def _make_rows(self, routed: _Routed, source: ClusterEndpoint, remote: ClusterEndpoint) -> None:
         declared = routed.declared
@@ -219,8 +205,8 @@ class Scheduler:
         for row in routed.rows.values():
             if row.assignment.policy.paused:
                 self._hold(row, State.PAUSED)
-            elif routed.clash:
-                self._hold(row, State.STOPPED, routed.clash)
+            elif routed.declared.clash:
+                self._hold(row, State.STOPPED, routed.declared.clash)
             elif decision is None:
                 self._hold(row, None)
             elif decision.copies(row.partition):
@@ -345,7 +331,7 @@ class Scheduler:
         routed = self._routed[row.route]
         decision = routed.decision
         is_wanted = decision is not None and decision.copies(row.partition)
-        if row.assignment.policy.paused or routed.clash or not is_wanted:
+        if row.assignment.policy.paused or routed.declared.clash or not is_wanted:
             self._apply(routed)
 
     # -- states

@@ -28,6 +28,7 @@ from magnetar.replication.model import (
     Mismatch,
     RoutePolicy,
 )
+from magnetar.replication.topic_template import with_clashes
 
 log = logging.getLogger(__name__)
 
@@ -133,7 +134,7 @@ class ListedSource:
             creates_topics=selection.creates_topics,
             mismatch=selection.mismatch,
             clusters=selection.remotes,
-            topics=topics,
+            topics=with_clashes(topics),
         )
 
     def report(self, reports: msgspec.Struct) -> bool:
