@@ -36,6 +36,9 @@ SYSTEM_TOPICS = frozenset(
 
 SUBSCRIPTION_NAME_BYTES_MAX = 1024
 
+ANONYMOUS_PREFIX = "magnetar-"
+"""Non-durable subscriptions with which our client waits for messages: the prefix, and a random number."""
+
 PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
 """Clients keep a partition index in a signed 32-bit integer."""

@@ -250,3 +250,17 @@ class TestErrors:
             tail = other.tail(topic)
         with pytest.raises(Closed):
             tail.wait(after, 0.1)
+
+
+def test_a_waiting_reader_has_no_backlog_that_alarms(running: TestBroker, client: Client, topic: str) -> None:
+    stored = publish(client, topic, 5)
+    with client.tail(topic) as tail, client.consumer(topic, "own"):
+        assert tail.wait(MessageId(stored[0].ledger_id, -1), PATIENCE_S)
+        base = f"{running.http_url}/admin/v2/persistent/public/default/{topic}"
+        assert httpx.get(f"{base}/subscriptions").json() == ["own"]
+        assert list(httpx.get(f"{base}/stats").json()["subscriptions"]) == ["own"]
+        of_topic = [
+            line for line in httpx.get(f"{running.http_url}/metrics/").text.splitlines() if f'/{topic}"' in line
+        ]
+        assert any(line.startswith("pulsar_subscription_back_log{") for line in of_topic)
+        assert not [line for line in of_topic if "magnetar-" in line]

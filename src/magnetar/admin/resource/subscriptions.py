@@ -58,8 +58,9 @@ _flag: JsonReader[bool] = JsonReader(bool)
 
 
 def list_subscriptions(call: Call) -> list[str]:
-    """List the subscriptions of a topic or of all its partitions, without those of replication."""
-    return sorted({one.name for topic in open_partitions(call) for one in topic.client_subscriptions})
+    """List the subscriptions of a topic or its partitions, except those of replication and of waiting readers."""
+    found = [one for topic in open_partitions(call) for one in topic.client_subscriptions]
+    return sorted({one.name for one in found if not one.is_anonymous})
 
 
 def create(call: Call) -> None:

@@ -140,7 +140,7 @@ def _average_size(size: int, count: int) -> float:
 FAMILIES: tuple[Family, ...] = (
     Family(
         "pulsar_subscriptions_count",
-        topic=lambda topic: len(topic.client_subscriptions),
+        topic=lambda topic: len([one for one in topic.client_subscriptions if not one.is_anonymous]),
         is_summed=True,
         broker_name="pulsar_broker_subscriptions_count",
     ),
@@ -413,15 +413,16 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
             text = f"{name}{{{','.join([labels, *map(_label, more, more.values())])}}} {value}\n"
     if family.subscription is not None or family.by_reason is not None or shown.consumers:
         for subscription in topic.client_subscriptions:
-            own = f"{labels},{_label('subscription', subscription.name)}" if shown.topics else ""
+            is_shown = shown.topics and not subscription.is_anonymous
+            own = f"{labels},{_label('subscription', subscription.name)}" if is_shown else ""
             if family.subscription is not None and (value := family.subscription(subscription)) is not None:
                 total += value if family.topic is None else 0
-                text += f"{name}{{{own}}} {value}\n" if shown.topics else ""
+                text += f"{name}{{{own}}} {value}\n" if is_shown else ""
             if family.by_reason is not None and isinstance(subscription, Subscription):
                 numbers = family.by_reason(subscription)
                 total += sum(numbers.values())
-                text += _reason_lines(name, own, numbers) if shown.topics else ""
-            if shown.consumers:
+                text += _reason_lines(name, own, numbers) if is_shown else ""
+            if shown.consumers and not subscription.is_anonymous:
                 text += _consumer_lines(family, subscription.consumers, own)
     if shown.producers:
         clients = [producer for producer in topic.producers.by_name.values() if not producer.is_replicator]

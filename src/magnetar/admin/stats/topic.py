@@ -171,14 +171,15 @@ class PartitionedStats(TopicStats, rename="camel", kw_only=True):
 def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str = "") -> TopicStats:
     """`owner` is the address of the broker that serves the topic."""
     options = options or StatsOptions()
-    subscriptions = {one.name: _subscription_stats(topic, one, options) for one in topic.client_subscriptions}
+    every = {one: _subscription_stats(topic, one, options) for one in topic.client_subscriptions}
+    subscriptions = {one.name: stats for one, stats in every.items() if not one.is_anonymous}
     replication = replication_of(topic)
-    outgoing: list[SubscriptionStats | ReplicatorStats] = [*subscriptions.values(), *replication.values()]
+    outgoing: list[SubscriptionStats | ReplicatorStats] = [*every.values(), *replication.values()]
     stats = TopicStats(
         msg_in_counter=topic.messages_in,
         bytes_in_counter=topic.bytes_in,
-        msg_out_counter=sum(one.msg_out_counter for one in subscriptions.values()),
-        bytes_out_counter=sum(one.bytes_out_counter for one in subscriptions.values()),
+        msg_out_counter=sum(one.msg_out_counter for one in every.values()),
+        bytes_out_counter=sum(one.bytes_out_counter for one in every.values()),
         msg_rate_in=topic.rates_in[0],
         msg_throughput_in=topic.rates_in[1],
         msg_rate_out=sum((one.msg_rate_out for one in outgoing), 0.0),

@@ -33,6 +33,7 @@ from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.topic.run import Entry
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import ConsumerBusy, MagnetarError, NotAllowed
+from magnetar.names import ANONYMOUS_PREFIX
 from magnetar.replication.model import is_replication_subscription
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class Subscription:
         "dispatcher",
         "durable",
         "expired_messages",
+        "is_anonymous",
         "is_internal",
         "name",
         "places",
@@ -84,6 +86,7 @@ class Subscription:
         self.cursor = cursor
         self.durable = durable
         self.is_internal = durable and is_replication_subscription(name)
+        self.is_anonymous = not durable and name.startswith(ANONYMOUS_PREFIX)
         self.type = SubscriptionType.Exclusive
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class NonPersistentSubscription:
     """Delivers each message to one consumer with permits, or drops it."""
 
+    is_anonymous = False
     is_internal = False
 
     def __init__(self, topic: NonPersistentTopic, name: str, durable: bool, properties: dict[str, str]) -> None:

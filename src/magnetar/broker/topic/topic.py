@@ -52,6 +52,7 @@ class TopicSubscription(Protocol):
     name: str
     durable: bool
     is_internal: bool  # the broker's own, for replication
+    is_anonymous: bool  # the place of a reader that waits for messages: it has no backlog that anyone works off
     consumers: list[Consumer]
     type: SubscriptionType
 

@@ -19,7 +19,7 @@ from magnetar.client.connection.protocol import Command
 from magnetar.client.consume import commands
 from magnetar.client.errors import ConnectionLost, NotAllowed, NotFound
 from magnetar.client.message import EARLIEST, MessageId, Position
-from magnetar.names import TopicName
+from magnetar.names import ANONYMOUS_PREFIX, TopicName
 from magnetar.wire import schema_pb2 as pb
 
 BEFORE_ALL: Position = EARLIEST.position
@@ -58,7 +58,8 @@ class RawConsumerFactory(msgspec.Struct, frozen=True, kw_only=True):
         """
         ledger_id, entry_id = after
         start = EARLIEST if ledger_id < 0 else MessageId(ledger_id, max(entry_id, -1) + 1)
-        subscribe = partial(commands.subscribe, self.topic.full, f"magnetar-{secrets.token_hex(8)}", start=start)
+        name = ANONYMOUS_PREFIX + secrets.token_hex(8)
+        subscribe = partial(commands.subscribe, self.topic.full, name, start=start)
         return await self._open_or_create(listener, subscribe, was_there=was_there)
 
     async def open_durable(
