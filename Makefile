@@ -52,6 +52,7 @@ check: $(VENV)/.installed-dev
 
 docs: $(VENV)/.installed-dev
 	$(PYTHON) -m tools.settings_reference > docs/settings.md
+	$(PYTHON) -m tools.log_reference > docs/log.md
 	$(PYTHON) -m tools.protocol_reference > docs/protocol.md
 	$(PYTHON) -m tools.admin_reference > docs/admin.md
 	$(PYTHON) -m tools.cli_reference > docs/cli.md

@@ -20,6 +20,7 @@ LEAVES = (
     "errors",
     "version",
     "clock",
+    "log",
     "names",
     "settings",
     "schema",

@@ -13,6 +13,7 @@ from magnetar.settings.settings import KINDS, Settings
 # Each heading precedes the setting that it is listed with; the order is that of the settings.
 HEADINGS = {
     "clusterName": "Addresses",
+    "logLevel": "Log",
     "maxMessageSize": "Connections",
     "enablePersistentTopics": "Topics",
     "forceDeleteNamespaceAllowed": "Administration",

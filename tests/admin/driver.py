@@ -63,7 +63,8 @@ class Admin:
     def __init__(self, storage: MemoryStorage | None = None, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.storage = storage or MemoryStorage()
-        self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS), ManualHost())
+        self.host = ManualHost()
+        self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS), self.host)
         self.commits = 0
         self.commit()
         self.app = create_app(

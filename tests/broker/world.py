@@ -14,6 +14,7 @@ from magnetar.broker.topic.producer import AccessMode, Producer
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.clock import ManualClock
 from magnetar.errors import MagnetarError
+from magnetar.log.events import Event
 from magnetar.names import TopicName
 from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
@@ -70,10 +71,15 @@ class World:
         self.storage = storage or MemoryStorage()
         self.clock = ManualClock(START_MS)
         self.settings = Settings(**settings)  # type: ignore[arg-type]
-        self.broker = Broker(self.settings, self.storage, self.clock, ManualHost())
+        self.host = ManualHost()
+        self.broker = Broker(self.settings, self.storage, self.clock, self.host)
         self.client = Client()
         self._ids = iter(range(1, 1_000_000))
         self.settle()
+
+    def logged(self, event: Event) -> list[dict[str, object]]:
+        """The values of an event, as often as it was logged."""
+        return [values for known, values in self.host.events if known is event]
 
     def settle(self) -> None:
         """Commits and dispatches until there is no more work."""

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,6 +17,7 @@ from magnetar.cli.app import app
 from magnetar.cli.main import main
 from magnetar.cli.nouns import standalone
 from magnetar.errors import ServiceNotReady
+from magnetar.log.output import stop_log
 from magnetar.settings.settings import Settings
 
 PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
@@ -39,12 +41,13 @@ class Started:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Started:
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     started = Started()
     module = ModuleType("magnetar.server.standalone")
     module.run_standalone = started.run_standalone  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "magnetar.server.standalone", module)
-    return started
+    yield started
+    stop_log()
 
 
 @pytest.fixture(params=["quick", "full"])
@@ -142,8 +145,10 @@ def test_a_file_sets_settings_and_its_unknown_keys_cause_one_warning(
     )
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.settings == Settings(maxMessageSize=4096)
-    assert capsys.readouterr().err == (
-        f"warning: {config} has 2 settings without effect: zookeeperServers, functionsWorkerEnabled\n"
+    time, _, line = capsys.readouterr().err.partition(" ")
+    assert time.endswith("Z")
+    assert line == (
+        f"WARNING settings: {config} has 2 settings without effect: zookeeperServers, functionsWorkerEnabled\n"
     )
 
 
@@ -180,8 +185,8 @@ def test_a_file_alone_does_not_open_the_broker_to_the_network(
     config.write_text("bindAddress=0.0.0.0\n")
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.rest["bind"] == "127.0.0.1"
-    assert capsys.readouterr().err == (
-        f"warning: bindAddress=0.0.0.0 of {config} is ignored: only --bind opens the broker to the network\n"
+    assert capsys.readouterr().err.endswith(
+        f" WARNING settings: bindAddress=0.0.0.0 of {config} is ignored: only --bind opens the broker to the network\n"
     )
 
 
@@ -273,7 +278,7 @@ def test_a_renamed_cluster_needs_its_new_name(started: Started, capsys: pytest.C
 def test_the_quick_parser_loads_no_other() -> None:
     code = (
         "import sys; from magnetar.cli import main; from magnetar.cli.nouns import standalone; "
-        "standalone.pairs_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048'])); "
+        "standalone.pairs_of(standalone.read_plain(['--port', '0', '--set', 'maxMessageSize=2048']), print); "
         "print([name for name in ('typer', 'rich', 'click', 'argparse', 'asyncio') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

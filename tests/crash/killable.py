@@ -23,10 +23,10 @@ class KillableBroker:
         log: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Without a log file the log must be short: the pipe is not read after the start."""
+        """Without a log file, the log is beside the data folder."""
         self._data = data
         self._settings = [word for setting in settings for word in ("--set", setting)]
-        self._log = log
+        self._log = log or Path(f"{data}.log")
         self._environment = environment
         self._process: subprocess.Popen[str] | None = None
         self._port = self._http_port = 0
@@ -42,7 +42,7 @@ class KillableBroker:
                 start_new_session=True,
                 env=self._environment,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT if self._log is None else stack.enter_context(self._log.open("a")),
+                stderr=stack.enter_context(self._log.open("a")),
                 text=True,
             )
         assert self._process.stdout is not None
@@ -57,7 +57,7 @@ class KillableBroker:
             if len(lines) > _START_LINES_MAX:
                 break
         self.kill()
-        raise AssertionError(f"the broker did not start:\n{''.join(lines)}")
+        raise AssertionError(f"the broker did not start:\n{''.join(lines)}{self._log.read_text()}")
 
     @property
     def process_id(self) -> int:

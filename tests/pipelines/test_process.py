@@ -55,9 +55,9 @@ def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     session = DeadSession()
-    monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
+    monkeypatch.setattr(process, "capture", lambda output: [])
     monkeypatch.setattr(process, "_end_soon", lambda: None)
-    monkeypatch.setattr(process, "_session", lambda master: session)
+    monkeypatch.setattr(process, "_session", lambda master, printed: session)
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
     verb = FailingVerb()
     assert process.run([verb], master=None) == 1
@@ -66,8 +66,8 @@ def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.M
 
 
 def test_an_unusable_source_ends_the_process_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "_log_to_stderr", lambda: None)
-    monkeypatch.setattr(process, "_session", lambda master: pytest.fail("Spark was started"))
+    monkeypatch.setattr(process, "capture", lambda output: [])
+    monkeypatch.setattr(process, "_session", lambda master, printed: pytest.fail("Spark was started"))
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
 
     class Unusable(FailingVerb):

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from magnetar.clock import ManualClock
+from magnetar.log.events import REPLICATION_STATE
 from magnetar.pipelines.replicate.reports import log_level
 from magnetar.pipelines.status_board import LINES_MAX, StatusBoard
 from magnetar.replication.model import State
@@ -21,7 +22,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def board(clock: ManualClock) -> StatusBoard[State]:
-    return StatusBoard(clock, log_level)
+    return StatusBoard(clock, REPLICATION_STATE, log_level)
 
 
 def test_gr5_a_state_has_a_time_a_reason_and_the_last_error(board: StatusBoard[State], clock: ManualClock) -> None:
@@ -89,7 +90,7 @@ def test_counts_are_summed(board: StatusBoard[State]) -> None:
 
 
 def test_gr4_only_changes_are_logged(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "magnetar.pipelines.status_board")
+    caplog.set_level(logging.INFO, "magnetar")
     for _ in range(3):
         board.set(KEY, State.MISMATCH, "2 here, 1 there")
     board.set(KEY, State.CATCHING_UP)

@@ -22,6 +22,7 @@ from magnetar.client import EARLIEST, Client
 from magnetar.replication.model import Process
 from magnetar.server import pipelines_process
 from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
+from magnetar.settings.settings import Settings
 
 WAIT_S = 90.0
 
@@ -142,7 +143,9 @@ def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
 
     asyncio.run(live())
     assert children == []
-    assert [record.getMessage() for record in caplog.records] == [NEEDS_SPARK]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the pipelines process cannot be started: {NEEDS_SPARK}"
+    ]
     assert "pip install 'magnetar[spark]'" in NEEDS_SPARK
 
 
@@ -161,7 +164,8 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(childre
 
 
 def test_no_secret_appears_in_the_process_list() -> None:
-    words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", "local[2]", 10)
+    settings = Settings(brokerClientAuthenticationParameters="token:secret")
+    words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", settings, Path("spark.log"))
     assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends"]
     assert "token" not in " ".join(words)
 

@@ -24,6 +24,7 @@ from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
 from magnetar.errors import MagnetarError
+from magnetar.log.events import ADMIN_CHANGE
 
 log = logging.getLogger(__name__)
 
@@ -75,13 +76,24 @@ class AdminApp:
             outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
-            response = _response(outcome)
+            response, reason = _response(outcome), ""
         except MagnetarError as error:
-            response = _refused(error.http_status, str(error))
+            response, reason = _refused(error.http_status, str(error)), str(error)
         if leaf.route.changes:
+            self._log_change(request, path, response.status_code, reason)
             # Errors wait too: "already exists" must stay true after a crash.
             await self._committed()
         return response
+
+    def _log_change(self, request: Request, path: str, status: int, reason: str) -> None:
+        """Without the body, which may have credentials. A GET that changes something does so as a side effect."""
+        if request.method in ("GET", "HEAD"):
+            return
+        client = f"{request.client.host}:{request.client.port}" if request.client else "?"
+        query = f"?{request.url.query}" if request.url.query else ""
+        self._broker.event(
+            ADMIN_CHANGE, method=request.method, path=path + query, client=client, status=status, reason=reason
+        )
 
     async def _read(self, request: Request, path: dict[str, str], body_size_max: int) -> Call:
         host, port = _host_of(request)

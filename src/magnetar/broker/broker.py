@@ -30,7 +30,8 @@ from magnetar.broker.topic.topic import Topic
 from magnetar.clock import Clock
 from magnetar.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound, TopicTerminated
 from magnetar.names import TopicName
-from magnetar.settings.settings import DYNAMIC, Settings
+from magnetar.settings.dynamic import DYNAMIC
+from magnetar.settings.settings import Settings
 from magnetar.storage.api import Batch, Space, Storage
 
 _MB = 1 << 20
@@ -44,6 +45,7 @@ class Pumpable(Protocol):
 class Broker:
     def __init__(self, settings: Settings, storage: Storage, clock: Clock, host: Host) -> None:
         self._host = host
+        self.event = host.event
         self._started_with = settings
         self.storage = storage
         self.dynamic_settings = _read_dynamic_settings(storage)

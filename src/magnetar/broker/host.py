@@ -6,7 +6,12 @@ of a real broker; `ManualHost` is its twin for tests and simulations.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Protocol
+
+from magnetar.log.events import Event
+
+_EVENTS_KEPT = 1000
 
 
 class Host(Protocol):
@@ -22,9 +27,15 @@ class Host(Protocol):
     def fault(self, error: Exception) -> None:
         """A bug was met by one message or completion; the others go on."""
 
+    def event(self, event: Event, **values: object) -> None:
+        """A line for the log. Never called once per message."""
+
 
 class ManualHost:
-    """Runs nothing by itself: the test commits, pumps and ticks. A fault ends it."""
+    """Runs nothing by itself: the test commits, pumps and ticks. A fault ends it; the last events are kept."""
+
+    def __init__(self) -> None:
+        self.events: deque[tuple[Event, dict[str, object]]] = deque(maxlen=_EVENTS_KEPT)
 
     def commit_soon(self) -> None:
         pass
@@ -37,3 +48,6 @@ class ManualHost:
 
     def fault(self, error: Exception) -> None:
         raise error
+
+    def event(self, event: Event, **values: object) -> None:
+        self.events.append((event, values))

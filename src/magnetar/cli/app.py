@@ -43,6 +43,16 @@ def magnetar(
     """A message broker that speaks Apache Pulsar's protocol."""
 
 
+ConfigFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="A broker.conf or standalone.conf of Pulsar to read settings from.")
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(metavar="LEVEL", help="The least important lines to log: debug, info, warning or error."),
+]
+LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="The log: text or json.")]
+
+
 @app.command()
 def standalone(
     data: Annotated[
@@ -77,10 +87,9 @@ def standalone(
             show_default="127.0.0.1",
         ),
     ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="A broker.conf or standalone.conf of Pulsar to read settings from."),
-    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+    config: ConfigFile = None,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting, as in broker.conf; may be repeated."),
@@ -96,6 +105,8 @@ def standalone(
         http_port=http_port,
         cluster=cluster,
         bind=bind,
+        log_level=log_level,
+        log_format=log_format,
         config=config,
         set=set_ or (),
         rename_cluster=rename_cluster,

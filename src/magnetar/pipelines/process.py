@@ -1,7 +1,7 @@
 """The pipelines process: starts a Spark session, runs verbs on it, and ends with a signal or with its stdin.
 
 A broker that starts the process holds its stdin: a broker that is killed takes its pipelines along. Owns the life of
-the process and its output. It keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
+the process. It keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import argparse
 import logging
 import os
 import signal
-import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -25,16 +25,15 @@ from magnetar.client import Security
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.jobs import SparkFailed
+from magnetar.pipelines.output import Output, capture
 from magnetar.security.credentials import token_settings
 
 log = logging.getLogger("magnetar.pipelines")
-spark_log = logging.getLogger("magnetar.pipelines.spark")
 
 TOKEN_VARIABLE = "MAGNETAR_TOKEN"
 TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
 
-_FORMAT = "%(asctime)s %(levelname)s pipelines: %(message)s"
-_LAST_LINES = 30
+LOG_DEFAULT = Output()
 _END_S = 15.0  # then the process exits, even if Spark does not stop
 
 SETTINGS: dict[str, Any] = {
@@ -69,12 +68,16 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--service-url", help="its binary address; default: by lookup")
     parser.add_argument("--master", help="Spark master")
     parser.add_argument("--retry-max", type=float, default=10.0, help="longest back-off, in seconds")
+    parser.add_argument("--log-level", default=LOG_DEFAULT.level)
+    parser.add_argument("--log-format", default=LOG_DEFAULT.form)
+    parser.add_argument("--spark-log", type=Path, help="file for the output of Spark")
     parser.add_argument("--until-stdin-ends", action="store_true", help="end when stdin is closed")
     given = parser.parse_args(arguments)
     broker = DeclaringBroker(given.url, given.service_url, _security(given.url))
     return run(
         [create(broker, given.retry_max) for create in verbs],
         master=given.master,
+        output=Output(given.log_level, given.log_format, given.spark_log),
         until_stdin_ends=given.until_stdin_ends,
     )
 
@@ -90,9 +93,11 @@ def _security(url: str) -> Security | None:
     return Security(trust_certs_file=trust or None, **settings)
 
 
-def run(verbs: Sequence[Verb], *, master: str | None, until_stdin_ends: bool = False) -> int:
+def run(
+    verbs: Sequence[Verb], *, master: str | None, output: Output = LOG_DEFAULT, until_stdin_ends: bool = False
+) -> int:
     """Runs until a signal, or the end of stdin; returns the exit code."""
-    _log_to_stderr()
+    printed = capture(output)
     is_over = threading.Event()
 
     def end(*_: object) -> None:
@@ -106,7 +111,7 @@ def run(verbs: Sequence[Verb], *, master: str | None, until_stdin_ends: bool = F
     try:
         for verb in verbs:
             verb.open()
-        spark = _session(master)
+        spark = _session(master, printed)
     except MagnetarError as error:
         log.error("%s", error)
         return 1
@@ -150,45 +155,12 @@ def _end_soon() -> None:
     timer.start()
 
 
-def _log_to_stderr() -> None:
-    """To the current stderr: Spark gets another one."""
-    logging.basicConfig(stream=os.fdopen(os.dup(2), "w", buffering=1), format=_FORMAT, level=logging.WARNING)
-    logging.getLogger("magnetar").setLevel(logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the caller logs the error, in one line
-
-
-def _session(master: str | None) -> SparkSession:
-    with _captured_stderr() as lines:
-        try:
-            return magnetar.spark.session(master, app_name="magnetar pipelines", **SETTINGS)
-        except MagnetarError:
-            raise
-        except Exception as error:
-            for line in lines:
-                log.error("spark: %s", line)
-            raise SparkFailed(f"Spark did not start: {error}") from error
-
-
-@contextmanager
-def _captured_stderr() -> Iterator[deque[str]]:
-    """The last lines that the JVM prints, which starts inside the block: they are needed only after a failure."""
-    lines: deque[str] = deque(maxlen=_LAST_LINES)
-    read_end, write_end = os.pipe()
-    before = os.dup(2)
-    threading.Thread(target=_drain, args=(read_end, lines), name="spark-log", daemon=True).start()
-    sys.stderr.flush()
-    os.dup2(write_end, 2)
-    os.close(write_end)
+def _session(master: str | None, printed: deque[str]) -> SparkSession:
     try:
-        yield lines
-    finally:
-        sys.stderr.flush()
-        os.dup2(before, 2)
-        os.close(before)
-
-
-def _drain(read_end: int, lines: deque[str]) -> None:
-    with os.fdopen(read_end, errors="replace") as stream:
-        for line in stream:
-            lines.append(line.rstrip())
-            spark_log.debug("%s", line.rstrip())
+        return magnetar.spark.session(master, app_name="magnetar pipelines", **SETTINGS)
+    except MagnetarError:
+        raise
+    except Exception as error:
+        for line in list(printed):
+            log.error("spark: %s", line)
+        raise SparkFailed(f"Spark did not start: {error}") from error

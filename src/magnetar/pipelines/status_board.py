@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 from magnetar.clock import Clock
+from magnetar.log.events import Event, emit_at
 
 log = logging.getLogger(__name__)
 
@@ -49,12 +50,14 @@ class Snapshot(Generic[StateT]):
 class StatusBoard(Generic[StateT]):
     """Written by one thread; `take` and `put_back` are for another one, which waits for `changed`.
 
-    `level` is the log level of a change: the state before, None for a new row, and the state after.
+    `event` is the log line of a change: its first fields are the names of a row. `level` is that of the line: the state
+    before, None for a new row, and the state after.
     """
 
-    def __init__(self, clock: Clock, level: Callable[[StateT | None, StateT], int]) -> None:
+    def __init__(self, clock: Clock, event: Event, level: Callable[[StateT | None, StateT], int]) -> None:
         self.changed = threading.Event()
         self._clock = clock
+        self._event = event
         self._level = level
         self._rows: dict[Key, StatusRow[StateT]] = {}
         self._unsent: set[Key] = set()
@@ -127,7 +130,8 @@ class StatusBoard(Generic[StateT]):
         self._lines[key[-1], state] += 1
         if self._lines[key[-1], state] <= LINES_MAX:
             level = self._level(before, state)
-            log.log(level, "%s: %s%s", _title(key), state.value, f": {reason}" if reason else "")
+            names = dict(zip(self._event.fields, key, strict=False))
+            emit_at(level, self._event, state=state.value, reason=reason, **names)
 
 
 def _title(key: Key) -> str:

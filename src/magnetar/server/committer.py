@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
@@ -21,6 +22,7 @@ class Committer:
     """Writes from `start` to `close`, whenever it is woken.
 
     `on_failure` is called once, in the loop, when a write or a sync failed: nothing is acknowledged after that.
+    `on_written` gets the number of groups of each commit, and its duration in seconds.
     """
 
     def __init__(
@@ -30,12 +32,14 @@ class Committer:
         *,
         on_commit: Callable[[], None],
         on_failure: Callable[[Exception], None],
+        on_written: Callable[[int, float], None],
     ) -> None:
         self._loop = loop
         self._storage = storage
         self._commits: Commits
         self._on_commit = on_commit
         self._on_failure = on_failure
+        self._on_written = on_written
         self._work: SimpleQueue[list[Group] | None] = SimpleQueue()
         self._busy = False
         self._is_closed = False
@@ -67,6 +71,7 @@ class Committer:
 
     def _run(self) -> None:
         while (groups := self._work.get()) is not None:
+            started_s = time.monotonic()
             try:
                 for group in groups:
                     self._storage.write(group.batch)
@@ -75,13 +80,14 @@ class Committer:
             except Exception as error:
                 self._loop.call_soon_threadsafe(self._fail, error)
                 return
-            self._loop.call_soon_threadsafe(self._done, groups)
+            self._loop.call_soon_threadsafe(self._done, groups, time.monotonic() - started_s)
 
-    def _done(self, groups: list[Group]) -> None:
+    def _done(self, groups: list[Group], seconds: float) -> None:
         self._next()  # first, so that the disk works while the loop sends receipts
         for group in groups:
             group.complete()
         self._on_commit()
+        self._on_written(len(groups), seconds)
         if not self._busy:
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol
 
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
+from magnetar.log.events import PIPELINES_ENDED, PIPELINES_STARTED, emit
 from magnetar.replication.model import Process
-
-log = logging.getLogger(__name__)
+from magnetar.settings.settings import Settings
 
 PAUSE_FIRST_S = 1.0
 PAUSE_LAST_S = 30.0
@@ -44,9 +44,11 @@ class Child(Protocol):
     def kill(self) -> None: ...
 
 
-def command(url: str, service_url: str, master: str, retry_max_s: int) -> list[str]:
+def command(url: str, service_url: str, settings: Settings, spark_log: Path) -> list[str]:
+    master, retry_max_s = settings.pipelinesMaster, settings.replicationRetryMaxSeconds
     return [
-        *(sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends"),
+        *(sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends", "--spark-log", str(spark_log)),
+        *("--log-level", settings.logLevel, "--log-format", settings.logFormat),
         *("--url", url, "--service-url", service_url, "--master", master, "--retry-max", str(retry_max_s)),
     ]
 
@@ -58,10 +60,13 @@ async def start(words: list[str], environment: Mapping[str, str] | None = None) 
 class PipelinesProcess:
     """`run` until `close`."""
 
-    def __init__(self, replication: DeclaredRoutes, words: list[str], *, is_enabled: bool = True) -> None:
+    def __init__(
+        self, replication: DeclaredRoutes, words: list[str], *, is_enabled: bool = True, spark_log: Path | str = ""
+    ) -> None:
         self._replication = replication
         self._words = words
         self._is_enabled = is_enabled
+        self._spark_log = spark_log
         self._changed = asyncio.Event()
         self._child: Child | None = None
         self._task: asyncio.Task[None] | None = None
@@ -80,7 +85,7 @@ class PipelinesProcess:
         finally:
             self._replication.unwatch(self._changed.set)
         if find_spec("pyspark") is None:
-            log.warning("%s", NEEDS_SPARK)
+            emit(PIPELINES_ENDED, reason=f"cannot be started: {NEEDS_SPARK}")
             self._replication.no_process(NEEDS_SPARK, Process.NEEDS_SPARK)
             return
         backoff = Backoff(PAUSE_FIRST_S, PAUSE_LAST_S)
@@ -93,7 +98,7 @@ class PipelinesProcess:
                 backoff.reset()
             pause_s = backoff.next_s()
             what = f"{ended}; restarting in {pause_s:.0f} s"
-            log.warning("the pipelines process %s", what)
+            emit(PIPELINES_ENDED, reason=what)
             self._replication.no_process(f"it {what}", Process.STARTING)
             await asyncio.sleep(pause_s)
 
@@ -108,6 +113,7 @@ class PipelinesProcess:
             self._child = await start(self._words)
         except OSError as error:
             return f"could not be started: {error}"
+        emit(PIPELINES_STARTED, spark_log=self._spark_log)
         return f"ended with code {await self._child.wait()}"
 
     def end(self) -> None:

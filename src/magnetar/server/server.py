@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.broker import Broker
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
+from magnetar.log.events import SLOW_COMMIT, STORAGE_FAILED, Event, emit
 from magnetar.server.committer import Committer
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.space import SpaceReclaimer
@@ -48,13 +49,19 @@ class Server:
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self.committer = Committer(
-            self.loop, storage, on_commit=self._resume_readers, on_failure=self._on_storage_failure
+            self.loop,
+            storage,
+            on_commit=self._resume_readers,
+            on_failure=self._on_storage_failure,
+            on_written=self._check_duration,
         )
+        self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
         self.committer.start(self.broker.commits)
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
         self.failure: Exception | None = None
+        self.stop_reason = ""
         self._stopped = asyncio.Event()
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
         self._tasks: list[asyncio.Task[None]] = []
@@ -90,7 +97,8 @@ class Server:
     async def wait(self) -> None:
         await self._stopped.wait()
 
-    def stop(self) -> None:
+    def stop(self, reason: str = "") -> None:
+        self.stop_reason = self.stop_reason or reason
         self._stopped.set()
 
     async def close(self) -> None:
@@ -117,7 +125,12 @@ class Server:
     def _on_storage_failure(self, error: Exception) -> None:
         """Nothing can be made durable any more, so nothing may be acknowledged."""
         self.failure = error
-        self.stop()
+        self.event(STORAGE_FAILED, reason=str(error))
+        self.stop("storage failed")
+
+    def _check_duration(self, groups: int, seconds: float) -> None:
+        if seconds >= self._slow_s:
+            self.event(SLOW_COMMIT, groups=groups, milliseconds=round(seconds * 1000))
 
     def _resume_readers(self) -> None:
         for connection in list(self.paused):
@@ -139,6 +152,9 @@ class Server:
 
     def fault(self, error: Exception) -> None:
         log.error("unexpected error in the broker, please report it", exc_info=error)
+
+    def event(self, event: Event, **values: object) -> None:
+        emit(event, **values)
 
     # -- for connections and HTTP
 

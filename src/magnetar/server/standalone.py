@@ -8,12 +8,14 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
+from magnetar.log.events import RECOVERED, STARTED, STOPPED, emit
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
@@ -46,6 +48,7 @@ def run_standalone(
     from magnetar.storage.rocks import RocksStorage
 
     folder = data or Path("data/standalone")
+    started_s = time.monotonic()
     try:
         storage = RocksStorage(folder)
     except StorageError as error:
@@ -58,21 +61,30 @@ def run_standalone(
     settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings, storage, folder, bind, port, http_port, out))
+        return runner.run(_run(settings, storage, folder, bind, port, http_port, out, started_s))
 
 
 async def _run(
-    settings: Settings, storage: Storage, folder: Path, bind: str, port: int, http_port: int, out: Callable[[str], None]
+    settings: Settings,
+    storage: Storage,
+    folder: Path,
+    bind: str,
+    port: int,
+    http_port: int,
+    out: Callable[[str], None],
+    started_s: float,
 ) -> int:
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, server.stop)
+        server.loop.add_signal_handler(number, server.stop, f"signal {number.name}")
+    _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
     try:
         await server.start()
         out(_block(server, folder))
         out(f"ready {server.service_url(bind)} {server.http_url(bind)}")
-        pipelines = _pipelines(server)
+        _report_start(server, folder)
+        pipelines = _pipelines(server, folder)
         pipelines.run()
         await server.wait()
     finally:
@@ -81,14 +93,32 @@ async def _run(
         await server.close()
         if pipelines is not None:
             await pipelines.close()
+    emit(STOPPED, reason=server.stop_reason)
     if server.failure is not None:
-        print(f"magnetar: storage failed, the broker stops: {server.failure}", file=sys.stderr)
         return 1
     out("stopped")
     return 0
 
 
-def _pipelines(server: Server) -> PipelinesProcess:
+def _report_recovery(server: Server, started_s: float) -> None:
+    catalog = server.broker.catalog
+    if not server.broker.is_new:
+        milliseconds = round((time.monotonic() - started_s) * 1000)
+        emit(RECOVERED, namespaces=len(catalog.namespaces), topics=len(catalog.topics), milliseconds=milliseconds)
+
+
+def _report_start(server: Server, folder: Path) -> None:
+    emit(
+        STARTED,
+        version=__version__,
+        cluster=server.settings.clusterName,
+        service_url=server.service_url(server.bind),
+        http_url=server.http_url(server.bind),
+        data=folder.resolve(),
+    )
+
+
+def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
     """The child connects to the address the broker listens on; executors of a cluster, to the advertised one."""
     from magnetar.server.pipelines_process import PipelinesProcess, command  # clients are served already
 
@@ -97,8 +127,9 @@ def _pipelines(server: Server) -> PipelinesProcess:
     url, service_url = f"http://{url_host(host)}:{server.http_port}", f"pulsar://{url_host(host)}:{server.port}"
     if not settings.pipelinesMaster.startswith("local"):
         url, service_url = server.http_url(host), server.service_url(host)
-    words = command(url, service_url, settings.pipelinesMaster, settings.replicationRetryMaxSeconds)
-    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled)
+    spark_log = folder.resolve() / "logs" / "spark.log"
+    words = command(url, service_url, settings, spark_log)
+    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled, spark_log=spark_log)
 
 
 def _block(server: Server, folder: Path) -> str:

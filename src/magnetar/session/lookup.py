@@ -8,6 +8,7 @@ from magnetar.broker.catalog import creation
 from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 from magnetar.session.handles import Command
+from magnetar.session.refusals import report_refusal
 from magnetar.wire import schema_pb2 as pb
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ def on_lookup(session: Session, command: Command) -> None:
     try:
         TopicName.parse(lookup.topic)
     except MagnetarError as error:
+        report_refusal(session, command, error)
         response.response = pb.CommandLookupTopicResponse.Failed
         response.error = error.wire_code  # type: ignore[assignment]
         response.message = str(error)
@@ -42,6 +44,7 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
         )
         response.response = pb.CommandPartitionedTopicMetadataResponse.Success
     except MagnetarError as error:
+        report_refusal(session, command, error)
         response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
         response.error = error.wire_code  # type: ignore[assignment]
         response.message = str(error)

@@ -11,6 +11,7 @@ from magnetar.broker.topic.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
 from magnetar.session.handles import Command, ProducerHandle
+from magnetar.session.refusals import report_refusal
 from magnetar.session.schema import schema_of, version_bytes
 from magnetar.wire import schema_pb2 as pb
 
@@ -41,7 +42,7 @@ def on_producer(session: Session, command: Command) -> None:
         knows_positions=session.knows_positions,
         connected_at_ms=broker.now_ms(),
         on_ready=lambda: _on_turn(session, handle, request.request_id),
-        on_failed=lambda error: _on_fenced(session, request.producer_id, request.request_id, error),
+        on_failed=lambda error: _on_fenced(session, command, error),
     )
     handle = ProducerHandle(producer, topic, schema_version)
     ready = topic.add_producer(producer)
@@ -71,9 +72,10 @@ def _on_turn(session: Session, handle: ProducerHandle, request_id: int) -> None:
     _send_success(session, handle, request_id, ready=True)
 
 
-def _on_fenced(session: Session, producer_id: int, request_id: int, error: MagnetarError) -> None:
-    session.forget_producer(producer_id)
-    session.reply_error(request_id, error)
+def _on_fenced(session: Session, command: Command, error: MagnetarError) -> None:
+    report_refusal(session, command, error)
+    session.forget_producer(command.producer.producer_id)
+    session.reply_error(command.producer.request_id, error)
 
 
 def _create_initial_subscription(topic: Topic, name: str) -> None:

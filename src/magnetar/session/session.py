@@ -23,6 +23,7 @@ from magnetar.session.handles import (
     request_id_of,
     words_of,
 )
+from magnetar.session.refusals import report_failure, report_refusal
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
@@ -155,13 +156,16 @@ class Session:
         try:
             handler(self, command)
         except MagnetarError as error:
+            report_refusal(self, command, error)
             self.reply_error(request_id_of(command), error)
 
     def _refuse(self, command: Command) -> None:
         name = Command.Type.Name(command.type)
         request_id = request_id_of(command)
         if self.state is SessionState.CONNECTED and request_id is not None:
-            self.reply_error(request_id, NotAllowed(f"command {name} is not supported by this broker"))
+            error = NotAllowed(f"command {name} is not supported by this broker")
+            report_refusal(self, command, error)
+            self.reply_error(request_id, error)
             return
         self.fail(f"command {name} is not allowed in state {self.state.value}")
 
@@ -197,6 +201,7 @@ class Session:
 
     def fail(self, reason: str) -> None:
         """The client violated the protocol: sends the reason and closes the connection."""
+        report_failure(self, reason)
         self.reply_error(_NONE, NotAllowed(reason))
         self.close()
 

@@ -35,6 +35,8 @@ SchemaStrategy = Literal[
 SubscriptionTypeName = Literal["Exclusive", "Shared", "Failover", "Key_Shared"]
 PartitionMismatch = Literal["pip370", "stop"]
 ReplicationStart = Literal["latest", "earliest"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["text", "json"]
 
 
 _ADDRESS = r"[-.:%\w]+"
@@ -72,6 +74,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     webServicePort: Annotated[
         int, Whole(0, 65535, "Port of HTTP: administration, lookup and metrics; 0 picks a free port.")
     ] = 8080
+
+    # Log
+    logLevel: Annotated[LogLevel, Choice(LogLevel, "Least important lines that are logged; see [log.md](log.md).")] = (
+        "info"
+    )
+    logFormat: Annotated[LogFormat, Choice(LogFormat, "Lines of text, or one JSON object per line.")] = "text"
+    slowCommitMillis: Annotated[
+        int, Whole(0, DAY_SECONDS * 1000, "Duration of a commit from which it is logged as slow; 0 logs none.")
+    ] = 1000
 
     # Connections
     maxMessageSize: Annotated[
@@ -435,44 +446,6 @@ KINDS: Mapping[str, Kind] = dict(_kinds())
 
 SECRET = frozenset({"brokerClientAuthenticationParameters"})
 """Settings whose values are never shown."""
-
-
-DYNAMIC = frozenset(
-    {
-        "allowAutoTopicCreation",
-        "allowAutoTopicCreationType",
-        "allowAutoSubscriptionCreation",
-        "defaultNumPartitions",
-        "maxNumPartitionsPerPartitionedTopic",
-        "maxTopicsPerNamespace",
-        "forceDeleteNamespaceAllowed",
-        "forceDeleteTenantAllowed",
-        "maxProducersPerTopic",
-        "maxSameAddressProducersPerTopic",
-        "maxConsumersPerTopic",
-        "maxSameAddressConsumersPerTopic",
-        "maxConsumersPerSubscription",
-        "maxSubscriptionsPerTopic",
-        "maxUnackedMessagesPerConsumer",
-        "maxUnackedMessagesPerSubscription",
-        "brokerDeduplicationEnabled",
-        "defaultRetentionTimeInMinutes",
-        "defaultRetentionSizeInMB",
-        "ttlDurationDefaultInSeconds",
-        "backlogQuotaDefaultLimitBytes",
-        "backlogQuotaDefaultLimitGB",
-        "backlogQuotaDefaultLimitSecond",
-        "backlogQuotaDefaultRetentionPolicy",
-        "subscriptionTypesEnabled",
-        "subscriptionKeySharedEnable",
-        "delayedDeliveryEnabled",
-        "delayedDeliveryMaxDelayInMillis",
-        "schemaCompatibilityStrategy",
-        "isSchemaValidationEnforced",
-        "isAllowAutoUpdateSchemaEnabled",
-    }
-)
-"""Settings that may change while the broker runs: their value is read at each use."""
 
 
 def closest(name: str) -> str | None:

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.names import NON_PERSISTENT, PERSISTENT
-from magnetar.settings.settings import DYNAMIC
+from magnetar.settings.dynamic import DYNAMIC
 from tests.admin.driver import Admin
 from tests.admin.route_requests import PARAMETER, catalog_of, check_response, kept, key, new_world, send, wants
 

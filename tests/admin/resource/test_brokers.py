@@ -6,7 +6,8 @@ import pytest
 
 from magnetar.broker.catalog.policies import BacklogQuota, Overrides, QuotaKind, QuotaPolicy
 from magnetar.names import TopicName
-from magnetar.settings.settings import DYNAMIC, KINDS
+from magnetar.settings.dynamic import DYNAMIC
+from magnetar.settings.settings import KINDS
 from magnetar.version import __version__
 from tests.admin.driver import Admin
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
 from magnetar.clock import ManualClock
+from magnetar.log.events import REPLICATION_STATE
 from magnetar.pipelines.copy.assignment import Outcome
 from magnetar.pipelines.replicate.remote_topics import Route
 from magnetar.pipelines.replicate.reports import log_level
@@ -72,7 +73,7 @@ class Driver:
         self.remotes = FakeRemotes()
         self.watcher = FakeWatcher()
         self.lanes = FakeLanes(lanes)
-        self.board = StatusBoard(ManualClock(0), log_level)
+        self.board = StatusBoard(ManualClock(0), REPLICATION_STATE, log_level)
         self.replication = Scheduler(
             self.remotes, self.watcher, self.lanes, self.board, prefix="pulsar.repl.", retry_max_s=RETRY_MAX_S
         )

@@ -13,7 +13,8 @@ from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
-from magnetar.settings.settings import DYNAMIC, KINDS, SECRET, closest
+from magnetar.settings.dynamic import DYNAMIC
+from magnetar.settings.settings import KINDS, SECRET, closest
 from magnetar.version import __version__
 
 

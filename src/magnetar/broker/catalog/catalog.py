@@ -12,8 +12,16 @@ import msgspec
 
 from magnetar.broker import keys
 from magnetar.broker.catalog import record
+from magnetar.broker.catalog.changes import report_overrides
 from magnetar.broker.catalog.policies import NOTHING_SET, Overrides, Policies
-from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord, PartitionedRecord, TenantRecord, TopicRecord
+from magnetar.broker.catalog.record import (
+    WAS_AUTO_CREATED,
+    ClusterRecord,
+    NamespaceRecord,
+    PartitionedRecord,
+    TenantRecord,
+    TopicRecord,
+)
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from magnetar.errors import (
     AlreadyExists,
@@ -23,6 +31,7 @@ from magnetar.errors import (
     TenantNotFound,
     TopicNotFound,
 )
+from magnetar.log.events import TOPIC_CREATED, TOPIC_DELETED
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, parse_namespace
 from magnetar.replication.model import COPY_OF
 from magnetar.storage.api import Space
@@ -133,6 +142,8 @@ class Catalog:
         if before is None or before.overrides != namespace_record.overrides:
             self._policies.pop(namespace, None)
             self._broker.apply_policies(self.topics_of[namespace])
+            earlier = NOTHING_SET if before is None else before.overrides
+            report_overrides(self._broker.event, f"{namespace}/*", earlier, namespace_record.overrides, "namespace")
             if before is not None and _targets_changed(before.overrides, namespace_record.overrides):
                 self._broker.replication.targets_changed(self.topics_of[namespace])
 
@@ -207,6 +218,7 @@ class Catalog:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
         topics = self._logs_of(name)
         self._broker.apply_policies(topics)
+        report_overrides(self._broker.event, name.base.full if partitioned else name.full, before, overrides, "topic")
         if _targets_changed(before, overrides):
             self._broker.replication.targets_changed(topics)
 
@@ -309,10 +321,13 @@ class Catalog:
         self.non_persistent.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
         self.dead_letter_topics_of.get(name.namespace_full, {}).pop(name.full, None)
+        self._broker.event(TOPIC_DELETED, topic=name.full)
         self._broker.replication.topic_deleted(name)
 
     def _add(self, name: TopicName, properties: dict[str, str]) -> None:
         self._list(name.full)
+        origin = "auto-created" if WAS_AUTO_CREATED in properties else "explicit"
+        self._broker.event(TOPIC_CREATED, topic=name.full, origin=origin)
         if not name.is_persistent:
             self.non_persistent[name.full] = properties
             return

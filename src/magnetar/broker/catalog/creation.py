@@ -14,11 +14,10 @@ administrator uses the catalog directly.
 from __future__ import annotations
 
 from magnetar.broker.catalog.catalog import Catalog
+from magnetar.broker.catalog.record import WAS_AUTO_CREATED
 from magnetar.deadletter.topics import SUFFIXES, is_dead_letter_or_retry_topic, possible_primaries
 from magnetar.errors import NotAllowed, TopicNotFound
 from magnetar.names import TopicName
-
-WAS_AUTO_CREATED = "wasAutoCreated"
 
 
 def require(catalog: Catalog, name: TopicName, *, create: bool) -> None:

@@ -7,6 +7,8 @@ import msgspec
 from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
 from magnetar.broker.catalog.policies import Overrides
 
+WAS_AUTO_CREATED = "wasAutoCreated"  # a property of topics
+
 
 class TenantRecord(msgspec.Struct, omit_defaults=True):
     admin_roles: list[str] = []

@@ -174,6 +174,7 @@ class Subscription:
         if blamed is None:
             return []
         self.redelivery.count(blamed, consumer)
+        self._topic.crash_attributed(self.name, consumer, blamed)
         return [blamed]
 
     def disconnect_consumers(self) -> None:

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
 from magnetar.broker.catalog import record
+from magnetar.broker.catalog.changes import report_subscription
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
 from magnetar.broker.commit import Group
 from magnetar.broker.peer import Receipt
+from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic import backlog_quota
@@ -24,6 +26,7 @@ from magnetar.broker.topic.replicated import PulsarReplicatedEntries, Replicated
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import NotAllowed, SubscriptionNotFound, TopicBusy, TopicTerminated
+from magnetar.log.events import CRASH_ATTRIBUTED
 from magnetar.names import TopicName
 from magnetar.replication.model import (
     is_pipeline_producer,
@@ -296,7 +299,20 @@ class PersistentTopic(Topic):
         batch.delete(self._subscription_key(subscription.name))
         subscription.cursor.delete(batch)
 
+    def crash_attributed(self, subscription: str, consumer: Consumer, entry_id: int) -> None:
+        self.broker.event(
+            CRASH_ATTRIBUTED,
+            position=f"{self.ledger_id}:{entry_id}",
+            topic=self.name.full,
+            subscription=subscription,
+            consumer=consumer.name,
+            client=consumer.peer.address,
+        )
+
     def save_subscription(self, subscription: Subscription, subscription_record: SubscriptionRecord) -> None:
+        report_subscription(
+            self.broker.event, self.name.full, subscription.name, subscription.record, subscription_record
+        )
         replicates_differently = subscription.record.replicated != subscription_record.replicated
         subscription.record = subscription_record
         if replicates_differently:

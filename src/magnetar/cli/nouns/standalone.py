@@ -6,11 +6,15 @@ runs. Only imports that every start needs are at the top.
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from magnetar.errors import InvalidSetting
+from magnetar.log.output import write_log
+
+log = logging.getLogger("magnetar.settings")
 
 DATA_DEFAULT = Path("data/standalone")
 
@@ -18,7 +22,18 @@ DATA_DEFAULT = Path("data/standalone")
 class StandaloneOptions:
     """The options as text, not checked yet."""
 
-    __slots__ = ("bind", "cluster", "config", "data", "http_port", "port", "rename_cluster", "set")
+    __slots__ = (
+        "bind",
+        "cluster",
+        "config",
+        "data",
+        "http_port",
+        "log_format",
+        "log_level",
+        "port",
+        "rename_cluster",
+        "set",
+    )
 
     def __init__(
         self,
@@ -28,6 +43,8 @@ class StandaloneOptions:
         http_port: str | None = None,
         cluster: str | None = None,
         bind: str | None = None,
+        log_level: str | None = None,
+        log_format: str | None = None,
         config: str | None = None,
         set: Sequence[str] = (),
         rename_cluster: bool = False,
@@ -37,6 +54,8 @@ class StandaloneOptions:
         self.http_port = http_port
         self.cluster = cluster
         self.bind = bind
+        self.log_level = log_level
+        self.log_format = log_format
         self.config = config
         self.set = tuple(set)
         self.rename_cluster = rename_cluster
@@ -48,6 +67,8 @@ class StandaloneOptions:
             ("--http-port", "webServicePort", self.http_port),
             ("--cluster", "clusterName", self.cluster),
             ("--bind", "bindAddress", self.bind),
+            ("--log-level", "logLevel", self.log_level),
+            ("--log-format", "logFormat", self.log_format),
         ):
             if text is not None:
                 yield flag, setting, text
@@ -59,6 +80,8 @@ SINGLE_OPTIONS = {
     "--http-port": "http_port",
     "--cluster": "cluster",
     "--bind": "bind",
+    "--log-level": "log_level",
+    "--log-format": "log_format",
     "--config": "config",
 }
 REPEATED_OPTION = "--set"
@@ -88,11 +111,18 @@ def start(options: StandaloneOptions) -> int:
     """Check the options and run the broker until it is stopped; returns the exit code."""
     from magnetar.settings.settings import Settings
 
-    pairs = pairs_of(options)
+    warnings: list[str] = []
+    pairs = pairs_of(options, warnings.append)
     settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
     if not is_loopback(settings.bindAddress):
-        _warn(f"listening on {settings.bindAddress} without authentication: any client can read, write and delete")
+        warnings.append(
+            f"listening on {settings.bindAddress} without authentication: any client can read, write and delete"
+        )
+
+    write_log(sys.stderr, level=settings.logLevel, form=settings.logFormat)
+    for warning in warnings:
+        log.warning("%s", warning)
 
     from magnetar.server.standalone import run_standalone
 
@@ -108,9 +138,9 @@ def start(options: StandaloneOptions) -> int:
     )
 
 
-def pairs_of(options: StandaloneOptions) -> dict[str, str]:
+def pairs_of(options: StandaloneOptions, warn: Callable[[str], None]) -> dict[str, str]:
     """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
-    pairs = {**_from_file(options.config), **_from_set(options.set), **_from_flags(options)}
+    pairs = {**_from_file(options.config, warn), **_from_set(options.set), **_from_flags(options)}
     if options.rename_cluster and "clusterName" not in pairs:
         raise InvalidSetting("--rename-cluster needs the new name: give --cluster NAME")
     return pairs
@@ -120,7 +150,7 @@ def is_loopback(address: str) -> bool:
     return address in ("localhost", "::1") or address.startswith("127.")
 
 
-def _from_file(config: str | None) -> dict[str, str]:
+def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str]:
     if config is None:
         return {}
     from magnetar.settings.properties_file import parse_properties
@@ -133,10 +163,10 @@ def _from_file(config: str | None) -> dict[str, str]:
     pairs = parse_properties(text)
     unknown = _check(f"{config}:", pairs)
     if unknown:
-        _warn(f"{config} has {len(unknown)} settings without effect: {', '.join(unknown)}")
+        warn(f"{config} has {len(unknown)} settings without effect: {', '.join(unknown)}")
     if not is_loopback(pairs.get("bindAddress") or "127."):
         # Pulsar's own files have 0.0.0.0, but opening a broker without authentication must be explicit.
-        _warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
+        warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
         del pairs["bindAddress"]
     return pairs
 
@@ -190,7 +220,3 @@ def _data_of(options: StandaloneOptions) -> Path:
 
 def _print(line: str) -> None:
     print(line, flush=True)
-
-
-def _warn(message: str) -> None:
-    print(f"warning: {message}", file=sys.stderr, flush=True)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from magnetar.client import Client
 from magnetar.client.errors import ClientError, Closed
 from magnetar.clock import SystemClock
+from magnetar.log.events import REPLICATION_STATE
 from magnetar.pipelines.copy import task
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.events import EventThread
@@ -67,7 +68,7 @@ class Pipeline:
             on_dead=self._on_dead,
             name=f"copy-{self._name}",
         )
-        self.board = StatusBoard[State](SystemClock(), log_level)
+        self.board = StatusBoard[State](SystemClock(), REPLICATION_STATE, log_level)
         self._scheduler = Scheduler(
             self._remotes,
             self._watcher,

@@ -1,0 +1,255 @@
+"""Events of the log: each has a name, a level, a component and a sentence with named fields.
+
+The set is closed: docs/log.md is generated from it. The core reports an event to its host, the server writes it with
+`emit`; a sentence is put together only when a handler wants it. Knows no format and no stream.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Literal
+
+Component = Literal["server", "session", "admin", "catalog", "subscription", "storage", "replication", "log"]
+
+VALUE_MAX = 500
+"""Characters of a value; the rest is cut, and its length noted."""
+
+# Control characters, line and paragraph separators, marks that reverse the direction of text, lone surrogates.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`text` is a sentence with the names of its fields in braces, `per_minute` the most lines that are written."""
+
+    name: str
+    level: int
+    component: Component
+    text: str
+    meaning: str
+    per_minute: int = 60
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(field for _, field, _, _ in Formatter().parse(self.text) if field)
+
+
+class Occurrence:
+    """An event with its values: the message of a log record."""
+
+    __slots__ = ("event", "values")
+
+    def __init__(self, event: Event, values: Mapping[str, object]) -> None:
+        self.event = event
+        self.values = values
+
+    def __str__(self) -> str:
+        shown = {name: bounded(str(value)) for name, value in self.values.items()}
+        return self.event.text.format_map(shown).rstrip(" :")  # the last field is often empty
+
+
+def emit(event: Event, **values: object) -> None:
+    """Writes one line."""
+    emit_at(event.level, event, **values)
+
+
+def emit_at(level: int, event: Event, **values: object) -> None:
+    """The same, for an event that is more or less important than usual."""
+    logger = _LOGGERS[event.component]
+    if logger.isEnabledFor(level):
+        logger.log(level, Occurrence(event, values))
+
+
+def bounded(text: str, size_max: int = VALUE_MAX) -> str:
+    """The text on one line, without characters that a terminal obeys, and cut at `size_max`."""
+    cut = len(text) - size_max
+    if cut > 0:
+        text = text[:size_max]
+    safe = _UNSAFE.sub(_escaped, text) if _UNSAFE.search(text) else text
+    return f"{safe}… ({cut} more characters)" if cut > 0 else safe
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    short = {9: "\\t", 10: "\\n", 13: "\\r"}.get(code)
+    return short or (f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}")
+
+
+# -- the broker's life
+
+STARTED = Event(
+    "started",
+    logging.INFO,
+    "server",
+    "Magnetar {version} of cluster {cluster} serves {service_url} and {http_url}, data in {data}",
+    "The broker is ready: both ports are open.",
+)
+RECOVERED = Event(
+    "recovered",
+    logging.INFO,
+    "storage",
+    "recovered {namespaces} namespaces and {topics} topics in {milliseconds} ms",
+    "The data folder was opened and its catalog read. Topics themselves are opened when they are used.",
+)
+STOPPED = Event("stopped", logging.INFO, "server", "stopped: {reason}", "The broker ended, and why.")
+STORAGE_FAILED = Event(
+    "storage_failed",
+    logging.ERROR,
+    "storage",
+    "storage failed, the broker stops: {reason}",
+    "A write or a sync failed. Nothing is acknowledged after it.",
+)
+SLOW_COMMIT = Event(
+    "slow_commit",
+    logging.WARNING,
+    "storage",
+    "a commit of {groups} groups took {milliseconds} ms",
+    "Writing and syncing took `slowCommitMillis` or longer; receipts waited for it.",
+)
+
+# -- clients
+
+CONNECT_REFUSED = Event(
+    "connect_refused",
+    logging.WARNING,
+    "session",
+    "connection of {client} ({version}) refused: {reason}",
+    "A connection was refused before CONNECT succeeded; the reason is the one that the client got.",
+)
+CONNECTION_FAILED = Event(
+    "connection_failed",
+    logging.WARNING,
+    "session",
+    "connection of {client} ({version}) closed: {reason}",
+    "A connected client violated the protocol; the reason is the one that it got.",
+)
+SUBSCRIBE_REFUSED = Event(
+    "subscribe_refused",
+    logging.WARNING,
+    "session",
+    "subscription {subscription} of {topic} refused for {client} ({version}): {error}: {reason}",
+    "A SUBSCRIBE failed. Several clients show their user only the error code; the reason is here.",
+)
+PRODUCER_REFUSED = Event(
+    "producer_refused",
+    logging.WARNING,
+    "session",
+    "producer {producer} of {topic} refused for {client} ({version}): {error}: {reason}",
+    "A PRODUCER command failed.",
+)
+LOOKUP_REFUSED = Event(
+    "lookup_refused",
+    logging.WARNING,
+    "session",
+    "lookup of {topic} refused for {client} ({version}): {error}: {reason}",
+    "A lookup or a request for the number of partitions failed.",
+)
+REQUEST_REFUSED = Event(
+    "request_refused",
+    logging.WARNING,
+    "session",
+    "{command} refused for {client} ({version}): {error}: {reason}",
+    "Any other command with a request id failed.",
+)
+
+# -- administration
+
+ADMIN_CHANGE = Event(
+    "admin_change",
+    logging.INFO,
+    "admin",
+    "{method} {path} from {client}: {status} {reason}",
+    "A REST call that changes something, with its result; the reason is empty when it succeeded.",
+    per_minute=600,
+)
+TOPIC_CREATED = Event(
+    "topic_created",
+    logging.INFO,
+    "catalog",
+    "topic {topic} created ({origin})",
+    "A topic or a partition was created; origin is `auto-created` or `explicit`.",
+    per_minute=600,
+)
+TOPIC_DELETED = Event(
+    "topic_deleted",
+    logging.INFO,
+    "catalog",
+    "topic {topic} deleted",
+    "A topic or a partition was deleted.",
+    per_minute=600,
+)
+
+# -- failing messages
+
+SUBSCRIPTION_PAUSED = Event(
+    "subscription_paused",
+    logging.WARNING,
+    "subscription",
+    "subscription {subscription} of {topic} paused: {reason}",
+    "A circuit breaker opened because too many messages are dead, or an operator paused the subscription.",
+)
+SUBSCRIPTION_RESUMED = Event(
+    "subscription_resumed",
+    logging.INFO,
+    "subscription",
+    "subscription {subscription} of {topic} resumed; it was paused: {reason}",
+    "A paused subscription was resumed: its circuit breaker is closed again.",
+)
+CRASH_ATTRIBUTED = Event(
+    "crash_attributed",
+    logging.WARNING,
+    "subscription",
+    "message {position} of {topic} crashed consumer {consumer} ({client}) of subscription {subscription}",
+    "A consumer's connection broke while it held this message alone: the crash counts as a failure (DL13).",
+)
+DEAD_LETTER_POLICY = Event(
+    "dead_letter_policy",
+    logging.INFO,
+    "subscription",
+    "dead letter policy of subscription {subscription} of {topic} is {policy}, set by {source}",
+    "A dead letter policy changed; subscription `*` is that of a topic or, with `/*`, of a namespace.",
+)
+
+# -- replication
+
+REPLICATION_STATE = Event(
+    "replication_state",
+    logging.INFO,
+    "replication",
+    "{topic} -> {remote}: {state}: {reason}",
+    "A route entered another state. Stopped and waiting states are warnings. Written by the pipelines process.",
+)
+PIPELINES_STARTED = Event(
+    "pipelines_started",
+    logging.INFO,
+    "replication",
+    "pipelines process started; Spark and its JVM write to {spark_log}",
+    "The broker started the pipelines process. What Spark itself prints is not in the log, but in that file.",
+)
+PIPELINES_ENDED = Event(
+    "pipelines_ended",
+    logging.WARNING,
+    "replication",
+    "the pipelines process {reason}",
+    "The pipelines process is not running, and when it is started again.",
+)
+
+# -- the log itself
+
+SUPPRESSED = Event(
+    "suppressed",
+    logging.WARNING,
+    "log",
+    "{count} more lines of kind {kind} were not written within {seconds} s",
+    "A kind of line reached its limit. Kinds are the events; other lines count by the place that writes them.",
+)
+
+EVENTS: tuple[Event, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Event))
+"""Every event, in the order of the reference page."""
+
+_LOGGERS = {event.component: logging.getLogger(f"magnetar.event.{event.component}") for event in EVENTS}
+logging.getLogger("magnetar.event").addHandler(logging.NullHandler())  # quiet unless the program sets up a log

@@ -1,0 +1,54 @@
+"""Refused commands in the log: clients often show their user no more than the error code."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from magnetar.errors import MagnetarError
+from magnetar.log.events import (
+    CONNECT_REFUSED,
+    CONNECTION_FAILED,
+    LOOKUP_REFUSED,
+    PRODUCER_REFUSED,
+    REQUEST_REFUSED,
+    SUBSCRIBE_REFUSED,
+    Event,
+)
+from magnetar.session.handles import Command, SessionState
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+
+def report_refusal(session: Session, command: Command, error: MagnetarError) -> None:
+    """A command failed; its client gets the same error."""
+    event, values = _event_of(command)
+    session.broker.event(
+        event,
+        client=session.address,
+        version=session.client_version or "unknown client",
+        error=pb.ServerError.Name(error.wire_code),  # type: ignore[arg-type]
+        reason=str(error),
+        **values,
+    )
+
+
+def _event_of(command: Command) -> tuple[Event, dict[str, str]]:
+    if command.type == Command.SUBSCRIBE:
+        return SUBSCRIBE_REFUSED, {"topic": command.subscribe.topic, "subscription": command.subscribe.subscription}
+    if command.type == Command.PRODUCER:
+        return PRODUCER_REFUSED, {"topic": command.producer.topic, "producer": command.producer.producer_name}
+    if command.type == Command.LOOKUP:
+        return LOOKUP_REFUSED, {"topic": command.lookupTopic.topic}
+    if command.type == Command.PARTITIONED_METADATA:
+        return LOOKUP_REFUSED, {"topic": command.partitionMetadata.topic}
+    return REQUEST_REFUSED, {"command": Command.Type.Name(command.type)}
+
+
+def report_failure(session: Session, reason: str) -> None:
+    """A connection is closed for a violation of the protocol."""
+    event = CONNECT_REFUSED if session.state is SessionState.START else CONNECTION_FAILED
+    session.broker.event(
+        event, client=session.address, version=session.client_version or "unknown client", reason=reason
+    )
