@@ -38,6 +38,10 @@ COPY_OF = "magnetar.copyOf"
 replicated itself: two clusters that rename would create topics in each other, with longer and longer names."""
 
 
+PARKED_SUFFIX = "-REPL-DLQ"
+"""Ends the name of a topic with refused messages, as they were published: without a mask, and never replicated."""
+
+
 class State(StrEnum):
     """The state of one topic, or one partition, and one remote cluster."""
 

@@ -19,6 +19,7 @@ from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
 from magnetar.errors import ServiceNotReady
 from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
+    PARKED_SUFFIX,
     ROUTE_FINGERPRINT,
     ClusterAddress,
     Declaration,
@@ -99,6 +100,8 @@ class DeclaredRoutes:
         """The remote clusters of a topic or partition; `policies` are its effective ones, if known."""
         own, catalog = self._broker.settings.clusterName, self._broker.catalog
         if not name.is_persistent or is_system_topic(name) or self._is_only_a_copy(name):
+            return []
+        if name.base.local.endswith(PARKED_SUFFIX):
             return []
         clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
         remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]

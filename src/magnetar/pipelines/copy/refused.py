@@ -16,11 +16,10 @@ from magnetar.client.produce.entry_producer import AsyncEntryProducer
 from magnetar.clock import SystemClock
 from magnetar.deadletter.properties import FailureRecord
 from magnetar.deadletter.stamp import set_publisher, stamp
-from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.names import TopicName
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.errors import SourceError
-from magnetar.replication.model import PRODUCER_PREFIX
+from magnetar.replication.model import PARKED_SUFFIX, PRODUCER_PREFIX
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import batch_messages_of, pack_batch
 from magnetar.wire.errors import EntryError
@@ -39,7 +38,7 @@ _SEND_S = 3.0
 
 def refused_topic(topic: str, remote: str) -> str:
     """One for all partitions of a topic."""
-    return f"{TopicName.parse(topic).base.full}-{remote}-REPL{DEAD_LETTER_SUFFIX}"
+    return f"{TopicName.parse(topic).base.full}-{remote}{PARKED_SUFFIX}"
 
 
 class RefusedLetters:

@@ -28,7 +28,7 @@ from magnetar.pipelines.replicate.reports import count_outcome
 from magnetar.pipelines.replicate.row import CopyJob, Row, RowKey, RowState
 from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
-from magnetar.replication.model import Declaration, DeclaredRoute, State
+from magnetar.replication.model import PARKED_SUFFIX, Declaration, DeclaredRoute, State
 from magnetar.replication.partitions import Decision
 from magnetar.replication.topic_template import remote_topic
 
@@ -398,6 +398,8 @@ class Scheduler:
 
 
 def _is_wanted(declared: DeclaredRoute) -> bool:
+    if declared.topic.endswith(PARKED_SUFFIX):
+        return False
     return declared.policy.dead_letters or not is_dead_letter_or_retry_topic(TopicName.parse(declared.topic))
 
 
