@@ -16,6 +16,7 @@ from typer.models import ArgumentInfo, OptionInfo
 
 from magnetar.cli.app import GROUPS, group_of
 from magnetar.cli.command import CommandHelp
+from magnetar.cli.help import PULSAR_ONLY_PANEL
 
 _INTRODUCTION = """\
 # Command line
@@ -30,11 +31,14 @@ and binary protocol. Their names are those of `pulsar-admin`.
   out of process lists. `https://` uses the certificate authorities of the system, or those in `--trust-certs FILE` or
   `MAGNETAR_TRUST_CERTS`.
 - `--json` prints exactly one JSON document to stdout; `messages` and `subscriptions peek` print one line per message.
-- `--help` explains every command and option.
+- `--help` or `-h` explains every command and option. `magnetar --install-completion` installs completion for bash,
+  zsh, fish and PowerShell; `--show-completion` prints it.
+- Commands marked "Apache Pulsar only" are rejected by this broker with 501.
 - A TOPIC is `orders` (in `public/default`), `acme/shop/orders` or `persistent://acme/shop/orders`. Commands that only
   read a namespace default to `public/default`.
-- A TIME is `90s`, `5m`, `3h`, `2d`, `1w` or `1y`; a number without a unit is in seconds. A SIZE is `4096`, `100K`,
-  `10M`, `16G` or `2T`. A POSITION is `earliest`, `latest` or `ledger:entry`.
+- A DURATION is `90s`, `5m`, `3h`, `2d`, `1w` or `1y`; a number without a unit is in seconds. A TIME is
+  `2026-01-31T18:00:00Z`. A SIZE is `4096`, `100K`, `10M`, `16G` or `2T`. A POSITION is `earliest`, `latest` or
+  `ledger:entry`.
 - Dead letter policies, redelivery back-off, circuit breakers, pausing and route policies need a Magnetar broker.
   `deadletters` also works with Apache Pulsar: it reads the topic by the binary protocol.
 - The exit code is 0 on success, 1 if the broker rejected the request or cannot be reached (with one line on stderr),
@@ -52,9 +56,15 @@ def render() -> str:
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION.rstrip()
     for group in map(group_of, GROUPS):
-        yield from ("", f"## magnetar {group.name}", "", group.help, "", "| command | description |", "|---|---|")
-        for entry in group.commands:
-            yield f"| `{_usage(entry)}` | {_cell(entry.help)} |"
+        yield from ("", f"## magnetar {group.name}", "", group.help)
+        panels = sorted(dict.fromkeys(entry.panel for entry in group.commands), key=PULSAR_ONLY_PANEL.__eq__)
+        for panel in panels:
+            if len(panels) > 1:
+                yield from ("", f"### {panel}")
+            yield from ("", "| command | description |", "|---|---|")
+            for entry in group.commands:
+                if entry.panel == panel:
+                    yield f"| `{_usage(entry)}` | {_cell(entry.help)} |"
 
 
 def _usage(entry: CommandHelp) -> str:

@@ -14,13 +14,16 @@ import typer
 from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
+from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.pipelines import pipelines
 
 app = typer.Typer(
     name="magnetar",
     help="A message broker that speaks Apache Pulsar's protocol.",
-    add_completion=False,
+    cls=PlainGroup,
+    context_settings=CONTEXT,
+    add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -53,7 +56,7 @@ LogLevel = Annotated[
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="The log: text or json.")]
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def standalone(
     data: Annotated[
         str | None,
@@ -114,7 +117,7 @@ def standalone(
     return _standalone.start(options)
 
 
-app.command()(pipelines)
+app.command(cls=PlainCommand)(pipelines)
 
 
 GROUPS = {

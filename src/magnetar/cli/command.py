@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
 from magnetar.cli.argument import NamespaceName
+from magnetar.cli.help import PULSAR_ONLY, PULSAR_ONLY_PANEL, PlainCommand, PlainGroup
 from magnetar.cli.rest import DEFAULT_URL, START_HINT, Refused, Rest, RestError
 from magnetar.errors import InvalidSetting, MagnetarError
 from magnetar.names import TopicName
@@ -76,10 +76,12 @@ class CommandHelp:
     name: str
     help: str
     parameters: tuple[inspect.Parameter, ...]
+    panel: str = "Commands"
+    is_pulsar_only: bool = False
 
 
-def _group_with(default: str) -> type[TyperGroup]:
-    class Group(TyperGroup):
+def _group_with(default: str) -> type[PlainGroup]:
+    class Group(PlainGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
             is_named = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
             return super().parse_args(ctx, args if is_named else [default, *args])
@@ -88,33 +90,46 @@ def _group_with(default: str) -> type[TyperGroup]:
 
 
 class CommandGroup:
-    """`default` is the command of a group that is named without one; without it, that shows the help."""
+    """`default` is the command of a group that is named without one; without it, that shows the help.
+
+    `panel` is the heading of the commands added next, in the help of the group.
+    """
 
     def __init__(self, name: str, help: str, default: str = "") -> None:
         self.name = name
         self.help = help
+        self.panel = "Commands"
         self.commands: list[CommandHelp] = []
         self.app = typer.Typer(
             name=name,
-            cls=_group_with(default) if default else None,
+            cls=_group_with(default) if default else PlainGroup,
             help=help,
             no_args_is_help=not default,
             add_completion=False,
             pretty_exceptions_enable=False,
         )
 
-    def command(self, name: str) -> Callable[[C], C]:
+    def command(self, name: str, *, pulsar_only: bool = False) -> Callable[[C], C]:
         """Adds a function whose first parameter is a `Rest`; its docstring is the help text."""
 
         def add(function: C) -> C:
             parameters = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-            self.add(name, inspect.getdoc(function) or "", parameters, function)
+            self.add(name, inspect.getdoc(function) or "", parameters, function, pulsar_only=pulsar_only)
             return function
 
         return add
 
-    def add(self, name: str, help: str, parameters: Iterable[inspect.Parameter], function: Command) -> None:
-        """The same for functions created from a table."""
+    def add(
+        self,
+        name: str,
+        help: str,
+        parameters: Iterable[inspect.Parameter],
+        function: Command,
+        *,
+        pulsar_only: bool = False,
+        panel: str = "",
+    ) -> None:
+        """The same for functions created from a table. A `pulsar_only` command is answered by Apache Pulsar alone."""
 
         def run(**options: Any) -> int:
             from magnetar.cli.output import present
@@ -133,9 +148,10 @@ class CommandGroup:
         shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
         run.__signature__ = inspect.Signature([*shown, _URL, _TOKEN, _TRUST_CERTS, _JSON])  # type: ignore[attr-defined]
         run.__annotations__ = {}
-        run.__doc__ = help
-        self.app.command(name)(run)
-        self.commands.append(CommandHelp(name, help, tuple(shown)))
+        run.__doc__ = f"{help.rstrip('.')} {PULSAR_ONLY}." if pulsar_only else help
+        heading = PULSAR_ONLY_PANEL if pulsar_only else panel or self.panel
+        self.app.command(name, cls=PlainCommand, rich_help_panel=heading)(run)
+        self.commands.append(CommandHelp(name, run.__doc__, tuple(shown), heading, is_pulsar_only=pulsar_only))
 
 
 def security_of(token: str | None, trust_certs: str | None) -> Security | None:

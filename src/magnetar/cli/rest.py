@@ -46,14 +46,15 @@ class Refused(RestError):
 
 
 class Rest:
-    """One broker. Path segments are given unencoded."""
+    """One broker. Path segments are given unencoded; `hint` follows the error of one that cannot be reached."""
 
-    def __init__(self, url: str, security: Security | None = None) -> None:
+    def __init__(self, url: str, security: Security | None = None, *, hint: str = START_HINT) -> None:
         from magnetar.client.connection.http import HttpTransport
         from magnetar.client.errors import InvalidArgument
 
         self.url = checked_url(url)
         self.security = security
+        self._hint = hint
         # A broker on this machine is not behind a proxy.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
         try:
@@ -119,12 +120,12 @@ class Rest:
                 method, path, f"{method} {path}", query=parameters, body=body, content_type=kind
             )
         except Unreachable as error:
-            hint = "" if self.url.startswith("https:") else f"; {START_HINT}"
+            hint = "" if self.url.startswith("https:") else f"; {self._hint}"
             raise NoResponse(f"{error}{hint}") from error
         except (ConnectionLost, Timeout) as error:
             raise NoResponse(str(error)) from error
         except NotSupported as error:  # a redirect from http:// to https://, or back
-            raise RestError(f"{error}; give that address with --url") from error
+            raise RestError(f"{error}; give that address instead") from error
         except ClientError as error:
             raise RestError(str(error)) from error
         if response.is_success:

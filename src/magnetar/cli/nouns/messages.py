@@ -54,7 +54,7 @@ def publish(
     ] = None,
     deliver_after: Annotated[
         int | None,
-        typer.Option("--deliver-after", metavar="TIME", parser=parse_duration, help="Delay delivery: 90s, 5m, 3h."),
+        typer.Option("--deliver-after", metavar="DURATION", parser=parse_duration, help="Delay delivery: 90s, 5m, 3h."),
     ] = None,
     service_url: ServiceUrl = None,
 ) -> Stream:

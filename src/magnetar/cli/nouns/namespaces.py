@@ -42,6 +42,8 @@ class Action(StrEnum):
 Role = Annotated[str, typer.Option("--role", help="The role.")]
 Key = Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
 
+group.panel = "Namespaces"
+
 
 @group.command("list")
 def list_namespaces(rest: Rest, tenant: Tenant = DEFAULT_TENANT) -> Names:
@@ -163,6 +165,8 @@ def unsubscribe(
 
 # -- permissions
 
+group.panel = "Permissions"
+
 
 @group.command("permissions")
 def permissions(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
@@ -193,6 +197,8 @@ def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
 
 
 # -- properties
+
+group.panel = "Properties"
 
 
 @group.command("get-properties")

@@ -42,7 +42,9 @@ PositionOption = Annotated[
 Exclude = Annotated[bool, typer.Option("--exclude-reset-position", "-e", help="Exclude the message itself.")]
 TimeOption = Annotated[
     int | None,
-    typer.Option("--time", "-t", metavar="TIME", parser=parse_duration, help="The time to go back: 90s, 5m, 3h, 2d."),
+    typer.Option(
+        "--time", "-t", metavar="DURATION", parser=parse_duration, help="The time to go back: 90s, 5m, 3h, 2d."
+    ),
 ]
 DateOption = Annotated[
     int | None,
@@ -148,7 +150,7 @@ def expire(
         typer.Option(
             "--expireTime",
             "-t",
-            metavar="TIME",
+            metavar="DURATION",
             parser=parse_duration,
             help="The age of messages to expire: 5m, 3h, 2d.",
         ),

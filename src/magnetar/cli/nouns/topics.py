@@ -39,6 +39,8 @@ Metadata = Annotated[
 DomainOption = Annotated[Domain | None, typer.Option("--topic-domain", "-td", help="Only topics of this domain.")]
 
 
+group.panel = "Topics"
+
 # -- listing
 
 
@@ -157,20 +159,22 @@ def unload(rest: Rest, topic: Topic) -> Done:
     return Done(f"unloaded {topic}")
 
 
-@group.command("compact")
+@group.command("compact", pulsar_only=True)
 def compact(rest: Rest, topic: Topic) -> Done:
     """Start the compaction of a topic, which keeps the last message of each key."""
     rest.put(*topic_path(topic, "compaction"))
     return Done(f"started the compaction of {topic}")
 
 
-@group.command("compaction-status")
+@group.command("compaction-status", pulsar_only=True)
 def compaction_status(rest: Rest, topic: Topic) -> Record:
     """Show the status of the last compaction of a topic."""
     return Record(rest.get(*topic_path(topic, "compaction")))
 
 
 # -- metadata and statistics
+
+group.panel = "Statistics and metadata"
 
 
 @group.command("get-partitioned-topic-metadata")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -95,9 +96,10 @@ def _add(group: CommandGroup, policy: PolicyCommand, level: CommandLevel, name: 
         return Done(f"removed {name} of {label}")
 
     title = name.replace("-", " ")
-    group.add(f"set-{name}", f"Set {title}: {policy.meaning}.", [*level.arguments, *options], set_it)
-    group.add(f"get-{policy.get_name or name}", f"Show {title} of a {level.name}.", level.getter, get_it)
+    add = partial(group.add, pulsar_only=policy.is_pulsar_only, panel=f"Policies: {policy.panel.lower()}")
+    add(f"set-{name}", f"Set {title}: {policy.meaning}.", [*level.arguments, *options], set_it)
+    add(f"get-{policy.get_name or name}", f"Show {title} of a {level.name}.", level.getter, get_it)
     if policy.removable or level is TOPIC:
         # Only a quota has more than one value; its type selects one.
         types = [option for option in options if option.annotation is QuotaTypeOption]
-        group.add(f"remove-{name}", f"Remove {title} of a {level.name}.", [*level.arguments, *types], remove_it)
+        add(f"remove-{name}", f"Remove {title} of a {level.name}.", [*level.arguments, *types], remove_it)

@@ -60,7 +60,8 @@ ByteRate = Annotated[
     ),
 ]
 RatePeriod = Annotated[
-    int | None, typer.Option("--period", metavar="TIME", parser=parse_duration, help="The period.", show_default="1s")
+    int | None,
+    typer.Option("--period", metavar="DURATION", parser=parse_duration, help="The period.", show_default="1s"),
 ]
 
 
@@ -141,7 +142,7 @@ Delays = Annotated[
     typer.Option(
         "--delays",
         "-d",
-        metavar="TIME,…",
+        metavar="DURATION,…",
         parser=parse_delays,
         help="Delays after the first failure, the second, ...: 500ms,1s,10s,1m; the last one repeats.",
     ),
@@ -157,7 +158,7 @@ Window = Annotated[
     typer.Option(
         "--window",
         "-w",
-        metavar="TIME",
+        metavar="DURATION",
         parser=parse_duration,
         help="The window in which messages are counted.",
         show_default="1m",
@@ -180,7 +181,7 @@ def retention(
         typer.Option(
             "--time",
             "-t",
-            metavar="TIME",
+            metavar="DURATION",
             parser=parse_duration_or_infinite,
             help="The time to keep: 90m, 3h, 2d, 1w; 0 for none, -1 for no limit.",
         ),
@@ -230,7 +231,7 @@ def message_ttl(
             "-t",
             "--messageTTL",
             "-ttl",
-            metavar="TIME",
+            metavar="DURATION",
             parser=parse_duration,
             help="The time to live: 90s, 5m, 3h, 2d; 0 for no limit.",
         ),
@@ -250,7 +251,7 @@ def backlog_quota(
     limit_time: Annotated[
         int | None,
         typer.Option(
-            "--limitTime", "-lt", metavar="TIME", parser=parse_duration_or_infinite, help="The maximum age: 3h, 2d."
+            "--limitTime", "-lt", metavar="DURATION", parser=parse_duration_or_infinite, help="The maximum age: 3h, 2d."
         ),
     ] = None,
     type: QuotaTypeOption = QuotaType.destination_storage,
@@ -326,7 +327,7 @@ def inactive_topics(
         typer.Option(
             "--max-inactive-duration",
             "-t",
-            metavar="TIME",
+            metavar="DURATION",
             parser=parse_duration,
             help="Time without use before a topic is deleted.",
         ),
@@ -346,12 +347,19 @@ def delayed_delivery(
     enable: Enable,
     time: Annotated[
         int | None,
-        typer.Option("--time", "-t", metavar="TIME", parser=parse_duration, help="The tick time.", show_default="1s"),
+        typer.Option(
+            "--time", "-t", metavar="DURATION", parser=parse_duration, help="The tick time.", show_default="1s"
+        ),
     ] = None,
     max_delay: Annotated[
         int | None,
         typer.Option(
-            "--maxDelay", "-md", metavar="TIME", parser=parse_duration, help="The longest delay.", show_default="any"
+            "--maxDelay",
+            "-md",
+            metavar="DURATION",
+            parser=parse_duration,
+            help="The longest delay.",
+            show_default="any",
         ),
     ] = None,
 ) -> Setting:
@@ -429,7 +437,7 @@ def subscribe_rate(
     ] = -1,
     period: Annotated[
         int | None,
-        typer.Option("--period", metavar="TIME", parser=parse_duration, help="The period.", show_default="30s"),
+        typer.Option("--period", metavar="DURATION", parser=parse_duration, help="The period.", show_default="30s"),
     ] = None,
 ) -> Setting:
     seconds = _int32("--period", _or(period, 30))
@@ -440,7 +448,9 @@ def minutes(option: str, help: str) -> Callable[..., Setting]:
     def setting(value: int) -> Setting:
         return Setting(_whole(option, "minutes", value, SECONDS_PER_MINUTE))
 
-    annotation = Annotated[int, typer.Option(option, "-t", metavar="TIME", parser=parse_duration_with_unit, help=help)]
+    annotation = Annotated[
+        int, typer.Option(option, "-t", metavar="DURATION", parser=parse_duration_with_unit, help=help)
+    ]
     return _with_option(setting, annotation)
 
 

@@ -32,7 +32,22 @@ class PolicyCommand:
     get_path: str | None = None
     method: str = "POST"
     removable: bool = True  # from a namespace; from a topic every policy is
+    is_pulsar_only: bool = False  # this broker returns 501
 
+    @property
+    def panel(self) -> str:
+        """The heading in the help of a group: policies of one kind together."""
+        return next(panel for panel, words in _PANELS.items() if any(word in self.name for word in words))
+
+
+_PANELS = {
+    "Failed messages": ("dead-letter", "redelivery", "circuit-breaker"),
+    "Limits": ("max-", "-rate", "quota"),
+    "Schemas": ("schema",),
+    "Replication": ("clusters",),
+    "Creation": ("auto-",),
+    "Storage and delivery": ("",),
+}
 
 POLICIES: tuple[PolicyCommand, ...] = (
     PolicyCommand(
@@ -116,6 +131,7 @@ POLICIES: tuple[PolicyCommand, ...] = (
         setting.inactive_topics,
         "inactiveTopicPolicies",
         "inactiveTopicPolicies",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
         "subscription-expiration-time",
@@ -124,6 +140,7 @@ POLICIES: tuple[PolicyCommand, ...] = (
         "subscriptionExpirationTime",
         "subscriptionExpirationTime",
         topic_query="subscriptionExpirationTime",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
         "subscription-types-enabled",
@@ -207,10 +224,20 @@ POLICIES: tuple[PolicyCommand, ...] = (
         topic="maxMessageSize",
     ),
     PolicyCommand(
-        "publish-rate", "maximum rate of publishing to a topic", setting.publish_rate, "publishRate", "publishRate"
+        "publish-rate",
+        "maximum rate of publishing to a topic",
+        setting.publish_rate,
+        "publishRate",
+        "publishRate",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
-        "dispatch-rate", "maximum rate of delivery per topic", setting.dispatch_rate, "dispatchRate", "dispatchRate"
+        "dispatch-rate",
+        "maximum rate of delivery per topic",
+        setting.dispatch_rate,
+        "dispatchRate",
+        "dispatchRate",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
         "subscription-dispatch-rate",
@@ -218,6 +245,7 @@ POLICIES: tuple[PolicyCommand, ...] = (
         setting.dispatch_rate,
         "subscriptionDispatchRate",
         "subscriptionDispatchRate",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
         "subscribe-rate",
@@ -225,6 +253,7 @@ POLICIES: tuple[PolicyCommand, ...] = (
         setting.subscribe_rate,
         "subscribeRate",
         "subscribeRate",
+        is_pulsar_only=True,
     ),
     PolicyCommand(
         "dead-letter-policy",

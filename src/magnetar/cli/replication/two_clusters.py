@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from magnetar.cli.command import CommandGroup, CommandHelp, Json, Token, TrustCerts, security_of
+from magnetar.cli.help import PlainCommand
 from magnetar.cli.rest import Refused, Rest
 from magnetar.errors import InvalidSetting, MagnetarError
 
@@ -60,6 +61,10 @@ def split_addresses(text: str) -> tuple[str, str | None]:
     return http[0], ",".join(rest) or None
 
 
+_CHECK_A = "check that cluster A runs, and its address, the first argument"
+_CHECK_B = "check that cluster B runs, and its address, the second argument"
+
+
 def own_name(rest: Rest) -> str | None:
     """The name of a cluster in its settings; None if they cannot be read."""
     try:
@@ -81,8 +86,8 @@ def add_command(group: CommandGroup, name: str, function: Callable[..., Output])
             other_token = other_token or token  # never in plain text
         trusted_by_a, trusted_by_b = _trusted(url_a, url_b, trust_certs)
         with (
-            Rest(url_a, security_of(token, trusted_by_a)) as rest_a,
-            Rest(url_b, security_of(other_token, trusted_by_b)) as rest_b,
+            Rest(url_a, security_of(token, trusted_by_a), hint=_CHECK_A) as rest_a,
+            Rest(url_b, security_of(other_token, trusted_by_b), hint=_CHECK_B) as rest_b,
         ):
             a, b = ComparedCluster("A", rest_a, service_a), ComparedCluster("B", rest_b, service_b)
             return _exit_code(lambda: function(a, b, **options), as_json)
@@ -101,7 +106,7 @@ def add_command(group: CommandGroup, name: str, function: Callable[..., Output])
     run.__signature__ = inspect.Signature([*sides, *own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {}
     run.__doc__ = help_text = inspect.getdoc(function) or ""
-    group.app.command(name)(run)
+    group.app.command(name, cls=PlainCommand)(run)
     group.commands.append(CommandHelp(name, help_text, (*sides, *own, shared[1])))
 
 
