@@ -66,7 +66,7 @@ REFUSED = status(State.REFUSED, "no")
         (case(status(State.STOPPED, "it ended", process=Process.STARTING)), Kind.NOT_STARTED),
         (case(status(State.REFUSED, "cannot be masked: no schema", problem=Problem.MESSAGE)), Kind.MESSAGE_REFUSED),
         (case(status(State.STOPPED, "where …", problem=Problem.FILTER)), Kind.BAD_FILTER),
-        (case(maps_back="x"), Kind.LOOP),
+        (case(declared=DeclaredRoute(ORDERS, 0, "b", clash="both would be x")), Kind.NAME_CLASH),
         (case(remote=remote(address_error="none")), Kind.NO_ADDRESS),
         (case(policy=RoutePolicy(paused=True)), Kind.PAUSED),
         (case(status(State.STOPPED, "no heartbeat …", process=Process.ABSENT)), Kind.NOT_RUNNING),
