@@ -12,6 +12,7 @@ from pathlib import Path
 
 from magnetar.spark.client_options import CLIENT_OPTIONS
 from magnetar.spark.codec.columns import ENTRIES, METADATA, ON_REQUEST, RAW_VALUE, Column
+from magnetar.spark.kafka_options import KAFKA_OPTIONS
 from magnetar.spark.option import Option, Use
 from magnetar.spark.runtime.settings import REQUIRED, TUNED, SparkSetting
 from magnetar.spark.sink.columns import WRITTEN
@@ -52,6 +53,12 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def _of_kafka() -> Iterator[str]:
+    yield from ("| option of Kafka | here |", "|---|---|")
+    for name, hint in KAFKA_OPTIONS.items():
+        yield f"| `{name}` | {_cell(hint)} |"
+
+
 TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "client options": lambda: _options(CLIENT_OPTIONS),
     "source options": lambda: _options(SOURCE_OPTIONS),
@@ -60,6 +67,7 @@ TABLES: dict[str, Callable[[], Iterator[str]]] = {
     "columns on request": lambda: _columns(ON_REQUEST),
     "columns of entries": lambda: _columns(ENTRIES),
     "columns that are written": _written,
+    "options of kafka": _of_kafka,
     "settings of every session": lambda: _settings(REQUIRED),
     "settings of tuned sessions": lambda: _settings(TUNED),
 }

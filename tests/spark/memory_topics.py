@@ -9,6 +9,7 @@ from magnetar.client.errors import NotFound
 from magnetar.client.message import MessageId
 from magnetar.client.schema import Schema
 from magnetar.names import TopicName
+from magnetar.spark.source.limits import EntrySize
 from magnetar.spark.source.offsets import sort_key
 
 PUBLIC = "persistent://public/default/"
@@ -125,9 +126,11 @@ class MemoryTopics:
         later = [each for each in self._topic(topic).entries if each > position.position]
         return MessageId(*min(later), _partition(topic)) if later else None
 
-    def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+    def entry_sizes(self, topic: str, after: MessageId) -> list[EntrySize]:
+        """Entries of 100 bytes per message."""
         entries = self._topic(topic).entries
-        return [size for position, (size, _) in sorted(entries.items()) if position > after.position][:3]
+        sizes = [size for position, (size, _) in sorted(entries.items()) if position > after.position]
+        return [EntrySize(max(1, size // 100), size) for size in sizes[:3]]
 
     def schema(self, topic: str) -> Schema | None:
         return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from magnetar.settings.kinds import Kind, Text
 from magnetar.spark.errors import InvalidOption
+from magnetar.spark.kafka_options import kafka_hint
 
 
 class Use(Flag):
@@ -57,6 +58,9 @@ class GivenOptions:
     def _option(self, key: str, use: Use) -> Option:
         option = self._table.get(key.lower())
         if option is None:
+            kafka = kafka_hint(key)
+            if kafka is not None:
+                raise InvalidOption(f"option {key} is Kafka's: here, use {_plain(kafka)}")
             names = {low: option.name for low, option in self._table.items() if option.use & use}
             near = difflib.get_close_matches(key.lower(), names, n=1, cutoff=0.6)
             hint = (

@@ -60,7 +60,9 @@ def test_every_option_of_a_stream_is_parsed() -> None:
             "startingOffsets": "earliest",
             "predefinedSubscription": "copy",
             "maxEntriesPerTrigger": "100",
+            "maxMessagesPerTrigger": "5000",
             "maxBytesPerTrigger": "1000000",
+            "minPartitions": "8",
             "failOnDataLoss": "false",
             "columns": "value, __key",
             "onUnreadable": "row",
@@ -78,6 +80,7 @@ def test_every_option_of_a_stream_is_parsed() -> None:
     assert options.starting is not None
     assert options.starting.everywhere == EARLIEST
     assert (options.subscription, options.entries_max, options.bytes_max) == ("copy", 100, 1_000_000)
+    assert (options.messages_max, options.tasks_min) == (5000, 8)
     assert (options.fail_on_data_loss, options.columns) == (False, ("value", "__key"))
     assert (options.on_unreadable, options.decode, options.poll_timeout_s) == ("row", "raw", 0.5)
     assert (options.client.operation_timeout_s, options.client.connect_timeout_s) == (1.5, 0.25)
@@ -194,3 +197,16 @@ def test_every_option_is_listed_once_with_a_description() -> None:
         assert option.default is None or option.kind.permits(option.default), option.name
     assert len({option.name.lower() for option in options}) == len(options)
     assert {f"pulsar.client.{name}" for name in SECURITY_OPTIONS} <= {option.name for option in options}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("subscribe", "option subscribe is Kafka's: here, use topic, or topics for several"),
+        ("KAFKA.bootstrap.servers", "here, use service.url"),
+        ("maxOffsetsPerTrigger", "here, use maxMessagesPerTrigger"),
+        ("kafka.security.protocol", "here, use pulsar.client."),
+    ],
+)
+def test_options_of_kafka_get_a_hint(name: str, words: str) -> None:
+    assert words in refusal(TOPIC | {name: "x"})

@@ -222,6 +222,37 @@ def test_a_limit_of_bytes_uses_entry_sizes(topics: MemoryTopics) -> None:
     assert min(read.values()) >= 4
 
 
+def test_a_limit_of_messages_uses_entry_sizes(topics: MemoryTopics) -> None:
+    topics.create("t", partitions=2)
+    topics.publish(P0, 1000, size=100)  # one message each
+    topics.publish(P1, 1000, size=1000)  # ten each
+    given_ = options(startingOffsets="earliest", maxMessagesPerTrigger="100")
+    planner = Planner(topics, given_)
+    start = planner.resolved(given_.starting, LATEST)
+
+    end = planner.next_end(start)
+
+    read = {topic: end[topic].entry_id + 1 for topic in end}
+    assert 90 <= read[P0] + read[P1] * 10 <= 100
+    assert min(read.values()) >= 4
+
+
+def test_a_stream_is_split_over_as_many_tasks_as_required() -> None:
+    short = EntryRange("t", MessageId(1, -1), MessageId(1, 2))
+    long = EntryRange("u", MessageId(2, 9), MessageId(2, 19))
+    tasks = split_ranges([short, long], 7, entries_min=1)
+    assert [(each.topic, each.start.entry_id, each.end.entry_id) for each in tasks] == [
+        ("t", -1, 0),
+        ("t", 0, 1),
+        ("t", 1, 2),
+        ("u", 9, 11),
+        ("u", 11, 14),
+        ("u", 14, 16),
+        ("u", 16, 19),
+    ]
+    assert split_ranges([short, long], 2, entries_min=1) == [short, long]
+
+
 def test_an_entry_above_the_limit_is_read_all_the_same(topics: MemoryTopics) -> None:
     topics.create("t", partitions=2)
     topics.publish(P0, 2, size=100_000)

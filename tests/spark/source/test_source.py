@@ -258,6 +258,26 @@ def test_columns_can_be_selected_in_one_way_only(running: TestBroker, client: Cl
         source.reader(StructType().add("value", "binary"))
 
 
+def test_a_topic_is_a_table_of_the_catalog(
+    spark: SparkSession, running: TestBroker, client: Client, topic: str
+) -> None:
+    publish(client, topic, ["a", "b"])
+    options = f"`service.url` '{running.service_url}', topic '{topic}'"
+    spark.sql(f"create table sp_orders using pulsar options ({options}, columns 'value,__key')")
+    try:
+        spark.sql("create or replace temp view sp_view as select cast(value as string) as v from sp_orders")
+        assert [row.v for row in spark.sql("select v from sp_view order by v").collect()] == ["a", "b"]
+        spark.sql("insert into sp_orders values (cast('c' as binary), cast('k' as binary))")
+        rows = spark.sql("select value, __key from sp_orders where __key = cast('k' as binary)").collect()
+        assert [(bytes(row.value), bytes(row["__key"])) for row in rows] == [(b"c", b"k")]
+    finally:
+        spark.sql("drop table sp_orders")
+    with pytest.raises(InvalidOption, match="give the token as file:///path"):
+        PulsarSource({"provider": "pulsar", "option.pulsar.client.authparams": "token:x"}).schema()
+    with pytest.raises(InvalidOption, match="created without a list of columns"):
+        PulsarSource({}).reader(StructType().add("value", "binary"))
+
+
 # -- streams
 
 

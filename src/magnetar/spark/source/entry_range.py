@@ -29,17 +29,20 @@ class EntryRange(InputPartition):
         return self.end.entry_id - self.start.entry_id
 
 
-def split_ranges(ranges: Sequence[EntryRange], tasks: int) -> list[EntryRange]:
-    """The ranges, with long ones split so that there are about `tasks` of them."""
+def split_ranges(ranges: Sequence[EntryRange], tasks: int, entries_min: int = ENTRIES_MIN) -> list[EntryRange]:
+    """The ranges, with long ones split so that there are about `tasks` of them, each of at least `entries_min`.
+
+    The same ranges are split in the same way: a repeated micro-batch has the same tasks.
+    """
     if not ranges:
         return []
-    each = max(1, tasks // len(ranges))
-    return [piece for whole in ranges for piece in _pieces(whole, each)]
+    each = max(1, -(-tasks // len(ranges)) if entries_min == 1 else tasks // len(ranges))
+    return [piece for whole in ranges for piece in _pieces(whole, each, entries_min)]
 
 
-def _pieces(whole: EntryRange, pieces_max: int) -> Iterator[EntryRange]:
+def _pieces(whole: EntryRange, pieces_max: int, entries_min: int) -> Iterator[EntryRange]:
     entries = whole.entries
-    pieces = 1 if entries is None else min(pieces_max, entries // ENTRIES_MIN)
+    pieces = 1 if entries is None else min(pieces_max, entries // entries_min)
     if entries is None or pieces <= 1:
         yield whole
         return

@@ -1,14 +1,14 @@
 """Limits of a micro-batch: how far each partition may advance, in fair shares.
 
 Entries are counted by their ids, which have no gaps within a ledger; a limited micro-batch does not cross into the
-next ledger. Bytes are estimated from the sizes of the first few entries.
+next ledger. Messages and bytes are estimated from the first few entries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from magnetar.client.message import MessageId
 from magnetar.spark.source.offsets import whole_entry
@@ -21,17 +21,23 @@ class SizeLookup(Protocol):
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
 
-    def entry_sizes(self, topic: str, after: MessageId) -> list[int]: ...
+    def entry_sizes(self, topic: str, after: MessageId) -> list[EntrySize]: ...
+
+
+class EntrySize(NamedTuple):
+    messages: int
+    bytes: int
 
 
 @dataclass(frozen=True)
 class Limits:
     entries_max: int | None
     bytes_max: int | None
+    messages_max: int | None = None
 
     @property
     def are_set(self) -> bool:
-        return self.entries_max is not None or self.bytes_max is not None
+        return not self.entries_max is self.bytes_max is self.messages_max is None
 
 
 @dataclass(frozen=True)
@@ -68,8 +74,12 @@ def limited_ends(topics: SizeLookup, backlogs: Sequence[Backlog], limits: Limits
     shares = [backlog.entries for backlog in ordered]
     if limits.entries_max is not None:
         shares = _shares(limits.entries_max, shares, [1] * len(shares))
-    if limits.bytes_max is not None:
-        shares = _shares(limits.bytes_max, shares, [_entry_size(topics, backlog) for backlog in ordered])
+    if limits.bytes_max is not None or limits.messages_max is not None:
+        sizes = [_entry_size(topics, backlog) for backlog in ordered]
+        if limits.messages_max is not None:
+            shares = _shares(limits.messages_max, shares, [size.messages for size in sizes])
+        if limits.bytes_max is not None:
+            shares = _shares(limits.bytes_max, shares, [size.bytes for size in sizes])
     return {
         backlog.topic: _stored(topics, backlog, backlog.after(share))
         for backlog, share in zip(ordered, shares, strict=True)
@@ -116,6 +126,8 @@ def _at_next_ledger(topics: SizeLookup, topic: str, position: MessageId) -> Mess
     return MessageId(first.ledger_id, first.entry_id - 1, first.partition)
 
 
-def _entry_size(topics: SizeLookup, backlog: Backlog) -> int:
-    sizes = topics.entry_sizes(backlog.topic, whole_entry(backlog.before))
-    return max(1, sum(sizes) // len(sizes)) if sizes else 1
+def _entry_size(topics: SizeLookup, backlog: Backlog) -> EntrySize:
+    """The average of the first entries, at least 1."""
+    sizes = topics.entry_sizes(backlog.topic, whole_entry(backlog.before)) or [EntrySize(1, 1)]
+    messages, size = (sum(column) // len(sizes) for column in zip(*sizes, strict=True))
+    return EntrySize(max(1, messages), max(1, size))

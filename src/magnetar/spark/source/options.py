@@ -24,6 +24,7 @@ Decoding = Literal["auto", "raw"]
 
 _NUMBER_MAX = 2**62
 _MS_MAX = 24 * 3600 * 1000
+_TASKS_MAX = 100_000
 
 
 _TIMES = r"(?s)\s*([0-9]+|\{.*\})\s*"
@@ -76,6 +77,16 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
         ),
     ),
     Option(
+        "maxMessagesPerTrigger",
+        Use.STREAM,
+        Whole(
+            1,
+            _NUMBER_MAX,
+            "Approximate maximum number of messages in a micro-batch, over all topics, estimated from its first "
+            "entries. Whole entries are read, and at least one.",
+        ),
+    ),
+    Option(
         "maxBytesPerTrigger",
         Use.STREAM,
         Whole(
@@ -83,6 +94,16 @@ SOURCE_OPTIONS: tuple[Option, ...] = (
             _NUMBER_MAX,
             "Approximate maximum size of a micro-batch in bytes, estimated from its first entries. At least one entry "
             "is read.",
+        ),
+    ),
+    Option(
+        "minPartitions",
+        Use.READ,
+        Whole(
+            1,
+            _TASKS_MAX,
+            "Minimum number of tasks, if there are as many entries: long partitions are split. Order is kept within a "
+            "task only. Default: one task per partition for streams, about two per core for batch reads.",
         ),
     ),
     Option(
@@ -204,7 +225,9 @@ class SourceOptions:
     ending: OffsetSpec | None
     subscription: str | None
     entries_max: int | None
+    messages_max: int | None
     bytes_max: int | None
+    tasks_min: int | None
     fail_on_data_loss: bool
     include_entries: bool
     columns: tuple[str, ...] | None
@@ -228,7 +251,9 @@ class SourceOptions:
             ending=_bound(given, "endingOffsets", "endingTime"),
             subscription=given.get("predefinedSubscription"),
             entries_max=given.get("maxEntriesPerTrigger"),
+            messages_max=given.get("maxMessagesPerTrigger"),
             bytes_max=given.get("maxBytesPerTrigger"),
+            tasks_min=given.get("minPartitions"),
             fail_on_data_loss=given.get("failOnDataLoss"),
             include_entries=given.get("includeEntries"),
             columns=None if columns is None else _names("columns", columns),

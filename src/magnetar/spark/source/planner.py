@@ -37,7 +37,7 @@ class Planner:
     def __init__(self, topics: Topics, options: SourceOptions) -> None:
         self._topics = topics
         self._options = options
-        self._limits = Limits(options.entries_max, options.bytes_max)
+        self._limits = Limits(options.entries_max, options.bytes_max, options.messages_max)
         self._known: list[str] = []
         self._absent: list[str] = []  # topics selected by name that do not exist
         self._discover_at_s = float("-inf")

@@ -43,9 +43,10 @@ from magnetar.spark.codec.columns import (
 from magnetar.spark.codec.value_schema import ValueSchema, common_schema
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import Use
+from magnetar.spark.source.catalog_table import created_options, options_of, with_options
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
 from magnetar.spark.source.offsets import Offsets
-from magnetar.spark.source.options import SourceOptions
+from magnetar.spark.source.options import SOURCE_OPTIONS, SourceOptions
 from magnetar.spark.source.planner import Planner
 from magnetar.spark.source.read_task import read_range
 from magnetar.spark.source.subscription import StreamSubscription, SubscriptionCursor
@@ -65,29 +66,41 @@ class PulsarSource(DataSource):
         return "pulsar"
 
     def schema(self) -> StructType:
-        options = SourceOptions.of(self.options)
-        if options.include_entries:
-            return StructType(entry_columns())
-        fields = _fields(_value_schema(options))
-        if options.columns is not None:
-            return StructType(named_columns(options.columns, fields))
-        return StructType(all_columns(fields))
+        created = created_options(self.options)
+        if created is not None:
+            return with_options(_columns_of(SourceOptions.of(created)), created)
+        return _columns_of(SourceOptions.of(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(_ReadSpec(SourceOptions.of(self.options, Use.BATCH), schema))
+        return BatchReader(_ReadSpec(SourceOptions.of(options_of(self.options, schema), Use.BATCH), schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return StreamReader(_ReadSpec(SourceOptions.of(self.options, Use.STREAM), schema))
+        return StreamReader(_ReadSpec(SourceOptions.of(options_of(self.options, schema), Use.STREAM), schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from magnetar.spark.sink.writer import batch_writer
 
-        return batch_writer(self.options, schema, overwrite)
+        return batch_writer(options_of(self.options, schema, without=_reading_only()), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from magnetar.spark.sink.writer import stream_writer
 
         return stream_writer(self.options, schema, overwrite)
+
+
+def _reading_only() -> set[str]:
+    from magnetar.spark.sink.options import SINK_OPTIONS
+
+    return {option.name.lower() for option in SOURCE_OPTIONS} - {option.name.lower() for option in SINK_OPTIONS}
+
+
+def _columns_of(options: SourceOptions) -> StructType:
+    if options.include_entries:
+        return StructType(entry_columns())
+    fields = _fields(_value_schema(options))
+    if options.columns is not None:
+        return StructType(named_columns(options.columns, fields))
+    return StructType(all_columns(fields))
 
 
 def _program() -> str:
@@ -147,6 +160,8 @@ class BatchReader(DataSourceReader):
         options = self._spec.options
         with closing(_topics(options)) as topics:
             ranges = Planner(topics, options).batch_ranges()
+        if options.tasks_min is not None:
+            return split_ranges(ranges, options.tasks_min, entries_min=1)
         return split_ranges(ranges, max(_TASKS_MIN, 2 * (os.cpu_count() or 1)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -177,8 +192,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         """Reports whether there is a limit; Trigger.Once overrides it."""
         options = self._spec.options
-        if options.entries_max is not None:
-            return ReadMaxRows(options.entries_max)
+        rows_max = options.entries_max or options.messages_max
+        if rows_max is not None:
+            return ReadMaxRows(rows_max)
         return ReadAllAvailable() if options.bytes_max is None else ReadMaxBytes(options.bytes_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -196,7 +212,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._stream.planner.latest_known().to_json() or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._stream.planner.ranges(_offsets(start), _offsets(end))
+        ranges = self._stream.planner.ranges(_offsets(start), _offsets(end))
+        tasks = self._spec.options.tasks_min
+        return ranges if tasks is None else split_ranges(ranges, tasks, entries_min=1)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, EntryRange)

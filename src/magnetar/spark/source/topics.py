@@ -17,6 +17,8 @@ from magnetar.client.errors import NotFound, NotSupported
 from magnetar.client.message import MessageId
 from magnetar.client.schema import Schema
 from magnetar.names import TopicName
+from magnetar.spark.source.limits import EntrySize
+from magnetar.wire.metadata import messages_in
 
 _T = TypeVar("_T")
 
@@ -43,7 +45,7 @@ class Topics(Protocol):
 
     def first_after(self, topic: str, position: MessageId) -> MessageId | None: ...
 
-    def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+    def entry_sizes(self, topic: str, after: MessageId) -> list[EntrySize]:
         """Sizes of the first few entries after a position."""
 
     def schema(self, topic: str) -> Schema | None:
@@ -107,12 +109,13 @@ class ClientTopics:
     def first_after(self, topic: str, position: MessageId) -> MessageId | None:
         return self._with_retry(lambda: self._client.first_after(topic, position))
 
-    def entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+    def entry_sizes(self, topic: str, after: MessageId) -> list[EntrySize]:
         return self._with_retry(lambda: self._entry_sizes(topic, after))
 
-    def _entry_sizes(self, topic: str, after: MessageId) -> list[int]:
+    def _entry_sizes(self, topic: str, after: MessageId) -> list[EntrySize]:
         end = MessageId(after.ledger_id, after.entry_id + SAMPLE_ENTRIES)
-        return [len(entry.blob) for entries in self._client.entries(topic, after, end) for entry in entries]
+        found = [entry.blob for entries in self._client.entries(topic, after, end) for entry in entries]
+        return [EntrySize(messages_in(blob), len(blob)) for blob in found]
 
     def schema(self, topic: str) -> Schema | None:
         return self._with_retry(lambda: self._client.schema(topic))
