@@ -96,7 +96,16 @@ def test_list_stats_and_show(
     rest = cli.json("deadletters", "list", letters, "--after", first["next"])
     assert (rest["deadLetters"], rest["next"]) == (page["deadLetters"][2:], None)
     out = cli.ok("deadletters", "list", letters, "-n", "2")
-    assert out.splitlines()[0].split() == ["ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE"]
+    assert out.splitlines()[0].split() == [
+        "ID",
+        "TIME",
+        "REASON",
+        "COUNT",
+        "TOPIC",
+        "SUBSCRIPTION",
+        "MESSAGE",
+        "PAYLOAD",
+    ]
     assert out.splitlines()[-1] == f"more with --after {first['next']}"
 
     stats = cli.json("deadletters", "stats", letters)
@@ -331,3 +340,34 @@ def test_the_sent_requests(recorder: Recorder, recorded: CommandLine, command: s
 @pytest.mark.parametrize("delays", ["", ",", "x", "1s,x", "-1s", "1.5s", "ms"])
 def test_invalid_delays_are_rejected(cli: CommandLine, topic: str, delays: str) -> None:
     cli.fails("subscriptions", "set-redelivery-backoff", topic, "s", f"--delays={delays}", code=2)
+
+
+class Order(pulsar.schema.Record):  # type: ignore[misc]
+    number = pulsar.schema.Integer()
+    name = pulsar.schema.String()
+
+
+def test_payloads_are_decoded_by_their_schema(
+    cli: CommandLine, client: pulsar.Client, topic: str, way: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli.ok("subscriptions", "set-dead-letter-policy", topic, "s", "-m", "1")
+    letters = f"{topic}-s-DLQ"
+    producer = client.create_producer(topic, schema=pulsar.schema.AvroSchema(Order), batching_enabled=False)
+    producer.send(Order(number=7, name="Ada"))
+    consumer = client.subscribe(
+        topic, "s", consumer_type=pulsar.ConsumerType.Shared, negative_ack_redelivery_delay_ms=10
+    )
+    for _ in range(2):
+        consumer.negative_acknowledge(consumer.receive(10_000))
+    end = time.monotonic() + 10
+    while not cli.json("deadletters", "list", topic, "-s", "s")["deadLetters"]:
+        assert time.monotonic() < end, "the dead letter does not come"
+    if way is not None:
+        Without(monkeypatch, way)
+    (one,) = cli.json("deadletters", "list", letters)["deadLetters"]
+    shown = cli.json("deadletters", "show", letters, one["id"])
+    for found in (one, shown):
+        assert (found["schemaType"], found["payloadEncoding"]) == ("AVRO", "avro")
+        assert found["payload"] == {"number": 7, "name": "Ada"}
+    assert '{"number": 7, "name": "Ada"}' in cli.ok("deadletters", "list", letters)
+    assert '"name": "Ada"' in cli.ok("deadletters", "show", letters, one["id"])

@@ -31,6 +31,7 @@ from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, split_blob
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+_PREVIEW_MAX = 4096
 
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})(?::(?:-1|\d{1,10}))?(?::(-1|\d{1,10}))?", re.ASCII)
 
@@ -202,6 +203,15 @@ class DeadLetterSummary(msgspec.Struct, rename="camel", kw_only=True):
     fault: str | UnsetType = UNSET
 
 
+class DeadLetterPreview(DeadLetterSummary, rename="camel", kw_only=True):
+    """With the payload, if it is short: see `DeadLetterDetails`."""
+
+    key_is_base64: bool | UnsetType = UNSET
+    schema_version_base64: str | UnsetType = UNSET
+    payload_encoding: str | None
+    payload: msgspec.Raw | str | None
+
+
 class DeadLetterPage(msgspec.Struct, rename="camel"):
     """`next` is the `after` of the next page; null at the end."""
 
@@ -210,7 +220,11 @@ class DeadLetterPage(msgspec.Struct, rename="camel"):
 
 
 async def list_dead_letters(call: Call) -> DeadLetterPage:
-    """List the waiting dead letters of a topic, with `handled` all: `limit` (1 to 1000), beginning `after` an id."""
+    """List the waiting dead letters of a topic, with `handled` all: `limit` (1 to 1000), beginning `after` an id.
+
+    With `payloads`, each has its payload if it is not larger than 4 KiB.
+    """
+    with_payloads = call.flag("payloads")
     limit = call.number("limit", 1, LIMIT_MAX, default=LIMIT_DEFAULT)
     topics, after = _after(call, _topics(call))
     page = DeadLetterPage([])
@@ -219,7 +233,7 @@ async def list_dead_letters(call: Call) -> DeadLetterPage:
             if len(page.dead_letters) == limit:
                 page.next = page.dead_letters[-1].id
                 return page
-            page.dead_letters.append(_summary(letter))
+            page.dead_letters.append(_preview(letter) if with_payloads else _summary(letter))
     return page
 
 
@@ -242,6 +256,20 @@ def _summary(letter: _DeadLetter) -> DeadLetterSummary:
         size=len(letter.content or b""),
         handled=UNSET if letter.is_waiting else True,
         fault=letter.fault or UNSET,
+    )
+
+
+def _preview(letter: _DeadLetter) -> DeadLetterSummary:
+    summary, metadata = _summary(letter), letter.metadata
+    if letter.content is None or letter.metadata.encryption_keys or summary.size > _PREVIEW_MAX:
+        return summary
+    encoding, payload = _payload(letter)
+    return DeadLetterPreview(
+        **msgspec.structs.asdict(summary),
+        key_is_base64=True if letter.own.partition_key_b64_encoded else UNSET,
+        schema_version_base64=_base64(metadata.schema_version) if metadata.HasField("schema_version") else UNSET,
+        payload_encoding=encoding,
+        payload=payload,
     )
 
 

@@ -25,6 +25,7 @@ group = CommandGroup(
 
 LIMIT_DEFAULT, OVERVIEW_LIMIT, LIMIT_MAX = 20, 100, 1000
 _NO_SUCH_PATH = (404, 405, 501)
+_PAYLOAD_SHOWN = 60  # characters in a list
 
 SubscriptionOption = Annotated[
     str | None,
@@ -119,9 +120,9 @@ def list_dead_letters(
         if not _has_none_yet(rest, topic, subscription):
             raise
         value = no_page()
-    columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE")
+    columns = ("ID", "TIME", "REASON", "COUNT", "TOPIC", "SUBSCRIPTION", "MESSAGE", "PAYLOAD")
     names = ("id", "time", "reason", "count", "originTopic", "originSubscription", "originMessageId")
-    rows = [tuple(_cell(one.get(name)) for name in names) for one in value["deadLetters"]]
+    rows = [(*(_cell(one.get(name)) for name in names), _one_line(one)) for one in value["deadLetters"]]
     parts: list[Done | Table] = [Table(value, columns, rows, none="no dead letters")]
     if value["next"]:
         parts.append(Done(f"more with --after {value['next']}"))
@@ -192,11 +193,22 @@ def show(
     return Page(value, parts)
 
 
-def _payload(value: dict[str, Any]) -> str:
-    payload = value["payload"]
+def _one_line(value: dict[str, Any]) -> str:
+    """The beginning of a payload; large ones are not in the list."""
+    if "payload" not in value:
+        return "-"
+    text = _text(value["payload"], indent=None)
+    return printable(text if len(text) <= _PAYLOAD_SHOWN else f"{text[:_PAYLOAD_SHOWN]}…")
+
+
+def _text(payload: object, *, indent: int | None) -> str:
     if payload is None:
         return "(no value)"
-    text = payload if isinstance(payload, str) else json.dumps(payload, indent=2, ensure_ascii=False)
+    return payload if isinstance(payload, str) else json.dumps(payload, indent=indent, ensure_ascii=False)
+
+
+def _payload(value: dict[str, Any]) -> str:
+    text = _text(value["payload"], indent=2)
     return "\n".join(printable(line) for line in text.splitlines())
 
 

@@ -6,6 +6,7 @@ instead, with the same result. Nothing is consumed either way.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from magnetar.cli.path import topic_path
 from magnetar.cli.rest import Query, Refused, Rest
 from magnetar.cli.views.dead_letter_topics import Acknowledged, dead_letter_topics_of
 from magnetar.cli.views.messages import described, shown_time
+from magnetar.cli.views.payloads import DeadLetterPayloads
 from magnetar.deadletter.properties import UNKNOWN, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
@@ -30,6 +32,9 @@ T = TypeVar("T")
 
 READ_MAX = 100_000
 """The maximum number of messages counted by reading; the broker has its own limits."""
+
+PREVIEW_MAX = 4096
+"""The size up to which a list has payloads."""
 
 HTTP_NOT_FOUND, HTTP_REFUSED = 404, 412
 _NO_SUCH_PATH = (HTTP_NOT_FOUND, 405, 501)
@@ -49,10 +54,12 @@ class DeadLetters:
         self._topic = topic
         self._service_url = service_url
         self._handled = handled
+        self._payloads = DeadLetterPayloads(rest, topic)
 
     def page(self, limit: int, after: str | None) -> dict[str, Any]:
-        query = {"limit": limit, "after": after, **self._query}
-        return self._requested((), query, lambda: self._read_page(limit, after))
+        query = {"limit": limit, "after": after, "payloads": "true", **self._query}
+        page = self._requested((), query, lambda: self._read_page(limit, after))
+        return {**page, "deadLetters": [self._payloads.decoded(one) for one in page["deadLetters"]]}
 
     def stats(self, after: str | None) -> dict[str, Any]:
         return self._requested(("stats",), {"after": after, **self._query}, lambda: self._read_stats(after))
@@ -62,20 +69,24 @@ class DeadLetters:
         return {"handled": "true"} if self._handled else {}
 
     def one(self, message_id: str) -> dict[str, Any]:
-        return self._requested((message_id,), None, lambda: self._read_one(message_id))
+        return self._payloads.decoded(self._requested((message_id,), None, lambda: self._read_one(message_id)))
 
     # -- by REST
 
     def _requested(self, words: tuple[str, ...], query: Query | None, read: Callable[[], T]) -> T:
         from magnetar.client.errors import NotFound
 
+        path = topic_path(self._topic, _PATH, *words)
         try:
-            reply: T = self._rest.get(*topic_path(self._topic, _PATH, *words), query=query)
+            reply: T = self._rest.get(*path, query=query)
             return reply
         except Refused as error:
-            if error.status not in _NO_SUCH_PATH or self._is_served():
+            if error.status not in _NO_SUCH_PATH:
                 raise
             refused = error
+        if self._is_served():
+            reply = self._rest.get(*path, query=query)  # the first dead letter may have created the topic meanwhile
+            return reply
         try:
             return read()
         except NotFound:
@@ -98,7 +109,7 @@ class DeadLetters:
         for message, is_handled in self._letters(after):
             if len(letters) == limit:
                 return {"deadLetters": letters, "next": letters[-1]["id"]}
-            letters.append(self._listed(message) | ({"handled": True} if is_handled else {}))
+            letters.append(self._previewed(message) | ({"handled": True} if is_handled else {}))
         return {"deadLetters": letters, "next": None}
 
     def _read_stats(self, after: str | None) -> dict[str, Any]:
@@ -178,9 +189,13 @@ class DeadLetters:
             listed["key"] = message.key
         return {**listed, "size": len(message.value)}
 
+    def _previewed(self, message: Message) -> dict[str, Any]:
+        listed = self._listed(message)
+        binary_key = {"keyIsBase64": True} if message.key_is_base64 else {}
+        return listed | binary_key | _raw(message) if listed["size"] <= PREVIEW_MAX else listed
+
     def _shown(self, message: Message) -> dict[str, Any]:
         fields = described(message)
-        encoding, payload = _payload(fields)
         known = {"keyIsBase64": "keyIsBase64", "eventTime": "eventTime", "producerName": "producer"}
         return {
             **self._listed(message),
@@ -191,9 +206,16 @@ class DeadLetters:
             "properties": message.properties,
             **{name: fields[field] for name, field in known.items() if field in fields},
             "sequenceId": message.sequence_id,
-            "payloadEncoding": encoding,
-            "payload": payload,
+            **_raw(message),
         }
+
+
+def _raw(message: Message) -> dict[str, Any]:
+    """The payload and the version of its schema, as the broker would send them."""
+    encoding, payload = _payload(described(message))
+    version = message.schema_version
+    known = {} if version is None else {"schemaVersionBase64": base64.b64encode(version).decode()}
+    return {**known, "payloadEncoding": encoding, "payload": payload}
 
 
 def _next(reader: Reader) -> Message:
