@@ -121,6 +121,7 @@ app.command(cls=PlainCommand)(pipelines)
 
 
 GROUPS = {
+    "brokers": "nouns.brokers",
     "tenants": "nouns.tenants",
     "clusters": "nouns.clusters",
     "namespaces": "nouns.namespaces",

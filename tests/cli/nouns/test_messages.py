@@ -149,3 +149,40 @@ def test_nothing_listens(capsys: pytest.CaptureFixture[str]) -> None:
             assert (out, err.count("\n")) == ("", 1)
             assert address in err
             assert "start a broker with `magnetar standalone`" in err
+
+
+# -- consume
+
+
+def test_consume_prints_and_acknowledges(cli: CommandLine) -> None:
+    cli.ok("messages", "publish", "queue", "a", "b", "c", "-k", "k")
+    words = ("messages", "consume", "queue", "-s", "work", "-p", "earliest")
+    first = lines(cli.ok(*words, "-n", "2", "--json"))
+    assert [(one["value"], one["key"]) for one in first] == [("a", "k"), ("b", "k")]
+    assert cli.json("subscriptions", "list", "queue")[0]["msgBacklog"] == 1
+    assert cli.ok(*words, "-t", "Exclusive").endswith("]  c\n")
+    assert cli.json("subscriptions", "list", "queue")[0]["msgBacklog"] == 0
+    assert cli(*words, "--timeout", "1s").err == "work has no messages to read\n"
+
+
+def test_consume_without_acknowledging(cli: CommandLine) -> None:
+    cli.ok("messages", "publish", "again", "a", "b")
+    words = ("messages", "consume", "again", "-s", "work", "-p", "earliest", "-n", "0", "--timeout", "1s", "--json")
+    for _ in range(2):
+        assert [one["value"] for one in lines(cli.ok(*words, "--no-ack"))] == ["a", "b"]
+    assert [one["value"] for one in lines(cli.ok(*words))] == ["a", "b"]
+    assert cli(*words).out == ""
+
+
+def test_consume_starts_at_the_end_unless_told_otherwise(cli: CommandLine) -> None:
+    cli.ok("messages", "publish", "latest", "old")
+    assert cli("messages", "consume", "latest", "-s", "work", "--timeout", "1s").out == ""
+    cli.ok("messages", "publish", "latest", "new")
+    assert cli.ok("messages", "consume", "latest", "-s", "work").endswith("]  new\n")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("-t", "Sideways"), ("-p", "middle"), ("-n", "-1"), ("--timeout", "soon")]
+)
+def test_consume_refuses_bad_options(cli: CommandLine, option: str, value: str) -> None:
+    assert value in cli.fails("messages", "consume", "t", "-s", "work", option, value, code=2)

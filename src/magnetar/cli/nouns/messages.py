@@ -1,12 +1,13 @@
-"""`magnetar messages …`: publish, peek and tail, by the binary protocol."""
+"""`magnetar messages …`: publish, consume, peek and tail, by the binary protocol."""
 
 from __future__ import annotations
 
 import sys
 import time as clock
 from collections.abc import Iterator
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,11 +20,12 @@ from magnetar.cli.views.messages import described, peeked_messages, shown_messag
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
-    from magnetar.client import Reader
+    from magnetar.client import Consumer, Reader
 
-group = CommandGroup("messages", "Publish messages, peek at them, follow a topic.")
+group = CommandGroup("messages", "Publish and consume messages, peek at them, follow a topic.")
 
 PEEK_DEFAULT = 10
+_CONSUME_QUEUE = 100
 
 ServiceUrl = Annotated[
     str | None,
@@ -124,6 +126,89 @@ def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -
             if not reader.has_next():
                 return
             yield _read(reader)
+
+
+class SubscriptionKind(StrEnum):
+    EXCLUSIVE = "Exclusive"
+    SHARED = "Shared"
+    FAILOVER = "Failover"
+    KEY_SHARED = "Key_Shared"
+
+
+class Start(StrEnum):
+    EARLIEST = "Earliest"
+    LATEST = "Latest"
+
+
+@group.command("consume")
+def consume(
+    rest: Rest,
+    topic: Topic,
+    subscription: Annotated[
+        str,
+        typer.Option(
+            "--subscription-name",
+            "-s",
+            metavar="NAME",
+            help="The subscription; created if missing.",
+            show_default=False,
+        ),
+    ],
+    count: Annotated[
+        int, typer.Option("--num-messages", "-n", metavar="N", parser=whole(0), help="Stop after so many; 0 for never.")
+    ] = 1,
+    kind: Annotated[
+        SubscriptionKind, typer.Option("--subscription-type", "-t", case_sensitive=False, help="Its type.")
+    ] = SubscriptionKind.SHARED,
+    start: Annotated[
+        Start,
+        typer.Option("--subscription-position", "-p", case_sensitive=False, help="Where a new subscription starts."),
+    ] = Start.LATEST,
+    timeout: Annotated[
+        int | None,
+        typer.Option(
+            "--timeout", metavar="DURATION", parser=parse_duration, help="Stop when no message came for so long."
+        ),
+    ] = None,
+    peek_only: Annotated[bool, typer.Option("--no-ack", help="Acknowledge nothing: all are delivered again.")] = False,
+    service_url: ServiceUrl = None,
+) -> Stream:
+    """Receive messages of a subscription, print and acknowledge each."""
+    from magnetar.client import EARLIEST, LATEST
+
+    def received() -> Iterator[dict[str, object]]:
+        options: dict[str, Any] = {
+            "subscription_type": kind.value,
+            "initial_position": EARLIEST if start is Start.EARLIEST else LATEST,
+            "queue_size": min(count or _CONSUME_QUEUE, _CONSUME_QUEUE),  # others get what is not printed here
+        }
+        with (
+            client_of(rest, service_url) as client,
+            client.consumer(topic.full, subscription, **options) as consumer,
+        ):
+            yield from _received(consumer, count, timeout, acknowledges=not peek_only)
+
+    return Stream(received(), shown_message, none=f"{subscription} has no messages to read")
+
+
+def _received(
+    consumer: Consumer, count: int, timeout_s: int | None, *, acknowledges: bool
+) -> Iterator[dict[str, object]]:
+    from magnetar.client.errors import EndOfTopic, Timeout, UnreadableMessage
+
+    seen = 0
+    while not count or seen < count:
+        try:
+            message = consumer.receive(timeout_s)
+        except (Timeout, EndOfTopic):
+            return
+        except UnreadableMessage as error:  # not acknowledged: it is for a client that can read it
+            yield {"id": str(error.message_id), "topic": error.topic, "value": None, "error": str(error)}
+        else:
+            yield described(message)
+            if acknowledges:
+                consumer.acknowledge(message)
+        seen += 1
 
 
 @group.command("tail")
