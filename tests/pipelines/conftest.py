@@ -174,8 +174,9 @@ class World:
         from magnetar.pipelines.replicate.sources import DeclaringSource
 
         source = DeclaringSource(DeclaringBroker(cluster.broker.http_url, cluster.broker.service_url))
-        cluster.pipeline = Pipeline(self.spark, source, lanes=1, retry_max_s=RETRY_MAX_S)
-        cluster.pipeline.start()
+        cluster.pipeline = Pipeline(source, lanes=1, retry_max_s=RETRY_MAX_S)
+        cluster.pipeline.prepare()
+        cluster.pipeline.start(self.spark.sparkContext)
         self._stack.callback(cluster.pipeline.stop)
         return cluster.pipeline
 

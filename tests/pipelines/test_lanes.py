@@ -57,9 +57,7 @@ class Results:
 
 
 def lanes_on(jobs: Jobs, results: Results, warm_s: float = WARM_S) -> JobLanes[Work, Any]:
-    return JobLanes(
-        jobs,
-        1,
+    lanes = JobLanes[Work, Any](
         lambda job: job(),
         on_done=results.done,
         on_failed=results.failed,
@@ -67,18 +65,21 @@ def lanes_on(jobs: Jobs, results: Results, warm_s: float = WARM_S) -> JobLanes[W
         name="test",
         warm_s=warm_s,
     )
+    assert lanes.free == 0
+    lanes.start(jobs, 1)
+    return lanes
 
 
 def test_a_worker_is_reused(spark: SparkSession) -> None:
     """A task that leaves rows would cost a worker, and its connections."""
-    jobs = Jobs(spark)
+    jobs = Jobs(spark.sparkContext)
     used = {jobs.run(process_id)[0] for _ in range(6)}
     jobs.stay_warm()
     assert len(used) <= 2, "two cores, two workers"
 
 
 def test_a_job_runs_in_a_worker_and_returns_its_result(spark: SparkSession) -> None:
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     lanes = lanes_on(jobs, results)
     lanes.run(lambda: jobs.run(process_id))
     kind, (pid,) = results.next()
@@ -88,7 +89,7 @@ def test_a_job_runs_in_a_worker_and_returns_its_result(spark: SparkSession) -> N
 
 
 def test_gr6_a_job_fails_with_its_killed_worker_and_the_next_one_works(spark: SparkSession) -> None:
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     lanes = lanes_on(jobs, results)
     lanes.run(lambda: jobs.run(kill_the_worker))
     kind, error = results.next()
@@ -105,7 +106,7 @@ def test_lanes_are_added_and_never_removed(spark: SparkSession) -> None:
     results = Results()
     both = threading.Barrier(2, timeout=WAIT_S)
 
-    jobs = Jobs(spark)
+    jobs = Jobs(spark.sparkContext)
     assert jobs.cores == 2
     lanes = lanes_on(jobs, results)
     for count, free in ((2, 2), (1, 2)):
@@ -120,7 +121,7 @@ def test_lanes_are_added_and_never_removed(spark: SparkSession) -> None:
 
 
 def test_an_idle_lane_keeps_workers_warm(spark: SparkSession) -> None:
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     jobs.stay_warm = lambda: results.queue.put(("warm", None))  # type: ignore[method-assign]
     lanes = lanes_on(jobs, results, warm_s=0.1)
     assert [results.next()[0] for _ in range(3)] == ["warm"] * 3
@@ -129,10 +130,10 @@ def test_an_idle_lane_keeps_workers_warm(spark: SparkSession) -> None:
 
 def test_a_cold_jvm_is_warmed_up_before_the_first_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Jobs, "ran", 0)
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     jobs.stay_warm = lambda: results.queue.put(("warm", None))  # type: ignore[method-assign]
     lanes = lanes_on(jobs, results)
-    assert [results.next()[0] for _ in range(1 + WARM_UP_JOBS)] == ["warm"] * (1 + WARM_UP_JOBS)
+    assert [results.next()[0] for _ in range(WARM_UP_JOBS)] == ["warm"] * WARM_UP_JOBS
     lanes.run(nothing)
     assert results.next()[0] == "done"
     lanes.stop()
@@ -140,7 +141,7 @@ def test_a_cold_jvm_is_warmed_up_before_the_first_job(spark: SparkSession, monke
 
 def test_a_job_does_not_wait_for_the_warm_up(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Jobs, "ran", 0)
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     is_given = threading.Event()
 
     def stay_warm() -> None:
@@ -149,14 +150,15 @@ def test_a_job_does_not_wait_for_the_warm_up(spark: SparkSession, monkeypatch: p
 
     jobs.stay_warm = stay_warm  # type: ignore[method-assign]
     lanes = lanes_on(jobs, results)
+    assert results.next()[0] == "warm"
     lanes.run(nothing)
     is_given.set()
-    assert [results.next()[0] for _ in range(2)] == ["warm", "done"]
+    assert results.next()[0] == "done"
     lanes.stop()
 
 
 def test_stop_cancels_a_long_job(spark: SparkSession) -> None:
-    jobs, results = Jobs(spark), Results()
+    jobs, results = Jobs(spark.sparkContext), Results()
     has_begun = threading.Event()
 
     def sleep() -> list[int]:

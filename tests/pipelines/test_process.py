@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
@@ -13,8 +14,8 @@ from magnetar.pipelines.declared_sources import SourceFailed
 from magnetar.pipelines.jobs import SparkFailed
 
 
-class DeadSession:
-    """A session whose JVM was killed."""
+class DeadContext:
+    """A context whose JVM was killed."""
 
     def __init__(self) -> None:
         self.was_stopped = False
@@ -33,7 +34,7 @@ class FailingVerb:
     def open(self) -> None:
         self.calls.append("open")
 
-    def start(self, spark: object) -> None:
+    def start(self, context: object) -> None:
         self.calls.append("start")
 
     def check(self) -> None:
@@ -54,24 +55,48 @@ def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = DeadSession()
+    context = DeadContext()
     monkeypatch.setattr(process, "capture", lambda output: [])
     monkeypatch.setattr(process, "_end_soon", lambda: None)
-    monkeypatch.setattr(process, "_session", lambda master, printed: session)
+    monkeypatch.setattr(process, "_context", lambda master, printed: context)
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
     verb = FailingVerb()
     assert process.run([verb], master=None) == 1
-    assert session.was_stopped
+    assert context.was_stopped
     assert verb.calls == ["open", "start", "check", "stop"]
 
 
-def test_an_unusable_source_ends_the_process_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_source_ends_the_process_and_does_not_wait_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_over = threading.Event()
     monkeypatch.setattr(process, "capture", lambda output: [])
-    monkeypatch.setattr(process, "_session", lambda master, printed: pytest.fail("Spark was started"))
+    monkeypatch.setattr(process, "_end_soon", lambda: None)
+    monkeypatch.setattr(process, "_context", lambda master, printed: is_over.wait())
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
 
     class Unusable(FailingVerb):
         def open(self) -> None:
             raise SourceFailed("no such broker")
 
-    assert process.run([Unusable()], master=None) == 1
+    verb = Unusable()
+    assert process.run([verb], master=None) == 1
+    assert verb.calls == ["stop"]
+    is_over.set()
+
+
+def test_verbs_connect_while_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal ends the process at once, whatever Spark does."""
+    is_open, handlers = threading.Event(), {}
+    monkeypatch.setattr(process, "capture", lambda output: [])
+    monkeypatch.setattr(process, "_end_soon", lambda: None)
+    monkeypatch.setattr(process, "_context", lambda master, printed: is_open.wait() and threading.Event().wait())
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+
+    class Connecting(FailingVerb):
+        def open(self) -> None:
+            super().open()
+            is_open.set()
+            handlers[signal.SIGTERM]()
+
+    verb = Connecting()
+    assert process.run([verb], master=None) == 0
+    assert verb.calls == ["open", "stop"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -40,7 +41,7 @@ class Process(NamedTuple):
     @property
     def is_worker(self) -> bool:
         """A worker of Spark or the daemon above it. The JVM's command line has the name too, in a longer argument."""
-        return "\0magnetar.spark.runtime.worker_daemon\0" in self.command
+        return re.search(r"\0magnetar\.(spark\.runtime|pipelines)\.worker_daemon\0", self.command) is not None
 
 
 def processes_of(session: int) -> Iterator[Process]:

@@ -1,4 +1,4 @@
-"""Spark jobs with one task each, on one session.
+"""Spark jobs with one task each, on one context.
 
 Owns the calls to the Spark context, and the text of a failed job. Knows no verb: a job is a function for a worker.
 """
@@ -10,7 +10,6 @@ from typing import TypeVar
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from magnetar.errors import MagnetarError
 from magnetar.pipelines import task
@@ -29,8 +28,8 @@ class Jobs:
     ran = 0
     """Jobs of this process, which has one JVM."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._context: SparkContext = spark.sparkContext
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
         self._one = self._context.parallelize([0], 1)
 
     def run(self, function: Callable[..., list[_T]]) -> list[_T]:

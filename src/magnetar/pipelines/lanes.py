@@ -37,8 +37,6 @@ class JobLanes(Generic[J, R]):
 
     def __init__(
         self,
-        jobs: Jobs,
-        count: int,
         work: Callable[[J], R],
         *,
         on_done: Callable[[J, R], None],
@@ -47,7 +45,7 @@ class JobLanes(Generic[J, R]):
         name: str,
         warm_s: float = WARM_S,
     ) -> None:
-        self._jobs = jobs
+        self._jobs: Jobs | None = None
         self._work = work
         self._on_done = on_done
         self._on_failed = on_failed
@@ -61,17 +59,23 @@ class JobLanes(Generic[J, R]):
         self._warming_up = threading.Lock()
         self._is_stopped = False
         self._threads: list[InheritableThread] = []
-        self.grow_to(count)
 
     @property
     def free(self) -> int:
         return self._free
 
+    def start(self, jobs: Jobs, count: int) -> None:
+        """Until then no lane is free."""
+        self._jobs = jobs
+        self.grow_to(count)
+
     def grow_to(self, count: int) -> None:
         """Existing lanes stay: with fewer cores than lanes, jobs wait for each other."""
+        jobs = self._jobs
+        assert jobs is not None, "start comes first"
         with self._lock:
             for number in range(len(self._threads), 0 if self._is_stopped else count):
-                thread = InheritableThread(target=self._lane, args=(f"{self._name}-{number}",), daemon=True)
+                thread = InheritableThread(target=self._lane, args=(jobs, f"{self._name}-{number}"), daemon=True)
                 self._threads.append(thread)
                 self._free += 1
                 thread.start()
@@ -90,33 +94,32 @@ class JobLanes(Generic[J, R]):
         deadline_s = time.monotonic() + _STOP_S
         for thread in self._threads:
             thread.join(max(0.0, deadline_s - time.monotonic()))
-        if any(thread.is_alive() for thread in self._threads):
+        if self._jobs is not None and any(thread.is_alive() for thread in self._threads):
             for number in range(len(self._threads)):
                 self._jobs.cancel(f"{self._name}-{number}")
             for thread in self._threads:
                 thread.join(_STOP_S)
 
-    def _lane(self, group: str) -> None:
-        self._jobs.begin(group, self._name)
-        self._warm()  # the first worker of a session takes seconds
-        self._warm_up()
+    def _lane(self, jobs: Jobs, group: str) -> None:
+        jobs.begin(group, self._name)
+        self._warm_up(jobs)
         while not self._is_stopped:
             try:
                 job = self._queue.get(timeout=self._warm_s / 2)
             except queue.Empty:
-                self._stay_warm()
+                self._stay_warm(jobs)
                 continue
             if job is None:
                 return
-            self._do(job)
+            self._do(jobs, job)
 
-    def _do(self, job: J) -> None:
+    def _do(self, jobs: Jobs, job: J) -> None:
         try:
             result = self._work(job)
         except Exception as failure:  # of any kind: the verb runs the job again, and reports the error
             error = failure_text(failure)
             log.debug("a job failed", exc_info=True)
-            if not self._is_stopped and (isinstance(failure, Py4JNetworkError) or self._jobs.is_dead):
+            if not self._is_stopped and (isinstance(failure, Py4JNetworkError) or jobs.is_dead):
                 self._on_dead(error)
             self._release()
             self._on_failed(job, error)
@@ -129,29 +132,29 @@ class JobLanes(Generic[J, R]):
         with self._lock:
             self._free += 1
 
-    def _stay_warm(self) -> None:
+    def _stay_warm(self, jobs: Jobs) -> None:
         with self._lock:
             is_due = time.monotonic() - self._ran_at_s >= self._warm_s / 2
             if is_due:
                 self._ran_at_s = time.monotonic()
         if is_due:
-            self._warm()
+            self._warm(jobs)
 
-    def _warm_up(self) -> None:
-        """Until there is a job, and in one lane at a time: the others stay free."""
+    def _warm_up(self, jobs: Jobs) -> None:
+        """Until there is a job, and in one lane: the others are free, and have a worker forked when they need one."""
         if not self._warming_up.acquire(blocking=False):
             return
         try:
-            for _ in range(WARM_UP_JOBS - Jobs.ran):
+            for _ in range(max(1, WARM_UP_JOBS - Jobs.ran)):
                 if self._is_stopped or not self._queue.empty():
                     return
-                self._warm()
+                self._warm(jobs)
         finally:
             self._warming_up.release()
 
-    def _warm(self) -> None:
+    def _warm(self, jobs: Jobs) -> None:
         try:
-            self._jobs.stay_warm()
+            jobs.stay_warm()
         except Exception as failure:  # any other error is reported by the next job
-            if not self._is_stopped and self._jobs.is_dead:
+            if not self._is_stopped and jobs.is_dead:
                 self._on_dead(failure_text(failure))

@@ -1,4 +1,4 @@
-"""The pipelines process: starts a Spark session, runs verbs on it, and ends with a signal or with its stdin.
+"""The pipelines process: starts Spark, runs verbs on it, and ends with a signal or with its stdin.
 
 A broker that starts the process holds its stdin: a broker that is killed takes its pipelines along. Owns the life of
 the process. It keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
-import magnetar.spark
 from magnetar.client import Security
 from magnetar.errors import MagnetarError
 from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.jobs import SparkFailed
 from magnetar.pipelines.output import Output, capture
 from magnetar.security.credentials import token_settings
+from magnetar.spark.runtime import start
 
 log = logging.getLogger("magnetar.pipelines")
 
@@ -34,11 +34,13 @@ TOKEN_VARIABLE = "MAGNETAR_TOKEN"
 TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
 
 LOG_DEFAULT = Output()
+_LOOK_S = 0.1
 _END_S = 15.0  # then the process exits, even if Spark does not stop
 
 SETTINGS: dict[str, Any] = {
     "spark.scheduler.mode": "FAIR",  # a long query does not block small jobs
     "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "magnetar.pipelines.worker_daemon",
 }
 
 
@@ -46,10 +48,10 @@ class Verb(Protocol):
     """One verb at work on one source."""
 
     def open(self) -> None:
-        """Before Spark starts, so that a wrong address is reported at once. Raises `MagnetarError`."""
+        """While Spark starts: connects, and prepares what needs no Spark. Raises `MagnetarError`."""
         ...
 
-    def start(self, spark: SparkSession) -> None: ...
+    def start(self, context: SparkContext) -> None: ...
 
     def check(self) -> None:
         """Raises `SparkFailed` when it cannot go on."""
@@ -108,35 +110,70 @@ def run(
         signal.signal(number, end)
     if until_stdin_ends:
         threading.Thread(target=_watch_stdin, args=(is_over,), name="stdin", daemon=True).start()
+    starting = _Starting(master, printed)
     try:
         for verb in verbs:
             verb.open()
-        spark = _session(master, printed)
+        context = starting.wait(is_over)
     except MagnetarError as error:
         log.error("%s", error)
+        _stop(verbs)
         return 1
+    if context is None:
+        _stop(verbs)
+        return 0
     try:
-        return 0 if is_over.is_set() else _run_on(spark, verbs, is_over)
+        return _run_on(context, verbs, is_over)
     finally:
         _end_soon()
         with suppress(Py4JError, OSError):  # the JVM may be gone
-            spark.stop()
+            context.stop()
 
 
-def _run_on(spark: SparkSession, verbs: Sequence[Verb], is_over: threading.Event) -> int:
+class _Starting:
+    """Spark, which starts in a thread: a JVM takes seconds, in which verbs connect."""
+
+    def __init__(self, master: str | None, printed: deque[str]) -> None:
+        self._is_over = threading.Event()
+        self._context: SparkContext | None = None
+        self._failure: Exception | None = None
+        threading.Thread(target=self._start, args=(master, printed), name="spark", daemon=True).start()
+
+    def _start(self, master: str | None, printed: deque[str]) -> None:
+        try:
+            self._context = _context(master, printed)
+        except Exception as error:  # raised by `wait`
+            self._failure = error
+        self._is_over.set()
+
+    def wait(self, is_over: threading.Event) -> SparkContext | None:
+        """None if the process ends before. Raises `MagnetarError`."""
+        while not self._is_over.wait(_LOOK_S):  # signals are handled between waits
+            if is_over.is_set():
+                return None
+        if self._failure is not None:
+            raise self._failure
+        return self._context
+
+
+def _stop(verbs: Sequence[Verb]) -> None:
+    _end_soon()
+    for verb in verbs:
+        verb.stop()
+
+
+def _run_on(context: SparkContext, verbs: Sequence[Verb], is_over: threading.Event) -> int:
     try:
         for verb in verbs:
-            verb.start(spark)
-        while not is_over.wait(0.5):  # signals are handled between waits
+            verb.start(context)
+        while not is_over.wait(_LOOK_S):
             for verb in verbs:
                 verb.check()
     except SparkFailed as error:
         log.error("%s", error)
         return 1
     finally:
-        _end_soon()
-        for verb in verbs:
-            verb.stop()
+        _stop(verbs)
     log.info("stopped")
     return 0
 
@@ -155,9 +192,9 @@ def _end_soon() -> None:
     timer.start()
 
 
-def _session(master: str | None, printed: deque[str]) -> SparkSession:
+def _context(master: str | None, printed: deque[str]) -> SparkContext:
     try:
-        return magnetar.spark.session(master, app_name="magnetar pipelines", **SETTINGS)
+        return start.context(master, app_name="magnetar pipelines", **SETTINGS)
     except MagnetarError:
         raise
     except Exception as error:

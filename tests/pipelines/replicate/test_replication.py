@@ -196,9 +196,11 @@ def test_gr7_a_cluster_without_declarations_is_copied_from_a_list(world: World) 
     source = ListedSource(ClusterEndpoint("a", a.broker.service_url, a.broker.http_url), selection)
     a.create("listed", 2)
     a.publish("listed-partition-0", b"before")
-    pipeline = Pipeline(world.spark, source, lanes=1, retry_max_s=RETRY_MAX_S)
+    pipeline = Pipeline(source, lanes=1, retry_max_s=RETRY_MAX_S)
     world.on_exit(pipeline.stop)
-    pipeline.start()
+    pipeline.prepare()
+    b.wait_for("listed")  # which is created while Spark starts
+    pipeline.start(world.spark.sparkContext)
     assert b.values("listed-partition-0", 1) == [b"before"]
     a.publish("public/default/named", b"later")
     assert b.values("public/default/named", 1) == [b"later"]

@@ -28,10 +28,10 @@ class Jobs:
 
 def test_gr9_a_failed_round_logs_its_reason_once(caplog: pytest.LogCaptureFixture) -> None:
     lost, other = RuntimeError("worker Error: lost"), RuntimeError("another Error")
-    rounds = SubscriptionRounds(Jobs(lost, lost, other), "rounds")  # type: ignore[arg-type]
+    jobs, rounds = Jobs(lost, lost, other), SubscriptionRounds("rounds")
     with caplog.at_level(logging.WARNING):
         for _ in range(4):
-            assert rounds._round([]) is False
+            assert rounds._round(jobs, []) is False  # type: ignore[arg-type]
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == 2
     assert "failed and is repeated" in said[0] and "worker Error: lost" in said[0] and "another Error" in said[1]
@@ -44,7 +44,7 @@ def test_gr9_a_topic_without_a_valid_remote_name_is_left_out() -> None:
         DeclaredRoute("persistent://public/default/orders-of-the-year", 0, "b", LONG_NAME, subscriptions=("s",)),
         DeclaredRoute("persistent://public/default/t", 2, "b", subscriptions=("s",)),
     ]
-    rounds = SubscriptionRounds(Jobs(), "rounds")  # type: ignore[arg-type]
+    rounds = SubscriptionRounds("rounds")
     declaration = Declaration("1", "a", True, Mismatch.PIP370, {"b": address}, routes)
     rounds.declare(declaration, ClusterEndpoint("a", "pulsar://a:6650"))
     assert [task.topic for task in rounds._tasks] == [f"persistent://public/default/t-partition-{n}" for n in (0, 1)]

@@ -79,6 +79,6 @@ def test_other_archives_are_kept() -> None:
 
 
 def test_workers_keep_their_pythonpath() -> None:
-    spark = SimpleNamespace(sparkContext=SimpleNamespace(environment={"PYTHONPATH": "theirs"}))
-    Shipment(Path("/a/magnetar.zip")).add_to_python_path(cast(Any, spark))
-    assert spark.sparkContext.environment["PYTHONPATH"] == f"{shipping.FOLDER}:theirs"
+    context = SimpleNamespace(environment={"PYTHONPATH": "theirs"})
+    Shipment(Path("/a/magnetar.zip")).add_to_python_path(cast(Any, context))
+    assert context.environment["PYTHONPATH"] == f"{shipping.FOLDER}:theirs"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
+from pathlib import Path
 
+import pyspark
 from pyspark.sql import SparkSession
 
+import magnetar.pipelines.worker_daemon
 from magnetar.spark.runtime import worker_daemon
 
 Seen = tuple[int, bool, bool, int]
@@ -25,7 +29,22 @@ def look(spark: SparkSession) -> list[Seen]:
 
 
 def test_preloaded_modules_exist() -> None:
-    assert [name for name in worker_daemon._PRELOADED if find_spec(name) is None] == []
+    names = (*worker_daemon._PRELOADED, *magnetar.pipelines.worker_daemon.PRELOADED)
+    assert [name for name in names if find_spec(name) is None] == []
+
+
+def test_pyspark_is_not_compiled_again_from_its_archive() -> None:
+    library = Path(pyspark.__file__).parent / "python" / "lib"
+    places = ["", str(library / "pyspark.zip"), str(library / "py4j-0.10.9.9-src.zip"), *sys.path, "/a/shipped.zip"]
+    assert worker_daemon.without_archives(places) == ["", *sys.path, "/a/shipped.zip"]
+
+
+def test_the_archive_of_another_spark_is_kept() -> None:
+    """On a cluster it is the one that the executor belongs to."""
+    places = ["/opt/spark/python/lib/pyspark.zip", *sys.path]
+    assert worker_daemon.without_archives(places) == places
+    alone = ["/opt/spark/python/lib/pyspark.zip", "/opt/spark/python/lib/py4j-0.10.9.9-src.zip"]
+    assert worker_daemon.without_archives(alone) == alone
 
 
 def test_a_worker_has_everything_imported_and_frozen_and_runs_many_tasks(spark: SparkSession) -> None:

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from magnetar.client import Client
 from magnetar.client.errors import ClientError, Closed
@@ -41,13 +41,14 @@ _RECONNECT_S = 60.0
 
 
 class Pipeline:
-    """Copies the routes that one source declares, from `start` until `stop`."""
+    """Copies the routes that one source declares, from `start` until `stop`.
 
-    def __init__(
-        self, spark: SparkSession, source: ReplicationSource, *, lanes: int | None = None, retry_max_s: float = 10.0
-    ) -> None:
+    What needs no Spark is done from `prepare` on: by the time Spark is up, remote topics are checked or created.
+    """
+
+    def __init__(self, source: ReplicationSource, *, lanes: int | None = None, retry_max_s: float = 10.0) -> None:
         self._source = source
-        self._spark = spark
+        self._jobs: Jobs | None = None
         self._filter: Filter | None = None
         self._filter_lock = threading.Lock()
         self._is_stopped = False
@@ -57,11 +58,8 @@ class Pipeline:
         self._client = Client(endpoint.service_url, security=endpoint.security, reconnect_timeout_s=_RECONNECT_S)
         self._watcher = self._client.topic_watcher()
         self._remotes = RemoteTopics(self._on_decision, retry_max_s=retry_max_s)
-        self._jobs = Jobs(spark)
-        self._is_growing = lanes is None
+        self._lanes_given = lanes
         self._lanes = JobLanes(
-            self._jobs,
-            lanes or self._jobs.cores,
             self._copy,
             on_done=self._on_done,
             on_failed=self._on_failed,
@@ -79,17 +77,22 @@ class Pipeline:
         )
         self._events = EventThread("replicate", self._scheduler.tick)
         self._heartbeats = Heartbeats(self.board, self._report, before=self._grow)
-        self._rounds = SubscriptionRounds(self._jobs, f"subscriptions-{self._name}")
+        self._rounds = SubscriptionRounds(f"subscriptions-{self._name}")
         self._watching = threading.Thread(target=self._watch, name="watcher", daemon=True)
 
     # -- life
 
-    def start(self) -> None:
+    def prepare(self) -> None:
         self._events.start()
         self._watching.start()
-        self._heartbeats.start()
-        self._rounds.start()
         self._source.follow(self._on_declared, self._name)
+
+    def start(self, context: SparkContext) -> None:
+        self._jobs = jobs = Jobs(context)
+        self._lanes.start(jobs, self._lanes_given or jobs.cores)
+        self._events.put(lambda now_s: None)  # the tick after it gives the lanes what waits for them
+        self._heartbeats.start()
+        self._rounds.start(jobs)
 
     def stop(self) -> None:
         """Entries that are not acknowledged by then are copied by the next pipeline."""
@@ -104,7 +107,8 @@ class Pipeline:
         self._client.close()  # which ends the wait of the watcher
         self._events.join()
         self._watching.join()
-        self._heartbeats.join()
+        if self._jobs is not None:
+            self._heartbeats.join()
         self._source.stop()
 
     def check(self) -> None:
@@ -115,6 +119,7 @@ class Pipeline:
     # -- in a lane
 
     def _copy(self, job: CopyJob) -> Copied:
+        assert self._jobs is not None, "lanes start with it"
         assignments, outcomes = self._filtered(job)
         started_s = time.monotonic()
         if assignments:
@@ -122,14 +127,16 @@ class Pipeline:
         return Copied(outcomes, is_full=time.monotonic() - started_s >= job.slice_s)
 
     def _filtered(self, job: CopyJob) -> tuple[list[Assignment], list[Outcome]]:
-        """Route policies with a condition need a query first; most have none, and load nothing for it."""
+        """Route policies with a condition need a query first; most have none, and load no Spark SQL for it."""
         if not any(assignment.policy.where for assignment in job.assignments):
             return job.assignments, []
+        from pyspark.sql import SparkSession
+
         from magnetar.pipelines.filter.where import Filter
 
         with self._filter_lock:
             if self._filter is None:
-                self._filter = Filter(self._spark, self._client)
+                self._filter = Filter(SparkSession.builder.getOrCreate(), self._client)
         return self._filter.prepare(job.assignments, job.starts)
 
     # -- from other threads
@@ -167,7 +174,7 @@ class Pipeline:
 
     def _grow(self) -> None:
         """A Spark cluster may have had no machine for us yet when the session began."""
-        if self._is_growing:
+        if self._jobs is not None and self._lanes_given is None:
             self._lanes.grow_to(self._jobs.cores)
 
     def _report(self, snapshot: Snapshot[State]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.replicate.driver import Pipeline
@@ -27,13 +27,14 @@ class Replicate:
 
     def open(self) -> None:
         self._source = self._open_source()
+        self._pipeline = Pipeline(self._source, retry_max_s=self._retry_max_s)
+        self._pipeline.prepare()
 
-    def start(self, spark: SparkSession) -> None:
-        assert self._source is not None, "start comes after open"
-        self._pipeline = Pipeline(spark, self._source, retry_max_s=self._retry_max_s)
-        self._pipeline.start()
+    def start(self, context: SparkContext) -> None:
+        assert self._source is not None and self._pipeline is not None, "start comes after open"
+        self._pipeline.start(context)
         endpoint = self._source.endpoint
-        log.info("replicating from %s on %s", endpoint.admin_url or endpoint.service_url, spark.sparkContext.master)
+        log.info("replicating from %s on %s", endpoint.admin_url or endpoint.service_url, context.master)
 
     def check(self) -> None:
         if self._pipeline is not None:

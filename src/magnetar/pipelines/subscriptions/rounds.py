@@ -31,8 +31,8 @@ _Key = tuple[str, str]
 
 
 class SubscriptionRounds:
-    def __init__(self, jobs: Jobs, name: str) -> None:
-        self._jobs = jobs
+    def __init__(self, name: str) -> None:
+        self._jobs: Jobs | None = None
         self._name = name
         self._tasks: list[FollowTask] = []
         self._memories: dict[_Key, dict[str, Memory]] = {}
@@ -59,8 +59,9 @@ class SubscriptionRounds:
                 self._memories = {key: memory for key, memory in self._memories.items() if key in keys}
                 self._changed.notify()
 
-    def start(self) -> None:
-        self._thread = InheritableThread(target=self._rounds, daemon=True)
+    def start(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._thread = InheritableThread(target=self._rounds, args=(jobs,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -69,12 +70,12 @@ class SubscriptionRounds:
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(ROUND_S)
-            if self._thread.is_alive():
+            if self._jobs is not None and self._thread.is_alive():
                 self._jobs.cancel(self._name)
                 self._thread.join()
 
-    def _rounds(self) -> None:
-        self._jobs.begin(self._name, "subscriptions")
+    def _rounds(self, jobs: Jobs) -> None:
+        jobs.begin(self._name, "subscriptions")
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._tasks) or self._is_stopped)
@@ -91,16 +92,16 @@ class SubscriptionRounds:
                     )
                     for each in self._tasks
                 ]
-            is_behind = self._round(tasks)
+            is_behind = self._round(jobs, tasks)
             with self._changed:
                 pause_s = QUIET_ROUND_S if self._quiet > _QUIET_AFTER else ROUND_S
                 if not is_behind and not self._is_stopped:
                     self._changed.wait(pause_s)
 
-    def _round(self, tasks: list[FollowTask]) -> bool:
+    def _round(self, jobs: Jobs, tasks: list[FollowTask]) -> bool:
         """Whether the next round is due at once."""
         try:
-            results = self._jobs.run(partial(task.follow, tasks, ROUND_S))
+            results = jobs.run(partial(task.follow, tasks, ROUND_S))
         except Exception as failure:  # of any kind: the next round tries again
             self._log_failure(failure_text(failure))
             return False

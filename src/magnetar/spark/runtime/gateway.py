@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import shlex
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from struct import Struct
 
@@ -32,11 +34,15 @@ _CONNECTION = Struct(">ii")  # written by the JVM: its port, the size of the sec
 _UNSAFE_OFF_BY_DEFAULT = 24
 _NETTY_MAY_USE_UNSAFE = "-Dio.netty.noUnsafe=false"
 
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC")
+_FLAG_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS")
+
 
 class GatewayFailed(SparkSourceError):
     """The JVM of the driver did not start."""
 
 
+_launching: list[subprocess.Popen[bytes]] = []
 _running: list[subprocess.Popen[bytes]] = []  # keeps their stdin open: the JVM ends when it is closed
 
 
@@ -49,11 +55,11 @@ def is_needed(java: Java, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 @contextmanager
-def launched(java: Java, settings: Mapping[str, str], variables: Mapping[str, str]) -> Iterator[None]:
+def launched(
+    java: Java, settings: Mapping[str, str], variables: Mapping[str, str], flags: Sequence[str] = ()
+) -> Iterator[None]:
     """Starts a JVM; inside the block, pyspark uses it instead of starting its own."""
-    process, port, secret = launch(java, settings, variables)
-    if not _running:
-        atexit.register(_end)
+    process, port, secret = launch(java, settings, variables, flags)
     _running.append(process)
     os.environ.update(PYSPARK_GATEWAY_PORT=str(port), PYSPARK_GATEWAY_SECRET=secret)
     try:
@@ -64,7 +70,7 @@ def launched(java: Java, settings: Mapping[str, str], variables: Mapping[str, st
 
 
 def launch(
-    java: Java, settings: Mapping[str, str], variables: Mapping[str, str]
+    java: Java, settings: Mapping[str, str], variables: Mapping[str, str], flags: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Starts a JVM that ends with this process; returns it with its port and secret."""
     submitted = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
@@ -72,7 +78,7 @@ def launch(
     with tempfile.TemporaryDirectory(prefix="magnetar-gateway-") as folder:
         connection_file = Path(folder, "connection")
         process = subprocess.Popen(
-            command(java, "org.apache.spark.deploy.SparkSubmit", submitted),
+            with_flags(command(java, "org.apache.spark.deploy.SparkSubmit", submitted), flags),
             stdin=subprocess.PIPE,
             env={
                 **environment(java),
@@ -82,6 +88,8 @@ def launch(
             },
             process_group=0,  # Ctrl-C goes to Python only, which stops the session properly
         )
+        _end_with_us()
+        _launching.append(process)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while not connection_file.is_file():
             if process.poll() is not None:
@@ -91,11 +99,20 @@ def launch(
                 raise GatewayFailed(f"the JVM of Spark did not start in {_START_TIMEOUT_S} s ({java})")
             time.sleep(0.01)
         port, size = _CONNECTION.unpack_from(written := connection_file.read_bytes())
+        _launching.remove(process)
         return process, port, written[_CONNECTION.size : _CONNECTION.size + size].decode()
 
 
+@cache
+def _end_with_us() -> None:
+    atexit.register(_end)
+
+
 def _end() -> None:
-    """Ends the JVM with this process, and waits while it cleans up."""
+    """Ends the JVM with this process, and waits while it cleans up. One that cannot write its port, because its folder
+    was removed, would never end."""
+    for process in _launching:
+        process.kill()
     for process in _running:
         if process.stdin is not None:
             process.stdin.close()
@@ -118,6 +135,14 @@ def command(java: Java, main_class: str, arguments: Sequence[str]) -> list[str]:
     if java.version[0] >= _UNSAFE_OFF_BY_DEFAULT:
         line.insert(1, _NETTY_MAY_USE_UNSAFE)
     return line
+
+
+def with_flags(line: list[str], flags: Sequence[str], environ: Mapping[str, str] = os.environ) -> list[str]:
+    """A command line with more flags of the JVM. Those of the user win: the JVM takes the last value. But it
+    refuses two garbage collectors."""
+    users = " ".join([*line, *(environ.get(name, "") for name in _FLAG_VARIABLES)])
+    has_collector = _COLLECTOR.search(users) is not None
+    return [line[0], *(flag for flag in flags if not (has_collector and _COLLECTOR.fullmatch(flag))), *line[1:]]
 
 
 def environment(java: Java) -> dict[str, str]:

@@ -43,3 +43,10 @@ TUNED = (
         "spark.sql.execution.arrow.maxRecordsPerBatch", "1000", "batches fit the CPU cache; larger ones were slower"
     ),
 )
+
+# Flags of a JVM that runs small jobs in Python: the quick compiler alone, one thread of garbage collection, and a heap
+# that starts small. The maximum of the heap is `spark.driver.memory`, as always.
+SMALL_JVM = (
+    *("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+    *("-Xms16m", "-XX:MinHeapFreeRatio=10", "-XX:MaxHeapFreeRatio=20"),
+)

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from re import match
 
-from pyspark.sql import SparkSession
+from pyspark import SparkContext
 
 from magnetar.spark.errors import SparkSourceError
 
@@ -45,9 +45,9 @@ class Shipment:
         others = [settings[_SPARK_ARCHIVES]] if settings.get(_SPARK_ARCHIVES) else []
         return {**settings, _SPARK_ARCHIVES: ",".join([*others, f"{self.archive}#{FOLDER}"])}
 
-    def add_to_python_path(self, spark: SparkSession) -> None:
+    def add_to_python_path(self, context: SparkContext) -> None:
         """Prepends the folder to the workers' PYTHONPATH; a Spark setting would replace it."""
-        environment = spark.sparkContext.environment
+        environment = context.environment
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (FOLDER, environment.get("PYTHONPATH"))))
 
 

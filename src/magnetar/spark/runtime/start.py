@@ -1,4 +1,4 @@
-"""Start of a SparkSession: master, settings, Java, and shipping of the package to a cluster.
+"""Start of Spark: master, settings, Java, and shipping of the package to a cluster.
 
 Knows nothing of topics.
 """
@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 
+import py4j.protocol  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from magnetar.spark.runtime import gateway, java, local_filesystem, shipping
-from magnetar.spark.runtime.settings import REQUIRED, TUNED
+from magnetar.spark.runtime.settings import REQUIRED, SMALL_JVM, TUNED
 
 MASTER_VARIABLE = "MAGNETAR_SPARK_MASTER"
 _GATEWAY_VARIABLE = "PYSPARK_GATEWAY_PORT"
@@ -42,6 +43,25 @@ def session(
     return _start(master or _given_master() or _MASTER_DEFAULT, app_name, settings, tuned)
 
 
+def context(master: str | None = None, app_name: str = "magnetar", **conf: Value) -> SparkContext:
+    """A context for small jobs in Python. It is up in half the time of a session, and takes half the memory: Spark SQL
+    is loaded by the first query, if there is one, and the JVM has a small heap that grows and a quick compiler."""
+    master = master or _given_master() or _MASTER_DEFAULT
+    settings = {setting.name: setting.value for setting in (*REQUIRED, *TUNED)}
+    settings |= {name: _text(value) for name, value in conf.items()}
+    shipped = None if _is_local(master) else shipping.build()
+    if shipped is not None:
+        settings = shipped.settings(settings)
+    _convert_no_numpy()
+    with _jvm(settings, _is_local(master), SMALL_JVM):
+        SparkContext._ensure_initialized()
+        configuration = SparkConf().setMaster(master).setAppName(app_name).setAll(list(settings.items()))
+        started = SparkContext(conf=configuration)
+    if shipped is not None:
+        shipped.add_to_python_path(started)
+    return started
+
+
 def register(spark: SparkSession) -> None:
     """Registers `format("pulsar")` with a session that was created elsewhere."""
     from magnetar.spark.source.source import PulsarSource
@@ -60,7 +80,7 @@ def _given_master() -> str | None:
 
 
 def _start(master: str, app_name: str, settings: dict[str, str], tuned: bool) -> SparkSession:
-    is_local = master == "local" or master.startswith("local[")
+    is_local = _is_local(master)
     shipped = None if is_local else shipping.build()
     if shipped is not None:
         settings = shipped.settings(settings)
@@ -73,13 +93,24 @@ def _start(master: str, app_name: str, settings: dict[str, str], tuned: bool) ->
             local_filesystem.install(SparkContext._jvm)
         spark = builder.getOrCreate()
     if shipped is not None:
-        shipped.add_to_python_path(spark)
+        shipped.add_to_python_path(spark.sparkContext)
     if shipped is not None or find_spec("pyspark_pulsar") is None:
         register(spark)  # otherwise Spark discovers it, but with the wrong Python on a cluster
     return spark
 
 
-def _jvm(settings: Mapping[str, str], is_local: bool) -> AbstractContextManager[None]:
+def _convert_no_numpy() -> None:
+    """pyspark looks for NumPy at the first call into the JVM, and loads pandas, Arrow and its test utilities for it."""
+    py4j.protocol.INPUT_CONVERTER[:] = [
+        converter for converter in py4j.protocol.INPUT_CONVERTER if not type(converter).__name__.startswith("Numpy")
+    ]
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def _jvm(settings: Mapping[str, str], is_local: bool, flags: Sequence[str] = ()) -> AbstractContextManager[None]:
     """The JVM of the session, with the environment that its Python workers inherit."""
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if is_local:
@@ -92,7 +123,7 @@ def _jvm(settings: Mapping[str, str], is_local: bool) -> AbstractContextManager[
         variables = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     found = java.find()
     if gateway.is_needed(found):
-        return gateway.launched(found, settings, variables)
+        return gateway.launched(found, settings, variables, flags)
     os.environ.setdefault("JAVA_HOME", str(found.home))
     return nullcontext()
 

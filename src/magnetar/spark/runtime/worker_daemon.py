@@ -1,5 +1,7 @@
-"""Worker daemon: the parent of Spark's Python workers, pyspark's own daemon with three changes.
+"""Worker daemon: the parent of Spark's Python workers, pyspark's own daemon with four changes.
 
+- It imports pyspark from where it is installed. Spark prefers the archive of the same files, which has to be compiled
+  again at every start.
 - It imports everything a worker needs before the first fork: new workers start at once and share that memory.
 - It freezes imported objects: the daemon runs the garbage collector after each task, which took most of the time of a
   small micro-batch.
@@ -13,9 +15,11 @@ from __future__ import annotations
 import gc
 import importlib
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib.machinery import PathFinder
+from pathlib import Path
 from typing import Any
-
-import pyspark.daemon
 
 # No thread may run when the daemon forks: none of these starts one, or it restarts it in the child.
 _PRELOADED = (
@@ -24,20 +28,32 @@ _PRELOADED = (
     "pyspark.sql.datasource",
     "magnetar.spark.source.source",
     "magnetar.spark.sink.writer",
-    "magnetar.pipelines.copy.copier",
-    "magnetar.pipelines.subscriptions.follow",
 )
 _WORKER_MODULE_DEFAULT = "pyspark.worker"
 
-_serve_task = pyspark.daemon.worker
+_ZIPPED = Path("python", "lib", "pyspark.zip")  # in pyspark's folder
+
 _has_served = False
 
 
-def main() -> None:
-    preload([sys.argv[1] if len(sys.argv) > 1 else _WORKER_MODULE_DEFAULT, *_PRELOADED])
-    pyspark.daemon.worker = _serve_then_freeze
-    pyspark.daemon.print = _print_errors  # type: ignore[attr-defined]
-    pyspark.daemon.manager()
+def main(preloaded: Sequence[str] = _PRELOADED) -> None:
+    sys.path[:] = without_archives(sys.path)
+    daemon = importlib.import_module("pyspark.daemon")
+    preload([sys.argv[1] if len(sys.argv) > 1 else _WORKER_MODULE_DEFAULT, *preloaded])
+    vars(daemon).update(worker=partial(_serve_then_freeze, daemon.worker), print=_print_errors)
+    daemon.manager()
+
+
+def without_archives(places: list[str]) -> list[str]:
+    """Without pyspark's archive and the one of its py4j, if the archive is part of an installed pyspark."""
+    others = [place for place in places if not place.endswith(".zip")]
+    found, py4j = (PathFinder.find_spec(name, others) for name in ("pyspark", "py4j"))
+    if found is None or py4j is None or found.origin is None:
+        return places
+    zipped = Path(found.origin).parent / _ZIPPED
+    if str(zipped) not in places:
+        return places  # that of another Spark
+    return [place for place in places if Path(place).parent != zipped.parent]
 
 
 def preload(names: list[str]) -> None:
@@ -49,10 +65,10 @@ def preload(names: list[str]) -> None:
     _freeze()
 
 
-def _serve_then_freeze(sock: Any, authenticated: bool) -> int:
+def _serve_then_freeze(serve: Callable[[Any, bool], int], sock: Any, authenticated: bool) -> int:
     """Serves a task; after the first one, freezes what it imported and opened."""
     global _has_served
-    code = _serve_task(sock, authenticated)
+    code = serve(sock, authenticated)
     if not _has_served:
         _has_served = True
         _freeze()
