@@ -177,7 +177,7 @@ class Broker:
         if not force:
             for partition in partitions:
                 topic = self.topic(partition)
-                if len(topic.producers) or topic.consumer_count:
+                if len(topic.producers) or topic.user_count:
                     raise TopicBusy("Topic has active producers/subscriptions")
                 topic.check_replicated()
         for partition in partitions:

@@ -120,10 +120,11 @@ class AsyncClient(TopicAdmin):
         """
         return await wait_any(tails, timeout_s)
 
-    async def topic_watcher(self) -> AsyncTopicWatcher:
-        """A watcher of any number of topics, which may be added and removed at any time."""
+    async def topic_watcher(self, properties: Mapping[str, str] | None = None) -> AsyncTopicWatcher:
+        """A watcher of any number of topics, which may be added and removed at any time. The properties are those of
+        its consumers."""
         self._check_open()
-        return self._track(AsyncTopicWatcher(lambda topic: AsyncTopicTail(self._raw_consumers(topic))))
+        return self._track(AsyncTopicWatcher(lambda topic: AsyncTopicTail(self._raw_consumers(topic, properties))))
 
     # -- producers
 

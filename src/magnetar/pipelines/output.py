@@ -12,6 +12,8 @@ import sys
 import tempfile
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -47,6 +49,25 @@ def capture(output: Output) -> deque[str]:
     os.dup2(write_end, 2)
     os.close(write_end)
     return lines
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Holds stderr back, also that of a JVM that starts inside the block, for good; prints it if the block fails."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            file.seek(0)
+            os.write(before, file.read())
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
 
 
 def _file(path: Path) -> logging.Handler:

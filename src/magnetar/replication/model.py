@@ -28,6 +28,9 @@ SOURCE_POSITION = "__MSG_PROP_REPL_SOURCE_POSITION"
 ROUTE = "magnetar.route"
 """Property of a copied message: the filter, masks and new topic name that were applied to it."""
 
+PIPELINE = "magnetar.pipeline"
+"""Property of a consumer by which a pipelines process waits for messages of a topic. It does not keep the topic."""
+
 ROUTE_FINGERPRINT = "magnetar.route.fingerprint"
 """Property of a consumer that copies: the fingerprint of the route policy it copies under. The broker disconnects
 consumers whose policy is no longer in force, so that nothing published after a change is copied under the old one."""

@@ -12,7 +12,17 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed, TopicBusy
 from magnetar.names import TopicName
-from magnetar.replication.model import AS_IT_IS, DeclaredRoute, Report, Reports, RoutePolicy, State, Status
+from magnetar.replication.model import (
+    AS_IT_IS,
+    PIPELINE,
+    ROUTE_FINGERPRINT,
+    DeclaredRoute,
+    Report,
+    Reports,
+    RoutePolicy,
+    State,
+    Status,
+)
 from magnetar.replication.route_parts import NOTHING, RouteParts
 from tests.broker.world import SubscriptionType, World
 
@@ -393,6 +403,31 @@ def test_gr3_a_topic_with_a_backlog_is_deleted_by_force_only(world: World, parti
     delete(name())
     world.settle()
     assert world.broker.catalog.topics == {} and declared(world) == {}
+
+
+@pytest.mark.parametrize("mark", [PIPELINE, ROUTE_FINGERPRINT])
+@pytest.mark.parametrize("partitions", [0, 1])
+def test_a_reader_of_the_pipeline_does_not_keep_a_topic(world: World, mark: str, partitions: int) -> None:
+    if partitions:
+        world.broker.catalog.create_partitioned(name(), partitions, {})
+    part = "t-partition-0" if partitions else "t"
+    delete = world.broker.delete_partitioned if partitions else world.broker.delete_topic
+    world.topic(part)
+    world.consumer("magnetar-1", part, durable=False, metadata={mark: "x"})
+    client = world.consumer("magnetar-2", part, durable=False)
+    with pytest.raises(TopicBusy):
+        delete(name())
+    world.topic(part).remove_consumer(client)
+    delete(name())
+    world.settle()
+    assert world.broker.catalog.topics == {}
+
+
+def test_a_cluster_takes_no_copies_of_its_own_messages(world: World) -> None:
+    own = world.broker.settings.clusterName
+    world.producer(name="magnetar.repl.parked/east/t/1")
+    with pytest.raises(NotAllowed, match=f"this broker is cluster {own} itself"):
+        world.producer(name=f"magnetar.repl.{own}/t/1")
 
 
 def test_the_target_topic_reports_connected_replicators(world: World) -> None:

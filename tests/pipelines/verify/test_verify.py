@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import httpx
+import msgspec
 import pytest
 
 from magnetar import testing
@@ -189,6 +190,10 @@ def test_gr6_entries_deleted_on_either_side(two: Two) -> None:
     httpx.delete(two.brokers[1].http_url + truncate, trust_env=False).raise_for_status()
     result = two.compared()
     assert (ranges(result), result.trimmed) == ({}, 2)
+    wanted = msgspec.structs.replace(two.pair(), restores_trimmed=True, repairs=True)
+    result = two.compared(wanted)
+    assert (result.trimmed, result.missing.entries) == (0, 2)
+    assert ranges(two.compared(wanted)) == {}, "they are there again, once"
 
 
 def test_gr6_a_transformed_topic(two: Two) -> None:

@@ -152,6 +152,11 @@ class PersistentTopic(Topic):
 
     def add_producer(self, producer: Producer) -> bool:
         if is_pipeline_producer(producer.name):
+            if producer.source == self.broker.settings.clusterName:
+                raise NotAllowed(
+                    f"this broker is cluster {producer.source} itself, or has its name: a message is never copied to"
+                    " the cluster that it comes from"
+                )
             producer.replicated = self._replicated_entries()
         elif is_pulsar_replicator(producer.name):
             if self._pulsar_replicated is None:

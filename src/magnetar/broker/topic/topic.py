@@ -24,7 +24,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import is_replication_subscription
+from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT, is_replication_subscription
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -217,6 +217,12 @@ class Topic(ABC):
         return sum(len(subscription.consumers) for subscription in self.client_subscriptions)
 
     @property
+    def user_count(self) -> int:
+        """Consumers without any of replication: also without those by which it reads."""
+        consumers = (consumer for subscription in self.client_subscriptions for consumer in subscription.consumers)
+        return sum(not (PIPELINE in one.metadata or ROUTE_FINGERPRINT in one.metadata) for one in consumers)
+
+    @property
     def client_subscriptions(self) -> list[TopicSubscription]:
         """Without those of replication."""
         return [one for one in self.subscriptions.values() if not one.is_internal]
@@ -279,7 +285,8 @@ class Topic(ABC):
 
     def check_unused(self) -> None:
         """Raises if clients are connected."""
-        clients, consumers = len(self.producers) + self.consumer_count, self.consumer_count
+        consumers = self.user_count
+        clients = len(self.producers) + consumers
         replicators = self.producers.replicators
         if clients:
             noun = "client" if clients == 1 else "clients"

@@ -71,6 +71,10 @@ def verify(
         bool,
         typer.Option("--repair", help="Publish missing messages into B; extra and duplicated messages are kept."),
     ] = False,
+    restore_trimmed: Annotated[
+        bool,
+        typer.Option("--restore-trimmed", help="With --repair: publish messages again that B has deleted."),
+    ] = False,
     from_first_copy: Annotated[
         bool,
         typer.Option("--from-first-copy", help="Ignore messages older than the first copy."),
@@ -91,13 +95,17 @@ def verify(
     """Compare topics of A with their copies in B (exit code 1 if they differ)."""
     from magnetar.pipelines.verify.verify import verify as run
 
+    if restore_trimmed and not repair:
+        raise InvalidSetting("--restore-trimmed publishes messages: give --repair with it")
     source, remote = _endpoint(a, from_cluster, "--from-cluster"), _endpoint(b, to_cluster, "--to-cluster")
     if source.name == remote.name:
         raise InvalidSetting(f"A and B have the same name, {source.name}")
     routes = routes_between(a.rest, source.name, remote.name, topics or [])
     _check_name(a, source.name, (route.topic for route in routes), "" if from_cluster else "--from-cluster")
     _check_name(b, remote.name, (route.target for route in routes), "" if to_cluster else "--to-cluster")
-    pairs, remarks = _pairs(routes, a.rest, b.rest, source, remote, repairs=repair, from_first_copy=from_first_copy)
+    pairs, remarks = _pairs(routes, a.rest, b.rest, source, remote)
+    chosen = {"repairs": repair, "from_first_copy": from_first_copy, "restores_trimmed": restore_trimmed}
+    pairs = [msgspec.structs.replace(pair, **chosen) for pair in pairs]
     return _report(run(pairs, master), remarks, repaired=repair)
 
 
@@ -153,9 +161,6 @@ def _pairs(
     b: Rest,
     source: ClusterEndpoint,
     remote: ClusterEndpoint,
-    *,
-    repairs: bool,
-    from_first_copy: bool,
 ) -> tuple[list[Pair], list[str]]:
     from magnetar.pipelines.copy.assignment import Assignment
     from magnetar.pipelines.verify.verify import Pair
@@ -180,8 +185,6 @@ def _pairs(
                 mark,
                 _is_trimmed(of_target),
                 shared[route.target] > 1,
-                repairs,
-                from_first_copy,
             )
         )
     return pairs, list(dict.fromkeys(remarks))

@@ -105,8 +105,8 @@ class Client:
         found = self._thread.run(self._client.wait_any([(tail.inner, after) for tail, after in tails], timeout_s))
         return [by_inner[id(inner)] for inner in found]
 
-    def topic_watcher(self) -> TopicWatcher:
-        return TopicWatcher(self._thread, self._thread.run(self._client.topic_watcher()))
+    def topic_watcher(self, properties: Mapping[str, str] | None = None) -> TopicWatcher:
+        return TopicWatcher(self._thread, self._thread.run(self._client.topic_watcher(properties)))
 
     def producer(
         self,

@@ -31,7 +31,7 @@ from magnetar.pipelines.replicate.scheduler import Scheduler
 from magnetar.pipelines.replicate.sources import ReplicationSource
 from magnetar.pipelines.status_board import Snapshot, StatusBoard
 from magnetar.pipelines.subscriptions.rounds import SubscriptionRounds
-from magnetar.replication.model import Declaration, State
+from magnetar.replication.model import PIPELINE, Declaration, State
 from magnetar.replication.partitions import Decision
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Pipeline:
         self._name = secrets.token_hex(4)
         endpoint = source.endpoint
         self._client = Client(endpoint.service_url, security=endpoint.security, reconnect_timeout_s=_RECONNECT_S)
-        self._watcher = self._client.topic_watcher()
+        self._watcher = self._client.topic_watcher({PIPELINE: self._name})
         self._remotes = RemoteTopics(self._on_decision, retry_max_s=retry_max_s)
         self._lanes_given = lanes
         self._lanes = JobLanes(

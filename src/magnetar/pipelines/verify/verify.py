@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -21,6 +22,7 @@ from magnetar.errors import MagnetarError
 from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.copy_encoder import is_for
+from magnetar.pipelines.output import held_back
 from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.pipelines.verify.comparison import Compared, Comparison, Copy, PositionSet, SourceEntry
 from magnetar.pipelines.verify.repair import REPAIRED, Repair
@@ -50,6 +52,7 @@ class Pair(msgspec.Struct, frozen=True):
     is_shared: bool = False
     repairs: bool = False
     from_first_copy: bool = False  # replication began after the first entries of the source
+    restores_trimmed: bool = False  # what the target has deleted is missing
 
 
 def verify(pairs: Sequence[Pair], master: str | None = None) -> list[Compared]:
@@ -63,7 +66,9 @@ def verify(pairs: Sequence[Pair], master: str | None = None) -> list[Compared]:
     except ImportError as error:
         raise SparkMissing(str(error)) from error
     was_running = SparkSession.getActiveSession() is not None
-    spark = magnetar.spark.session(master, "magnetar replication verify")
+    quiet: dict[str, Any] = {} if was_running else {"spark.log.level": "ERROR"}
+    with held_back():
+        spark = magnetar.spark.session(master, "magnetar replication verify", **quiet)
     try:
         context = spark.sparkContext
         context.setJobDescription(f"comparing {len(pairs)} topics and partitions with their copies")
@@ -107,7 +112,7 @@ class _Task:
         result, missing = merged.finish(
             mark=self._pair.mark,
             before_first=before_first,
-            is_trimmed=self._pair.is_trimmed or target.before_first.entry_id >= 0,
+            is_trimmed=not self._pair.restores_trimmed and (self._pair.is_trimmed or target.before_first.entry_id >= 0),
             is_filtered=bool(policy.where),
             from_first_copy=self._pair.from_first_copy,
         )
