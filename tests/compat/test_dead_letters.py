@@ -224,6 +224,8 @@ class TestBrokerPolicy:
         assert gained.pop("ORIGIN_MESSAGE_ID") == f"{sent.ledger_id()}:{sent.entry_id()}:-1"
         assert gained.pop("DEATH_REASON") == "MaxRedeliveries" and gained.pop("DEATH_DESCRIPTION")
         (death,) = json.loads(gained.pop("DEATH_HISTORY"))
+        assert gained.pop("DEATH_CONSUMER") and gained.pop("DEATH_CONSUMER_ADDRESS").startswith("127.0.0.1:")
+        assert gained.pop("DEATH_CLIENT_VERSION").startswith("Pulsar-CPP")
         assert not gained
         assert (death["topic"].endswith(topic), death["subscription"], death["count"]) == (True, "s", 2)
         assert death["reason"] == "MaxRedeliveries" and 0 < death["first"] < death["last"]
