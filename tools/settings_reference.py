@@ -31,11 +31,41 @@ _INTRODUCTION = """\
 # Settings
 
 The broker reads these settings, under Apache Pulsar's names, from `--set key=value` and from a Pulsar `broker.conf` or
-`standalone.conf` given as `--config`. Flags such as `--port` take precedence over `--set`, and `--set` over `--config`.
-An empty value means the default. An invalid value is an error, and so is an unknown key in `--set`; unknown keys of a
-file are reported in a warning.
+`standalone.conf` given as `--config`, and from environment variables. Flags such as `--port` take precedence over
+`--set`, `--set` over the environment, and the environment over `--config`. An empty value means the default. An invalid
+value is an error, and so is an unknown key in `--set`; unknown keys of a file and unknown variables are reported in a
+warning.
 
 This page is generated from the code by `make docs`.
+
+## Environment
+
+| variable | example |
+|---|---|
+| `MAGNETAR_` and the words of the setting in capitals | `MAGNETAR_CLUSTER_NAME=here` |
+| `PULSAR_PREFIX_` and the setting, as in Apache Pulsar's images | `PULSAR_PREFIX_clusterName=here` |
+| the setting itself, as in Apache Pulsar's images | `clusterName=here` |
+
+The first of them takes precedence over the second, and the second over the third. In Pulsar's images the third form
+works for settings that the image's file has, here for all settings.
+
+## Networks
+
+Clients connect to the address that a lookup returns. Without any setting that is the address that they connected to;
+`advertisedAddress` replaces its host. `advertisedListeners` names whole addresses, as in Apache Pulsar: one or two
+(`pulsar` for the binary port, `http` for HTTP) for each name. A container whose ports are mapped needs one:
+
+```
+docker run -p 7650:6650 -p 7080:8080 -e MAGNETAR_BIND_ADDRESS=0.0.0.0 \\
+  -e PULSAR_PREFIX_advertisedListeners=outside:pulsar://localhost:7650,outside:http://localhost:7080 …
+```
+
+Clients of several networks name their listener: `listener_name` in Python, `listenerName` in Java and `ListenerName` in
+Go, the header `X-Pulsar-ListenerName` or the parameter `listenerName` in an HTTP lookup. A name that is not in the list
+is refused. Clients that name none get the internal listener (`internalListenerName`, or else the first of the list); a
+name that is not in the list stands for `advertisedAddress` and the ports. Clients on the broker's own machine that name
+none, such as its pipelines process, get the address that they connected to. TLS addresses (`pulsar+ssl`, `https`) are
+refused: this broker has no TLS ports.
 """
 
 

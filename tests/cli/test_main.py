@@ -160,6 +160,33 @@ def test_flags_override_set_which_overrides_the_file(started: Started, tmp_path:
     assert started.settings == Settings(brokerServicePort=3, webServicePort=2, maxMessageSize=2048)
 
 
+def test_the_environment_is_between_the_file_and_the_command_line(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("brokerServicePort=1\nwebServicePort=1\nmaxMessageSize=2048\ndefaultNumPartitions=2\n")
+    monkeypatch.setenv("MAGNETAR_BROKER_SERVICE_PORT", "2")
+    monkeypatch.setenv("PULSAR_PREFIX_webServicePort", "2")
+    monkeypatch.setenv("maxMessageSize", "4096")
+    monkeypatch.setenv("MAGNETAR_BIND_ADDRESS", "0.0.0.0")
+    monkeypatch.setenv("PULSAR_PREFIX_zookeeperServers", "a:1")
+    assert main(["standalone", "--config", str(config), "--set", "webServicePort=3", "--port", "4"]) == 7
+    assert started.settings == Settings(
+        brokerServicePort=4, webServicePort=3, maxMessageSize=4096, defaultNumPartitions=2, bindAddress="0.0.0.0"
+    )
+    assert "1 variables without effect: PULSAR_PREFIX_zookeeperServers\n" in capsys.readouterr().err
+
+
+def test_an_invalid_value_in_the_environment_names_the_variable(
+    started: Started, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MAGNETAR_LOG_LEVEL", "loud")
+    assert main(["standalone", "--log-level", "info"]) == 2
+    assert capsys.readouterr().err == (
+        "magnetar: MAGNETAR_LOG_LEVEL: logLevel=loud is not allowed: one of debug, info, warning, error\n"
+    )
+
+
 def test_an_invalid_value_in_a_file_is_reported_with_the_file(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

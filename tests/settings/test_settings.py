@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from magnetar.errors import InvalidSetting
-from magnetar.settings.kinds import Choice, Choices, Flag, Number, Text, Whole
+from magnetar.settings.kinds import Choice, Choices, Flag, Listeners, Number, Text, Whole
 from magnetar.settings.settings import KINDS, Settings, closest
 from tools.settings_reference import HEADINGS, render
 
@@ -158,7 +158,9 @@ def test_every_setting_has_one_sentence_and_fits_its_type(name: str) -> None:
     assert kind.meaning[0].isupper()
     assert kind.meaning.endswith(".")
     assert "|" not in kind.allowed + kind.meaning, "it would break the table of the reference page"
-    expected = {Whole: int, Number: float, Flag: bool, Text: str, Choice: str, Choices: frozenset}[type(kind)]
+    expected = {Whole: int, Number: float, Flag: bool, Text: str, Choice: str, Choices: frozenset, Listeners: str}[
+        type(kind)
+    ]
     assert type(getattr(Settings(), name)) is expected
 
 

@@ -107,6 +107,7 @@ class AdminApp:
             http_port=port,
             service_url=self._service_url,
             alarm=lambda: self._alarm(request.receive),
+            listener=request.headers.get("x-pulsar-listenername") or request.query_params.get("listenerName", ""),
         )
 
 

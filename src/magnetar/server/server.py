@@ -164,11 +164,16 @@ class Server:
         return self.broker.commits.waiting_bytes > self._buffer_max
 
     def service_url(self, host: str) -> str:
-        """The binary address of this broker for a client that reached `host`."""
-        return f"pulsar://{url_host(self.settings.advertisedAddress or host)}:{self.port}"
+        """The binary address of this broker for a client that reached `host` and names no listener."""
+        return self.settings.listener().service_url or self.direct_url("pulsar", host)
 
     def http_url(self, host: str) -> str:
-        return f"http://{url_host(self.settings.advertisedAddress or host)}:{self.http_port}"
+        return self.settings.listener().http_url or self.direct_url("http", host)
+
+    def direct_url(self, scheme: str, host: str) -> str:
+        """The address of one of our ports, without advertised listeners."""
+        port = self.port if scheme == "pulsar" else self.http_port
+        return f"{scheme}://{url_host(self.settings.advertisedAddress or host)}:{port}"
 
     # -- time
 

@@ -32,7 +32,12 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH, low=_WRITE_BUFFER_LOW)
         peer = transport.get_extra_info("peername") or ("?", 0)
         host = (transport.get_extra_info("sockname") or ("127.0.0.1", 0))[0]
-        address = ClientAddress(f"{peer[0]}:{peer[1]}", self._server.service_url(host), self._server.http_url(host))
+        address = ClientAddress(
+            f"{peer[0]}:{peer[1]}",
+            self._server.direct_url("pulsar", host),
+            self._server.direct_url("http", host),
+            is_local=peer[0] == host,
+        )
         self._session = Session(self._server.broker, address, self._flush_soon, self._close_soon)
         self._server.connections.add(self)
 

@@ -32,6 +32,7 @@ class ClientAddress:
     peer: str
     service_url: str
     http_url: str
+    is_local: bool = False  # on the broker's own machine: it can reach this address, whatever is advertised elsewhere
 
 
 class ProducerHandle:

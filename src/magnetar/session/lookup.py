@@ -21,6 +21,7 @@ def on_lookup(session: Session, command: Command) -> None:
     response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
     try:
         TopicName.parse(lookup.topic)
+        url = _url_for(session, lookup.advertised_listener_name)
     except MagnetarError as error:
         report_refusal(session, command, error)
         response.response = pb.CommandLookupTopicResponse.Failed
@@ -28,10 +29,18 @@ def on_lookup(session: Session, command: Command) -> None:
         response.message = str(error)
     else:
         response.response = pb.CommandLookupTopicResponse.Connect
-        response.brokerServiceUrl = session.where.service_url
+        response.brokerServiceUrl = url
         response.authoritative = True
         response.proxy_through_service_url = False
     session.send(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
+
+
+def _url_for(session: Session, listener: str) -> str:
+    """Our address as the client reaches it: that of its listener, or the one that it is connected to."""
+    advertised = session.broker.settings.listener(listener).service_url
+    if not advertised or (session.where.is_local and not listener):
+        return session.where.service_url
+    return advertised
 
 
 def on_partitioned_metadata(session: Session, command: Command) -> None:

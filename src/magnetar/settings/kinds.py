@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any, get_args
 
+from magnetar.settings.listeners import parse_listeners
+
 
 class Whole:
     """A whole number within bounds."""
@@ -134,4 +136,26 @@ class Choices:
         return isinstance(value, frozenset) and bool(value) and value.issubset(self.choices)
 
 
-Kind = Whole | Number | Flag | Text | Choice | Choices
+class Listeners:
+    """Named addresses, separated by commas."""
+
+    __slots__ = ("meaning",)
+    allowed = "a list of name:pulsar://host:port and name:http://host:port, each scheme once for a name"
+
+    def __init__(self, meaning: str) -> None:
+        self.meaning = meaning
+
+    def read(self, text: str) -> object:
+        return text
+
+    def show(self, value: Any) -> str:
+        return str(value)
+
+    def permits(self, value: object) -> bool:
+        try:
+            return isinstance(value, str) and parse_listeners(value) is not None
+        except ValueError:
+            return False
+
+
+Kind = Listeners | Whole | Number | Flag | Text | Choice | Choices

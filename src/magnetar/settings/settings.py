@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from magnetar.errors import InvalidSetting
-from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Number, Text, Whole
+from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Listeners, Number, Text, Whole
+from magnetar.settings.listeners import Listener, find_listener
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -59,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             _ADDRESS,
             "a host name or an IP address",
-            "Address that both ports listen on; other than loopback it must also be given on the command line.",
+            "Address that both ports listen on; other than loopback is ignored in a `--config` file.",
         ),
     ] = "127.0.0.1"
     advertisedAddress: Annotated[
@@ -68,6 +69,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             _ADDRESS + "|",
             "a host name or an IP address",
             "Host that lookups return to clients; empty returns the address that the client connected to.",
+        ),
+    ] = ""
+    advertisedListeners: Annotated[
+        str,
+        Listeners(
+            "Addresses that lookups return, by the listener that a client names; for ports that are mapped"
+            " and for several networks. See [Networks](#networks)."
+        ),
+    ] = ""
+    internalListenerName: Annotated[
+        str,
+        Text(
+            r"[-\w]{0,100}",
+            "letters, digits and the characters - _",
+            "Listener of clients that name none; empty is the first one of `advertisedListeners`.",
         ),
     ] = ""
     brokerServicePort: Annotated[int, Whole(0, 65535, "Port of the binary protocol; 0 picks a free port.")] = 6650
@@ -413,6 +429,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def with_texts(self, pairs: Mapping[str, str]) -> Settings:
         """These settings with some changed; raises `InvalidSetting`."""
         return msgspec.structs.replace(self, **{name: _read(name, text, KINDS[name]) for name, text in pairs.items()})
+
+    def listener(self, name: str = "") -> Listener:
+        """The advertised addresses for a client that names this listener, or none; raises NotAllowed if unknown."""
+        return find_listener(self.advertisedListeners, self.internalListenerName, name)
 
     @property
     def backlog_quota_bytes(self) -> int:

@@ -55,10 +55,14 @@ class Call:
     http_port: int
     service_url: Callable[[str], str]
     alarm: Callable[[], Alarm]
+    listener: str = ""  # the advertised listener that the client names
 
     @property
     def http_address(self) -> str:
         """Host and port of HTTP at which the client reaches this broker."""
+        advertised = self.broker.settings.listener().http_url
+        if advertised:
+            return advertised.removeprefix("http://")
         host = self.broker.settings.advertisedAddress or self.host
         return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
 

@@ -26,5 +26,6 @@ def lookup(call: Call) -> LookupData:
     known = catalog.exists(name) or name.base.full in catalog.partitioned
     if name.is_persistent and not known and not catalog.policies_of(name.namespace_full).auto_topic_creation.allowed:
         raise TopicNotFound(f"Topic not found {name.full}")
-    url = call.service_url(call.host)
-    return LookupData(broker_url=url, native_url=url, http_url=f"http://{call.http_address}")
+    listener = call.broker.settings.listener(call.listener)
+    url = listener.service_url or call.service_url(call.host)
+    return LookupData(broker_url=url, native_url=url, http_url=listener.http_url or f"http://{call.http_address}")

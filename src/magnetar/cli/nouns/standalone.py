@@ -1,12 +1,13 @@
 """`magnetar standalone`: reads the settings of a broker from its options, and starts it.
 
-Owns their precedence: flags override `--set`, which overrides `--config`. It does not know Typer, nor how a broker
-runs. Only imports that every start needs are at the top.
+Owns their precedence: flags override `--set`, which overrides the environment, which overrides `--config`. It does not
+know Typer, nor how a broker runs. Only imports that every start needs are at the top.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -140,7 +141,12 @@ def start(options: StandaloneOptions) -> int:
 
 def pairs_of(options: StandaloneOptions, warn: Callable[[str], None]) -> dict[str, str]:
     """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
-    pairs = {**_from_file(options.config, warn), **_from_set(options.set), **_from_flags(options)}
+    pairs = {
+        **_from_file(options.config, warn),
+        **_from_environment(warn),
+        **_from_set(options.set),
+        **_from_flags(options),
+    }
     if options.rename_cluster and "clusterName" not in pairs:
         raise InvalidSetting("--rename-cluster needs the new name: give --cluster NAME")
     return pairs
@@ -169,6 +175,17 @@ def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str
         warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
         del pairs["bindAddress"]
     return pairs
+
+
+def _from_environment(warn: Callable[[str], None]) -> dict[str, str]:
+    from magnetar.settings.environment import read_environment
+
+    found = read_environment(os.environ)
+    for setting, text in found.pairs.items():
+        _check(f"{found.variables[setting]}:", {setting: text})
+    if found.unknown:
+        warn(f"{len(found.unknown)} variables without effect: {', '.join(found.unknown)}")
+    return {setting: text for setting, text in found.pairs.items() if text.strip()}
 
 
 def _from_set(words: Iterable[str]) -> dict[str, str]:

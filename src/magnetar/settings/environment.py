@@ -1,0 +1,57 @@
+"""Settings from environment variables, as in Pulsar's images: `PULSAR_PREFIX_clusterName`, `clusterName`; and as
+`MAGNETAR_CLUSTER_NAME`.
+
+Owns the names of the variables. Values are not checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from magnetar.settings.settings import KINDS
+
+PULSAR_PREFIX = "PULSAR_PREFIX_"
+MAGNETAR_PREFIX = "MAGNETAR_"
+
+_OF_COMMANDS = {"MAGNETAR_URL", "MAGNETAR_TOKEN", "MAGNETAR_TRUST_CERTS", "MAGNETAR_REMOTE_TOKEN"}
+"""Variables of other commands, which may share an environment with a broker."""
+
+_BY_WORDS = {name.lower(): name for name in KINDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """`variables` has the variable of each setting. `unknown` are variables that look like settings and are none."""
+
+    pairs: dict[str, str] = field(default_factory=dict)
+    variables: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+
+def read_environment(environment: Mapping[str, str]) -> Environment:
+    """`MAGNETAR_…` takes precedence over `PULSAR_PREFIX_…`, which does over the bare name."""
+    found = Environment()
+    for prefix in ("", PULSAR_PREFIX, MAGNETAR_PREFIX):
+        for variable in sorted(environment):
+            if not variable.startswith(prefix) or variable in _OF_COMMANDS:
+                continue
+            setting = _setting_of(variable, prefix)
+            if setting is not None:
+                found.pairs[setting] = environment[variable]
+                found.variables[setting] = variable
+            elif prefix and not (prefix == MAGNETAR_PREFIX and _belongs_elsewhere(variable)):
+                found.unknown.append(variable)
+    return found
+
+
+def _setting_of(variable: str, prefix: str) -> str | None:
+    rest = variable.removeprefix(prefix)
+    if prefix == MAGNETAR_PREFIX:
+        return _BY_WORDS.get(rest.replace("_", "").lower())
+    return rest if rest in KINDS else None
+
+
+def _belongs_elsewhere(variable: str) -> bool:
+    """Docker and Kubernetes set variables for a linked service called magnetar."""
+    return variable.startswith(("MAGNETAR_SERVICE_", "MAGNETAR_PORT"))
