@@ -108,6 +108,7 @@ def test_times_are_utc_unless_they_have_a_zone() -> None:
     ("text", "hint"),
     [
         ("orders", "is not of the form tenant/namespace; did you mean public/orders?"),
+        ("public", "did you mean public/default?"),
         ("acme/shop/orders", "did you mean acme/shop?"),
         ("persistent://acme/shop/orders", "is a topic name"),
         ("acme/", "namespace name ''"),
@@ -139,3 +140,9 @@ def test_choices_are_case_insensitive() -> None:
     for text in ("", ",", "all,none"):
         with pytest.raises(typer.BadParameter):
             argument.words_of(argument.TopicMode)(text)
+
+
+@pytest.mark.parametrize("text", ["500 ms", "x", "1s,y", "ms"])
+def test_an_invalid_delay_lists_milliseconds(text: str) -> None:
+    with pytest.raises(typer.BadParameter, match="is not a delay such as 500ms"):
+        argument.parse_delays(text)

@@ -29,9 +29,11 @@ def test_block(block: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_commands(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every command prints the text below it, where … matches anything."""
+    """Every command prints the text below it, where … matches anything; after the block above it, as a reader does."""
     (session,) = SESSIONS
     with broker() as running:
+        exec(BLOCKS[0].replace("pulsar://127.0.0.1:6650", running.service_url), {})
+        capsys.readouterr()
         monkeypatch.setenv("MAGNETAR_URL", running.http_url)
         for step in session.removeprefix("$ magnetar ").split("\n$ magnetar "):
             words, _, expected = step.partition("\n")

@@ -76,7 +76,7 @@ def parse_namespace_name(text: str | NamespaceName) -> NamespaceName:
         parts = text.split("/")
         hint = ""
         if len(parts) == 1 and text:
-            hint = f"; did you mean {DEFAULT_TENANT}/{text}?"
+            hint = f"; did you mean {PUBLIC_DEFAULT if text == DEFAULT_TENANT else f'{DEFAULT_TENANT}/{text}'}?"
         elif len(parts) == 3 and all(parts):
             hint = f"; did you mean {parts[0]}/{parts[1]}?"
         raise typer.BadParameter(f"{error}{hint}") from error
@@ -132,8 +132,10 @@ def parse_delays(text: str) -> list[int]:
         number = word.lower().removesuffix("ms")
         if number != word.lower() and number.isascii() and number.isdecimal() and len(number) <= 18:
             delays.append(int(number))
-        else:
+        elif _DURATION.fullmatch(word):
             delays.append(parse_duration(word) * 1000)
+        else:
+            raise typer.BadParameter(f"{word!r} is not a delay such as 500ms, 90s, 5m, 3h or 2d")
     if not delays:
         raise typer.BadParameter("give at least one delay, such as 1s,10s,1m")
     return delays

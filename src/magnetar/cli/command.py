@@ -62,6 +62,7 @@ _TRUST_CERTS = inspect.Parameter("trust_certs", inspect.Parameter.KEYWORD_ONLY, 
 _JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 _NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"forced deletion of \w+: (\w+) is false")
 _UNREACHABLE = re.compile(r"cannot connect to", re.IGNORECASE)
 _NO_TENANT = re.compile(r"(tenant|property).*(not found|not exist)", re.IGNORECASE)
 
@@ -171,7 +172,9 @@ def security_of(token: str | None, trust_certs: str | None) -> Security | None:
 
 
 def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
-    """A hint for a missing broker, namespace or tenant, reported by REST or by the binary protocol."""
+    """A hint for a missing broker, namespace or tenant, or a setting; reported by REST or by the binary protocol."""
+    if forbidden := _FORBIDDEN.search(str(error)):
+        return f"`magnetar brokers update-dynamic-config --config {forbidden[1]} --value true` allows it"
     if isinstance(error, Refused) and error.status != HTTP_NOT_FOUND:
         return ""
     reason = str(error)

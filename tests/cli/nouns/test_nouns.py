@@ -8,6 +8,8 @@ from pathlib import Path
 import pulsar
 import pytest
 
+from magnetar.cli.output import Table
+from magnetar.cli.views.stats import stats_page
 from magnetar.testing import TestBroker
 from tests.cli.conftest import CommandLine, Recorder
 
@@ -142,7 +144,7 @@ def test_stats(running: TestBroker, cli: CommandLine, topic: str, namespace: str
     text = cli.ok("topics", "stats", topic)
     assert text.startswith(f"{topic}\n")
     assert "published      2 messages" in text
-    assert text.splitlines()[-1].split()[:3] == ["billing", "None", "2"]
+    assert text.splitlines()[-1].split()[:3] == ["billing", "idle", "None"]
     assert cli.json("topics", "stats", topic)["msgInCounter"] == 2
     assert "SUBSCRIPTION" in cli.ok("topics", "stats-internal", topic)
     assert cli.json("topics", "last-message-id", topic)["entryId"] == 1
@@ -153,6 +155,38 @@ def test_stats(running: TestBroker, cli: CommandLine, topic: str, namespace: str
         "topics", "partitioned-stats", f"{namespace}/parts", "--per-partition"
     )
     assert f"{namespace}/parts-partition-1" in cli.ok("topics", "stats-internal", f"{namespace}/parts")
+
+
+def test_a_paused_subscription_shows_in_lists_and_stats(cli: CommandLine, topic: str) -> None:
+    cli.ok("subscriptions", "create", topic, "billing", "--replicated")
+    cli.ok("subscriptions", "create", topic, "other")
+    cli.ok("subscriptions", "pause", topic, "billing")
+    for words in (("subscriptions", "list", topic), ("topics", "stats", topic)):
+        text = cli.ok(*words)
+        rows = {line.split()[0]: line.split() for line in text.splitlines() if line.startswith(("billing ", "other "))}
+        assert (rows["other"][1], rows["other"][-1]) == ("idle", "no")
+        assert "SUBSCRIPTION  STATE" in text and "billing is paused: " in text
+    assert [(one["name"], "pausedReason" in one) for one in cli.json("subscriptions", "list", topic)] == [
+        ("billing", True),
+        ("other", False),
+    ]
+
+
+def test_replication_shows_in_the_statistics_of_a_topic() -> None:
+    west = {"state": "waiting-for-remote-topic", "reason": "no topic", "replicationBacklog": 7}
+    east = {"connected": True, "replicationDelayInSeconds": 3}
+    page = stats_page("t", {"replication": {"west": west, "east": east}})
+    assert page.parts[1] == Table(
+        {"west": west, "east": east},
+        ("CLUSTER", "STATE", "BACKLOG", "DELAY S", "REASON"),
+        [("east", "connected", 0, 3, "-"), ("west", "waiting-for-remote-topic", 7, 0, "no topic")],
+    )
+
+
+def test_a_forbidden_deletion_names_the_setting_and_the_command(cli: CommandLine, namespace: str) -> None:
+    message = cli.fails("namespaces", "delete", namespace, "--force")
+    assert "forceDeleteNamespaceAllowed is false" in message
+    assert "`magnetar brokers update-dynamic-config --config forceDeleteNamespaceAllowed --value true`" in message
 
 
 def test_terminating_and_deleting_a_topic(running: TestBroker, cli: CommandLine, topic: str) -> None:
@@ -294,7 +328,7 @@ def test_an_invalid_schema_file_sends_nothing(
     ("command", "message"),
     [
         ("namespaces create orders", "did you mean public/orders?"),
-        ("topics list public", "did you mean public/public?"),
+        ("topics list public", "did you mean public/default?"),
         ("topics create default/orders", "did you mean public/default/orders?"),
         ("topics create-partitioned-topic orders -p many", "'many' is not an integer from 1 to 2147483647"),
         ("topics create-partitioned-topic orders -p 0", "'0' is not an integer from 1"),

@@ -181,7 +181,9 @@ async def delete(call: Call) -> None:
     """Delete an empty namespace; with `force`, if forceDeleteNamespaceAllowed is set, with its topics."""
     namespace, catalog, force = call.namespace, call.broker.catalog, call.flag("force")
     if force and not call.broker.settings.forceDeleteNamespaceAllowed:
-        raise OperationNotAllowed("Broker doesn't allow forced deletion of namespaces")
+        raise OperationNotAllowed(
+            "Broker doesn't allow forced deletion of namespaces: forceDeleteNamespaceAllowed is false"
+        )
     if namespace not in catalog.namespaces:
         raise NamespaceNotFound(f"Namespace {namespace} does not exist.")
     if len(catalog.policies_of(namespace).replication_clusters) > 1:

@@ -62,7 +62,7 @@ async def delete(call: Call) -> None:
     """Delete a tenant without namespaces; with `force`, if forceDeleteTenantAllowed is set, with its namespaces."""
     tenant, force, catalog = check_entity("tenant", call.path["tenant"]), call.flag("force"), call.broker.catalog
     if force and not call.broker.settings.forceDeleteTenantAllowed:
-        raise OperationNotAllowed("Broker doesn't allow forced deletion of tenants")
+        raise OperationNotAllowed("Broker doesn't allow forced deletion of tenants: forceDeleteTenantAllowed is false")
     if tenant not in catalog.tenants:
         raise TenantNotFound("Tenant doesn't exist")
     if not force and _namespaces_of(call, tenant):

@@ -20,12 +20,12 @@ from magnetar.cli.argument import (
     whole,
 )
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.output import Done, Record, Stream, Table, counted
+from magnetar.cli.output import Done, Page, Record, Stream, Table, counted
 from magnetar.cli.path import is_partitioned, subscription_path, topic_path
 from magnetar.cli.policies.commands import add_subscription_policies
 from magnetar.cli.rest import Rest
 from magnetar.cli.views.messages import peeked_messages, shown_message
-from magnetar.cli.views.stats import subscriptions_table
+from magnetar.cli.views.stats import problems_of, subscriptions_table
 
 group = CommandGroup("subscriptions", "Manage the subscriptions of topics.")
 
@@ -54,15 +54,16 @@ PEEK_DEFAULT = 1
 
 
 @group.command("list")
-def list_subscriptions(rest: Rest, topic: Topic) -> Table:
-    """List the subscriptions of a topic with their backlog."""
+def list_subscriptions(rest: Rest, topic: Topic) -> Page:
+    """List the subscriptions of a topic with their state and backlog."""
     if is_partitioned(rest, topic):
         stats = rest.get(*topic_path(topic, "partitioned-stats"), query={"perPartition": False})
     else:
         stats = rest.get(*topic_path(topic, "stats"))
     table = subscriptions_table(stats)
     value = [{"name": name, **one} for name, one in sorted(stats["subscriptions"].items())]
-    return Table(value, table.columns, table.rows, none=f"{topic} has no subscriptions")
+    shown = Table(value, table.columns, table.rows, none=f"{topic} has no subscriptions")
+    return Page(value, [shown, *problems_of(stats["subscriptions"])])
 
 
 @group.command("create")

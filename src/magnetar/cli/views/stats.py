@@ -12,7 +12,9 @@ def stats_page(name: str, value: dict[str, Any]) -> Page:
     parts: list[Done | Record | Table] = [Record(value, title=name, fields=_summary(value))]
     if value.get("subscriptions"):
         parts.append(subscriptions_table(value))
-        parts.extend(_problems(value["subscriptions"]))
+        parts.extend(problems_of(value["subscriptions"]))
+    if value.get("replication"):
+        parts.append(_replication(value["replication"]))
     if value.get("publishers"):
         parts.append(_publishers(value["publishers"]))
     if value.get("partitions"):
@@ -25,6 +27,7 @@ def subscriptions_table(value: dict[str, Any]) -> Table:
     rows = [
         (
             name,
+            _state(one),
             one.get("type") or "-",
             one.get("msgBacklog", 0),
             one.get("unackedMessages", 0),
@@ -32,14 +35,36 @@ def subscriptions_table(value: dict[str, Any]) -> Table:
             len(one.get("consumers") or ()),
             float(one.get("msgRateOut", 0)),
             one.get("isDurable", True),
+            one.get("isReplicated", False),
         )
         for name, one in sorted(value["subscriptions"].items())
     ]
-    columns = ("SUBSCRIPTION", "TYPE", "BACKLOG", "UNACKED", "DELAYED", "CONSUMERS", "MSG/S", "DURABLE")
-    return Table(value["subscriptions"], columns, rows)
+    return Table(value["subscriptions"], _SUBSCRIPTION_COLUMNS, rows)
 
 
-def _problems(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
+_SUBSCRIPTION_COLUMNS = (
+    "SUBSCRIPTION",
+    "STATE",
+    "TYPE",
+    "BACKLOG",
+    "UNACKED",
+    "DELAYED",
+    "CONSUMERS",
+    "MSG/S",
+    "DURABLE",
+    "REPLICATED",
+)
+
+
+def _state(subscription: dict[str, Any]) -> str:
+    if subscription.get("pausedReason"):
+        return "PAUSED"
+    if subscription.get("blockedSubscriptionOnUnackedMsgs"):
+        return "BLOCKED"
+    return "active" if subscription.get("consumers") else "idle"
+
+
+def problems_of(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
     """Problems that need attention."""
     problems = {"pausedReason": "is paused", "deadLetterProblem": "cannot write a dead letter"}
     return [
@@ -76,6 +101,21 @@ def _count(messages: object, size: object) -> str:
 
 def _number(value: object) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _replication(clusters: dict[str, dict[str, Any]]) -> Table:
+    """Apache Pulsar has no state: there it is whether the replicator is connected."""
+    rows = [
+        (
+            name,
+            one.get("state") or ("connected" if one.get("connected") else "not connected"),
+            int(_number(one.get("replicationBacklog"))),
+            int(_number(one.get("replicationDelayInSeconds"))),
+            printable(str(one.get("reason") or "-")),
+        )
+        for name, one in sorted(clusters.items())
+    ]
+    return Table(clusters, ("CLUSTER", "STATE", "BACKLOG", "DELAY S", "REASON"), rows)
 
 
 def _publishers(publishers: list[dict[str, Any]]) -> Table:
