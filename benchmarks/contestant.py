@@ -81,8 +81,8 @@ class Running:
         if status not in (200, 204):
             raise RequestFailed(f"{method} {path} returned status {status}: {answer[:200]!r}")
 
-    def memory_mb(self) -> float:
-        return memory_mb(self.process.pid)
+    def memory_mb(self, kind: str = "Pss") -> float:
+        return memory_mb(self.process.pid, kind)
 
 
 class Contestant(ABC):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 STOP_TIMEOUT_S = 40.0
 KB, MB = 1024, 1024 * 1024
+_START_FIELD = 19  # starttime of proc(5), counted from the state field
 _CPU_FIELDS = slice(11, 13)  # utime and stime of proc(5), counted from the state field, which follows the name
 
 
@@ -54,11 +55,22 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def memory_mb(pid: int) -> float:
-    """Proportional set size of a process and its descendants, in MB."""
+def memory_mb(pid: int, kind: str = "Pss") -> float:
+    """Proportional set size of a process and its descendants, in MB; with `Rss` shared pages count in each of them."""
     rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    own_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
-    return own_kb * KB / MB + sum(memory_mb(child) for child in _children(pid))
+    own_kb = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith(f"{kind}:"))
+    return own_kb * KB / MB + sum(memory_mb(child, kind) for child in _children(pid))
+
+
+def starts(pid: int) -> dict[str, float]:
+    """When the descendants of a process started, by their command lines: seconds of the clock since boot."""
+    found: dict[str, float] = {}
+    for child in _children(pid):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
+            fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+            found |= {command: int(fields[_START_FIELD]) / os.sysconf("SC_CLK_TCK")} | starts(child)
+    return found
 
 
 class CpuMeter:

@@ -27,6 +27,7 @@ from measurement import (
     subscribe,
 )
 from perf import Perf, PerfFailed
+from process import starts
 from program import ProgramFailed, outcome_of
 from spark_rows import cpu_percent, percentile
 
@@ -51,6 +52,7 @@ class Pair:
     source: Running
     target: Running
     folder: Path
+    enabled_s: float  # when replication was enabled, by the clock since boot
 
     def topic(self, name: str) -> str:
         return f"persistent://{NAMESPACE}/bench-{name}"
@@ -91,10 +93,47 @@ def linked(contestant: Contestant) -> Iterator[Pair]:
             broker.put(f"/admin/v2/clusters/{other}", urls)
             broker.post(f"/admin/v2/tenants/{TENANT}", {"adminRoles": [], "allowedClusters": [SOURCE, TARGET]})
             broker.put(f"/admin/v2/namespaces/{NAMESPACE}", {"replication_clusters": [own]})
+        enabled_s = _since_boot_s()
         source.post(f"/admin/v2/namespaces/{NAMESPACE}/replication", [SOURCE, TARGET])
-        yield Pair(source, target, contestant.folder.parent / "replication")
+        yield Pair(source, target, contestant.folder.parent / "replication", enabled_s)
     here.discard_data()
     there.discard_data()
+
+
+def cold(pair: Pair, perf: Perf, effort: Effort) -> Values:
+    """The first message of two new clusters, from the moment when replication is enabled; then the memory of the
+    replicating one. It has to be the first row."""
+    client = pulsar.Client(pair.source.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with contextlib.closing(client):
+        _first_arrival_s(pair, client, pair.topic("cold"))
+        took_s = _since_boot_s() - pair.enabled_s
+    print(f"  {_parts(pair, took_s)}", flush=True)
+    time.sleep(effort.settle_s)
+    return {
+        "geo-cold": took_s,
+        "geo-memory": pair.source.memory_mb(),
+        "geo-memory-rss": pair.source.memory_mb("Rss"),
+    }
+
+
+def _parts(pair: Pair, took_s: float) -> str:
+    """When the processes of a pipeline started. Their order is that of the start: a worker is started for the first
+    job, once Spark is up."""
+    words = {"pipelines process": "-m magnetar.pipelines ", "JVM": "SparkSubmit", "first worker": "worker_daemon"}
+    started = starts(pair.source.process.pid)
+    parts = {
+        name: min(
+            at_s for command, at_s in started.items() if word in command and (name == "JVM" or "java" not in command)
+        )
+        for name, word in words.items()
+        if any(word in command for command in started)
+    }
+    shown = [f"{name} after {at_s - pair.enabled_s:.2f} s" for name, at_s in parts.items()]
+    return ", ".join([*shown, f"first message after {took_s:.2f} s"])
+
+
+def _since_boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def throughput(pair: Pair, perf: Perf, effort: Effort) -> Values:
@@ -178,6 +217,7 @@ def idle(pair: Pair, perf: Perf, effort: Effort) -> Values:
 Measure = Callable[[Pair, Perf, Effort], Values]
 
 BETWEEN_TWO: dict[str, Measure] = {
+    "geo-cold": cold,
     "geo-latency": latency,
     "geo-new-topic": new_topics,
     "geo-throughput": throughput,

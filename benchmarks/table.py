@@ -160,6 +160,11 @@ METRICS = (
         _ratio_at_least(5.0),
         against="dead-letters-of-one",
     ),
+    Metric("geo-cold", "replication: first message from cold", "s", ".1f", False, "at most 5 s", _at_most(5)),
+    Metric(
+        "geo-memory", "replication: memory of a cluster (PSS)", "MB", ",.0f", False, "at most 500 MB", _at_most(500)
+    ),
+    Metric("geo-memory-rss", "replication: memory of a cluster (RSS)", "MB", ",.0f", False, "", _anything),
     Metric("geo-batched", "replicate 1 KB batched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)),
     Metric(
         "geo-unbatched", "replicate 1 KB unbatched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)
