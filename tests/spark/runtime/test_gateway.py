@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
+import pytest
+
+from magnetar.spark.runtime import gateway
 from magnetar.spark.runtime.gateway import with_flags
 from magnetar.spark.runtime.settings import SMALL_JVM
 
@@ -39,3 +45,15 @@ def test_a_jvm_that_is_not_up_yet_ends_with_its_driver() -> None:
     said = subprocess.run([sys.executable, "-c", ENDS_EARLY], capture_output=True, text=True, timeout=60)
     assert said.returncode == 0, said.stderr
     assert int(said.stdout) > 0
+
+
+def test_folders_of_processes_that_were_killed_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name, age_s in (("magnetar-gateway-old", 7200), ("magnetar-gateway-new", 60), ("another", 7200)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "connection").write_bytes(b"x")
+        then_s = folder.stat().st_mtime - age_s
+        os.utime(folder, (then_s, then_s))
+    gateway._remove_leftovers()
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["another", "magnetar-gateway-new"]

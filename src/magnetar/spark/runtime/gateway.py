@@ -11,6 +11,7 @@ import atexit
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -27,6 +28,8 @@ from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.runtime.java import VECTOR_MODULE, Java
 
 _START_TIMEOUT_S = 120
+_FOLDER_PREFIX = "magnetar-gateway-"
+_LEFTOVER_S = 3600.0
 _END_TIMEOUT_S = 10
 _CONNECTION = Struct(">ii")  # written by the JVM: its port, the size of the secret, the secret
 
@@ -69,13 +72,23 @@ def launched(
         del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
 
 
+def _remove_leftovers() -> None:
+    """Folders of processes that were killed while their JVM started. Those of other users cannot be removed."""
+    oldest_s = time.time() - _LEFTOVER_S
+    for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
+        with suppress(OSError):
+            if folder.stat().st_mtime < oldest_s:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
 def launch(
     java: Java, settings: Mapping[str, str], variables: Mapping[str, str], flags: Sequence[str] = ()
 ) -> tuple[subprocess.Popen[bytes], int, str]:
     """Starts a JVM that ends with this process; returns it with its port and secret."""
     submitted = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     submitted += shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    with tempfile.TemporaryDirectory(prefix="magnetar-gateway-") as folder:
+    _remove_leftovers()
+    with tempfile.TemporaryDirectory(prefix=_FOLDER_PREFIX) as folder:
         connection_file = Path(folder, "connection")
         process = subprocess.Popen(
             with_flags(command(java, "org.apache.spark.deploy.SparkSubmit", submitted), flags),
