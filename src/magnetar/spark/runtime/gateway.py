@@ -24,6 +24,7 @@ from struct import Struct
 from pyspark import SparkContext
 from pyspark.find_spark_home import _find_spark_home
 
+from magnetar.clock import SystemClock
 from magnetar.spark.errors import SparkSourceError
 from magnetar.spark.runtime.java import VECTOR_MODULE, Java
 
@@ -74,7 +75,7 @@ def launched(
 
 def _remove_leftovers() -> None:
     """Folders of processes that were killed while their JVM started. Those of other users cannot be removed."""
-    oldest_s = time.time() - _LEFTOVER_S
+    oldest_s = SystemClock().now_ms() / 1000 - _LEFTOVER_S
     for folder in Path(tempfile.gettempdir()).glob(f"{_FOLDER_PREFIX}*"):
         with suppress(OSError):
             if folder.stat().st_mtime < oldest_s:
