@@ -157,6 +157,26 @@ func TestDL9Batch(t *testing.T) {
 	require.Equal(t, map[string]int{"0006": 2}, seen)
 }
 
+// DL9: by default this client sends no ack before it has all of the batch; then it gets single messages.
+func TestDL9BatchWithDefaults(t *testing.T) {
+	client, topic := connect(t), newTopic(t)
+	consumer := consumerOf(t, client, pulsar.ConsumerOptions{
+		Topic: topic, Type: pulsar.Shared, NackRedeliveryDelay: nackDelay, Properties: limit(2),
+	})
+	dead := subscribeDead(t, client, topic+"-sub-DLQ")
+	producer := producerOf(t, client, pulsar.ProducerOptions{Topic: topic, BatchingMaxPublishDelay: time.Hour})
+	sendTogether(t, producer, numbers(0, 10)...)
+	letters, seen := nackUntilDead(t, consumer, dead, func(payload string) bool { return payload == "0006" }, 1)
+	require.Equal(t, "0006", string(letters[0].Payload()))
+	for _, payload := range numbers(0, 10) {
+		if payload == "0006" {
+			require.Equal(t, 3, seen[payload])
+		} else {
+			require.Equal(t, 2, seen[payload])
+		}
+	}
+}
+
 // DL7: properties of a retry, which never arrives early. Without a delay, the next retry is published before the ack of
 // the previous one is sent.
 func TestDL7Retries(t *testing.T) {

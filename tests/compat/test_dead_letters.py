@@ -224,8 +224,9 @@ class TestBrokerPolicy:
         assert gained.pop("ORIGIN_MESSAGE_ID") == f"{sent.ledger_id()}:{sent.entry_id()}:-1"
         assert gained.pop("DEATH_REASON") == "MaxRedeliveries" and gained.pop("DEATH_DESCRIPTION")
         (death,) = json.loads(gained.pop("DEATH_HISTORY"))
-        assert gained.pop("DEATH_CONSUMER") and gained.pop("DEATH_CONSUMER_ADDRESS").startswith("127.0.0.1:")
-        assert gained.pop("DEATH_CLIENT_VERSION").startswith("Pulsar-CPP")
+        assert gained.pop("DEATH_CONSUMER") == death["consumer"] == consumer.consumer_name()
+        assert gained.pop("DEATH_CONSUMER_ADDRESS").startswith("127.0.0.1:")
+        assert gained.pop("DEATH_CLIENT_VERSION").startswith("Pulsar-CPP-v")
         assert not gained
         assert (death["topic"].endswith(topic), death["subscription"], death["count"]) == (True, "s", 2)
         assert death["reason"] == "MaxRedeliveries" and 0 < death["first"] < death["last"]
@@ -410,15 +411,33 @@ class TestBatches:
         assert data == b"m4" and properties["ORIGIN_MESSAGE_ID"].endswith(":0:-1:4")
         assert nothing_comes(consumer)
 
-    def test_dl9_without_batch_index_acks_a_batch_is_redelivered_and_dead_lettered_whole(
+    @pytest.mark.parametrize("consumer_type", SPREAD, ids=named)
+    def test_dl9_with_the_clients_defaults_only_the_bad_messages_of_batches_die(
+        self, shared_broker: TestBroker, client: pulsar.Client, topic: str, consumer_type: pulsar.ConsumerType
+    ) -> None:
+        """The client sends no ack before a whole batch is acknowledged: after a failure it gets single messages."""
+        consumer = subscribe(client, topic, consumer_type, properties=limit(2))
+        bad = {b"m%d" % number for number in range(0, 100, 20)}
+        producer = batching(client, topic, pulsar.CompressionType.LZ4)
+        for start in range(0, 100, 10):
+            send_batch(producer, numbered(100)[start : start + 10])
+        seen = nack_bad(consumer, lambda data: data in bad, dead_letters_arrive(shared_broker, topic, len(bad)))
+        in_failed_batches = {payload for start in range(0, 100, 20) for payload in numbered(100)[start : start + 10]}
+        for payload in numbered(100):
+            assert seen[payload] == (3 if payload in bad else 2 if payload in in_failed_batches else 1)
+        found = dead_letters(client, topic, len(bad))
+        assert {data for data, _ in found} == bad
+        assert all("DEATH_BATCH_SIZE" not in properties for _, properties in found)
+
+    def test_dl9_where_order_counts_a_batch_dies_whole_and_its_letters_say_so(
         self, shared_broker: TestBroker, client: pulsar.Client, topic: str
     ) -> None:
-        """The client's default: it sends no ack before the whole batch is acknowledged, so all of it is open."""
-        consumer = subscribe(client, topic, properties=limit(1))
+        consumer = subscribe(client, topic, pulsar.ConsumerType.Exclusive, properties=limit(1))
         send_batch(batching(client, topic, pulsar.CompressionType.LZ4), numbered(4))
-        seen = nack_bad(consumer, lambda data: data == b"m2", dead_letters_arrive(shared_broker, topic, 4))
-        assert seen == dict.fromkeys(numbered(4), 2)
-        assert [data for data, _ in dead_letters(client, topic, 4)] == numbered(4)
+        nack_bad(consumer, lambda data: data == b"m2", dead_letters_arrive(shared_broker, topic, 4))
+        found = dead_letters(client, topic, 4)
+        assert [data for data, _ in found] == numbered(4)
+        assert {properties["DEATH_BATCH_SIZE"] for _, properties in found} == {"4"}
 
     def test_dl6_counts_of_single_messages_survive(self, tmp_path: Path, topic: str) -> None:
         options = {"properties": limit(2), "batch_index_ack_enabled": True}

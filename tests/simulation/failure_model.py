@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.single_messages import parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -51,11 +52,12 @@ class FailureModel:
         consumer: Consumer,
         held: list[int],
     ) -> None:
-        returned = sorted(held)
+        returned, others = sorted(held), []
         named: dict[int, list[int]] = {}
         for message_id in redeliver.message_ids:
             if message_id.ledgerId == topic.ledger_id:
-                named.setdefault(message_id.entryId, []).append(message_id.batch_index)
+                entry, index = parse_id(message_id.entryId)
+                named.setdefault(entry, []).append(message_id.batch_index if index < 0 else index)
         if redeliver.message_ids:
             returned = [entry for entry in returned if entry in named]
         elif subscription.type in ORDERED:
@@ -66,9 +68,57 @@ class FailureModel:
         for entry in returned:
             indexes = named.get(entry, [-1])
             bits = None if -1 in indexes else sum(1 << index for index in set(indexes))
-            model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms(), bits)
-        for entry in returned:
+            if entry in model.singles:
+                is_all = not redeliver.message_ids
+                self._nack_singles(topic, subscription, model, entry, -1 if is_all else bits or 0, is_all=is_all)
+                continue
+            others.append(entry)
+            model.fail(entry, self.messages_in(topic, subscription, entry), self._world.clock.now_ms(), bits)
+        for entry in others:
             self._settle(topic, subscription, model, entry, _FAILED)
+
+    def _nack_singles(
+        self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int, bits: int, *, is_all: bool
+    ) -> None:
+        """Each message counts once; the entry comes back when all of its open messages are nacked."""
+        messages, nacked = self.messages_in(topic, subscription, entry), model.singles[entry]
+        bits &= model.open_bits(entry, messages) & ~nacked
+        if bits:
+            model.fail(entry, messages, self._world.clock.now_ms(), bits)
+        if is_all:
+            model.take_back(entry)
+        elif bits:
+            model.singles[entry] = nacked | bits
+            if model.is_nacked(entry, messages):
+                model.take_back(entry)
+        else:
+            return
+        self._settle(topic, subscription, model, entry, _FAILED, backs_off=entry not in model.singles)
+
+    def return_nacked(self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int) -> None:
+        """The last message of a batch that was neither acknowledged nor nacked is acknowledged."""
+        if not model.is_acked(entry) and model.is_nacked(entry, self.messages_in(topic, subscription, entry)):
+            model.take_back(entry)
+            self._settle(topic, subscription, model, entry, _FAILED)
+
+    def is_next_single(
+        self,
+        subscription: Subscription,
+        model: Model,
+        entry: int,
+        index: int,
+        stored: bytes,
+        blob: bytes,
+        what: str,
+    ) -> bool:
+        """Whether it is a further one of the single messages of a batch; they are checked to be what is expected."""
+        parts = messages_in(stored) or []
+        may_split = subscription.type not in ORDERED and self._policy(subscription, model) is not None
+        must_split = may_split and len(parts) > 1 and model.count(entry, len(parts)) > 0
+        expect(must_split == (index >= 0), f"{what}: message {index} of {len(parts)}, expected alone: {must_split}")
+        if index >= 0:
+            expect(whole_message(blob) == parts[index], f"{what}: message {index} has other bytes than in its batch")
+        return index >= 0 and entry in model.unsent
 
     def before_pump(self) -> list[Holder]:
         """Consumers with an unhandled request to redeliver everything, and the entries they hold."""
@@ -90,7 +140,7 @@ class FailureModel:
             if consumer in subscription.consumers:
                 model.in_flight.clear()
                 for entry in held[:1]:
-                    model.fail(entry, self._messages_in(topic, subscription, entry), self._world.clock.now_ms())
+                    model.fail(entry, self.messages_in(topic, subscription, entry), self._world.clock.now_ms())
                     self._settle(topic, subscription, model, entry, _FAILED)
 
     def leaving(self, connection: Connection) -> list[LostConsumer]:
@@ -126,7 +176,7 @@ class FailureModel:
             must_blame = may_blame and held[0] in model.watched
             expect(is_blamed or not must_blame, f"{held} is not blamed for {consumer.name}, which held nothing else")
             if is_blamed:
-                model.fail(held[0], self._messages_in(topic, subscription, held[0]), self._world.clock.now_ms())
+                model.fail(held[0], self.messages_in(topic, subscription, held[0]), self._world.clock.now_ms())
                 self._settle(topic, subscription, model, held[0], _CRASHED)
             else:
                 for entry in held:
@@ -154,10 +204,10 @@ class FailureModel:
         ledger = self._target_ledger(topic, subscription, policy, entry)
         expect(ledger is not None, f"{subscription.name} expired {entry} without a target for its dead letter")
         assert ledger is not None
-        dead = indexes_of(model.open_bits(entry, self._messages_in(topic, subscription, entry)))
+        dead = indexes_of(model.open_bits(entry, self.messages_in(topic, subscription, entry)))
         self._dead_letter(topic, subscription, model, entry, dead, failed, ledger, _EXPIRED)
 
-    def _messages_in(self, topic: PersistentTopic, subscription: Subscription, entry: int) -> int:
+    def messages_in(self, topic: PersistentTopic, subscription: Subscription, entry: int) -> int:
         stored = self._world.durable.entries.get((topic.ledger_id, entry))
         is_trimmed = (
             entry < topic.log.first and not subscription.durable
@@ -165,19 +215,27 @@ class FailureModel:
         return 1 if stored is None or is_trimmed else stored.messages
 
     def _settle(
-        self, topic: PersistentTopic, subscription: Subscription, model: Model, entry: int, reasons: Reasons
+        self,
+        topic: PersistentTopic,
+        subscription: Subscription,
+        model: Model,
+        entry: int,
+        reasons: Reasons,
+        *,
+        backs_off: bool = True,
     ) -> None:
         """Dead-letters the exhausted messages of a failed entry."""
         if entry not in model.failures:
             return
         policy = self._policy(subscription, model)
-        messages, failed = self._messages_in(topic, subscription, entry), model.failures[entry]
+        messages, failed = self.messages_in(topic, subscription, entry), model.failures[entry]
         open_bits = model.open_bits(entry, messages)
         limit = policy.max_redeliver_count if policy is not None else 0
         dead = [index for index in indexes_of(open_bits) if policy is not None and failed.count_of(index) > limit]
         ledger = self._target_ledger(topic, subscription, policy, entry) if policy is not None and dead else None
         if ledger is None:
-            model.back_off(entry, messages, self._world.clock.now_ms())
+            if backs_off:
+                model.back_off(entry, messages, self._world.clock.now_ms())
             return
         self._dead_letter(topic, subscription, model, entry, dead, failed, ledger, reasons)
 
@@ -192,7 +250,7 @@ class FailureModel:
         ledger: int,
         reasons: Reasons,
     ) -> None:
-        messages = self._messages_in(topic, subscription, entry)
+        messages = self.messages_in(topic, subscription, entry)
         open_bits = model.open_bits(entry, messages)
         worst = max(failed.count_of(index) for index in dead)
         blob = self._world.durable.entries[topic.ledger_id, entry].blob

@@ -29,6 +29,8 @@ class Model:
         self.free_until_ms = 0
         self.in_flight: dict[int, Consumer] = {}
         self.delivered: set[int] = set()  # since the last check
+        self.singles: dict[int, int] = {}  # entries in flight as single messages, with the bits of those nacked
+        self.unsent: dict[int, int] = {}  # of entries delivered as single messages since the last check
         self.end_announced = False
 
     def is_acked(self, entry: int) -> bool:
@@ -111,6 +113,15 @@ class Model:
         delay_ms = steps[min(count, len(steps)) - 1] if steps and count else 0
         if delay_ms:
             self.failures[entry] = self.failures.get(entry, Failed())._replace(due_ms=now_ms + delay_ms)
+
+    def is_nacked(self, entry: int, messages: int) -> bool:
+        """Whether all open messages of an entry that is in flight as single messages are nacked."""
+        nacked = self.singles.get(entry, 0)
+        return bool(nacked) and not self.open_bits(entry, messages) & ~nacked
+
+    def take_back(self, entry: int) -> None:
+        self.singles.pop(entry, None)
+        self.in_flight.pop(entry, None)
 
     def consumer_limit(self, entry: int) -> float:
         """Number of entries that a consumer may hold together with this one; few or one for a suspect."""

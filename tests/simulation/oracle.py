@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.catalog.policies import QuotaPolicy
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.single_messages import parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
@@ -130,11 +131,16 @@ class Oracle:
             return
         takes_parts = self._world.settings.acknowledgmentAtBatchIndexLevelEnabled
         for message_id in ack.message_id:
-            entry = message_id.entryId
+            entry, index = parse_id(message_id.entryId)
             if message_id.ledgerId != topic.ledger_id:
                 continue
-            if entry > topic.log.confirmed:
+            if entry > topic.log.confirmed or (is_cumulative and index >= 0):
                 return
+            if index >= 0:
+                messages = self.failure_model.messages_in(topic, subscription, entry)
+                model.ack_part(entry, ~(1 << index), messages)
+                self.failure_model.return_nacked(topic, subscription, model, entry)
+                continue
             open_bits = bits_of(message_id.ack_set)
             if is_cumulative:
                 model.ack_up_to(entry - 1 if open_bits else entry)
@@ -142,6 +148,7 @@ class Oracle:
                 model.ack(entry)
             elif takes_parts:
                 model.ack_part(entry, open_bits, message_id.batch_size)
+                self.failure_model.return_nacked(topic, subscription, model, entry)
 
     def _seek(self, seek: pb.CommandSeek, topic: PersistentTopic, subscription: Subscription, model: Model) -> None:
         self._world.dead_letters.sought(model.id, self._world.steps.decided)
@@ -233,20 +240,26 @@ class Oracle:
             model = self.models[subscription] = Model(subscription_state_of(subscription))
         if not subscription.durable and subscription.cursor.mark_delete >= topic.log.first - 1:
             model.ack_up_to(topic.log.first - 1)  # a reader does not prevent the trimming of its topic
-        entry = message.message_id.entryId
+        entry, index = parse_id(message.message_id.entryId)
         what = f"entry {topic.ledger_id}:{entry} to {consumer.name} of {subscription.name} ({subscription.type.name})"
         expect(message.message_id.ledgerId == topic.ledger_id, f"{what}: the message id has another ledger")
         stored = self._world.durable.entries.get((topic.ledger_id, entry))
         expect(stored is not None, f"{what}: not durable")
         assert stored is not None
-        expect(stored.blob == blob, f"{what}: the bytes differ from those stored")
+        if index < 0:
+            expect(stored.blob == blob, f"{what}: the bytes differ from those stored")
         expect(connection.session.writable, f"{what}: the transport is full")
         expect(not model.is_acked(entry), f"{what}: already acknowledged")
         expect(not model.end_announced, f"{what}: the end of the topic was announced before")
-        count = model.count(entry, stored.messages)
+        if self.failure_model.is_next_single(subscription, model, entry, index, stored.blob, blob, what):
+            self._check_single(model, consumer, entry, index, message, what)
+            return
+        count = model.count(entry, stored.messages) if index < 0 else model.failures[entry].count_of(index)
         expect(message.redelivery_count == count, f"{what}: count {message.redelivery_count}, expected {count}")
         open_bits = bits_of(message.ack_set) if message.ack_set else None
-        expect(open_bits == model.partial.get(entry), f"{what}: open {open_bits}, expected {model.partial.get(entry)}")
+        if index < 0:
+            expected = model.partial.get(entry)
+            expect(open_bits == expected, f"{what}: open {open_bits}, expected {expected}")
         expect(model.redelivery_for is None, f"{what}: a requested redelivery of everything is not handled yet")
         due_ms = model.failures.get(entry, Failed()).due_ms
         expect(due_ms <= self._world.latest_ms, f"{what}: backs off until {due_ms}")
@@ -260,9 +273,24 @@ class Oracle:
         self.failure_model.check_isolation(subscription, model, consumer, entry, what)
         permits = self._permits.get(consumer, 0)
         expect(permits > 0, f"{what}: the consumer has {permits} permits")
-        self._permits[consumer] = permits - (stored.messages if open_bits is None else open_bits.bit_count())
         model.in_flight[entry] = consumer
         model.delivered.add(entry)
+        if index < 0:
+            self._permits[consumer] = permits - (stored.messages if open_bits is None else open_bits.bit_count())
+        else:
+            model.singles[entry], model.unsent[entry] = 0, model.open_bits(entry, stored.messages)
+            self._check_single(model, consumer, entry, index, message, what)
+
+    def _check_single(
+        self, model: Model, consumer: Consumer, entry: int, index: int, message: pb.CommandMessage, what: str
+    ) -> None:
+        """One of the single messages of a failed batch: each open one comes once, with its own count."""
+        count = model.failures[entry].count_of(index)
+        expect(message.redelivery_count == count, f"{what}: {index} has count {message.redelivery_count}, not {count}")
+        expect(model.in_flight[entry] is consumer, f"{what}: {index} goes to another consumer than the others")
+        expect(bool(model.unsent[entry] >> index & 1), f"{what}: {index} is acknowledged, or was sent before")
+        model.unsent[entry] &= ~(1 << index)
+        self._permits[consumer] -= 1
 
     def _check_order(self, model: Model, consumer: Consumer, entry: int, what: str) -> None:
         if any(holder is not consumer for holder in model.in_flight.values()):
@@ -350,6 +378,12 @@ class Oracle:
             if entry not in model.delivered and model.in_flight.get(entry) is not consumer:
                 expect(False, f"{what}: {entry} is in flight to {consumer.name} but was never sent")
         model.in_flight = dict(subscription.places.in_flight)
+        for entry, unsent in model.unsent.items():
+            expect(not unsent, f"{what}: of batch {entry}, messages {unsent:b} were not sent with the others")
+        model.unsent.clear()
+        model.singles = {entry: bits for entry, bits in model.singles.items() if entry in model.in_flight}
+        found_singles = {entry: bits for one in subscription.consumers for entry, bits in one.singles.items()}
+        expect(model.singles == found_singles, f"{what}: single messages {found_singles}, expected {model.singles}")
         self.failure_model.check(subscription, model, what)
         model.delivered.clear()
 

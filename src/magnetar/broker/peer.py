@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 # sequence id, highest sequence id, entry id (-1 for a duplicate that was dropped)
 Receipt = tuple[int, int, int]
-# entry id, redelivery count, open bits of a partly acknowledged batch (None: all open), blob
+# entry id or single message id, redelivery count, open bits of a partly acknowledged batch (None: all open), blob
 Delivery = tuple[int, int, int | None, bytes]
 
 

@@ -8,6 +8,7 @@ every client. Knows neither topics nor how a dead letter is written (see `stamp`
     DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS,            the consumer that failed last, if one did
     DEATH_CLIENT_VERSION
     DEATH_ERROR                                        the application's error text, if it reported one
+    DEATH_BATCH_SIZE                                   of the batch, if the message failed only together with it
     DEATH_HISTORY                                      JSON: every failure of the message so far, the latest last
 """
 
@@ -29,6 +30,7 @@ ORIGIN_MESSAGE_ID_MISSPELT = "ORIGIN_MESSAGE_IDY_TIME"  # by Java and Go clients
 DEATH_REASON, DEATH_DESCRIPTION, DEATH_HISTORY = "DEATH_REASON", "DEATH_DESCRIPTION", "DEATH_HISTORY"
 DEATH_CONSUMER, DEATH_CONSUMER_ADDRESS = "DEATH_CONSUMER", "DEATH_CONSUMER_ADDRESS"
 DEATH_CLIENT_VERSION, DEATH_ERROR = "DEATH_CLIENT_VERSION", "DEATH_ERROR"
+DEATH_BATCH_SIZE = "DEATH_BATCH_SIZE"
 RECONSUMETIMES = "RECONSUMETIMES"  # how often a client sent the message to its retry topic
 REDRIVE_GENERATION = "REDRIVE_GENERATION"  # how often a dead letter was redriven: it may fail again each time
 
@@ -63,7 +65,8 @@ class Reason(enum.StrEnum):
 class FailureRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One element of DEATH_HISTORY. `first` and `last` are the times, in ms, of the first and last delivery failure.
 
-    The consumer failed last; all about it, and the application's error text, may be unknown.
+    The consumer failed last; all about it, and the application's error text, may be unknown. `batch` is the size of the
+    batch if the message was never delivered without it.
     """
 
     topic: str
@@ -76,6 +79,7 @@ class FailureRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     address: str = ""
     client_version: str = msgspec.field(default="", name="clientVersion")
     error: str = ""
+    batch: Int64 = 0
 
 
 class DeadLetterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

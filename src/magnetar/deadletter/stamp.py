@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from magnetar.deadletter.properties import (
+    DEATH_BATCH_SIZE,
     DEATH_CLIENT_VERSION,
     DEATH_CONSUMER,
     DEATH_CONSUMER_ADDRESS,
@@ -55,6 +56,7 @@ def stamp(
         DEATH_CONSUMER_ADDRESS: failure.address,
         DEATH_CLIENT_VERSION: failure.client_version,
         DEATH_ERROR: error,
+        DEATH_BATCH_SIZE: str(failure.batch or ""),
         DEATH_HISTORY: msgspec.json.encode([*read_history(before), failure][-HISTORY_MAX:]).decode(),
     }
     for index in reversed(range(len(properties))):

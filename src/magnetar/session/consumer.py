@@ -10,9 +10,10 @@ from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.broker.schema.admission import admit_consumer
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.single_messages import INDEX_MAX, SINGLE_ID_MIN, parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
-from magnetar.broker.topic.topic import SubscribeRequest
+from magnetar.broker.topic.topic import SubscribeRequest, TopicSubscription
 from magnetar.errors import (
     ConsumerAssignFailed,
     ConsumerNotFound,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from magnetar.session.session import Session
 
 _SIGN = 1 << 63
-_BATCH_INDEX_MAX = 100_000  # more than any batch has: a larger index is invalid, and would create a huge number
 
 
 def signed(value: int) -> int:
@@ -177,7 +177,19 @@ def _acknowledge(session: Session, ack: pb.CommandAck) -> None:
     for message_id in ack.message_id:
         if message_id.ledgerId == ledger_id:  # otherwise of a deleted topic of this name
             open_bits = bits_of(message_id.ack_set) if message_id.ack_set else None
-            acknowledge(message_id.entryId, open_bits, max(message_id.batch_size, 0))
+            if message_id.entryId < SINGLE_ID_MIN:
+                acknowledge(message_id.entryId, open_bits, max(message_id.batch_size, 0))
+            else:
+                _acknowledge_single(subscription, ack, *parse_id(message_id.entryId))
+
+
+def _acknowledge_single(subscription: TopicSubscription, ack: pb.CommandAck, entry_id: int, index: int) -> None:
+    if ack.ack_type != pb.CommandAck.Individual:
+        raise NotAllowed(
+            "a message that was delivered alone after its batch failed cannot be acknowledged cumulatively"
+        )
+    if index < INDEX_MAX:
+        subscription.ack(entry_id, ~(1 << index))
 
 
 def on_redeliver(session: Session, command: Command) -> None:
@@ -188,7 +200,7 @@ def on_redeliver(session: Session, command: Command) -> None:
     ledger_id = handle.topic.ledger_id
     # No ids means all messages.
     ours = [m for m in redeliver.message_ids if m.ledgerId == ledger_id]
-    entry_ids = [m.entryId for m in ours] if redeliver.message_ids else None
+    entry_ids = [parse_id(m.entryId)[0] for m in ours] if redeliver.message_ids else None
     epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else None
     handle.consumer.subscription.redeliver(handle.consumer, entry_ids, epoch, _indexes_of(ours))
 
@@ -196,13 +208,20 @@ def on_redeliver(session: Session, command: Command) -> None:
 def _indexes_of(ids: Sequence[pb.MessageIdData]) -> dict[int, int]:
     """Messages of batches given by index, as bits by entry; an entry given as a whole has none."""
     indexes: dict[int, int] = {}
-    for message_id in ids:
-        if 0 <= message_id.batch_index < _BATCH_INDEX_MAX:
-            indexes[message_id.entryId] = indexes.get(message_id.entryId, 0) | 1 << message_id.batch_index
-    for message_id in ids:
-        if message_id.batch_index < 0:
-            indexes.pop(message_id.entryId, None)
+    named = [_index_of(message_id) for message_id in ids]
+    for entry_id, index in named:
+        if 0 <= index < INDEX_MAX:
+            indexes[entry_id] = indexes.get(entry_id, 0) | 1 << index
+    for entry_id, index in named:
+        if index < 0:
+            indexes.pop(entry_id, None)
     return indexes
+
+
+def _index_of(message_id: pb.MessageIdData) -> tuple[int, int]:
+    if message_id.entryId < SINGLE_ID_MIN:
+        return message_id.entryId, message_id.batch_index
+    return parse_id(message_id.entryId)
 
 
 def on_seek(session: Session, command: Command) -> None:
@@ -214,6 +233,8 @@ def on_seek(session: Session, command: Command) -> None:
     if isinstance(topic, PersistentTopic) and isinstance(subscription, Subscription):
         if seek.HasField("message_id"):
             target = seek.message_id
+            if SINGLE_ID_MIN <= target.entryId < _SIGN - 1:  # LATEST is the largest signed number
+                target.entryId = parse_id(target.entryId)[0]
             entry_id = topic.entry_after(signed(target.ledgerId), signed(target.entryId) - 1)
             # The bits select messages of exactly that batch, not of the entry that replaces a trimmed one.
             is_there = (target.ledgerId, target.entryId) == (topic.ledger_id, entry_id)

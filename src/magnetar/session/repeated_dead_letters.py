@@ -13,6 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
+from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Publish
@@ -97,6 +100,9 @@ def _dead_letter(session: Session, handle: ProducerHandle, properties: dict[str,
     origin = read_origin(properties)
     if origin is None:
         return None
+    if origin.entry_id >= SINGLE_ID_MIN:
+        entry_id, index = parse_id(origin.entry_id)
+        origin = msgspec.structs.replace(origin, entry_id=entry_id, batch_index=index)
     for consumer in session.consumers.values():
         subscription = consumer.consumer.subscription
         if (

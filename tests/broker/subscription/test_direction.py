@@ -23,6 +23,7 @@ DOWNWARDS = (
     "key_owners",
     "cursor",
     "dead_letter_blobs",
+    "single_messages",
     "consumer",
     "entry_state",
 )

@@ -371,3 +371,24 @@ def test_payloads_are_decoded_by_their_schema(
         assert found["payload"] == {"number": 7, "name": "Ada"}
     assert '{"number": 7, "name": "Ada"}' in cli.ok("deadletters", "list", letters)
     assert '"name": "Ada"' in cli.ok("deadletters", "show", letters, one["id"])
+
+
+@pytest.mark.parametrize(
+    ("type_", "effect"), [("Shared", "are delivered again, one by one"), ("Failover", "die together")]
+)
+def test_dl9_stats_warn_of_batches_that_are_nacked_as_a_whole(
+    cli: CommandLine, client: pulsar.Client, topic: str, type_: str, effect: str
+) -> None:
+    cli.ok("subscriptions", "set-dead-letter-policy", topic, "s", "-m", "5")
+    producer = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=10_000)
+    for _ in range(3):
+        producer.send_async(b"x", None)
+    producer.flush()
+    options = {"consumer_type": getattr(pulsar.ConsumerType, type_), "negative_ack_redelivery_delay_ms": 10}
+    consumer = client.subscribe(topic, "s", **options)
+    consumer.negative_acknowledge(consumer.receive(10_000))
+    end = time.monotonic() + 10
+    while not cli.json("topics", "stats", topic)["subscriptions"]["s"]["nackedBatches"]:
+        assert time.monotonic() < end, "the negative ack does not come"
+    (warning,) = [line for line in cli.ok("topics", "stats", topic).splitlines() if "nacked as a whole" in line]
+    assert warning.startswith("s had batches nacked as a whole (1)") and effect in warning

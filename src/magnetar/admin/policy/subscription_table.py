@@ -80,7 +80,7 @@ def _show_breaker(found: PersistentSubscriptions) -> object:
 def _set_breaker(found: PersistentSubscriptions, body: bodies.CircuitBreakerBody) -> None:
     _save(found, breaker=body.kept())
     for _, subscription in found:
-        subscription.begin_breaker_window()
+        subscription.dead_letters.begin_breaker_window()
 
 
 SUBSCRIPTION_POLICIES: tuple[SubscriptionPolicy, ...] = (

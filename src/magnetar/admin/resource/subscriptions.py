@@ -20,6 +20,7 @@ from magnetar.admin.opened import (
     subscription_not_found,
 )
 from magnetar.broker.catalog import creation
+from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest, Topic
 from magnetar.deadletter.properties import ERROR_MAX, parse_message_id
@@ -211,6 +212,8 @@ def report_failure(call: Call) -> None:
             " or (ledger,entry,partition,batch index)"
         )
     ledger_id, entry_id, index = parsed
+    if entry_id >= SINGLE_ID_MIN:
+        entry_id, index = parse_id(entry_id)
     subscription = next((one for topic, one in found if topic.ledger_id == ledger_id), None)
     if subscription is None or not subscription.places.is_open(entry_id, index):
         raise MessageNotFound(

@@ -103,6 +103,8 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     dead_letter_problem: str | UnsetType = UNSET  # why the last message could not become a dead letter
     dead_lettered: dict[str, int] = {}  # by reason
     suspects: int = 0  # entries in delivery when their consumer crashed
+    nacked_batches: int = 0  # nacked as a whole
+    split_batches: int = 0  # delivered again as single messages
     backing_off: int = 0  # failed entries whose back-off is not over
     paused_reason: str | UnsetType = UNSET
 
@@ -309,6 +311,8 @@ def _add_failures(stats: SubscriptionStats, topic: PersistentTopic, subscription
     stats.dead_letter_problem = dead_letters.problem or UNSET
     stats.dead_lettered = {reason.value: count for reason, count in dead_letters.moved.items()}
     stats.suspects = len(subscription.cursor.suspects)
+    stats.nacked_batches = subscription.nacked_batches
+    stats.split_batches = subscription.deliveries.split_batches
     stats.backing_off = subscription.redelivery.backing_off
     stats.paused_reason = subscription.record.paused or UNSET
 

@@ -25,7 +25,10 @@ class SubscriptionType(enum.IntEnum):
 
 
 class Consumer:
-    """`pending` holds its unacknowledged entries, with the number of open messages in each."""
+    """`pending` holds its unacknowledged entries, with the number of open messages in each.
+
+    `singles` are those of them that are delivered as single messages, with the bits of the messages nacked since.
+    """
 
     __slots__ = (
         "_identity",
@@ -47,6 +50,7 @@ class Consumer:
         "priority",
         "rates",
         "redelivered_messages",
+        "singles",
         "subscription",
         "takes_any_schema",
         "type",
@@ -87,6 +91,7 @@ class Consumer:
         self.last_flow_ms = 0  # when it last requested messages
         self.unacked = 0
         self.pending: dict[int, int] = {}
+        self.singles: dict[int, int] = {}
         self.delivered_messages = 0
         self.delivered_bytes = 0
         self.redelivered_messages = 0

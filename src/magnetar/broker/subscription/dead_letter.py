@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.broker.catalog import creation
+from magnetar.broker.subscription.breaker import Breaker
 from magnetar.broker.subscription.dead_letter_blobs import FailureSite, dead_letter_blobs
 from magnetar.broker.subscription.entry_state import EntryState
 from magnetar.broker.topic.topic import SubscribeRequest
@@ -21,7 +22,6 @@ from magnetar.errors import MagnetarError, NotAllowed
 
 if TYPE_CHECKING:
     from magnetar.broker.catalog.failure_policy import BreakerPolicy, DeadLetterPolicy
-    from magnetar.broker.subscription.breaker import Breaker
     from magnetar.broker.subscription.places import Places
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.run import Entry
@@ -46,15 +46,18 @@ class _Letters(NamedTuple):
 
 
 class DeadLetterMove:
-    """`moved` counts letters since the topic was opened; `problem` is why the last move failed, if it did."""
+    """Owns the circuit breaker, which decides on each move.
+
+    `moved` counts letters since the topic was opened; `problem` is why the last move failed, if it did.
+    """
 
     __slots__ = ("_breaker", "_places", "_subscription", "_topic", "moved", "problem")
 
-    def __init__(self, topic: PersistentTopic, subscription: str, places: Places, breaker: Breaker) -> None:
+    def __init__(self, topic: PersistentTopic, subscription: str, places: Places) -> None:
         self._topic = topic
         self._subscription = subscription
         self._places = places
-        self._breaker = breaker
+        self._breaker = Breaker(topic.broker.now_ms())
         self.moved: Counter[Reason] = Counter()
         self.problem = ""
 
@@ -76,8 +79,7 @@ class DeadLetterMove:
         size, pause_reason = 0, ""
         for entry_id, entry in self._entries(entry_ids):
             if breaker is not None and not pause_reason:
-                now_ms, acked = self._topic.broker.now_ms(), self._places.acked_messages
-                pause_reason = self._breaker.trip(breaker, now_ms, acked, self.moved.total())
+                pause_reason = self._breaker.trip(breaker, *self._finished())
             letters = None if entry is None or pause_reason else self._letters_of(entry, reason, policy, text)
             if letters is None:
                 staying.append(entry_id)
@@ -93,6 +95,16 @@ class DeadLetterMove:
         if entry_ids and not staying:
             self.problem = ""
         return Moved(staying, pause_reason)
+
+    def _finished(self) -> tuple[int, int, int]:
+        """The time, and the messages acknowledged and dead-lettered in total."""
+        return self._topic.broker.now_ms(), self._places.acked_messages, self.moved.total()
+
+    def begin_breaker_window(self) -> None:
+        self._breaker.begin_window(*self._finished())
+
+    def roll_breaker_window(self, policy: BreakerPolicy) -> None:
+        self._breaker.roll_window(policy, *self._finished())
 
     def _entries(self, entry_ids: Sequence[int]) -> Iterator[tuple[int, Entry | None]]:
         """Neighbours are read together: the log stores entries in runs, and would decode one run for each entry."""
@@ -114,7 +126,7 @@ class DeadLetterMove:
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            blobs, is_whole = dead_letter_blobs(blob, self._site(entry_id, reason, text, state), failures)
+            blobs, is_whole = dead_letter_blobs(blob, self._site(entry, reason, text, state), failures)
         except MagnetarError as error:
             self.problem = str(error)
             return None
@@ -134,7 +146,8 @@ class DeadLetterMove:
             target.append_dead_letters(group, blobs)
             self.moved[reason] += len(blobs)
 
-    def _site(self, entry_id: int, reason: Reason, description: str, state: EntryState) -> FailureSite:
+    def _site(self, entry: Entry, reason: Reason, description: str, state: EntryState) -> FailureSite:
+        entry_id, messages, _, _ = entry
         topic = self._topic
         consumer, address, client_version = state.failed_by.split("\n") if state.failed_by else ("", "", "")
         return FailureSite(
@@ -151,6 +164,7 @@ class DeadLetterMove:
             address=address,
             client_version=client_version,
             error_of=state.error_of,
+            together=frozenset(range(messages)) - state.index_counts.keys() if state.count and messages > 1 else (),
         )
 
     def _target(self, policy: DeadLetterPolicy, entry_id: int) -> PersistentTopic:

@@ -7,7 +7,7 @@ the subscription decides which messages are dead-lettered.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 
@@ -35,6 +35,7 @@ class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     client_version: str
     error_of: Callable[[int], str]
+    together: Container[int]  # messages of a batch that failed only together with it
 
 
 Failures = dict[int, tuple[int, int, int]]
@@ -93,12 +94,19 @@ def _single(
     if single.HasField("null_partition_key"):
         dead_letter.null_partition_key = single.null_partition_key
     dead_letter.uncompressed_size = len(payload)
-    _stamp(dead_letter, site, index, failure, "")
+    batch = metadata.num_messages_in_batch if index in site.together else 0
+    note = f" It failed together with its whole batch of {batch}, which the client nacks as one." if batch else ""
+    _stamp(dead_letter, site, index, failure, note, batch)
     return build_blob(dead_letter, payload)
 
 
 def _stamp(
-    metadata: pb.MessageMetadata, site: FailureSite, index: int, failure: tuple[int, int, int], note: str
+    metadata: pb.MessageMetadata,
+    site: FailureSite,
+    index: int,
+    failure: tuple[int, int, int],
+    note: str,
+    batch: int = 0,
 ) -> None:
     count, first_ms, last_ms = failure
     record = FailureRecord(
@@ -112,11 +120,12 @@ def _stamp(
         address=site.address,
         client_version=site.client_version,
         error=site.error_of(index),
+        batch=batch,
     )
-    batch = f":{index}" if index >= 0 else ""
+    suffix = f":{index}" if index >= 0 else ""
     set_publisher(metadata, site.producer, site.entry_id)
     metadata.publish_time = site.now_ms
-    message_id = f"{site.ledger_id}:{site.entry_id}:{site.partition}{batch}"
+    message_id = f"{site.ledger_id}:{site.entry_id}:{site.partition}{suffix}"
     stamp(metadata.properties, record, message_id, site.description + note)
 
 

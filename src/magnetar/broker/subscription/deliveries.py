@@ -6,13 +6,15 @@ calls a dispatcher or the subscription.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.peer import Delivery
+from magnetar.broker.subscription.single_messages import single_blobs, single_id
 
 if TYPE_CHECKING:
     from magnetar.broker.subscription.consumer import Consumer
+    from magnetar.broker.subscription.entry_state import EntryState
     from magnetar.broker.subscription.places import Places
     from magnetar.broker.subscription.redelivery import Redelivery
     from magnetar.broker.subscription.suspects import Suspects
@@ -26,32 +28,46 @@ class Deliveries:
     __slots__ = (
         "_average_messages",
         "_cursor",
+        "_is_split",
         "_log",
         "_read_entries_max",
         "_read_size_max",
         "_redelivery",
+        "_size_max",
         "_topic",
         "bytes",
         "is_blocked",
         "messages",
         "places",
+        "split_batches",
         "suspects",
     )
 
-    def __init__(self, topic: PersistentTopic, places: Places, redelivery: Redelivery, suspects: Suspects) -> None:
+    def __init__(
+        self,
+        topic: PersistentTopic,
+        places: Places,
+        redelivery: Redelivery,
+        suspects: Suspects,
+        is_split: Callable[[], bool],
+    ) -> None:
+        """`is_split`: whether failed batches are delivered as single messages."""
         settings = topic.broker.settings
+        self._is_split = is_split
         self._topic = topic
         self._log = topic.log
         self._redelivery = redelivery
         self._cursor = places.cursor
         self._read_entries_max = settings.dispatcherMaxReadBatchSize
         self._read_size_max = settings.dispatcherMaxReadSizeBytes
+        self._size_max = settings.maxMessageSize
         self._average_messages = 1.0  # per entry
         self.places = places
         self.suspects = suspects
         self.is_blocked = False
         self.messages = 0  # delivered in total
         self.bytes = 0
+        self.split_batches = 0
 
     def entries_for(self, permits: int) -> int:
         """About how many entries make up so many messages; at most one read's worth."""
@@ -142,11 +158,16 @@ class Deliveries:
                     break
                 consumer.entries_max = entries_max
             count, open_bits = (0, None) if state is None else (state.highest_count, state.open_bits)
+            singles = self._singles(entry_id, state, blob) if state is not None and count and messages > 1 else None
             if open_bits is not None:
                 messages = open_bits.bit_count()
             in_flight[entry_id] = consumer
             consumer.pending[entry_id] = messages
-            deliveries.append((entry_id, count, open_bits, blob))
+            if singles:
+                consumer.singles[entry_id] = 0
+                deliveries += singles
+            else:
+                deliveries.append((entry_id, count, open_bits, blob))
             total += messages
             size += len(blob)
             taken += 1
@@ -167,12 +188,28 @@ class Deliveries:
         consumer.peer.deliver(consumer, deliveries)
         return entries[taken:]
 
+    def _singles(self, entry_id: int, state: EntryState, blob: bytes) -> list[Delivery]:
+        """The open messages of a batch that failed before, each with its own id and count; empty if it stays whole."""
+        if not self._is_split():
+            return []
+        blobs = single_blobs(entry_id, blob, state.open_bits, self._size_max)
+        self.split_batches += bool(blobs)
+        return [(single_id(entry_id, index), state.count_of(index), None, single) for index, single in blobs]
+
     def _room_of(self, consumer: Consumer, limit: int) -> int:
         """How many messages the consumer may get now; `limit` is that of the subscription."""
         room = consumer.permits
         if consumer.unacked_max > 0:
             room = min(room, consumer.unacked_max - consumer.unacked)
         return min(room, limit - self.places.unacked) if limit > 0 else room
+
+    def end_of_topic(self, consumers: Sequence[Consumer]) -> None:
+        """Notifies consumers that have everything of a terminated topic; called after acks and deliveries."""
+        if self._topic.is_ended and self._cursor.holes(self._log.confirmed) == 0:
+            for consumer in consumers:
+                if not consumer.end_of_topic_sent:
+                    consumer.end_of_topic_sent = True
+                    consumer.peer.end_of_topic(consumer)
 
     def unblock(self) -> None:
         if self.is_blocked and self.places.unacked <= self._topic.policies.max_unacked_per_subscription // 2:

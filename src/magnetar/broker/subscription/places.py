@@ -85,6 +85,12 @@ class Places:
             return False
         return index < 0 or (index < self.messages_in(entry_id) and bool(self.open_bits(entry_id) >> index & 1))
 
+    def is_nacked(self, entry_id: int) -> bool:
+        """Whether all open messages of a batch that is in flight as single messages have been nacked."""
+        consumer = self.in_flight.get(entry_id)
+        nacked = 0 if consumer is None else consumer.singles.get(entry_id, 0)
+        return bool(nacked) and not self.open_bits(entry_id) & ~nacked
+
     # -- acknowledging
 
     def ack(self, entry_id: int) -> bool:
@@ -166,6 +172,8 @@ class Places:
         """Takes an entry from the consumer that holds it. Returns the messages that were open in it."""
         consumer = self.in_flight.pop(entry_id)
         messages = consumer.pending.pop(entry_id)
+        if consumer.singles:
+            consumer.singles.pop(entry_id, None)
         consumer.unacked -= messages
         self.unacked -= messages
         if consumer.entries_max:
@@ -235,4 +243,7 @@ class Places:
         for consumer in consumers:
             assert consumer.unacked == sum(consumer.pending.values()), "unacked count of a consumer"
             assert all(self.in_flight.get(entry) is consumer for entry in consumer.pending), "held by two consumers"
+            for entry, nacked in consumer.singles.items():
+                assert entry in consumer.pending, "single messages of an entry that is not in flight"
+                assert self.open_bits(entry) & ~nacked, "a batch whose messages are all nacked is in flight"
         assert len(in_flight) == sum(len(consumer.pending) for consumer in consumers), "held by no consumer"

@@ -6,7 +6,7 @@ letters: the subscription compares the counts with its policy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -42,8 +42,48 @@ class Redelivery:
                 return  # a client names messages that are acknowledged, or never existed
         self._cursor.count_redelivery(entry_id, self._clock.now_ms(), indexes, consumer.identity)
 
+    def count_singles(
+        self, consumer: Consumer, entry_ids: Sequence[int], indexes: Mapping[int, int] | None, *, is_all: bool
+    ) -> tuple[list[int], dict[int, int]]:
+        """Counts nacked single messages of batches. Returns their entries, and the bits of `indexes` left to count.
+
+        With `is_all` the whole entry comes back, and each message counts once. Otherwise a nack that names the entry as
+        a whole is about an earlier delivery, and is ignored.
+        """
+        left, counted = dict(indexes or {}), []
+        for entry_id in entry_ids:
+            nacked = consumer.singles.get(entry_id)
+            if nacked is None:
+                continue
+            bits = self._places.open_bits(entry_id) & ~nacked
+            if is_all:
+                left[entry_id] = bits
+            elif bits := bits & left.pop(entry_id, 0):
+                consumer.singles[entry_id] = nacked | bits
+                self.count(entry_id, consumer, bits)
+                counted.append(entry_id)
+        return counted, left
+
+    def take_back(self, entry_ids: Sequence[int]) -> int:
+        """Makes batches pending whose open messages have all been nacked; returns how many messages those are.
+
+        Until then the others are still with the consumer, and would be handled twice.
+        """
+        messages = 0
+        for entry_id in entry_ids:
+            if self._places.is_nacked(entry_id):
+                consumer = self._places.in_flight[entry_id]
+                released = self._places.release(entry_id)
+                consumer.redelivered_messages += released
+                messages += released
+                self._places.make_pending([entry_id])
+        return messages
+
     def back_off(self, entry_id: int, count: int, steps_ms: Sequence[int]) -> None:
         """Delays an entry that failed `count` times by the step for that count, if there is one."""
+        consumer = self._places.in_flight.get(entry_id)
+        if consumer is not None and entry_id in consumer.singles:
+            return  # when it comes back
         delay_ms = steps_ms[min(count, len(steps_ms)) - 1] if steps_ms and count else 0
         if delay_ms:
             due_ms = self._clock.now_ms() + delay_ms

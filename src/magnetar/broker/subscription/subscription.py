@@ -3,7 +3,7 @@
 Calls go one way. The subscription calls the parts below it; each part calls only parts further down:
 
     dispatch       chooses consumers                deliveries     reads entries, puts them in flight
-    dead_letter    moves dead messages              breaker        decides when too many are dead
+    dead_letter    moves dead messages, unless the breaker decides that too many are dead
     redelivery     counts failures, backs off       suspects       limits what may crash consumers
     places         where each position is           cursor         what is acknowledged, what is stored
 
@@ -20,7 +20,6 @@ import msgspec
 from magnetar.broker.catalog.failure_policy import COUNT_MAX, DeadLetterPolicy
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.rates import Rates
-from magnetar.broker.subscription.breaker import Breaker
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.dead_letter import DeadLetterMove
@@ -57,7 +56,6 @@ class Subscription:
         "_resume_at_ms",
         "_settings",
         "_topic",
-        "breaker",
         "consumers",
         "cursor",
         "dead_letters",
@@ -67,6 +65,7 @@ class Subscription:
         "expired_messages",
         "is_anonymous",
         "is_internal",
+        "nacked_batches",
         "name",
         "places",
         "rates",
@@ -93,12 +92,12 @@ class Subscription:
         self.suspects = Suspects(cursor, self.consumers, broker.clock, self._pump_at)
         self.places = Places(topic.log, cursor, self.suspects)
         self.redelivery = Redelivery(self.places, broker.clock, self._pump_at)
-        self.deliveries = Deliveries(topic, self.places, self.redelivery, self.suspects)
-        self.breaker = Breaker(broker.now_ms())
-        self.dead_letters = DeadLetterMove(topic, name, self.places, self.breaker)
+        self.deliveries = Deliveries(topic, self.places, self.redelivery, self.suspects, self._is_split)
+        self.dead_letters = DeadLetterMove(topic, name, self.places)
         self._resume_at_ms = 0  # when the newly active consumer starts
         self._nacked_all: tuple[Consumer, int] | None = None  # the consumer that nacked everything, and when it counts
         self.redelivered_messages = 0
+        self.nacked_batches = 0  # nacked as a whole
         self.expired_messages = 0
         self.rates = Rates(3)  # messages and bytes out, messages expired
 
@@ -205,8 +204,11 @@ class Subscription:
         if open_bits is None:
             is_changed = self.places.ack(entry_id)
         else:
-            takes_parts = self._settings.acknowledgmentAtBatchIndexLevelEnabled or not open_bits
+            # Negative bits, all but one, are of a message that was delivered alone.
+            takes_parts = self._settings.acknowledgmentAtBatchIndexLevelEnabled or open_bits <= 0
             is_changed = takes_parts and self.places.ack_part(entry_id, open_bits, batch_size)
+            if self.places.is_nacked(entry_id):
+                self._settle_singles([entry_id])
         if is_changed:
             self._acked()
 
@@ -224,8 +226,7 @@ class Subscription:
         self.redelivery.blocked_until_ms = 0  # it may have been the blocking entry; if not, that is found again
         if self.deliveries.is_blocked:
             self.deliveries.unblock()
-        if self._topic.is_ended:
-            self._send_end_of_topic()
+        self.deliveries.end_of_topic(self.consumers)
         if self.dispatcher is not None and (self.places.pending or self.places.has_unread):
             self._topic.broker.pump_later(self)
 
@@ -265,15 +266,18 @@ class Subscription:
     ) -> None:
         places = self.places
         returned = sorted(consumer.pending if entry_ids is None else {i for i in entry_ids if i in consumer.pending})
+        if consumer.singles:
+            singles, indexes = self.redelivery.count_singles(consumer, returned, indexes, is_all=entry_ids is None)
+            returned = [entry_id for entry_id in returned if entry_ids is None or entry_id not in consumer.singles]
+            self._settle_singles(singles)
         for entry_id in returned:
             messages = consumer.pending[entry_id]
             consumer.redelivered_messages += messages
             self.redelivered_messages += messages
-        if places.ordered:
-            # They are handled in order: those behind the first one only waited.
-            blamed = returned[:1] if entry_ids is None else returned
-        else:
-            blamed = returned
+        # Where order counts, those behind the first one only waited.
+        blamed = returned[:1] if places.ordered and entry_ids is None else returned
+        self.nacked_batches += sum(consumer.pending[i] > 1 and not (indexes and i in indexes) for i in blamed)
+        if not places.ordered:
             for entry_id in returned:
                 places.release(entry_id)
             places.make_pending(returned)
@@ -286,7 +290,18 @@ class Subscription:
         self.deliveries.unblock()
         self.schedule_pump()
 
+    def _settle_singles(self, entry_ids: Sequence[int]) -> None:
+        """Messages of batches were nacked one by one, or the last one that was not is acknowledged."""
+        self.redelivered_messages += self.redelivery.take_back(entry_ids)
+        self._settle(entry_ids)
+        self.deliveries.unblock()
+        self.schedule_pump()
+
     # -- dead letters
+
+    def _is_split(self) -> bool:
+        """Clients of ordered types compare ids, so their batches stay whole."""
+        return not self.places.ordered and self.dead_letter_policy is not None
 
     @property
     def dead_letter_policy(self) -> DeadLetterPolicy | None:
@@ -353,13 +368,8 @@ class Subscription:
 
     def resume(self) -> None:
         self._save(paused="")
-        self.begin_breaker_window()
+        self.dead_letters.begin_breaker_window()
         self.schedule_pump()
-
-    def begin_breaker_window(self) -> None:
-        self.breaker.begin_window(
-            self._topic.broker.now_ms(), self.places.acked_messages, self.dead_letters.moved.total()
-        )
 
     @property
     def properties(self) -> dict[str, str]:
@@ -406,15 +416,7 @@ class Subscription:
         self._topic.wake_delayed()
         if self.dispatcher.pump():
             self.schedule_pump()
-        if self._topic.is_ended:
-            self._send_end_of_topic()
-
-    def _send_end_of_topic(self) -> None:
-        if self.backlog == 0:
-            for consumer in self.consumers:
-                if not consumer.end_of_topic_sent:
-                    consumer.end_of_topic_sent = True
-                    consumer.peer.end_of_topic(consumer)
+        self.deliveries.end_of_topic(self.consumers)
 
     def wake(self, entry_id: int) -> None:
         """The deliver-at time of an entry has come."""
@@ -487,10 +489,8 @@ class Subscription:
         return self._topic.log.size_from(self.cursor.mark_delete + 1)
 
     def update_rates(self, seconds: float) -> None:
-        breaker, places = self.record.breaker, self.places
-        if breaker is not None:
-            now_ms, dead = self._topic.broker.now_ms(), self.dead_letters.moved.total()
-            self.breaker.roll_window(breaker, now_ms, places.acked_messages, dead)
+        if self.record.breaker is not None:
+            self.dead_letters.roll_breaker_window(self.record.breaker)
         self.rates.update(seconds, self.deliveries.messages, self.deliveries.bytes, self.expired_messages)
         for consumer in self.consumers:
             consumer.update_rates(seconds)

@@ -67,12 +67,28 @@ def _state(subscription: dict[str, Any]) -> str:
 def problems_of(subscriptions: dict[str, dict[str, Any]]) -> list[Done]:
     """Problems that need attention."""
     problems = {"pausedReason": "is paused", "deadLetterProblem": "cannot write a dead letter"}
-    return [
+    warnings = [
+        Done(f"{printable(name)} {_batch_warning(one)}")
+        for name, one in sorted(subscriptions.items())
+        if one.get("nackedBatches") and one.get("deadLetterPolicy")
+    ]
+    return warnings + [
         Done(f"{printable(name)} {what}: {printable(str(one[field]))}")
         for name, one in sorted(subscriptions.items())
         for field, what in problems.items()
         if one.get(field)
     ]
+
+
+def _batch_warning(one: dict[str, Any]) -> str:
+    if one.get("type") in ("Exclusive", "Failover"):
+        effect = "all of its messages die together"
+    else:
+        effect = "all of its messages are delivered again, one by one"
+    return (
+        f"had batches nacked as a whole ({one['nackedBatches']}): when one message of a batch fails, {effect},"
+        " unless the client acknowledges batch indexes"
+    )
 
 
 def _summary(value: dict[str, Any]) -> dict[str, object]:
