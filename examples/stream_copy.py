@@ -18,6 +18,7 @@ def main() -> None:
     arguments.add_argument("source", help="source topic")
     arguments.add_argument("target", help="target topic")
     arguments.add_argument("--url", default="pulsar://127.0.0.1:6650", help="service URL of the broker")
+    arguments.add_argument("--admin-url", default="http://127.0.0.1:8080", help="HTTP URL of the broker")
     arguments.add_argument("--master", help="Spark master (default: this machine)")
     arguments.add_argument("--checkpoint", required=True, help="checkpoint folder: the progress of the copy")
     arguments.add_argument("--where", default="true", help="SQL condition on the messages (default: all)")
@@ -26,7 +27,7 @@ def main() -> None:
 
     spark = magnetar.spark.session(given.master, "stream copy")
     source = {"service.url": given.url, "topic": given.source, "startingOffsets": "earliest", "decode": "raw"}
-    target = {"service.url": given.url, "topic": given.target, "exactlyOnce": "required"}
+    target = {"service.url": given.url, "admin.url": given.admin_url, "topic": given.target, "exactlyOnce": "required"}
 
     rows = spark.readStream.format("pulsar").options(**source).load().where(given.where)
     writer = rows.writeStream.format("pulsar").options(**target, checkpointLocation=given.checkpoint)

@@ -62,7 +62,7 @@ RESERVED: dict[str, set[str]] = {
     "sortedcontainers": {"storage"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "pyspark": {"spark", "pipelines"},
+    "pyspark": {"spark", "pipelines", "pyspark_pulsar"},
 }
 
 READS_THE_TIME = {"clock", "server", "cli"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import httpx
 import pulsar
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from magnetar.client.connection.address import Address, parse_service_url
 from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import EARLIEST, LATEST, MessageId
-from magnetar.client.produce.routing import Router, java_string_hash, murmur3_hash
+from magnetar.client.produce.routing import Router, boost_hash, java_string_hash, murmur3_hash
+from magnetar.testing import TestBroker
 
 
 @pytest.mark.parametrize(
@@ -125,6 +127,17 @@ def test_hashes_equal_those_of_the_java_client() -> None:
     # Reference values of MurmurHash3 x86 32 with seed 0.
     assert murmur3_hash("") == 0
     assert murmur3_hash("hello") == 0x248BFA47
+
+
+def test_hashes_equal_those_of_the_official_python_client(running: TestBroker) -> None:
+    """By default it uses Boost's hash; keys of every length up to three words, and text that is not ASCII."""
+    path = f"{running.http_url}/admin/v2/persistent/public/default/boost/partitions"
+    httpx.put(path, json=61).raise_for_status()
+    official = pulsar.Client(running.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    producer = official.create_producer("boost", batching_enabled=False)
+    keys = [*("customer-1234567890-abcdef"[:size] for size in range(1, 26)), "é", "😀" * 3]
+    assert [producer.send(b"", partition_key=key).partition() for key in keys] == [boost_hash(key) % 61 for key in keys]
+    official.close()
 
 
 def _java_hash(text: str) -> int:

@@ -65,6 +65,7 @@ def test_stream_copy(run: Run, running: TestBroker, tmp_path: Path) -> None:
         for number in range(100):
             producer.send_async(b"%d" % number, key=f"key-{number % 2}")
     arguments = ("source", "target", "--once", "--where", "__key = 'key-0'", "--checkpoint", str(tmp_path / "copy"))
+    arguments += ("--admin-url", running.http_url)
     assert "read 100 messages of source" in run("stream_copy.py", *arguments)
     assert "read 0 messages of source" in run("stream_copy.py", *arguments)
     assert stored(running, "target") == [b"%d" % number for number in range(0, 100, 2)]

@@ -77,7 +77,8 @@ class Page:
         code = code.replace("pulsar://127.0.0.1:6650", self._running.service_url)
         for folder in ("checkpoints/", "archive/"):
             code = code.replace(f'"{folder}', f'"{self._folder}/{folder}')
-        names = {"spark": self._spark, "broker": {"service.url": self._running.service_url}}
+        addresses = {"service.url": self._running.service_url, "admin.url": self._running.http_url}
+        names = {"spark": self._spark, "broker": addresses}
         exec(code, names)
         return names
 
@@ -93,6 +94,16 @@ def page(spark: SparkSession, running: TestBroker, tmp_path: Path) -> Iterator[P
 
 
 # -- the text
+
+
+def test_sp1_updates(page: Page, running: TestBroker) -> None:
+    query = page.block("updates")["query"]
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    last = {message.key: message.value for message in stored(running, "orders-per-customer")}
+    assert last == {f"customer-{number}": b"%d" % len(range(number, ORDERS, 7)) for number in range(7)}
 
 
 def test_the_tables_are_up_to_date() -> None:
@@ -113,7 +124,7 @@ def test_every_option_is_on_the_page_with_a_sentence(option: Option) -> None:
 def test_every_block_has_a_test() -> None:
     code = Path(__file__).read_text(encoding="utf-8")
     assert [name for name in BLOCKS if f'page.block("{name}")' not in code] == []
-    assert len(BLOCKS) == 13
+    assert len(BLOCKS) == 14
 
 
 def test_links_lead_somewhere() -> None:

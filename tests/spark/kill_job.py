@@ -47,7 +47,9 @@ def obey(spark: SparkSession) -> None:
     spark.stop()
 
 
-def copy(spark: SparkSession, service_url: str, source: str, target: str, entries_max: str, checkpoint: str) -> None:
+def copy(
+    spark: SparkSession, service_url: str, admin_url: str, source: str, target: str, entries_max: str, checkpoint: str
+) -> None:
     rows = spark.readStream.format("pulsar").options(
         **{
             "service.url": service_url,
@@ -63,6 +65,7 @@ def copy(spark: SparkSession, service_url: str, source: str, target: str, entrie
         .options(
             **{
                 "service.url": service_url,
+                "admin.url": admin_url,
                 "topic": target,
                 "exactlyOnce": "required",
                 "pulsar.producer.batchingMaxMessages": "3",  # slower writes are hit more often

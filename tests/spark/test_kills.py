@@ -77,8 +77,15 @@ class Stream:
         self._driver = self._start()
 
     def _start(self) -> Driver:
-        url, checkpoint = self.broker.service_url, str(self._checkpoint)
-        arguments = [url, SOURCE, TARGET, str(ENTRIES_PER_TRIGGER), checkpoint]
+        checkpoint = str(self._checkpoint)
+        arguments = [
+            self.broker.service_url,
+            self.broker.http_url,
+            SOURCE,
+            TARGET,
+            str(ENTRIES_PER_TRIGGER),
+            checkpoint,
+        ]
         return Driver(arguments, Path(self._scratch.name), self._log)
 
     @property

@@ -40,7 +40,7 @@ from magnetar.client.produce.in_flight import InFlightLimit
 from magnetar.client.produce.outbox import OutboxOptions
 from magnetar.client.produce.producer import AsyncProducer, PartitionProducer, ProducerOptions
 from magnetar.client.produce.producer_link import LinkOptions
-from magnetar.client.produce.routing import HASHES, HashingScheme, Router
+from magnetar.client.produce.routing import HASHES, HASHING_DEFAULT, HashingScheme, Router
 from magnetar.names import TopicName
 from magnetar.security.credentials import Security
 from magnetar.wire import schema_pb2 as pb
@@ -141,13 +141,14 @@ class AsyncClient(TopicAdmin):
         compression: Compression = "none",
         pending_max: int = 1000,
         send_timeout_s: float = 30,
-        hashing_scheme: HashingScheme = "Murmur3_32Hash",
+        hashing_scheme: HashingScheme = HASHING_DEFAULT,
         properties: Mapping[str, str] | None = None,
     ) -> AsyncProducer:
         """A producer for a topic, or for all its partitions; the topic is created where the broker allows that.
 
         The hash of its key decides the partition of a message; messages without a key go to all in turn. `pending_max`
-        limits the messages without a receipt. `hashing_scheme` "JavaStringHash" is the default of Java clients.
+        limits the messages without a receipt. The official Python client has
+        `hashing_scheme` "BoostHash" by default.
         `WaitForExclusive` waits no longer than an operation may take.
         """
         self._check_open()

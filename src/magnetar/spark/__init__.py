@@ -8,13 +8,17 @@ Imports are lazy: a worker that only reads does not load the code that starts a 
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from magnetar.spark.runtime.start import register, session
+    from magnetar.spark.sink.update import update_to
 
-__all__ = ["register", "session"]
+__all__ = ["register", "session", "update_to"]
+
+_MODULES = {"register": "runtime.start", "session": "runtime.start", "update_to": "sink.update"}
 
 if find_spec("pyspark") is None:
     raise ImportError('magnetar.spark needs pyspark, which is not installed: pip install "magnetar[spark]"')
@@ -23,6 +27,4 @@ if find_spec("pyspark") is None:
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from magnetar.spark.runtime import start
-
-    return getattr(start, name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -114,6 +114,11 @@ class SparkClientOptions:
         )
 
     @property
+    def has_admin(self) -> bool:
+        """Whether the admin API can be used: by its own address, or by an HTTP `service.url`."""
+        return self.admin_url is not None or (self.service_url or "").startswith("http")
+
+    @property
     def url(self) -> str:
         """Address for lookups: binary protocol, or HTTP only."""
         url = self.service_url or self.admin_url

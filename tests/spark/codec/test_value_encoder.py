@@ -354,8 +354,23 @@ def test_null_is_rejected_in_json_and_in_collections_too() -> None:
     for kind in ("JSON", "AVRO"):
         with pytest.raises(UnencodableValue, match="column 'x' is null"):
             encode(schema(record(("x", {"type": "array", "items": "int"})), kind), [{"x": [1]}, {"x": None}])
-    with pytest.raises(UnencodableValue):
-        encode(schema(record(("x", {"type": "array", "items": "int"}))), [{"x": [None]}])
+        with pytest.raises(UnencodableValue):
+            encode(schema(record(("x", {"type": "array", "items": "int"})), kind), [{"x": [None]}])
+
+
+@pytest.mark.parametrize("kind", ["JSON", "AVRO"])
+def test_another_symbol_is_rejected_wherever_an_enum_is(kind: str) -> None:
+    enum = {"type": "enum", "name": "Color", "symbols": ["RED", "GREEN"]}
+    for type_, good, bad in (
+        (enum, "RED", "PINK"),
+        (["null", enum], None, "PINK"),
+        ({"type": "array", "items": enum}, ["RED"], ["GREEN", "PINK"]),
+        (record(("color", enum), name="Inner"), {"color": "GREEN"}, {"color": "PINK"}),
+    ):
+        of = schema(record(("x", type_)), kind)
+        encode(of, [{"x": good}])
+        with pytest.raises(UnencodableValue):
+            encode(of, [{"x": good}, {"x": bad}])
 
 
 def test_a_slice_of_a_larger_batch() -> None:

@@ -128,3 +128,30 @@ def test_settings_that_a_running_session_cannot_change_are_reported(spark: Spark
     assert f"spark.master is {spark.sparkContext.master}, not local[7]" in text
     assert "spark.driver.memory is unset, not 3g" in text
     assert warned[0].filename == __file__
+
+
+def test_an_older_pyspark_is_refused_with_the_reason() -> None:
+    """Spark itself would only report that there is no such data source."""
+    code = (
+        "import sys, pyspark.sql.datasource; sys.modules['pyspark.sql.streaming.datasource'] = None\n"
+        "import pyspark_pulsar as found\n"
+        "try:\n    found.DefaultSource({})\nexcept ImportError as error:\n    print(error)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ran.stdout.startswith("magnetar.spark needs pyspark 4.2 or later"), ran.stderr
+
+
+def test_a_program_with_a_python_function_ends_without_a_traceback(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import magnetar.spark\n"
+        "from pyspark.sql.functions import udf\n"
+        "spark = magnetar.spark.session('local[1]', ui=True)\n"
+        "double = udf(lambda n: 2 * n, 'int')\n"
+        "spark.range(20).select(double('id')).show(3)\n"
+        "print('ui', spark.sparkContext.uiWebUrl)\n"
+    )
+    environment = os.environ | {"JAVA_HOME": str(java.find().home)}
+    ran = subprocess.run([sys.executable, program], env=environment, capture_output=True, text=True, timeout=300)
+    assert "ui http://" in ran.stdout
+    assert ("Traceback" in ran.stderr, "Error" in ran.stderr, ran.returncode) == (False, False, 0), ran.stderr

@@ -15,10 +15,12 @@ import httpx
 import pulsar
 import pyarrow as pa
 import pytest
+from pulsar.schema import Array, AvroSchema, Integer, JsonSchema, Long, Map, Record, String
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     IntegerType,
@@ -172,7 +174,7 @@ def test_sp1_an_invalid_column_is_named(columns: str, text: str) -> None:
             {"topic": "t", "startingOffsets": "earliest"},
             "option startingOffsets applies to batch reads and streams only",
         ),
-        ({"topic": "t", "schema": "AVRO"}, "option schema is 'AVRO': it must be json, avro, or JSON as in the"),
+        ({"topic": "t", "schema": "AVRO"}, "option schema is 'AVRO': it must be json, avro, a definition"),
         ({"topic": "t", "schema": "{}"}, "option schema needs typed columns, and there are none"),
     ],
 )
@@ -213,6 +215,55 @@ def test_a_schema_is_derived_from_the_columns(kind: str) -> None:
     assert (parsed.type, parsed.data, parsed.properties) == (wanted.type, wanted.data, wanted.properties)
     with pytest.raises(SparkSourceError, match=r"column 'a' is interval.* no Avro type"):
         batch_writer(options, StructType([StructField("a", YearMonthIntervalType())]), False)
+
+
+def test_a_derived_schema_keeps_nullability_and_names() -> None:
+    columns = StructType(
+        [
+            StructField("id", LongType(), nullable=False),
+            StructField("tags", ArrayType(StringType(), containsNull=False)),
+            StructField("counts", MapType(StringType(), IntegerType(), valueContainsNull=False), nullable=False),
+        ]
+    )
+    names = {"schema.name": "Order", "schema.namespace": "shop.v1"}
+    options = {"service.url": "pulsar://localhost:1", "topic": "t", "schema": "avro", **names}
+    made = batch_writer(options, columns, False)._options.schema
+    assert made is not None
+    definition = json.loads(parse_schema(made).data)
+    assert (definition["name"], definition["namespace"]) == ("Order", "shop.v1")
+    assert [each["type"] for each in definition["fields"]] == [
+        "long",
+        ["null", {"type": "array", "items": "string"}],
+        {"type": "map", "values": "int"},
+    ]
+
+
+class Address(Record):
+    city = String()
+
+
+class Order(Record):
+    id = Long()
+    tags = Array(String())
+    counts = Map(Integer())
+    address = Address()
+
+
+@pytest.mark.parametrize(("kind", "official"), [("avro", AvroSchema), ("json", JsonSchema)])
+def test_the_schema_of_a_record_class_serves_both_sides(
+    running: TestBroker, client: InlineClient, topic: str, kind: str, official: Any
+) -> None:
+    address = StructType([StructField("city", StringType())])
+    kinds = [LongType(), ArrayType(StringType()), MapType(StringType(), IntegerType()), address]
+    columns = StructType([StructField(*each) for each in zip(("id", "tags", "counts", "address"), kinds, strict=True)])
+    row = {"id": 7, "tags": ["a", "b"], "counts": [("x", 1)], "address": {"city": "Zug"}}
+    rows = pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(columns, timezone="UTC"))
+    given = f"{kind}:{json.dumps(Order.schema())}"
+    assert task(client, running.service_url, columns, topic=topic, schema=given).write([rows]).messages == 1
+    with contextlib.closing(pulsar.Client(running.service_url)) as python:
+        reader = python.create_reader(topic, pulsar.MessageId.earliest, schema=official(Order))
+        order = reader.read_next(10_000).value()
+    assert (order.id, order.tags, order.counts, order.address.city) == (7, ["a", "b"], {"x": 1}, "Zug")
 
 
 def test_writers_can_be_pickled() -> None:
@@ -494,13 +545,50 @@ def test_a_topic_without_deduplication_is_rejected(topic: str) -> None:
                 options = {"topic": topic, "admin_url": plain.http_url, "exactlyOnce": exactly_once}
                 with pytest.raises(SparkSourceError, match=rf"{topic} does not deduplicate.*exactlyOnce=off"):
                     task(asking, url, schema, **options).write([positioned(0, 10)])
-            with pytest.raises(
-                SparkSourceError, match=rf"{topic} does not deduplicate: it has no sequence id of producer 'query/"
-            ):
+            with pytest.raises(SparkSourceError, match=rf"does not report whether .*{topic} deduplicates"):
                 task(unsure, url, schema, topic=topic, exactlyOnce="required").write([positioned(0, 10)])
+            assert values(url, topic) == []  # nothing was written before that was decided
             assert task(unsure, url, schema, topic=topic).write([positioned(0, 10)]).messages == 10
             assert task(asking, url, schema, topic=topic, exactlyOnce="off").write([positioned(0, 10)]).messages == 10
-            assert len(values(url, topic)) == 30
+            assert len(values(url, topic)) == 20
+
+
+def test_sp8_required_exactly_once_needs_the_admin_api() -> None:
+    options = {"service.url": "pulsar://h:1", "topic": "t", "exactlyOnce": "required"}
+    with pytest.raises(InvalidOption, match=r"exactlyOnce=required needs option admin\.url"):
+        stream_writer(options, struct(POSITIONS), overwrite=False)
+    stream_writer({**options, "admin.url": "http://h:2"}, struct(POSITIONS), overwrite=False)
+    stream_writer({**options, "service.url": "http://h:2"}, struct(POSITIONS), overwrite=False)
+
+
+def test_sp8_rows_without_a_target_do_not_go_back_to_their_source() -> None:
+    columns = struct("value binary, __topic string, __messageId binary")
+    for writer in (batch_writer, stream_writer):
+        with pytest.raises(InvalidOption, match="rows would go back to the topics they come from: set option `topic`"):
+            writer({"service.url": "pulsar://h:1"}, columns, False)
+    routed = struct("value binary, __topic string, __sourceTopic string, __messageId binary")
+    stream_writer({"service.url": "pulsar://h:1"}, routed, False)
+
+
+def test_sp8_a_stream_does_not_feed_itself(running: TestBroker, client: InlineClient, topic: str) -> None:
+    ids = [MessageId(1, number).to_bytes() for number in range(2)]
+    sources = {"topic": topic, "other": f"{topic}-partition-1"}
+    for source in sources.values():
+        columns = {
+            "value": ("binary", [b"1", b"2"]),
+            "__topic": ("string", [source] * 2),
+            "__messageId": ("binary", ids),
+        }
+        schema, rows = table(columns)
+        options = SinkOptions.of({"service.url": running.service_url, "topic": topic})
+        stream = WriteTask(client, options, SinkColumns.of(schema), WriteScope("query", 0, False, is_stream=True))
+        with pytest.raises(InvalidOption, match=rf"rows of .*{topic} would go back to it, and the stream"):
+            stream.write([rows])
+    assert values(running.service_url, topic) == []
+    named = {**columns, "__sourceTopic": ("string", [topic] * 2)}
+    schema, rows = table(named)
+    wanted = WriteTask(client, options, SinkColumns.of(schema), WriteScope("query", 0, False, is_stream=True))
+    assert wanted.write([rows]).messages == 2
 
 
 def test_required_exactly_once_is_enforced(running: TestBroker, client: InlineClient, topic: str) -> None:
@@ -508,7 +596,7 @@ def test_required_exactly_once_is_enforced(running: TestBroker, client: InlineCl
     with InlineClient(url, admin_url=running.http_url) as asking:
         options = {"topic": topic, "admin_url": running.http_url, "exactlyOnce": "required"}
         assert task(asking, url, schema, **options).write([positioned(0, 10)]).messages == 10
-    assert task(client, url, schema, topic=topic, exactlyOnce="required").write([positioned(0, 20)]).messages == 10
+        assert task(asking, url, schema, **options).write([positioned(0, 20)]).messages == 10
     assert values(url, topic) == numbers(0, 20)
 
 
@@ -778,7 +866,7 @@ def test_rows_of_the_source_can_be_written_unchanged(
     fill(running, topic, 0, 1000)
     frame = spark.read.format("pulsar").options(**{"service.url": running.service_url, "topic": topic}).load()
     assert NOT_WRITTEN & set(frame.columns)
-    save(frame, running, f"{topic}-out", exactlyOnce="required")
+    save(frame, running, f"{topic}-out", exactlyOnce="required", **{"admin.url": running.http_url})
     got = read(running.service_url, f"{topic}-out")
     assert sorted(int(message.value) for message in got) == list(range(1000))
     assert {message.key for message in got} == {f"key-{number}" for number in range(10)}

@@ -17,7 +17,7 @@ from magnetar.client.consume.entry import Entry
 from magnetar.client.gather import gather
 from magnetar.client.message import LATEST, MessageId
 from magnetar.client.options import AccessMode, Compression, SubscriptionType
-from magnetar.client.produce.routing import HashingScheme
+from magnetar.client.produce.routing import HASHING_DEFAULT, HashingScheme
 from magnetar.client.schema import Schema
 from magnetar.security.credentials import Security
 
@@ -121,7 +121,7 @@ class Client:
         compression: Compression = "none",
         pending_max: int = 1000,
         send_timeout_s: float = 30,
-        hashing_scheme: HashingScheme = "Murmur3_32Hash",
+        hashing_scheme: HashingScheme = HASHING_DEFAULT,
         properties: Mapping[str, str] | None = None,
     ) -> Producer:
         made = self._thread.run(

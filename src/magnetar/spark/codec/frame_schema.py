@@ -15,6 +15,7 @@ from magnetar.spark.codec.avro.fields import UnsupportedSchema
 
 Kind = Literal["json", "avro"]
 KINDS: dict[str, Kind] = {"json": "json", "avro": "avro"}
+NAME_DEFAULT = "Row"
 
 _AVRO: dict[type[spark.DataType], Any] = {
     spark.NullType: "null",
@@ -34,10 +35,12 @@ _AVRO: dict[type[spark.DataType], Any] = {
 }
 
 
-def schema_of(columns: spark.StructType, kind: Kind, name: str = "Row") -> Schema:
-    """A schema for these columns, with every field nullable. Columns that begin with `__` are left out."""
+def schema_of(columns: spark.StructType, kind: Kind, name: str = NAME_DEFAULT, namespace: str | None = None) -> Schema:
+    """A schema for these columns, nullable where they are. Columns that begin with `__` are left out."""
     fields = [field for field in columns.fields if not field.name.startswith("__")]
     definition = _record_of(fields, name, "")
+    if namespace is not None:
+        definition["namespace"] = namespace
     return Schema(type=kind.upper(), data=json.dumps(definition, separators=(",", ":")).encode())
 
 
@@ -48,7 +51,11 @@ def _record_of(fields: list[spark.StructField], name: str, where: str) -> dict[s
         if not field.name.isascii() or not field.name.isidentifier():
             raise UnsupportedSchema(f"column {inside!r}: names in a schema consist of letters, digits and _: rename it")
         kind = _avro_of(field.dataType, f"{name}_{field.name}", inside)
-        described.append({"name": field.name, "type": _or_null(kind), "default": None})
+        described.append(
+            {"name": field.name, "type": _or_null(kind), "default": None}
+            if field.nullable
+            else {"name": field.name, "type": kind}
+        )
     return {"type": "record", "name": name, "fields": described}
 
 
@@ -60,9 +67,11 @@ def _avro_of(kind: spark.DataType, name: str, where: str) -> Any:
     if isinstance(kind, spark.StructType):
         return _record_of(kind.fields, name, where)
     if isinstance(kind, spark.ArrayType):
-        return {"type": "array", "items": _or_null(_avro_of(kind.elementType, name, f"{where}[]"))}
+        items = _avro_of(kind.elementType, name, f"{where}[]")
+        return {"type": "array", "items": _or_null(items) if kind.containsNull else items}
     if isinstance(kind, spark.MapType) and isinstance(kind.keyType, spark.StringType):
-        return {"type": "map", "values": _or_null(_avro_of(kind.valueType, name, f"{where}[]"))}
+        values = _avro_of(kind.valueType, name, f"{where}[]")
+        return {"type": "map", "values": _or_null(values) if kind.valueContainsNull else values}
     if isinstance(kind, spark.DecimalType):
         return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
     found = _AVRO.get(type(kind))

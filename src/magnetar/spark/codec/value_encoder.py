@@ -190,7 +190,10 @@ class _JsonWriter(_NodeWriter):
 
     def encode(self, columns: list[pa.Array], rows: int) -> pa.Array:
         stored = self._stored(columns, for_json=True)
-        lists = [_json_values(column, node) for column, (_, node) in zip(stored, self._fields, strict=True)]
+        lists = [
+            _json_values(column, node, f"column {name!r}")
+            for column, (name, node) in zip(stored, self._fields, strict=True)
+        ]
         encode, make = _json.encode, self._struct
         if not self._payload_type.is_record:
             payloads = [None if each is None else encode(each) for each in lists[0]]
@@ -201,34 +204,48 @@ class _JsonWriter(_NodeWriter):
         return pa.array(payloads, pa.binary())
 
 
-def _json_values(column: pa.Array, node: Node) -> list[Any]:
+def _json_values(column: pa.Array, node: Node, where: str) -> list[Any]:
     values: list[Any] = column.to_pylist()
     if node.kind in ("float", "double"):
         if pc.all(pc.is_finite(column), min_count=0).as_py():
             return values
+    elif node.kind == "enum":
+        for symbol in column.unique().to_pylist():
+            _check_symbol(symbol, node, where)
+        return values
     elif not node.fields and node.items is None and not node.members:
         return values
-    return [_json_value(each, node) for each in values]
+    return [_json_value(each, node, where) if each is not None else None for each in values]
 
 
-def _json_value(value: Any, node: Node) -> Any:
+def _json_value(value: Any, node: Node, where: str) -> Any:
+    """Raises `ValueError` for a null or a symbol that the definition does not have."""
     if value is None:
+        if not node.is_nullable:
+            raise ValueError(f"{where} is null, but the topic's schema has {node.logical or node.kind} without null")
         return None
     if node.kind in ("float", "double"):
         # JSON has no literal for these; Jackson reads and writes these strings.
         return value if math.isfinite(value) else "NaN" if value != value else f"{'-' * (value < 0)}Infinity"
     if node.kind == "record":
-        return {each.name: _json_value(value[each.name], each.node) for each in node.fields}
+        return {each.name: _json_value(value[each.name], each.node, f"{where}.{each.name}") for each in node.fields}
     if node.kind == "array":
-        return [_json_value(each, node.inner) for each in value]
+        return [_json_value(each, node.inner, f"{where}[]") for each in value]
     if node.kind == "map":
-        return {key: _json_value(each, node.inner) for key, each in value}
+        return {key: _json_value(each, node.inner, f"{where}[]") for key, each in value}
     if node.kind == "union":
         for index, member in enumerate(node.members):
             if value[member_name(index)] is not None:
-                return _json_value(value[member_name(index)], member)
+                return _json_value(value[member_name(index)], member, where)
         return None
+    if node.kind == "enum":
+        _check_symbol(value, node, where)
     return value
+
+
+def _check_symbol(symbol: str | None, node: Node, where: str) -> None:
+    if symbol is not None and symbol not in node.symbols:
+        raise ValueError(f"{where}: {symbol!r} is not one of the symbols {', '.join(node.symbols)[:200]}")
 
 
 class _AvroWriter(_NodeWriter):

@@ -17,7 +17,11 @@ class SparkSetting:
 
 # For every session.
 REQUIRED = (
-    SparkSetting("spark.ui.enabled", "false", "the session is embedded in a program, which needs no web server"),
+    SparkSetting(
+        "spark.ui.enabled",
+        "false",
+        "the session is embedded in a program, which needs no web server; `session(ui=True)` starts it",
+    ),
     SparkSetting("spark.ui.showConsoleProgress", "false", "keeps progress bars out of the program's output"),
 )
 

@@ -5,17 +5,20 @@ Knows nothing of topics.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib.util import find_spec
 
 import py4j.protocol  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
+from magnetar.spark.errors import InvalidOption
 from magnetar.spark.runtime import gateway, java, local_filesystem, shipping
 from magnetar.spark.runtime.settings import REQUIRED, SMALL_JVM, TUNED
 
@@ -27,14 +30,19 @@ Value = str | int | float | bool
 
 
 def session(
-    master: str | None = None, app_name: str = "magnetar", *, tuned: bool = True, **conf: Value
+    master: str | None = None, app_name: str = "magnetar", *, tuned: bool = True, ui: bool = False, **conf: Value
 ) -> SparkSession:
     """A session with `format("pulsar")`: the active one, with the settings that can still change, or a new one.
 
     `conf` are Spark settings, which override ours: `session(**{"spark.driver.memory": "2g"})`. With `tuned=False` the
-    session has Spark's defaults, except for the few required settings.
+    session has Spark's defaults, except for the few required settings. `ui` starts Spark's web UI, whose address is
+    `spark.sparkContext.uiWebUrl`. A new session is stopped when the program ends.
     """
     given = {name: _text(value) for name, value in conf.items()}
+    if ui:
+        given.setdefault("spark.ui.enabled", "true")
+    if is_remote():
+        return _connected(master, app_name, given)
     settings = {setting.name: setting.value for setting in (*REQUIRED, *(TUNED if tuned else ()))} | given
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -63,10 +71,29 @@ def context(master: str | None = None, app_name: str = "magnetar", **conf: Value
 
 
 def register(spark: SparkSession) -> None:
-    """Registers `format("pulsar")` with a session that was created elsewhere."""
+    """Registers `format("pulsar")` with a session that was created elsewhere.
+
+    Not needed where Spark discovers the source by itself; a registered class would then only hide the discovered one,
+    which also works where the workers run another Python.
+    """
+    if find_spec("pyspark_pulsar") is None:
+        _register(spark)
+
+
+def _register(spark: SparkSession) -> None:
     from magnetar.spark.source.source import PulsarSource
 
     spark.dataSource.register(PulsarSource)
+
+
+def _connected(master: str | None, app_name: str, given: Mapping[str, str]) -> SparkSession:
+    """The session of Spark Connect: its server has the settings, Java and the workers."""
+    if master is not None:
+        raise InvalidOption(f"master {master} has no effect on Spark Connect, whose server has one already")
+    builder = SparkSession.builder.appName(app_name)
+    for name, value in given.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def _given_master() -> str | None:
@@ -92,10 +119,11 @@ def _start(master: str, app_name: str, settings: dict[str, str], tuned: bool) ->
         if tuned:
             local_filesystem.install(SparkContext._jvm)
         spark = builder.getOrCreate()
+    atexit.register(_stop, spark)  # before the JVM ends, whose threads would print tracebacks
     if shipped is not None:
         shipped.add_to_python_path(spark.sparkContext)
     if shipped is not None or find_spec("pyspark_pulsar") is None:
-        register(spark)  # otherwise Spark discovers it, but with the wrong Python on a cluster
+        _register(spark)  # otherwise Spark discovers it, but with the wrong Python on a cluster
     return spark
 
 
@@ -126,6 +154,11 @@ def _jvm(settings: Mapping[str, str], is_local: bool, flags: Sequence[str] = ())
         return gateway.launched(found, settings, variables, flags)
     os.environ.setdefault("JAVA_HOME", str(found.home))
     return nullcontext()
+
+
+def _stop(spark: SparkSession) -> None:
+    with suppress(Exception):  # the JVM may be gone already
+        spark.stop()
 
 
 def _adjust(spark: SparkSession, master: str | None, settings: Mapping[str, str]) -> None:

@@ -30,6 +30,7 @@ _PRELOADED = (
     "magnetar.spark.sink.writer",
 )
 _WORKER_MODULE_DEFAULT = "pyspark.worker"
+_STOPPED_EARLY = 1  # the query has read enough; the worker ends, without a traceback
 
 _ZIPPED = Path("python", "lib", "pyspark.zip")  # in pyspark's folder
 
@@ -68,7 +69,10 @@ def preload(names: list[str]) -> None:
 def _serve_then_freeze(serve: Callable[[Any, bool], int], sock: Any, authenticated: bool) -> int:
     """Serves a task; after the first one, freezes what it imported and opened."""
     global _has_served
-    code = serve(sock, authenticated)
+    try:
+        code = serve(sock, authenticated)
+    except BrokenPipeError:
+        return _STOPPED_EARLY
     if not _has_served:
         _has_served = True
         _freeze()

@@ -8,10 +8,11 @@ from typing import Literal
 
 from magnetar import errors as server_errors
 from magnetar.client.options import COMPRESSIONS
-from magnetar.client.produce.routing import HashingScheme
+from magnetar.client.produce.routing import HASHING_DEFAULT, HashingScheme
 from magnetar.names import TopicName
 from magnetar.settings.kinds import Choice, Flag, Text, Whole
 from magnetar.spark.client_options import CLIENT_OPTIONS, SparkClientOptions
+from magnetar.spark.codec.frame_schema import NAME_DEFAULT
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import GivenOptions, Option, Use
 from magnetar.spark.sink.entry_builder import BatchOptions
@@ -63,11 +64,23 @@ SINK_OPTIONS: tuple[Option, ...] = (
         "schema",
         Use.WRITE,
         Text(
-            r"(?s)json|avro|\{.*\}",
-            '`json`, `avro`, or JSON as in the admin API: {"type": "AVRO", "schema": "...", "properties": {}}',
-            "The schema that encodes typed columns: derived from the columns, all of them nullable, or given as JSON. "
+            r"(?s)json|avro|((json|avro):)?\{.*\}",
+            '`json`, `avro`, a definition `avro:{"type": "record", …}` or `json:{…}`, or JSON as in the admin API: '
+            '{"type": "AVRO", "schema": "...", "properties": {}}',
+            "The schema that encodes typed columns: derived from the columns, nullable where they are, or given. "
             "Default: the schema of the topic.",
         ),
+    ),
+    Option(
+        "schema.name",
+        Use.WRITE,
+        Text(r"[A-Za-z_]\w*", "letters, digits and _", "Name of the record of a derived schema."),
+        NAME_DEFAULT,
+    ),
+    Option(
+        "schema.namespace",
+        Use.WRITE,
+        Text(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "names with dots", "Namespace of the record of a derived schema."),
     ),
     Option(
         PRODUCER_PREFIX + "producerName",
@@ -101,8 +114,12 @@ SINK_OPTIONS: tuple[Option, ...] = (
     Option(
         PRODUCER_PREFIX + "hashingScheme",
         Use.WRITE,
-        Choice(HashingScheme, "Hash of the key that selects the partition."),
-        "Murmur3_32Hash",
+        Choice(
+            HashingScheme,
+            "Hash of the key that selects the partition. `JavaStringHash` is the default of Java's and Go's clients, "
+            "`BoostHash` that of the official C++, Python and Node clients.",
+        ),
+        HASHING_DEFAULT,
     ),
     Option(
         PRODUCER_PREFIX + "sendTimeoutMs",
@@ -120,6 +137,8 @@ class SinkOptions:
     exactly_once: ExactlyOnce
     sort_by_position: bool
     schema: str | None
+    schema_name: str
+    schema_namespace: str | None
     producer_name: str | None
     batches: BatchOptions
     hashing_scheme: HashingScheme
@@ -136,6 +155,8 @@ class SinkOptions:
             exactly_once=given.get("exactlyOnce"),
             sort_by_position=given.get("sortByPosition"),
             schema=given.get("schema"),
+            schema_name=given.get("schema.name"),
+            schema_namespace=given.get("schema.namespace"),
             producer_name=given.get(PRODUCER_PREFIX + "producerName"),
             batches=BatchOptions(
                 messages_max=given.get(PRODUCER_PREFIX + "batchingMaxMessages"),

@@ -16,6 +16,7 @@ from magnetar.client.connection.retry import with_retry_blocking
 from magnetar.client.inline import InlineClient
 from magnetar.client.schema import Schema, SchemaResponse, schema_of_rest, schema_to_wire
 from magnetar.spark.codec.columns import VALUE
+from magnetar.spark.codec.frame_schema import KINDS
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.sink.columns import KEY, SinkColumns, binary, to_base64
 from magnetar.spark.sink.options import SinkOptions
@@ -37,6 +38,9 @@ class _SchemaJson(msgspec.Struct, forbid_unknown_fields=True):
 
 def parse_schema(text: str) -> Schema:
     """Parses option `schema`; raises `InvalidOption`."""
+    kind, separator, definition = text.partition(":")
+    if separator and kind in KINDS:  # as a Record class of the official client prints it
+        text = schema_json(Schema(type=kind.upper(), data=definition.encode()))
     try:
         given = msgspec.json.decode(text, type=_SchemaJson)
     except msgspec.DecodeError as error:

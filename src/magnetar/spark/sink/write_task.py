@@ -18,6 +18,7 @@ import pyarrow as pa
 from magnetar.client.errors import ClientError
 from magnetar.client.inline import InlineClient
 from magnetar.client.produce.entry_producers import EntryProducers, ProducerKey
+from magnetar.names import TopicName
 from magnetar.spark.errors import InvalidOption, SparkSourceError
 from magnetar.spark.sink.batch_encoder import MessageRows
 from magnetar.spark.sink.columns import ENTRY, MESSAGE_ID, SOURCE_TOPIC, TOPIC, SinkColumns, binary
@@ -50,6 +51,9 @@ class WriteScope:
     is_sorted: bool = False
     """Whether rows are sorted first; an unsorted write does not tell which rows are already stored."""
 
+    is_stream: bool = False
+    """Whether the write goes on as long as its source grows."""
+
     def producer_name(self, source: str, ledger_id: int) -> str:
         name = f"{self.name}/{source}/{ledger_id}{'/sorted' if self.is_sorted else ''}"
         return name if self.is_shared else f"{name}/{self.task}"
@@ -67,16 +71,42 @@ class WriteResult:
 
 
 def has_positions(options: SinkOptions, columns: SinkColumns) -> bool:
-    """Whether rows are written by source position; raises `InvalidOption` if required but impossible."""
-    has_columns = MESSAGE_ID in columns and (
-        SOURCE_TOPIC in columns or (TOPIC in columns and options.topic is not None)
-    )
-    if options.exactly_once == "required" and not has_columns:
+    """Whether rows are written by source position."""
+    return options.exactly_once != "off" and _has_position_columns(options, columns)
+
+
+def _has_position_columns(options: SinkOptions, columns: SinkColumns) -> bool:
+    return MESSAGE_ID in columns and (SOURCE_TOPIC in columns or (TOPIC in columns and options.topic is not None))
+
+
+def check_exactly_once(options: SinkOptions, columns: SinkColumns) -> None:
+    """Raises `InvalidOption` if exactly once is required but cannot be promised, whatever the broker replies."""
+    if options.exactly_once != "required":
+        return
+    if not _has_position_columns(options, columns):
         raise InvalidOption(
             f"option exactlyOnce=required needs the source position of rows: columns {MESSAGE_ID} and"
             f" {SOURCE_TOPIC}, or {MESSAGE_ID}, {TOPIC} and option topic"
         )
-    return has_columns and options.exactly_once != "off"
+    if not options.client.has_admin:
+        raise InvalidOption(
+            "option exactlyOnce=required needs option admin.url: only the admin API reports whether a topic"
+            " deduplicates"
+        )
+
+
+def check_target(options: SinkOptions, target: TargetTopic) -> None:
+    """Raises `InvalidOption` if rows with positions cannot be written to the topic exactly once."""
+    if target.deduplicates is None and options.exactly_once == "required":
+        raise InvalidOption(
+            f"the admin API does not report whether {target.topic} deduplicates, and option exactlyOnce is required:"
+            " the role needs the right to read its policies"
+        )
+    if target.deduplicates is False:
+        raise InvalidOption(
+            f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: enable"
+            " deduplication for the topic or its namespace, or set option exactlyOnce=off"
+        )
 
 
 class WriteTask:
@@ -93,8 +123,6 @@ class WriteTask:
         self._turn = scope.task
         self._builders: dict[ProducerKey, EntryBuilder] = {}
         self._next_ids: dict[ProducerKey, int] = {}
-        self._unverified: dict[str, str] = {}
-        self._highest: dict[ProducerKey, int] = {}
         self._written = WriteResult()
         self._sent = 0
         self._producers = {
@@ -148,10 +176,11 @@ class WriteTask:
             self._write_to(topics[code], batch if rows is None else batch.take(pa.array(rows)))
 
     def _write_to(self, topic: str, batch: pa.RecordBatch) -> None:
+        self._check_source(topic, batch)
         target = target_topic(self._client, self._options.client, topic)
         origins = self._origins(batch) if self._has_positions else None
         if origins is not None:
-            self._check_target(target)
+            check_target(self._options, target)
             self._order_checks[topic].check(origins)
         rows = self._rows(target, batch)
         self._turn += 1
@@ -159,13 +188,15 @@ class WriteTask:
         chosen = choose_partitions(rows.keys, keyless, len(target.partitions), self._options.hashing_scheme)
         self._client.run(self._send_rows(target, rows, chosen, origins))
 
-    def _check_target(self, target: TargetTopic) -> None:
-        if target.deduplicates is None and self._options.exactly_once == "required":
-            self._unverified.update(dict.fromkeys(target.partitions, target.topic))
-        if target.deduplicates is False:
+    def _check_source(self, topic: str, batch: pa.RecordBatch) -> None:
+        """A stream that writes to its own source never ends; an explicit `__sourceTopic` says that this is wanted."""
+        if not self._scope.is_stream or SOURCE_TOPIC in self._columns or not {MESSAGE_ID, TOPIC} <= self._columns.names:
+            return
+        sources, _ = distinct_topics(TOPIC, batch.column(TOPIC))
+        if TopicName.parse(topic).base in (TopicName.parse(source).base for source in sources):
             raise InvalidOption(
-                f"{target.topic} does not deduplicate, so rows cannot be written to it exactly once: enable"
-                " deduplication for the topic or its namespace, or set option exactlyOnce=off"
+                f"rows of {topic} would go back to it, and the stream would never end: set option `topic` to another"
+                f" topic, or, if this is wanted, name the source of each row in `{SOURCE_TOPIC}`"
             )
 
     def _rows(self, target: TargetTopic, batch: pa.RecordBatch) -> MessageRows:
@@ -235,7 +266,6 @@ class WriteTask:
                 highest_sequence_id=entry.highest_sequence_id,
                 messages=entry.messages,
             )
-            self._highest[key] = entry.highest_sequence_id
             self._sent += entry.messages
             self._written.entries += 1
             self._written.bytes += len(entry.blob)
@@ -254,22 +284,6 @@ class WriteTask:
         self._written.messages = sum(producers[key].messages_stored for key in producers.keys)
         if self._written.messages != self._sent:
             raise SparkSourceError(f"{self._sent} messages were sent, but only {self._written.messages} are stored")
-        await self._verify_deduplication(producers)
-
-    async def _verify_deduplication(self, producers: EntryProducers) -> None:
-        """For topics with unknown deduplication: checks that the broker remembers the producer's last sequence id."""
-        checked = {self._unverified[key.topic]: key for key in self._highest if key.topic in self._unverified}
-        if checked:
-            await producers.close()
-        for topic, key in checked.items():
-            again = await self._client.client.entry_producer(key.topic, name=key.name)
-            await again.close()
-            if again.last_sequence_id < self._highest[key]:
-                raise InvalidOption(
-                    f"{topic} does not deduplicate: it has no sequence id of producer {key.name!r}, which has"
-                    " just written to it. The rows are stored, but a repeated task would store them again, and option"
-                    " exactlyOnce is required"
-                )
 
 
 def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -23,10 +23,18 @@ from pyspark.sql.types import StructType
 from magnetar.spark.clients import inline_client
 from magnetar.spark.codec.frame_schema import KINDS, schema_of
 from magnetar.spark.errors import InvalidOption, SparkSourceError
-from magnetar.spark.sink.columns import TOPIC, SinkColumns
+from magnetar.spark.sink.columns import MESSAGE_ID, SOURCE_TOPIC, TOPIC, SinkColumns
 from magnetar.spark.sink.options import SinkOptions
+from magnetar.spark.sink.targets import target_topic
 from magnetar.spark.sink.values import parse_schema, schema_json
-from magnetar.spark.sink.write_task import WriteResult, WriteScope, WriteTask, has_positions
+from magnetar.spark.sink.write_task import (
+    WriteResult,
+    WriteScope,
+    WriteTask,
+    check_exactly_once,
+    check_target,
+    has_positions,
+)
 
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -47,7 +55,10 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
     if overwrite:
-        raise InvalidOption("output mode complete is not supported: topics are append-only; use append or update")
+        raise InvalidOption(
+            "output mode complete is not supported: topics are append-only; use append, or"
+            " foreachBatch(magnetar.spark.update_to(TOPIC, …)) with mode update"
+        )
     return StreamWriter(*_checked(options, schema))
 
 
@@ -56,12 +67,18 @@ def _checked(options: Mapping[str, str], schema: StructType) -> tuple[SinkOption
     given, columns = SinkOptions.of(options), SinkColumns.of(schema)
     if given.topic is None and TOPIC not in columns:
         raise InvalidOption(f"no target topic: set option `topic` or add a column `{TOPIC}`")
-    has_positions(given, columns)
+    if given.topic is None and MESSAGE_ID in columns and SOURCE_TOPIC not in columns:
+        raise InvalidOption(
+            f"rows would go back to the topics they come from: set option `topic`, or name the target of each row in"
+            f" `{TOPIC}` and its source in `{SOURCE_TOPIC}`"
+        )
+    check_exactly_once(given, columns)
     if given.schema is not None:
         if not columns.fields:
             raise InvalidOption("option schema needs typed columns, and there are none")
         if given.schema in KINDS:
-            return replace(given, schema=schema_json(schema_of(schema, KINDS[given.schema]))), columns
+            derived = schema_of(schema, KINDS[given.schema], given.schema_name, given.schema_namespace)
+            return replace(given, schema=schema_json(derived)), columns
         parse_schema(given.schema)
     return given, columns
 
@@ -73,6 +90,14 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = columns
         self._job = uuid.uuid4().hex
+
+    def reach(self) -> None:
+        """Finds the broker and the target topic once, in the driver: tasks would report a mistake three times."""
+        if self._options.topic is not None:
+            client = self._options.client
+            target = target_topic(inline_client(client), client, self._options.topic)
+            if has_positions(self._options, self._columns):
+                check_target(self._options, target)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return _write(self._options, self._columns, self._job, iterator)
@@ -94,7 +119,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query = context.getLocalProperty(_QUERY_ID) if context is not None else None
         if query is None:
             raise SparkSourceError(f"unknown query: Spark has not set local property {_QUERY_ID}")
-        return _write(self._options, self._columns, query, iterator)
+        return _write(self._options, self._columns, query, iterator, is_stream=True)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         check_commits(messages)
@@ -104,13 +129,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(
-    options: SinkOptions, columns: SinkColumns, job: str, batches: Iterator[pa.RecordBatch]
+    options: SinkOptions, columns: SinkColumns, job: str, batches: Iterator[pa.RecordBatch], *, is_stream: bool = False
 ) -> WriterCommitMessage:
     context = TaskContext.get()
     task = context.partitionId() if context is not None else 0
     given = options.producer_name
     scope = WriteScope(
-        job if given is None else given, task, is_shared=given is not None, is_sorted=options.sort_by_position
+        job if given is None else given,
+        task,
+        is_shared=given is not None,
+        is_sorted=options.sort_by_position,
+        is_stream=is_stream,
     )
     written = WriteTask(inline_client(options.client), options, columns, scope).write(batches)
     return TaskCommit(written, has_positions(options, columns))

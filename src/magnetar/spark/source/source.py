@@ -21,13 +21,6 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
     InputPartition,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructField, StructType
 
 from magnetar.client.message import LATEST, MessageId
@@ -51,6 +44,19 @@ from magnetar.spark.source.planner import Planner
 from magnetar.spark.source.read_task import read_range
 from magnetar.spark.source.subscription import StreamSubscription, SubscriptionCursor
 from magnetar.spark.source.topics import ClientTopics
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+except ModuleNotFoundError as error:
+    raise ImportError(
+        "magnetar.spark needs pyspark 4.2 or later: older ones have no streams of a Python source"
+    ) from error
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +86,9 @@ class PulsarSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from magnetar.spark.sink.writer import batch_writer
 
-        return batch_writer(options_of(self.options, schema, without=_reading_only()), schema, overwrite)
+        writer = batch_writer(options_of(self.options, schema, without=_reading_only()), schema, overwrite)
+        writer.reach()
+        return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from magnetar.spark.sink.writer import stream_writer
