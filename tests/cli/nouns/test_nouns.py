@@ -79,6 +79,7 @@ def test_clusters(cli: CommandLine) -> None:
     assert "file:///run/token" in cli.ok("clusters", "get", "there")
     cli.ok("clusters", "delete", "there")
     assert "give at least --service-url" in cli.fails("clusters", "create", "x", code=2)
+    assert "standalone itself" in cli.fails("clusters", "create", "x", "--service-url", cli.url + "/", code=2)
 
 
 def test_namespaces(cli: CommandLine, namespace: str) -> None:

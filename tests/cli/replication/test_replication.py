@@ -51,7 +51,11 @@ def topic(geo: CommandLine) -> str:
 def tell(source: testing.TestBroker, topic: str, state: State, reason: str = "", error: str = "") -> None:
     """Reports like a pipelines process."""
     row = {"topic": f"persistent://{topic}", "remote": "b", "state": state, "reason": reason, "error": error}
-    body = {"pipeline": "p", "isAll": False, "rows": [{**row, "sinceMs": 1_700_000_000_000}]}
+    body = {
+        "pipeline": "p",
+        "isAll": False,
+        "rows": [{**row, "sinceMs": 1_700_000_000_000, "errorMs": 1_700_000_009_000}],
+    }
     httpx.put(f"{source.http_url}/admin/v2/replication/reports", json=body).raise_for_status()
 
 
@@ -65,7 +69,9 @@ def test_gr4_status_shows_state_and_reason(geo: CommandLine, source: testing.Tes
     assert (row["state"], row["lastError"]) == ("waiting-for-remote-topic", "404 at nobody:8080")
     head, line, _, summary = geo.ok("replication", "status", topic).splitlines()
     assert head.split() == ["TOPIC", "REMOTE", "STATE", "SINCE", "BACKLOG", "BYTES", "DELAY", "S", "MSG/S", "REASON"]
-    assert line.endswith("the topic does not exist in the remote cluster; last error: 404 at nobody:8080")
+    assert line.endswith(
+        "the topic does not exist in the remote cluster; last error, at 2023-11-14T22:13:29Z: 404 at nobody:8080"
+    )
     assert "waiting-for-remote-topic" in line and "2023-11-14T22:13:20Z" in line
     assert summary == "0 of 1 row copying, a backlog of 0"
     tell(source, topic, State.RUNNING)

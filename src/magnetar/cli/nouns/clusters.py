@@ -9,7 +9,8 @@ import typer
 from magnetar.cli.argument import Cluster
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record
-from magnetar.cli.rest import Rest
+from magnetar.cli.replication.two_clusters import own_name
+from magnetar.cli.rest import Refused, Rest
 from magnetar.replication.model import without_secrets
 
 _PARAMETERS = "authenticationParameters"
@@ -85,6 +86,7 @@ def create(
     addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
     if not addresses:
         raise typer.BadParameter("give at least --service-url or --broker-url")
+    _check_not_itself(rest, cluster, addresses)
     security = _security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
     rest.put("clusters", cluster, body={**addresses, **security})
     return Done(f"created cluster {cluster}")
@@ -121,6 +123,20 @@ def delete(rest: Rest, cluster: Cluster) -> Done:
     """Remove a remote cluster."""
     rest.delete("clusters", cluster)
     return Done(f"deleted cluster {cluster}")
+
+
+def _check_not_itself(rest: Rest, cluster: str, addresses: dict[str, str]) -> None:
+    """Raises if an address is one that the broker is known by, under another name."""
+    name = own_name(rest)
+    if name in (None, cluster):
+        return
+    try:
+        known = {rest.url, *map(str, rest.get("clusters", str(name)).values())}
+    except Refused:
+        known = {rest.url}
+    for address in addresses.values():
+        if address.rstrip("/") in known:
+            raise typer.BadParameter(f"{address} is cluster {name} itself: it cannot be replicated to itself")
 
 
 def _addresses(
