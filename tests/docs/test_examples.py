@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from pyspark.sql import SparkSession
 
@@ -35,7 +37,8 @@ def run(
     """Runs a program with arguments and returns its output."""
 
     def run(name: str, *arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", [name, "--url", running.service_url, *arguments])
+        url = running.http_url if name == "orders_pipeline.py" else running.service_url
+        monkeypatch.setattr(sys, "argv", [name, "--url", url, *arguments])
         runpy.run_path(str(EXAMPLES / name), run_name="__main__")
         return capsys.readouterr().out
 
@@ -69,6 +72,41 @@ def test_stream_copy(run: Run, running: TestBroker, tmp_path: Path) -> None:
     assert "read 100 messages of source" in run("stream_copy.py", *arguments)
     assert "read 0 messages of source" in run("stream_copy.py", *arguments)
     assert stored(running, "target") == [b"%d" % number for number in range(0, 100, 2)]
+
+
+def test_sp8_orders_pipeline(run: Run, running: TestBroker, tmp_path: Path) -> None:
+    """2,000 orders, some without a schema: 1,908 enriched, 92 dead letters that the broker's tools understand."""
+    httpx.put(f"{running.http_url}/admin/v2/persistent/public/default/orders/partitions", json=3).raise_for_status()
+    code = (EXAMPLES / "orders_pipeline.py").read_text(encoding="utf-8")
+    parts = re.findall(r'(?s)ROUTED = """.*?\n"""|    spark = .*?awaitTermination', code)
+    assert 20 <= sum(len(part.splitlines()) for part in parts) <= 25, "shorter than by hand"
+    fields = [("id", "long"), ("customer", "string"), ("amount", "double")]
+    record = {"type": "record", "name": "Order", "fields": [{"name": n, "type": ["null", t]} for n, t in fields]}
+    schema = {"type": "JSON", "schema": json.dumps(record), "properties": {}}
+    url = f"{running.http_url}/admin/v2/schemas/public/default/orders/schema"
+    httpx.post(url, json=schema).raise_for_status()
+    bad = {7: b"not json", 11: b'{"id": 11, "customer": "c1", "amount": "much"}'}
+    with Client(running.service_url) as client, client.producer("orders") as producer:
+        for number in range(2000):
+            order = {"id": number, "customer": f"c{number % 9}", "amount": 1.5}
+            order |= {"amount": -1} if number % 50 == 0 else {}  # 40
+            order |= {"customer": "nobody-knows"} if number % 40 == 3 else {}  # 50
+            producer.send_async(bad.get(number, json.dumps(order).encode()), key=f"k{number}")
+    lines = [json.dumps({"customer": f"c{n}", "name": f"name {n}", "country": "CH"}) for n in range(9)]
+    (tmp_path / "customers.json").write_text("\n".join(lines))
+
+    for _ in range(2):  # the second run has nothing to do
+        run("orders_pipeline.py", str(tmp_path / "customers.json"), "--checkpoint", str(tmp_path / "checkpoint"))
+
+    enriched = [json.loads(value or b"") for value in stored(running, "orders-enriched")]
+    assert len({order["id"] for order in enriched}) == len(enriched) == 1908
+    assert {order["country"] for order in enriched} == {"CH"}
+    letters = stored(running, "orders-etl-DLQ")
+    assert len(letters) == 92
+    assert set(bad.values()) <= set(letters), "with the bytes they came with"
+    printed = run("dead_letter_report.py")
+    assert re.search(r"orders-partition-\d\|etl +\|UnknownCustomer *\|\d+ ", printed), printed
+    assert "field amount: Expected `float | null`" in printed
 
 
 def test_dead_letter_report(run: Run, running: TestBroker) -> None:

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from magnetar.spark.runtime.start import register, session
     from magnetar.spark.sink.update import update_to
+    from magnetar.spark.source.lag import lag
 
-__all__ = ["register", "session", "update_to"]
+__all__ = ["lag", "register", "session", "update_to"]
 
-_MODULES = {"register": "runtime.start", "session": "runtime.start", "update_to": "sink.update"}
+_MODULES = {"lag": "source.lag", "register": "runtime.start", "session": "runtime.start", "update_to": "sink.update"}
 
 if find_spec("pyspark") is None:
     raise ImportError('magnetar.spark needs pyspark, which is not installed: pip install "magnetar[spark]"')
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
