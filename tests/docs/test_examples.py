@@ -116,6 +116,6 @@ def test_dead_letter_report(run: Run, running: TestBroker) -> None:
             producer.send(b"job", properties=letter | {"DEATH_REASON": "Expired", "DEATH_DESCRIPTION": f"no. {number}"})
         producer.send(b"job", properties=letter)
     printed = run("dead_letter_report.py")
-    assert re.search(r"default/jobs\|workers +\|Expired\|3 .*\|no. 2", printed), printed
-    assert re.search(r"default/jobs\|workers +\|Client +\|1 ", printed), printed
+    assert re.search(r"default/jobs *\|workers +\|Expired *\|3 .*\|no. 2", printed), printed
+    assert re.search(r"default/jobs *\|workers +\|Client +\|1 ", printed), printed
     assert "Expired" not in run("dead_letter_report.py", "--since", "2100-01-01T00:00:00Z")
