@@ -17,7 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from pytest import MonkeyPatch
 
-from magnetar.admin.http.json_reader import JsonReader
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.broker.catalog.record import ClusterRecord
@@ -75,7 +75,7 @@ def wants() -> dict[str, Wants]:
             original = getattr(Call, method)
 
             def listening(call: Call, what: Any, *more: Any, original: Any = original, **others: Any) -> Any:
-                if isinstance(what, msgspec.json.Decoder | JsonReader):
+                if isinstance(what, msgspec.json.Decoder | BodyReader):
                     bodies[asked].append(what.type)
                 else:
                     parameters[asked].append(what)

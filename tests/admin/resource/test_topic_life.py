@@ -131,6 +131,21 @@ def test_trim_applies_retention_at_once(admin: Admin) -> None:
     assert admin.after_crash().get(f"{PATH}/t/internalStats")["numberOfEntries"] == 0
 
 
+def test_both_statistics_agree_on_the_size(admin: Admin) -> None:
+    def sizes() -> tuple[int, int]:
+        return admin.get(f"{PATH}/t/stats")["storageSize"], admin.get(f"{PATH}/t/internalStats")["totalSize"]
+
+    admin.publish("t", b"a", b"b")
+    assert sizes()[0] == sizes()[1] > 0
+    admin.broker.clock.advance(hours=1)  # type: ignore[attr-defined]
+    admin("POST", f"{PATH}/t/trim")
+    assert sizes() == (0, 0)
+    admin.publish("t", b"c")
+    assert sizes()[0] == sizes()[1] > 0
+    admin.done("DELETE", f"{PATH}/t/truncate")
+    assert sizes() == (0, 0)
+
+
 def test_topics_that_cannot_be_truncated_or_trimmed(admin: Admin) -> None:
     admin.done("PUT", f"{NON_PERSISTENT}/n")
     assert admin.reason(412, "DELETE", f"{NON_PERSISTENT}/n/truncate") == "unsupport truncate"

@@ -21,7 +21,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Decoder(Protocol[T_co]):
+class BodyDecoder(Protocol[T_co]):
     """Reads a body of one shape; raises msgspec.DecodeError."""
 
     def decode(self, body: bytes, /) -> T_co: ...
@@ -112,7 +112,7 @@ class Call:
             raise BadRequest(f"parameter {name} {shown} must be an integer from {low} to {high}")
         return int(text)
 
-    def body_as(self, decoder: Decoder[T]) -> T | None:
+    def body_as(self, decoder: BodyDecoder[T]) -> T | None:
         """The decoded body; None if it is empty or null."""
         if self.body.strip() in (b"", b"null"):
             return None

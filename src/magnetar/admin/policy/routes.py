@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import find_durable_subscriptions
 from magnetar.admin.policy import bodies, checks
@@ -152,8 +152,8 @@ def _quota_kind(call: Call) -> QuotaKind:
 
 
 @cache
-def _reader(shape: Any) -> JsonReader[Any]:
-    return JsonReader(shape)
+def _reader(shape: Any) -> BodyReader[Any]:
+    return BodyReader(shape)
 
 
 def _body(call: Call, expected: str, shape: Any) -> Any:

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.policy import bodies, checks
 from magnetar.admin.policy.policy import EMPTY, IN_FORCE, Policy
 from magnetar.admin.policy.scope import PolicyScope
@@ -306,7 +306,7 @@ def from_object(scope: PolicyScope, values: dict[str, Any]) -> Overrides:
         if value in (None, []) or value == policy.unset:
             continue
         try:
-            typed = JsonReader[Any](policy.shape).convert(value)
+            typed = BodyReader[Any](policy.shape).convert(value)
         except msgspec.ValidationError as error:
             raise BadRequest(f"{policy.in_object}: {error}") from error
         scope = replace(scope, overrides=policy.put(scope, typed))

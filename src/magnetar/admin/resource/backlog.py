@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import Checkpoint
 from magnetar.admin.opened import (
@@ -63,8 +63,8 @@ class MessageIdBody(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     first_chunk_message_id: Any = None
 
 
-_target: JsonReader[ResetPosition | str] = JsonReader(ResetPosition | str)
-_message_id: JsonReader[MessageIdBody] = JsonReader(MessageIdBody)
+_target: BodyReader[ResetPosition | str] = BodyReader(ResetPosition | str)
+_message_id: BodyReader[MessageIdBody] = BodyReader(MessageIdBody)
 
 
 def _target_of(call: Call) -> ResetPosition | None:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.record import ClusterRecord
@@ -59,7 +59,7 @@ class ClusterData(KeptData, rename="camel", kw_only=True, omit_defaults=False):
 
 KEPT = KeptData.__struct_fields__
 
-_cluster_data: JsonReader[ClusterData] = JsonReader(ClusterData)
+_cluster_data: BodyReader[ClusterData] = BodyReader(ClusterData)
 
 _SCHEMES = {
     "service_url": ("http", 8080),

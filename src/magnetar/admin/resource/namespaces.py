@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.policy import bodies
@@ -91,8 +91,8 @@ class OtherFields(msgspec.Struct):
 
 
 _object = msgspec.json.Decoder(dict[str, Any])
-_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
-_other_fields: JsonReader[OtherFields] = JsonReader(OtherFields)
+_properties: BodyReader[dict[str, str]] = BodyReader(dict[str, str])
+_other_fields: BodyReader[OtherFields] = BodyReader(OtherFields)
 _KNOWN = {
     *WITHOUT_EFFECT,
     *OtherFields.__struct_fields__,

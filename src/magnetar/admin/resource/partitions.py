@@ -6,8 +6,8 @@ from typing import Annotated
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
@@ -35,7 +35,7 @@ class PartitionsBody(msgspec.Struct, forbid_unknown_fields=True):
     deleted: bool = False
 
 
-_partitions: JsonReader[int | PartitionsBody] = JsonReader(Int32 | PartitionsBody)
+_partitions: BodyReader[int | PartitionsBody] = BodyReader(Int32 | PartitionsBody)
 
 
 def count(call: Call) -> PartitionedMetadata:

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.policy.scope import namespace_scope
 from magnetar.broker.catalog.record import NamespaceRecord
@@ -21,8 +21,8 @@ Permissions = dict[str, list[str]]  # by role, or by subscription
 
 ROLE_SIZE_MAX = 1024
 
-_actions: JsonReader[list[Action]] = JsonReader(list[Action])
-_roles: JsonReader[list[str]] = JsonReader(list[str])
+_actions: BodyReader[list[Action]] = BodyReader(list[Action])
+_roles: BodyReader[list[str]] = BodyReader(list[str])
 
 
 def get(call: Call) -> Permissions:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.broker.schema.definition import key_and_value
 from magnetar.broker.schema.registry import Version, schema_id
@@ -61,7 +61,7 @@ class CompatibilityReply(msgspec.Struct, rename="camel", omit_defaults=True):
     reason: str = ""
 
 
-_body: JsonReader[SchemaBody] = JsonReader(SchemaBody)
+_body: BodyReader[SchemaBody] = BodyReader(SchemaBody)
 
 
 # -- reading

@@ -9,8 +9,8 @@ from typing import Annotated
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, MessageNotFound
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import (
     find_durable_subscriptions,
@@ -50,9 +50,9 @@ class StartPosition(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 _LATEST, _EARLIEST = StartPosition(), StartPosition(ledger_id=-1, entry_id=-1)
-_position: JsonReader[StartPosition | str] = JsonReader(StartPosition | str)
-_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
-_flag: JsonReader[bool] = JsonReader(bool)
+_position: BodyReader[StartPosition | str] = BodyReader(StartPosition | str)
+_properties: BodyReader[dict[str, str]] = BodyReader(dict[str, str])
+_flag: BodyReader[bool] = BodyReader(bool)
 
 
 # -- create and delete
@@ -171,7 +171,7 @@ class PauseBody(msgspec.Struct, forbid_unknown_fields=True):
     reason: Annotated[str, msgspec.Meta(min_length=1, max_length=PAUSE_REASON_MAX)] = PAUSE_REASON_DEFAULT
 
 
-_pause: JsonReader[PauseBody] = JsonReader(PauseBody)
+_pause: BodyReader[PauseBody] = BodyReader(PauseBody)
 
 
 def pause(call: Call) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import Conflict, OperationNotAllowed
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.resource.clusters import known_clusters
 from magnetar.admin.resource.namespaces import delete_with_topics
@@ -21,7 +21,7 @@ class TenantInfo(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     allowed_clusters: list[str] | None = None
 
 
-_tenant_info: JsonReader[TenantInfo] = JsonReader(TenantInfo)
+_tenant_info: BodyReader[TenantInfo] = BodyReader(TenantInfo)
 
 
 def list_tenants(call: Call) -> list[str]:

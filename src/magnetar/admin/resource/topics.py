@@ -8,8 +8,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
-from magnetar.admin.http.json_reader import JsonReader
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import (
     open_partitions,
@@ -49,7 +49,7 @@ class MessageIdReply(msgspec.Struct, rename="camel"):
 
 
 COPY_OF_SIZE_MAX = 4096
-_properties: JsonReader[dict[str, str]] = JsonReader(dict[str, str])
+_properties: BodyReader[dict[str, str]] = BodyReader(dict[str, str])
 
 
 # -- lists

@@ -15,6 +15,7 @@ from magnetar.cli.argument import Properties, Topic, parse_duration, parse_time,
 from magnetar.cli.client import client_of
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Stream
+from magnetar.cli.policies.setting import SubscriptionKind
 from magnetar.cli.rest import Rest
 from magnetar.cli.views.messages import described, peeked_messages, shown_message
 from magnetar.names import TopicName
@@ -128,13 +129,6 @@ def _stored(rest: Rest, topic: TopicName, count: int, service_url: str | None) -
             yield _read(reader)
 
 
-class SubscriptionKind(StrEnum):
-    EXCLUSIVE = "Exclusive"
-    SHARED = "Shared"
-    FAILOVER = "Failover"
-    KEY_SHARED = "Key_Shared"
-
-
 class Start(StrEnum):
     EARLIEST = "Earliest"
     LATEST = "Latest"
@@ -159,7 +153,7 @@ def consume(
     ] = 1,
     kind: Annotated[
         SubscriptionKind, typer.Option("--subscription-type", "-t", case_sensitive=False, help="Its type.")
-    ] = SubscriptionKind.SHARED,
+    ] = SubscriptionKind.Shared,
     start: Annotated[
         Start,
         typer.Option("--subscription-position", "-p", case_sensitive=False, help="Where a new subscription starts."),

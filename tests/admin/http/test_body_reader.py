@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import msgspec
 import pytest
 
-from magnetar.admin.http.json_reader import JsonReader
+from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.policy.bodies import AutoTopicCreationOverride, Int32, Quota, RetentionPolicies
 from tests.admin.driver import Admin
 
@@ -75,7 +75,7 @@ REFUSED = object()
     ],
 )
 def test_scalars_are_converted(shape: Any, body: str, value: object) -> None:
-    reader: JsonReader[object] = JsonReader(shape)
+    reader: BodyReader[object] = BodyReader(shape)
     if value is REFUSED:
         with pytest.raises(msgspec.DecodeError):
             reader.decode(body)
@@ -85,7 +85,7 @@ def test_scalars_are_converted(shape: Any, body: str, value: object) -> None:
 
 
 def test_an_error_names_the_field() -> None:
-    reader: JsonReader[Any] = JsonReader(dict[str, Annotated[int, msgspec.Meta(le=9)]])
+    reader: BodyReader[Any] = BodyReader(dict[str, Annotated[int, msgspec.Meta(le=9)]])
     with pytest.raises(msgspec.ValidationError, match=r"Expected `int` <= 9 - at `\$\[\.\.\.\]`"):
         reader.decode(b'{"a": "10"}')
 

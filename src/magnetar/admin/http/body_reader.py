@@ -25,7 +25,7 @@ _TRUE, _FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 _NULL_TEXTS = ("", "null")
 
 
-class JsonReader(Generic[T]):
+class BodyReader(Generic[T]):
     """Reads bodies of one shape, its `type`."""
 
     __slots__ = ("_kind", "type")
