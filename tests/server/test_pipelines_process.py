@@ -236,9 +236,20 @@ def test_gr1_a_broker_starts_its_pipelines_and_they_exit_when_it_is_killed(tmp_p
                     assert reader.read(WAIT_S).value == b"1"
             pipelines = children_of(process.pid)
             assert len(pipelines) == 1
-            java = children_of(pipelines[0])
+            (java,) = children_of(pipelines[0])
+        os.kill(java, signal.SIGKILL)
+        log = tmp_path / "a.log"
+        deadline_s = time.monotonic() + WAIT_S
+        while "the pipelines process ended with code 1" not in log.read_text():
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.05)
+        lines = log.read_text().splitlines()
+        assert all(re.match(r"\d{4}-\d\d-\d\dT\S+Z [A-Z]+ +[a-z]+: ", line) for line in lines), lines
+        assert (tmp_path / "a" / "logs" / "spark.log").exists()
+        assert f"write to {tmp_path / 'a' / 'logs' / 'spark.log'}" in log.read_text()
+        pipelines += children_of(process.pid)
         os.kill(process.pid, signal.SIGKILL)
         deadline_s = time.monotonic() + 30
-        while any(map(is_alive, [*pipelines, *java])):
+        while any(map(is_alive, [*pipelines, java])):
             assert time.monotonic() < deadline_s, "they outlive the broker"
             time.sleep(0.05)

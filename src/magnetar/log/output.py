@@ -31,6 +31,8 @@ class LogHandler(logging.Handler):
         self._timer: threading.Timer | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.name == "root" and "py4j" in record.pathname:  # it logs there what it raises
+            return
         self._report_suppressed(record.created)
         kind, per_minute = _kind_of(record)
         if self._limit.admits(kind, per_minute, record.created):

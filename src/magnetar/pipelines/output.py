@@ -70,10 +70,15 @@ def held_back() -> Iterator[None]:
             os.close(before)
 
 
+class _BoundedFile(RotatingFileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:
+        """A full disk loses the line. Printed to stderr, the error would come back here."""
+
+
 def _file(path: Path) -> logging.Handler:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return RotatingFileHandler(path, maxBytes=FILE_BYTES_MAX, backupCount=1, encoding="utf-8", errors="replace")
+        return _BoundedFile(path, maxBytes=FILE_BYTES_MAX, backupCount=1, encoding="utf-8", errors="replace")
     except OSError as error:
         log.warning("output of Spark is lost, %s cannot be written: %s", path, error.strerror)
         return logging.NullHandler()

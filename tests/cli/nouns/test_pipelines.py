@@ -8,6 +8,7 @@ import pytest
 
 from magnetar.cli.main import main
 from magnetar.pipelines import process
+from magnetar.pipelines.output import Output
 from magnetar.pipelines.replicate.sources import DeclaringSource, ListedSource, ReplicationSource
 from magnetar.pipelines.replicate.verb import Replicate
 from magnetar.replication.cluster import ClusterEndpoint
@@ -32,12 +33,12 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, di
 
 def test_gr1_the_declaration_of_a_broker(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
     words = ["--url", "http://broker:8080/", "--service-url", "pulsar://broker:6650", "--master", "local[3]"]
-    assert main(["pipelines", *words, "--token", "secret"]) == 0
+    assert main(["pipelines", *words, "--token", "secret", "--log-level", "error", "--log-format", "json"]) == 0
     ((source, options),) = started
     assert isinstance(source, DeclaringSource)
     assert (source.endpoint.service_url, source.endpoint.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
     assert source.endpoint.security is not None and source.endpoint.security.token == "secret"
-    assert options == {"master": "local[3]", "retry_max_s": 10.0}
+    assert options == {"master": "local[3]", "retry_max_s": 10.0, "output": Output("error", "json")}
     source.stop()
 
 
@@ -52,7 +53,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, d
     ((source, options),) = started
     assert isinstance(source, ListedSource)
     assert source.endpoint == ClusterEndpoint("a", "pulsar://a:6650", "http://a:8080")
-    assert options == {"master": None, "retry_max_s": 5.0}
+    assert options == {"master": None, "retry_max_s": 5.0, "output": Output()}
     selection = source._selection
     assert (selection.namespaces, selection.topics) == (["acme/shop"], ["persistent://public/default/orders"])
     assert selection.policy == RoutePolicy(

@@ -5,6 +5,7 @@ Either for a Magnetar broker, which declares its routes, or between any clusters
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,8 +19,8 @@ from magnetar.replication.route import check_policy
 
 if TYPE_CHECKING:
     from magnetar.client import Security
+    from magnetar.pipelines.process import Verb
     from magnetar.pipelines.replicate.sources import Selection
-    from magnetar.replication.cluster import ClusterEndpoint
 
 _CLUSTER = "standalone"
 
@@ -102,6 +103,24 @@ RetryMax = Annotated[
 ]
 
 
+class LogLevel(StrEnum):
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    TEXT = "text"
+    JSON = "json"
+
+
+Level = Annotated[
+    LogLevel, typer.Option("--log-level", envvar="MAGNETAR_LOG_LEVEL", help="The least important lines to log.")
+]
+Format = Annotated[LogFormat, typer.Option("--log-format", envvar="MAGNETAR_LOG_FORMAT", help="The form of the log.")]
+
+
 def pipelines(
     url: Url = None,
     service_url: ServiceUrl = None,
@@ -123,6 +142,8 @@ def pipelines(
     remote_token: RemoteToken = None,
     remote_trust_certs: RemoteTrustCerts = None,
     retry_max: RetryMax = 10.0,
+    log_level: Level = LogLevel.INFO,
+    log_format: Format = LogFormat.TEXT,
 ) -> int:
     """Copy topics to other clusters until stopped.
 
@@ -147,21 +168,18 @@ def pipelines(
                 "--remote-trust-certs": remote_trust_certs,
             }
         )
-        return _run_declared(checked_url(url or DEFAULT_URL), service_url, security, master, retry_max)
+        verbs = _declared(checked_url(url or DEFAULT_URL), service_url, security, retry_max)
+        return _run(verbs, master, log_level, log_format)
     if service_url:
         raise InvalidSetting("--service-url cannot be combined with --from")
     policy = _policy(where, mask, rename, refused, dead_letters)
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
 
-    from magnetar.pipelines.replicate.sources import Selection
-    from magnetar.replication.cluster import ClusterEndpoint
-
     remotes = _remotes(to, remote_token, remote_trust_certs)
-    selection = Selection(
-        words=tuple(topics), remotes=remotes, policy=policy, creates_topics=create_topics, mismatch=partition_mismatch
-    )
-    return _run_listed(ClusterEndpoint(cluster, from_, admin_from, security), selection, master, retry_max)
+    selection = _selection(topics, remotes, policy, create_topics, partition_mismatch)
+    verbs = _listed((cluster, from_, admin_from, security), selection, retry_max)
+    return _run(verbs, master, log_level, log_format)
 
 
 def _policy(where: str, mask: list[str] | None, rename: str, refused: Refusal, dead_letters: bool) -> RoutePolicy:
@@ -171,29 +189,44 @@ def _policy(where: str, mask: list[str] | None, rename: str, refused: Refusal, d
     return policy
 
 
-def _run_listed(source: ClusterEndpoint, selection: Selection, master: str | None, retry_max: float) -> int:
-    """Copies the selected topics of any cluster."""
+def _run(verbs: list[Verb], master: str | None, level: LogLevel, form: LogFormat) -> int:
+    from magnetar.pipelines import process
+    from magnetar.pipelines.output import Output
+
+    return process.run(verbs, master=master, output=Output(level.value, form.value))
+
+
+def _selection(
+    topics: list[str], remotes: dict[str, ClusterAddress], policy: RoutePolicy, creates_topics: bool, mismatch: Mismatch
+) -> Selection:
+    from magnetar.pipelines.replicate.sources import Selection
+
+    return Selection(
+        words=tuple(topics), remotes=remotes, policy=policy, creates_topics=creates_topics, mismatch=mismatch
+    )
+
+
+def _listed(source: tuple[str, str, str | None, Security | None], selection: Selection, retry_max: float) -> list[Verb]:
+    """Copies the selected topics of any cluster: `source` is its name, addresses and credentials."""
     _check_spark()
 
-    from magnetar.pipelines import process
     from magnetar.pipelines.replicate.sources import ListedSource
     from magnetar.pipelines.replicate.verb import Replicate
+    from magnetar.replication.cluster import ClusterEndpoint
 
-    return process.run([Replicate(lambda: ListedSource(source, selection), retry_max)], master=master)
+    endpoint = ClusterEndpoint(*source)
+    return [Replicate(lambda: ListedSource(endpoint, selection), retry_max)]
 
 
-def _run_declared(
-    url: str, service_url: str | None, security: Security | None, master: str | None, retry_max: float
-) -> int:
+def _declared(url: str, service_url: str | None, security: Security | None, retry_max: float) -> list[Verb]:
     """Carries out the declarations of a Magnetar broker."""
     _check_spark()
 
-    from magnetar.pipelines import process
     from magnetar.pipelines.declared_sources import DeclaringBroker
     from magnetar.pipelines.verbs import VERBS
 
     broker = DeclaringBroker(url, service_url, security)
-    return process.run([create(broker, retry_max) for create in VERBS], master=master)
+    return [create(broker, retry_max) for create in VERBS]
 
 
 def _check_unset(options: dict[str, object]) -> None:
