@@ -1,35 +1,18 @@
 """Checks of a route policy when it is set, so that a mistake does not stop topics later.
 
-Owns the checks that need neither Spark nor a topic, and the text of the property of changed messages. Whether a
-condition fits the columns of a topic, and a mask its schema, is known when messages are copied.
-
-The broker has no Spark, so a small tokenizer of Spark SQL finds the mistakes that must not wait: brackets and quotes
-that are not closed, a second statement, and a subquery, which could read files of the machine that Spark runs on.
+Owns the checks of masks and names that need no topic, and the text of the property of changed messages. `where` checks
+conditions. Whether a mask fits the schema of a topic is known when messages are copied.
 """
 
 from __future__ import annotations
 
-import re
-
 from magnetar.errors import InvalidSetting
 from magnetar.replication.model import Mask, MaskKind, RoutePolicy
 from magnetar.replication.topic_template import check_covers, check_template
+from magnetar.replication.where import check_where
 
-WHERE_SIZE_MAX = 10_000
 MASKS_MAX = 100
 FIELD_SIZE_MAX = 1_000
-
-# The content of Spark SQL's strings, quoted names and comments is skipped.
-_TOKENS = re.compile(
-    r"""
-    (?P<quoted> [rR]?'(?:[^'\\]|\\.|'')*' | [rR]?"(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*`)
-  | (?P<comment> --[^\n]* | /\*.*?\*/)
-  | (?P<word> [^\W\d]\w*)
-  | (?P<sign> .)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_OPEN, _CLOSE = {"(": ")", "[": "]"}, {")": "(", "]": "["}
 
 
 def check_policy(policy: RoutePolicy) -> None:
@@ -45,40 +28,6 @@ def check_rename(template: str, *, of_namespace: bool = False) -> None:
     """Raises `InvalidName`. `of_namespace`: the template is for all topics of a namespace."""
     check_template(template)
     check_covers(template, of_namespace=of_namespace)
-
-
-def check_where(expression: str) -> None:
-    """Raises `InvalidSetting` for a text that cannot be one condition of Spark SQL."""
-    if not expression.strip():
-        raise _wrong_where(expression, "is empty")
-    if len(expression) > WHERE_SIZE_MAX:
-        raise _wrong_where(expression, f"has {len(expression)} characters, more than {WHERE_SIZE_MAX}")
-    open_at: list[tuple[str, int]] = []
-    has_tokens = False
-    for token in _TOKENS.finditer(expression):
-        text = token[0]
-        if token["comment"] or text.isspace():
-            continue
-        has_tokens = True
-        _check_token(expression, token)
-        if text in _OPEN:
-            open_at.append((text, token.start()))
-        elif text in _CLOSE and (not open_at or open_at.pop()[0] != _CLOSE[text]):
-            raise _wrong_where(expression, f"has an unmatched {text} at {token.start()}")
-    if open_at:
-        raise _wrong_where(expression, f"has an unclosed {open_at[-1][0]} at {open_at[-1][1]}")
-    if not has_tokens:
-        raise _wrong_where(expression, "is only a comment")
-
-
-def _check_token(expression: str, token: re.Match[str]) -> None:
-    text = token[0]
-    if text == ";":
-        raise _wrong_where(expression, f"has a ; at {token.start()}: only one condition is allowed")
-    if text in ("'", '"', "`"):
-        raise _wrong_where(expression, f"has an unclosed {text} at {token.start()}")
-    if text.upper() == "SELECT":
-        raise _wrong_where(expression, f"has a subquery at {token.start()}: only columns of the message are allowed")
 
 
 def check_masks(masks: tuple[Mask, ...]) -> None:
@@ -112,8 +61,3 @@ def applied_changes(policy: RoutePolicy) -> str:
     parts += [f"mask:{mask.field}" for mask in policy.masks]
     parts += ["rename"] if policy.rename else []
     return ",".join(parts)
-
-
-def _wrong_where(expression: str, what: str) -> InvalidSetting:
-    shown = expression if len(expression) <= 100 else expression[:100] + "..."
-    return InvalidSetting(f"where {shown!r} {what}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -328,6 +329,27 @@ def test_b2_a_topic_made_for_renamed_copies_is_not_replicated_itself(replicated:
     admin.done("POST", f"{TOPICS}/copy/replication", json=["standalone", "east"])
     assert "copy" in {TopicName.parse(row.topic).local for row in declaration(admin).topics}
     assert "copyOf has 5000" in admin.reason(400, "PUT", f"{TOPICS}/long?copyOf={'x' * 5000}")
+
+
+PERSON = {"type": "record", "name": "P", "fields": [{"name": "country", "type": "string"}]}
+
+
+def test_b9_a_condition_that_cannot_work_is_rejected_when_it_is_set(replicated: Admin) -> None:
+    path = f"{ROUTES}/east/public/default/t"
+    for where, reason in (
+        ("country = = 'CH'", "error at 10, near '='"),
+        ("contry(1) = 1", "calls contry, which is no function of Spark"),
+        ("sum(n) > 1", "over many messages"),
+    ):
+        assert reason in replicated.reason(400, "POST", path, json={"where": where})
+    replicated.done("POST", path, json={"where": "land = 'CH'"})  # there is no schema yet
+    body = {"type": "JSON", "schema": json.dumps(PERSON), "properties": {}}
+    assert replicated("POST", "/admin/v2/schemas/public/default/t/schema", json=body).is_success
+    wrong = replicated.reason(400, "POST", path, json={"where": "contry = 'CH'"})
+    assert "unknown column contry; did you mean country: the columns of the value are country" in wrong
+    assert replicated.get(path) == {"where": "land = 'CH'"}
+    replicated.done("POST", path, json={"where": "Country = 'CH' AND __messageProperties['a'] IS NULL"})
+    replicated.done("POST", f"{ROUTES}/east/public/default", json={"where": "other > 1"})
 
 
 # -- Pulsar's own paths

@@ -20,7 +20,9 @@ from magnetar.pipelines.filter.where import Filter
 from magnetar.pipelines.filter.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
-from magnetar.spark.codec.columns import METADATA, SourceColumns
+from magnetar.replication.spark_functions import FUNCTIONS
+from magnetar.replication.where import METADATA_COLUMNS
+from magnetar.spark.codec.columns import METADATA, ON_REQUEST, SourceColumns
 from magnetar.testing import TestBroker, broker
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch
@@ -251,3 +253,10 @@ def test_an_unreachable_source_stops_only_its_filters(spark: SparkSession) -> No
     assert ready == []
     assert failed[0].state is State.STOPPED
     assert failed[0].reason.startswith("the source cluster")
+
+
+def test_b9_functions_and_columns_are_those_of_spark(spark: SparkSession) -> None:
+    """The broker checks conditions by these names, without Spark."""
+    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row[0].isidentifier()}
+    assert names - FUNCTIONS == {"reflect", "try_reflect", "java_method"}
+    assert [column.name for column in (*METADATA, *ON_REQUEST)] == list(METADATA_COLUMNS)

@@ -18,12 +18,15 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
+from magnetar.broker.schema.definition import field_names
+from magnetar.broker.schema.registry import schema_id
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
 from magnetar.replication.model import Declaration, Reports, RoutePolicy, Status
-from magnetar.replication.route import check_masks, check_rename, check_where
+from magnetar.replication.route import check_masks, check_rename
 from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
 from magnetar.replication.topic_template import clashes
+from magnetar.replication.where import check_where
 
 WAIT_MS_MAX = 60_000
 TOPICS_MAX = 1000
@@ -138,7 +141,7 @@ def set_route(call: Call) -> None:
     policies = replication.policies
     try:
         if change.where is not UNSET:
-            check_where(change.where)
+            check_where(change.where, _fields(call) if is_topic else None)
         parts = changed(
             policies.at(remote, scope), change, policies.at(remote, call.namespace) if is_topic else NOTHING
         )
@@ -200,6 +203,12 @@ def _check_clashes(replication: DeclaredRoutes, remote: str, scope: str, parts: 
 
 def _topic(call: Call) -> TopicName:
     return TopicName.parse(f"{call.namespace}/{call.path['topic']}")
+
+
+def _fields(call: Call) -> list[str] | None:
+    """The columns of the values of a topic; None while it has no schema, or one whose columns only Spark knows."""
+    version = call.broker.schemas.latest(schema_id(_topic(call)))
+    return None if version is None else field_names(version.schema)
 
 
 def _check_topic(what: str, text: str) -> TopicName:

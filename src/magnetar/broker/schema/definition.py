@@ -73,6 +73,20 @@ def parse_avro(schema: Schema) -> Definition:
     return avro_definition.parse(schema.data, schema.type.name)
 
 
+def field_names(schema: Schema) -> list[str] | None:
+    """The columns that Spark reads from values of a checked schema; None if only Spark knows."""
+    if schema.type is SchemaType.KEY_VALUE:
+        return ["key", "value"]
+    if schema.type in PRIMITIVE:
+        return ["value"]
+    if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or is_jackson(schema.data):
+        return None
+    definition = msgspec.json.decode(schema.data)
+    if not isinstance(definition, dict) or definition.get("type") != "record":
+        return None
+    return [field["name"] for field in definition["fields"]]
+
+
 # -- key and value
 
 _properties = msgspec.json.Decoder(dict[str, str])

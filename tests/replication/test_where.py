@@ -1,0 +1,93 @@
+"""Conditions, checked without Spark."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.errors import InvalidSetting
+from magnetar.replication.model import RoutePolicy
+from magnetar.replication.route import check_policy
+from magnetar.replication.where import check_where
+
+FIELDS = ("price", "country", "items", "address")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "price > 10 AND country = 'DE'",
+        "get_json_object(CAST(value AS STRING), '$.items[0].name') = 'a;b -- (no comment'",
+        '`a column; of mine` = "it\'s" -- what is meant (',
+        "/* ( */ __key IS NOT NULL",
+        r"name = 'it\'s' OR name = 'it''s'",
+        "selected = true",
+        "size(items) > 0 AND items[0].price > 1",
+        "exists(items, x -> x.price > 1) OR aggregate(prices, 0, (sum, x) -> sum + x) > 1",
+        "__eventTime > now() - INTERVAL 1 DAY AND d > DATE '2020-01-01' AND day < current_date",
+        "a RLIKE 'x.*' OR a LIKE ANY ('x%', 'y%') OR a <=> b OR a::int > 1 OR NOT (a BETWEEN 1 AND 2)",
+        "CASE WHEN a THEN b ELSE c END AND from_json(v, 'a int').a > 1 AND xxhash64(a) % 2 = 0",
+        "extract(year FROM ts) = 2020 AND trim(BOTH 'x' FROM a) = 'y' AND a IN (1, 2) AND c = X'1A'",
+    ],
+)
+def test_sp6_conditions(where: str) -> None:
+    check_where(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "reason"),
+    [
+        ("  ", "is empty"),
+        ("-- nothing", "is only a comment"),
+        ("country = = 'CH'", "is no condition in SQL: error at 10, near '='"),
+        ("a = 1 AND\nprice > 1 price", "error at 20, near 'price'"),
+        ("a = 1 AND", "is no condition in SQL"),
+        ("price > 1; DROP TABLE t", "has a ; at 9"),
+        ("price > 1;", "has a ; at 9"),
+        ("id IN (SELECT id FROM t)", "has a subquery at 7"),
+        ("exists(select 1)", "has a subquery at 7"),
+        ("id IN (TABLE csv.`/etc/passwd`)", "has a subquery at 7"),
+        ("(price > 1", "is no condition in SQL: error at 9"),
+        ("price > 1) OR (true", "error at 9, near ')'"),
+        ("items[0) = 1", "error at 7, near ')'"),
+        ("name = 'x", "has a quote that is not closed"),
+        ("name = `x", "has a quote that is not closed"),
+        ("x" * 20_000, "20000 characters, more than 10000"),
+        ("uper(a) = 'X'", "calls uper, which is no function of Spark; did you mean upper"),
+        ("reflect('java.lang.System', 'exit') = 1", "calls reflect, which is no function"),
+        ("count(*) > 1", "over many messages"),
+        ("max(price) > 1", "over many messages"),
+        ("row_number() OVER (ORDER BY a) > 1", "over many messages"),
+        ("explode(items) = 1", "over many messages"),
+        ("a = :name", "no value of a message"),
+    ],
+)
+def test_an_invalid_condition_is_rejected(where: str, reason: str) -> None:
+    with pytest.raises(InvalidSetting) as refused:
+        check_policy(RoutePolicy(where=where))
+    assert reason in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "where", ["PRICE > 1", "address.street.name = 'x'", "exists(items, one -> one.x > price)", "__key IS NULL"]
+)
+def test_columns_of_the_value_and_of_every_message(where: str) -> None:
+    check_where(where, FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("where", "column"),
+    [
+        ("prise > 1", "prise; did you mean price"),
+        ("street.name = 1", "street"),
+        ("__kex = 1", "__kex; did you mean __key"),
+    ],
+)
+def test_an_unknown_column_is_rejected(where: str, column: str) -> None:
+    check_where(where)
+    with pytest.raises(InvalidSetting, match=f"unknown column {column}: the columns of the value are address, country"):
+        check_where(where, FIELDS)
+
+
+def test_a_deep_condition_is_rejected() -> None:
+    with pytest.raises(InvalidSetting):
+        check_where("(" * 4000 + "a" + ")" * 4000)
