@@ -175,9 +175,7 @@ class Site:
     # -- faults
 
     def kill_broker(self, moments: random.Random) -> None:
-        """Kills and restarts the broker. Its pipelines process exits some time later, while the next one is already
-        running.
-        """
+        """Kills and restarts the broker, which takes its pipelines process over."""
         self.broker.kill()
         time.sleep(moments.uniform(0, _AWAY_MAX_S))
         self._start_broker()
@@ -224,8 +222,10 @@ class Site:
         wait_until(f"{what} of {self.name} runs", is_killed)
 
     def _driver(self) -> list[Process]:
-        session = self._sessions[-1] if self._pipelines is None else self._pipelines.sessions[-1]
-        return sorted(each for each in processes_of(session) if each.pid != self.broker.process_id)
+        """In the session of the broker that started it, which may be over."""
+        sessions = self._sessions if self._pipelines is None else self._pipelines.sessions[-1:]
+        found = [each for session in sessions for each in processes_of(session)]
+        return sorted(each for each in found if each.pid != self.broker.process_id)
 
     def _busy_workers(self) -> list[Process]:
         return [each for each in self._driver() if each.is_busy and each.is_worker]

@@ -76,6 +76,6 @@ def test_gr1_two_clusters_in_ten_commands(tmp_path: Path) -> None:
         assert row["backlog"] == 1 or row["state"] == "running"
     finally:
         for broker in brokers:
-            broker.send_signal(signal.SIGTERM)
+            broker.send_signal(signal.SIGINT)
         for broker in brokers:
             broker.communicate(timeout=30)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from magnetar.clock import ManualClock
+from magnetar.log.events import REPLICATION_STATE
 from magnetar.pipelines import heartbeats
 from magnetar.pipelines.heartbeats import Heartbeats
 from magnetar.pipelines.replicate.reports import log_level
@@ -20,7 +21,7 @@ KEY = ("persistent://public/default/t", "b")
 
 class Receiver:
     def __init__(self) -> None:
-        self.board = StatusBoard[State](ManualClock(0), log_level)
+        self.board = StatusBoard[State](ManualClock(0), REPLICATION_STATE, log_level)
         self.snapshots: queue.SimpleQueue[Snapshot[State]] = queue.SimpleQueue()
         self.is_away = False
 
@@ -71,3 +72,17 @@ def test_all_rows_follow_a_heartbeat_that_was_lost(receiver: Receiver) -> None:
     while not (snapshot := receiver.next()).rows:
         pass
     assert snapshot.is_all and snapshot.rows[KEY].state is State.PAUSED
+
+
+def test_all_rows_follow_a_restart_of_the_source() -> None:
+    """It knows none, and a restart may be too quick for a heartbeat to fail."""
+    receiver = Receiver()
+    beats = Heartbeats(receiver.board, receiver.send)
+    receiver.board.set(KEY, State.RUNNING)
+    beats.start()
+    assert KEY in receiver.next().rows
+    beats.start_over()
+    again = receiver.next()
+    assert again.is_all and KEY in again.rows
+    beats.stop()
+    beats.join()

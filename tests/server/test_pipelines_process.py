@@ -7,12 +7,12 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +20,7 @@ import pytest
 import magnetar.testing
 from magnetar.client import EARLIEST, Client
 from magnetar.replication.model import Process
-from magnetar.server import pipelines_process
+from magnetar.server import lifeline, pipelines_process
 from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
 from magnetar.settings.settings import Settings
 
@@ -56,45 +56,44 @@ class FakeReplication:
             watcher()
 
 
-class FakeChild:
-    """A child that exits when terminated, or when a test ends it."""
-
-    stdin = None
+class FakeProcess:
+    """A process that exits when terminated, or when a test ends it."""
 
     def __init__(self, *, ends_by_itself: bool = False) -> None:
-        self.returncode: int | None = None
         self.told: list[str] = []
         self._ended = asyncio.Event()
+        self._how = "ended"
         if ends_by_itself:
-            self.end(1)
+            self.end("ended with code 1")
 
-    def end(self, code: int) -> None:
-        self.returncode = code
+    def end(self, how: str) -> None:
+        self._how = how
         self._ended.set()
 
-    async def wait(self) -> int:
+    async def wait(self) -> str:
         await self._ended.wait()
-        assert self.returncode is not None
-        return self.returncode
+        return self._how
 
     def terminate(self) -> None:
         self.told.append("terminate")
-        self.end(0)
+        self.end("ended with code 0")
 
     def kill(self) -> None:
         self.told.append("kill")
-        self.end(-9)
+
+    def release(self) -> None:
+        self.told.append("release")
 
 
 @pytest.fixture
-def children(monkeypatch: pytest.MonkeyPatch) -> list[FakeChild]:
-    started: list[FakeChild] = []
+def children(monkeypatch: pytest.MonkeyPatch) -> list[FakeProcess]:
+    started: list[FakeProcess] = []
 
-    async def start(words: list[str], environment: Any = None) -> FakeChild:
-        started.append(FakeChild(ends_by_itself=len(started) == 0))
+    def start(path: Path, words: list[str]) -> FakeProcess:
+        started.append(FakeProcess(ends_by_itself=len(started) == 0))
         return started[-1]
 
-    monkeypatch.setattr(pipelines_process, "start", start)
+    monkeypatch.setattr(lifeline, "start", start)
     monkeypatch.setattr(pipelines_process, "PAUSE_FIRST_S", 0.01)
     return started
 
@@ -104,10 +103,12 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(children: list[FakeChild]) -> None:
+def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(
+    tmp_path: Path, children: list[FakeProcess]
+) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"])  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
         process.run()
         await turns()
         assert children == [], "nothing is replicated yet"
@@ -119,8 +120,9 @@ def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(childr
         while len(children) < 2:
             await asyncio.sleep(0.01)
         assert replication.process == "starting"
+        process.end()
         await process.close()
-        assert children[1].told == ["terminate"]
+        assert children[1].told == ["terminate", "release"]
         await asyncio.sleep(0.05)
         assert len(children) == 2, "it is over"
 
@@ -128,13 +130,13 @@ def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(childr
 
 
 def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
-    children: list[FakeChild], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, children: list[FakeProcess], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(pipelines_process, "find_spec", lambda _: None)
 
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"])  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
         process.run()
         replication.add("t")
         await turns()
@@ -149,10 +151,12 @@ def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
     assert "pip install 'magnetar[spark]'" in NEEDS_SPARK
 
 
-def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(children: list[FakeChild]) -> None:
+def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(
+    tmp_path: Path, children: list[FakeProcess]
+) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], is_enabled=False)  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, is_enabled=False)  # type: ignore[arg-type]
         process.run()
         replication.add("t")
         await turns()
@@ -166,7 +170,7 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(childre
 def test_no_secret_appears_in_the_process_list() -> None:
     settings = Settings(brokerClientAuthenticationParameters="token:secret")
     words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", settings, Path("spark.log"))
-    assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends"]
+    assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--spark-log"]
     assert "token" not in " ".join(words)
 
 
@@ -174,12 +178,13 @@ def test_no_secret_appears_in_the_process_list() -> None:
 
 
 @contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
-    words = ("--cluster", "a", "--data", str(folder), "--port", "0", "--http-port", "0")
+def standalone(folder: Path, ports: Sequence[int]) -> Iterator[tuple[subprocess.Popen[bytes], str, str]]:
+    words = ("--cluster", "a", "--data", str(folder), "--port", str(ports[0]), "--http-port", str(ports[1]))
     log = folder.with_suffix(".log")
-    with log.open("wb") as errors:
+    with log.open("ab") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "magnetar", "standalone", *words, "--set", "pipelinesMaster=local[1]"],
+            env={**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"},
             stdout=subprocess.PIPE,
             stderr=errors,
         )
@@ -211,45 +216,70 @@ def is_alive(process_id: int) -> bool:
     return state != "Z"
 
 
-@pytest.mark.timeout(180)
+def free_ports() -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(2)]
+        return [each.getsockname()[1] for each in sockets]
+
+
+def declare(url: str, b: magnetar.testing.TestBroker) -> None:
+    urls = {"serviceUrl": b.http_url, "brokerServiceUrl": b.service_url}
+    tenant = {"allowedClusters": ["a", "b"], "adminRoles": []}
+    with httpx.Client(base_url=f"{url}/admin/v2/", trust_env=False) as rest:
+        for method, path, body in (
+            ("PUT", "clusters/b", urls),
+            ("POST", "tenants/public", tenant),
+            ("POST", "namespaces/public/default/replication", ["a", "b"]),
+        ):
+            assert rest.request(method, path, json=body).is_success
+
+
+def copies(service_url: str, b: magnetar.testing.TestBroker, value: bytes) -> None:
+    """Publishes a message, and waits until it is the last one in the other cluster."""
+    with Client(service_url) as client, client.producer("orders") as producer:
+        producer.send(value)
+    with Client(b.service_url) as client:
+        wait_for(lambda: client.partition_count("orders") is not None)
+        with client.reader("orders", EARLIEST) as reader:
+            while reader.read(WAIT_S).value != value:
+                pass
+
+
+def wait_for(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+@pytest.mark.timeout(300)
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are looked for in /proc")
-def test_gr1_a_broker_starts_its_pipelines_and_they_exit_when_it_is_killed(tmp_path: Path) -> None:
-    with magnetar.testing.broker(clusterName="b") as b, standalone(tmp_path / "a") as (process, service_url, url):
-        urls = {"serviceUrl": b.http_url, "brokerServiceUrl": b.service_url}
-        tenant = {"allowedClusters": ["a", "b"], "adminRoles": []}
-        with httpx.Client(base_url=f"{url}/admin/v2/", trust_env=False) as rest:
-            for method, path, body in (
-                ("PUT", "clusters/b", urls),
-                ("POST", "tenants/public", tenant),
-                ("POST", "namespaces/public/default/replication", ["a", "b"]),
-            ):
-                assert rest.request(method, path, json=body).is_success
+def test_gr1_pipelines_survive_a_restart_of_the_broker_and_end_with_ctrl_c(tmp_path: Path) -> None:
+    folder, ports = tmp_path / "a", free_ports()
+    with magnetar.testing.broker(clusterName="b") as b:
+        with standalone(folder, ports) as (process, service_url, url):
+            declare(url, b)
             assert children_of(process.pid) == [], "there is no topic yet"
-            with Client(service_url) as client, client.producer("orders") as producer:
-                producer.send(b"1")
-            with Client(b.service_url) as client:
-                deadline_s = time.monotonic() + WAIT_S
-                while client.partition_count("orders") is None:
-                    assert time.monotonic() < deadline_s
-                    time.sleep(0.05)
-                with client.reader("orders", EARLIEST) as reader:
-                    assert reader.read(WAIT_S).value == b"1"
-            pipelines = children_of(process.pid)
-            assert len(pipelines) == 1
-            (java,) = children_of(pipelines[0])
-        os.kill(java, signal.SIGKILL)
-        log = tmp_path / "a.log"
-        deadline_s = time.monotonic() + WAIT_S
-        while "the pipelines process ended with code 1" not in log.read_text():
-            assert time.monotonic() < deadline_s, log.read_text()
-            time.sleep(0.05)
-        lines = log.read_text().splitlines()
-        assert all(re.match(r"\d{4}-\d\d-\d\dT\S+Z [A-Z]+ +[a-z]+: ", line) for line in lines), lines
-        assert (tmp_path / "a" / "logs" / "spark.log").exists()
-        assert f"write to {tmp_path / 'a' / 'logs' / 'spark.log'}" in log.read_text()
-        pipelines += children_of(process.pid)
-        os.kill(process.pid, signal.SIGKILL)
-        deadline_s = time.monotonic() + 30
-        while any(map(is_alive, [*pipelines, java])):
-            assert time.monotonic() < deadline_s, "they outlive the broker"
-            time.sleep(0.05)
+            copies(service_url, b, b"1")
+            (pipelines,) = children_of(process.pid)
+            (java,) = children_of(pipelines)
+            os.kill(process.pid, signal.SIGKILL)
+        with standalone(folder, ports) as (process, service_url, _):
+            copies(service_url, b, b"2")
+            process.send_signal(signal.SIGTERM)
+            process.wait(WAIT_S)
+        with standalone(folder, ports) as (process, service_url, _):
+            copies(service_url, b, b"3")
+            assert is_alive(pipelines) and is_alive(java) and children_of(process.pid) == [], "it is the same process"
+            os.kill(java, signal.SIGKILL)
+            wait_for(lambda: bool(children_of(process.pid)))  # another one
+            left = [pipelines, *children_of(process.pid)]
+            process.send_signal(signal.SIGINT)
+            process.wait(WAIT_S)
+        wait_for(lambda: not any(map(is_alive, left)))
+    said = (tmp_path / "a.log").read_text()
+    assert "the pipelines process ended; restarting in" in said
+    lines = said.splitlines()
+    assert all(re.match(r"\d{4}-\d\d-\d\dT\S+Z [A-Z]+ +[a-z]+: ", line) for line in lines), lines
+    assert (folder / "logs" / "spark.log").exists()
+    assert f"write to {folder / 'logs' / 'spark.log'}" in said

@@ -28,6 +28,7 @@ class Heartbeats:
         self._board = board
         self._send = send
         self._before = before
+        self._sent = 0  # since all rows were sent for the first time
         self._is_stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
@@ -41,15 +42,19 @@ class Heartbeats:
     def join(self) -> None:
         self._thread.join()
 
+    def start_over(self) -> None:
+        """All rows are sent next: the source restarted and knows none."""
+        self._sent = 0
+        self._board.changed.set()
+
     def _run(self) -> None:
-        number = 0
         while not self._is_stopped.is_set():
             if self._board.changed.wait(HEARTBEAT_S):
                 self._is_stopped.wait(_COALESCE_S)
             self._board.changed.clear()
             self._before()
-            if self._send(self._board.take(is_all=number % _ALL_EVERY == 0)):
-                number += 1
+            if self._send(self._board.take(is_all=self._sent % _ALL_EVERY == 0)):
+                self._sent += 1
             else:
                 self._board.put_back()
                 self._is_stopped.wait(HEARTBEAT_S / 2)

@@ -1,7 +1,7 @@
-"""The pipelines process: starts Spark, runs verbs on it, and ends with a signal or with its stdin.
+"""The pipelines process: starts Spark, runs verbs on it, and ends with a signal or without a broker.
 
-A broker that starts the process holds its stdin: a broker that is killed takes its pipelines along. Owns the life of
-the process. It keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
+A broker that starts the process holds its stdin, see `lifeline`. Owns the life of the process. It
+keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyspark import SparkContext
 
 from magnetar.client import Security
 from magnetar.errors import MagnetarError
+from magnetar.pipelines import lifeline
 from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.jobs import SparkFailed
 from magnetar.pipelines.output import Output, capture
@@ -73,14 +74,14 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--log-level", default=LOG_DEFAULT.level)
     parser.add_argument("--log-format", default=LOG_DEFAULT.form)
     parser.add_argument("--spark-log", type=Path, help="file for the output of Spark")
-    parser.add_argument("--until-stdin-ends", action="store_true", help="end when stdin is closed")
+    parser.add_argument("--linger", type=float, metavar="SECONDS", help="end this long after stdin is closed")
     given = parser.parse_args(arguments)
     broker = DeclaringBroker(given.url, given.service_url, _security(given.url))
     return run(
         [create(broker, given.retry_max) for create in verbs],
         master=given.master,
         output=Output(given.log_level, given.log_format, given.spark_log),
-        until_stdin_ends=given.until_stdin_ends,
+        linger_s=given.linger,
     )
 
 
@@ -96,9 +97,9 @@ def _security(url: str) -> Security | None:
 
 
 def run(
-    verbs: Sequence[Verb], *, master: str | None, output: Output = LOG_DEFAULT, until_stdin_ends: bool = False
+    verbs: Sequence[Verb], *, master: str | None, output: Output = LOG_DEFAULT, linger_s: float | None = None
 ) -> int:
-    """Runs until a signal, or the end of stdin; returns the exit code."""
+    """Runs until a signal, or until stdin was closed for `linger_s` seconds; returns the exit code."""
     printed = capture(output)
     is_over = threading.Event()
 
@@ -108,8 +109,8 @@ def run(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    if until_stdin_ends:
-        threading.Thread(target=_watch_stdin, args=(is_over,), name="stdin", daemon=True).start()
+    if linger_s is not None:
+        lifeline.watch(linger_s, end)
     starting = _Starting(master, printed)
     try:
         for verb in verbs:
@@ -176,13 +177,6 @@ def _run_on(context: SparkContext, verbs: Sequence[Verb], is_over: threading.Eve
         _stop(verbs)
     log.info("stopped")
     return 0
-
-
-def _watch_stdin(is_over: threading.Event) -> None:
-    while os.read(0, 1024):
-        pass
-    is_over.set()
-    _end_soon()
 
 
 def _end_soon() -> None:

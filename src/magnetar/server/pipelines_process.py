@@ -1,24 +1,24 @@
-"""The pipelines process: a child of the broker, started with the first replicated topic and restarted when it fails.
+"""The pipelines process: started by the broker with the first replicated topic and restarted when it fails.
 
-Owns its start, restart and end: the child reads stdin until it closes, so it ends even with a broker that is killed.
-Knows nothing of what the process does, and the broker's loop never waits for it.
+Owns its start, restart and end. A broker that is killed, or stopped by a supervisor, leaves it for the next broker of
+the data folder, which takes it over if it was started with the same words (see `lifeline`). Knows
+nothing of what the process does, and the broker's loop never waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
-from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Protocol
 
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
 from magnetar.log.events import PIPELINES_ENDED, PIPELINES_STARTED, emit
 from magnetar.replication.model import Process
+from magnetar.server import lifeline
 from magnetar.settings.settings import Settings
+from magnetar.version import __version__
 
 PAUSE_FIRST_S = 1.0
 PAUSE_LAST_S = 30.0
@@ -28,54 +28,44 @@ _END_S = 6.0
 NEEDS_SPARK = "replication needs Spark, which is not installed: pip install 'magnetar[spark]' and restart the broker"
 
 
-class Child(Protocol):
-    """The part of `asyncio.subprocess.Process` that is used here."""
-
-    @property
-    def stdin(self) -> asyncio.StreamWriter | None: ...
-
-    @property
-    def returncode(self) -> int | None: ...
-
-    async def wait(self) -> int: ...
-
-    def terminate(self) -> None: ...
-
-    def kill(self) -> None: ...
-
-
 def command(url: str, service_url: str, settings: Settings, spark_log: Path) -> list[str]:
     master, retry_max_s = settings.pipelinesMaster, settings.replicationRetryMaxSeconds
     return [
-        *(sys.executable, "-m", "magnetar.pipelines", "--until-stdin-ends", "--spark-log", str(spark_log)),
+        *(sys.executable, "-m", "magnetar.pipelines", "--spark-log", str(spark_log)),
+        *("--linger", str(settings.pipelinesLingerSeconds)),
         *("--log-level", settings.logLevel, "--log-format", settings.logFormat),
         *("--url", url, "--service-url", service_url, "--master", master, "--retry-max", str(retry_max_s)),
     ]
-
-
-async def start(words: list[str], environment: Mapping[str, str] | None = None) -> Child:
-    return await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.PIPE, env=environment)
 
 
 class PipelinesProcess:
     """`run` until `close`."""
 
     def __init__(
-        self, replication: DeclaredRoutes, words: list[str], *, is_enabled: bool = True, spark_log: Path | str = ""
+        self,
+        replication: DeclaredRoutes,
+        words: list[str],
+        folder: Path,
+        *,
+        is_enabled: bool = True,
+        spark_log: Path | str = "",
     ) -> None:
         self._replication = replication
         self._words = words
         self._is_enabled = is_enabled
         self._spark_log = spark_log
         self._changed = asyncio.Event()
-        self._child: Child | None = None
+        self._lifeline = lifeline.path_of(folder, words, __version__)
+        self._held: lifeline.Held | None = None
         self._task: asyncio.Task[None] | None = None
 
     def run(self) -> None:
+        self._held = lifeline.find(self._lifeline)
         if self._is_enabled:
             self._replication.expect_process()
             self._task = asyncio.get_running_loop().create_task(self._keep())
         else:
+            self.end()
             self._replication.no_process("pipelinesEnabled is false")
 
     async def _keep(self) -> None:
@@ -108,31 +98,40 @@ class PipelinesProcess:
             await self._changed.wait()
 
     async def _live(self) -> str:
-        """Runs the child; returns how it ended."""
-        try:
-            self._child = await start(self._words)
-        except OSError as error:
-            return f"could not be started: {error}"
-        emit(PIPELINES_STARTED, spark_log=self._spark_log)
-        return f"ended with code {await self._child.wait()}"
+        """Runs the process, or keeps the one of an earlier broker; returns how it ended."""
+        if self._held is None:
+            try:
+                self._held = lifeline.start(self._lifeline, self._words)
+            except OSError as error:
+                return f"could not be started: {error}"
+            emit(PIPELINES_STARTED, spark_log=self._spark_log)
+        ended = await self._held.wait()
+        self._held.release()
+        self._held = None
+        return ended
 
     def end(self) -> None:
-        """Terminates the child without waiting for it."""
+        """Terminates the process without waiting for it."""
         if self._task is not None:
             self._task.cancel()
-        if self._child is not None and self._child.returncode is None:
-            if self._child.stdin is not None:
-                self._child.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                self._child.terminate()
+        if self._held is not None:
+            self._held.terminate()
+
+    def leave(self) -> None:
+        """For the next broker: it ends by itself if none comes."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     async def close(self) -> None:
-        self.end()
-        if self._child is None:
+        """After `end`."""
+        if self._held is None:
             return
         try:
-            await asyncio.wait_for(self._child.wait(), _END_S)
+            await asyncio.wait_for(self._held.wait(), _END_S)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                self._child.kill()
-            await self._child.wait()
+            self._held.kill()
+        self._held.release()
+        self._held = None

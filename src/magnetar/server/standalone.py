@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 # A thread that returns from the disk waits at most this long for a busy loop to yield the interpreter.
 _SWITCH_INTERVAL_S = 0.0002
 
+_SIGNAL = "signal {}"
+_TERMINATED = _SIGNAL.format(signal.SIGTERM.name)
+
 
 def run_standalone(
     settings: Settings,
@@ -76,7 +79,7 @@ async def _run(
 ) -> int:
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, server.stop, f"signal {number.name}")
+        server.loop.add_signal_handler(number, server.stop, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
     try:
@@ -89,7 +92,7 @@ async def _run(
         await server.wait()
     finally:
         if pipelines is not None:
-            pipelines.end()
+            _part_from(pipelines, server)
         await server.close()
         if pipelines is not None:
             await pipelines.close()
@@ -98,6 +101,15 @@ async def _run(
         return 1
     out("stopped")
     return 0
+
+
+def _part_from(pipelines: PipelinesProcess, server: Server) -> None:
+    """Ctrl-C means both. A supervisor that restarts the broker sends SIGTERM: the pipelines process then waits for the
+    next broker for a while."""
+    if server.stop_reason == _TERMINATED and server.settings.pipelinesLingerSeconds:
+        pipelines.leave()
+    else:
+        pipelines.end()
 
 
 def _report_recovery(server: Server, started_s: float) -> None:
@@ -129,7 +141,9 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
         url, service_url = server.http_url(host), server.service_url(host)
     spark_log = folder.resolve() / "logs" / "spark.log"
     words = command(url, service_url, settings, spark_log)
-    return PipelinesProcess(server.broker.replication, words, is_enabled=settings.pipelinesEnabled, spark_log=spark_log)
+    return PipelinesProcess(
+        server.broker.replication, words, folder, is_enabled=settings.pipelinesEnabled, spark_log=spark_log
+    )
 
 
 def _block(server: Server, folder: Path) -> str:

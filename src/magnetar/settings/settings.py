@@ -379,6 +379,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         Text(r"\S+", "the address of a Spark master, such as local[2]", "Spark master of the pipelines process."),
     ] = "local[*,3]"
+    pipelinesLingerSeconds: Annotated[
+        int,
+        Whole(
+            0,
+            DAY_SECONDS,
+            "How long the pipelines process waits for a broker that was killed or stopped with SIGTERM to start again;"
+            " with 0 it ends with the broker.",
+        ),
+    ] = 30
     brokerClientAuthenticationPlugin: Annotated[
         str,
         Text(

@@ -49,6 +49,7 @@ class Pipeline:
     def __init__(self, source: ReplicationSource, *, lanes: int | None = None, retry_max_s: float = 10.0) -> None:
         self._source = source
         self._jobs: Jobs | None = None
+        self._life = ""  # of the broker that declares: another one after a restart
         self._filter: Filter | None = None
         self._filter_lock = threading.Lock()
         self._is_stopped = False
@@ -143,6 +144,10 @@ class Pipeline:
 
     def _on_declared(self, declaration: Declaration) -> None:
         source = self._source.endpoint
+        life = declaration.version.rpartition("-")[0]
+        if life != self._life:
+            self._life = life
+            self._heartbeats.start_over()
         self._events.put(lambda now_s: self._scheduler.on_declared(declaration, source, now_s))
         self._rounds.declare(declaration, source)
 
