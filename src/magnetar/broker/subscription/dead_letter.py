@@ -164,7 +164,7 @@ class DeadLetterMove:
             address=address,
             client_version=client_version,
             error_of=state.error_of,
-            together=frozenset(range(messages)) - state.index_counts.keys() if state.count and messages > 1 else (),
+            batch_failed=frozenset(range(messages)) - state.index_counts.keys() if state.count and messages > 1 else (),
         )
 
     def _target(self, policy: DeadLetterPolicy, entry_id: int) -> PersistentTopic:

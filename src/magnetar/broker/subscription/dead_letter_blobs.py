@@ -35,7 +35,7 @@ class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     client_version: str
     error_of: Callable[[int], str]
-    together: Container[int]  # messages of a batch that failed only together with it
+    batch_failed: Container[int]  # messages of a batch that failed only together with it
 
 
 Failures = dict[int, tuple[int, int, int]]
@@ -94,7 +94,7 @@ def _single(
     if single.HasField("null_partition_key"):
         dead_letter.null_partition_key = single.null_partition_key
     dead_letter.uncompressed_size = len(payload)
-    batch = metadata.num_messages_in_batch if index in site.together else 0
+    batch = metadata.num_messages_in_batch if index in site.batch_failed else 0
     note = f" It failed together with its whole batch of {batch}, which the client nacks as one." if batch else ""
     _stamp(dead_letter, site, index, failure, note, batch)
     return build_blob(dead_letter, payload)
