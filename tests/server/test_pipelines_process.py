@@ -28,15 +28,15 @@ WAIT_S = 90.0
 
 
 class FakeReplication:
-    """A declaration that may have topics."""
+    """Routes, which may be expected."""
 
     def __init__(self) -> None:
         self.process = "unknown"
-        self.topics: list[str] = []
+        self.is_expected = False
         self.watchers: list[Callable[[], None]] = []
 
-    def declaration(self) -> FakeReplication:
-        return self
+    def is_expecting_routes(self) -> bool:
+        return self.is_expected
 
     def expect_process(self) -> None:
         self.process = "starting"
@@ -50,8 +50,8 @@ class FakeReplication:
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self.watchers.remove(watcher)
 
-    def add(self, topic: str) -> None:
-        self.topics.append(topic)
+    def declare(self) -> None:
+        self.is_expected = True
         for watcher in self.watchers:
             watcher()
 
@@ -103,7 +103,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(
+def test_it_is_started_with_the_first_declaration_and_restarted_after_a_failure(
     tmp_path: Path, children: list[FakeProcess]
 ) -> None:
     async def live() -> None:
@@ -113,7 +113,7 @@ def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(
         await turns()
         assert children == [], "nothing is replicated yet"
         assert replication.process == "starting"
-        replication.add("t")
+        replication.declare()
         await turns()
         assert len(children) == 1
         assert replication.process.startswith("it ended with code 1; restarting in")
@@ -129,6 +129,22 @@ def test_it_is_started_with_the_first_topic_and_restarted_after_a_failure(
     asyncio.run(live())
 
 
+def test_it_is_started_with_the_broker_where_something_is_replicated(
+    tmp_path: Path, children: list[FakeProcess]
+) -> None:
+    async def live() -> None:
+        replication = FakeReplication()
+        replication.declare()
+        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
+        process.run()
+        await turns()
+        assert len(children) == 1
+        process.end()
+        await process.close()
+
+    asyncio.run(live())
+
+
 def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
     tmp_path: Path, children: list[FakeProcess], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -138,7 +154,7 @@ def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
         replication = FakeReplication()
         process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
         process.run()
-        replication.add("t")
+        replication.declare()
         await turns()
         assert replication.process == NEEDS_SPARK
         await process.close()
@@ -158,7 +174,7 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(
         replication = FakeReplication()
         process = PipelinesProcess(replication, ["words"], tmp_path, is_enabled=False)  # type: ignore[arg-type]
         process.run()
-        replication.add("t")
+        replication.declare()
         await turns()
         assert replication.process == "pipelinesEnabled is false"
         await process.close()
@@ -222,6 +238,11 @@ def free_ports() -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
+def wait_for_children(process_id: int) -> list[int]:
+    wait_for(lambda: bool(children_of(process_id)))
+    return children_of(process_id)
+
+
 def declare(url: str, b: magnetar.testing.TestBroker) -> None:
     urls = {"serviceUrl": b.http_url, "brokerServiceUrl": b.service_url}
     tenant = {"allowedClusters": ["a", "b"], "adminRoles": []}
@@ -259,9 +280,8 @@ def test_gr1_pipelines_survive_a_restart_of_the_broker_and_end_with_ctrl_c(tmp_p
     with magnetar.testing.broker(clusterName="b") as b:
         with standalone(folder, ports) as (process, service_url, url):
             declare(url, b)
-            assert children_of(process.pid) == [], "there is no topic yet"
+            (pipelines,) = wait_for_children(process.pid)  # before there is a topic
             copies(service_url, b, b"1")
-            (pipelines,) = children_of(process.pid)
             (java,) = children_of(pipelines)
             os.kill(process.pid, signal.SIGKILL)
         with standalone(folder, ports) as (process, service_url, _):
@@ -272,8 +292,7 @@ def test_gr1_pipelines_survive_a_restart_of_the_broker_and_end_with_ctrl_c(tmp_p
             copies(service_url, b, b"3")
             assert is_alive(pipelines) and is_alive(java) and children_of(process.pid) == [], "it is the same process"
             os.kill(java, signal.SIGKILL)
-            wait_for(lambda: bool(children_of(process.pid)))  # another one
-            left = [pipelines, *children_of(process.pid)]
+            left = [pipelines, *wait_for_children(process.pid)]  # another one
             process.send_signal(signal.SIGINT)
             process.wait(WAIT_S)
         wait_for(lambda: not any(map(is_alive, left)))

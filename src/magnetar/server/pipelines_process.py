@@ -1,4 +1,4 @@
-"""The pipelines process: started by the broker with the first replicated topic and restarted when it fails.
+"""The pipelines process: started by the broker with the first route or replicated namespace, and restarted on failure.
 
 Owns its start, restart and end. A broker that is killed, or stopped by a supervisor, leaves it for the next broker of
 the data folder, which takes it over if it was started with the same words (see `lifeline`). Knows
@@ -71,7 +71,7 @@ class PipelinesProcess:
     async def _keep(self) -> None:
         self._replication.watch(self._changed.set)
         try:
-            await self._wait_for_topics()
+            await self._wait_for_routes()
         finally:
             self._replication.unwatch(self._changed.set)
         if find_spec("pyspark") is None:
@@ -92,8 +92,8 @@ class PipelinesProcess:
             self._replication.no_process(f"it {what}", Process.STARTING)
             await asyncio.sleep(pause_s)
 
-    async def _wait_for_topics(self) -> None:
-        while not self._replication.declaration().topics:
+    async def _wait_for_routes(self) -> None:
+        while not self._replication.is_expecting_routes():
             self._changed.clear()
             await self._changed.wait()
 

@@ -374,7 +374,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             1, DAY_SECONDS, "Maximum back-off before a remote cluster that failed or has no such topic is tried again."
         ),
     ] = 10
-    pipelinesEnabled: Annotated[bool, Flag("Start the pipelines process when the first topic is replicated.")] = True
+    pipelinesEnabled: Annotated[
+        bool, Flag("Start the pipelines process with the first replicated namespace or topic.")
+    ] = True
     pipelinesMaster: Annotated[
         str,
         Text(r"\S+", "the address of a Spark master, such as local[2]", "Spark master of the pipelines process."),

@@ -109,6 +109,34 @@ def test_gr1_a_namespace_replicates_all_its_topics_and_a_topic_overrides_it(worl
     assert [subscriptions(world, f"many-partition-{index}") for index in range(3)] == [[TO_EAST]] * 3
 
 
+def test_gr1_a_namespace_is_known_as_replicated_before_it_has_topics(world: World) -> None:
+    """The pipelines process is started for it, so that its first message does not wait for Spark."""
+    replication, catalog, noticed = world.broker.replication, world.broker.catalog, []
+    replication.watch(lambda: noticed.append(replication.is_expecting_routes()))
+    replicate(world)
+    replicate(world, "mars")
+    assert noticed == [False, False], "the own cluster, and one that is not registered"
+    catalog.save_cluster("mars", ClusterRecord(broker_service_url="pulsar://mars:6650"))
+    assert noticed[-1], "it is registered now"
+    replicate(world)
+    assert not noticed[-1]
+    replicate(world, EAST)
+    assert noticed[-1], "changed"
+    assert world.restart().broker.replication.is_expecting_routes(), "after a restart"
+    replicate(world)
+    catalog.create_namespace("public/new", NamespaceRecord(overrides=Overrides(replication_clusters=[HERE, EAST])))
+    assert noticed[-1], "created"
+    catalog.delete_namespace("public/new")
+    assert not replication.is_expecting_routes()
+
+
+def test_gr1_a_topic_alone_may_be_replicated(world: World) -> None:
+    world.topic()
+    assert not world.broker.replication.is_expecting_routes()
+    replicate_topic(world, "t", EAST)
+    assert world.broker.replication.is_expecting_routes()
+
+
 def test_an_undeclared_cluster_is_left_out(world: World) -> None:
     replicate(world, EAST, "mars")
     world.topic()

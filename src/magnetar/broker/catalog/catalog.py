@@ -144,7 +144,7 @@ class Catalog:
             self._broker.apply_policies(self.topics_of[namespace])
             earlier = NOTHING_SET if before is None else before.overrides
             report_overrides(self._broker.event, f"{namespace}/*", earlier, namespace_record.overrides, "namespace")
-            if before is not None and _targets_changed(before.overrides, namespace_record.overrides):
+            if _targets_changed(earlier, namespace_record.overrides):
                 self._broker.replication.targets_changed(self.topics_of[namespace])
 
     # -- policies

@@ -63,7 +63,12 @@ class DeclaredRoutes:
         self.targets_changed(replicated)
 
     def _is_replicated(self, namespace: str) -> bool:
-        return len(self._broker.catalog.policies_of(namespace).replication_clusters) > 1
+        return bool(self._remotes(self._broker.catalog.policies_of(namespace).replication_clusters))
+
+    def _remotes(self, clusters: Iterable[str]) -> list[str]:
+        """Those that are registered and not this one."""
+        own, registered = self._broker.settings.clusterName, self._broker.catalog.clusters
+        return [cluster for cluster in clusters if cluster != own and cluster in registered]
 
     def _may_be_replicated(self, full: str, of_namespaces: set[str]) -> bool:
         name = TopicName.parse(full)
@@ -91,6 +96,10 @@ class DeclaredRoutes:
             )
         return self._declaration
 
+    def is_expecting_routes(self) -> bool:
+        """Whether there is a route, or a namespace whose first topic will have one."""
+        return any(map(self._is_replicated, self._broker.catalog.namespaces)) or bool(self.declaration().topics)
+
     def rows_of(self, name: TopicName) -> tuple[DeclaredRoute, ...]:
         """Of a topic, a partitioned topic or one of its partitions."""
         self._refresh()
@@ -98,13 +107,11 @@ class DeclaredRoutes:
 
     def remotes_of(self, name: TopicName, policies: Policies | None = None) -> list[str]:
         """The remote clusters of a topic or partition; `policies` are its effective ones, if known."""
-        own, catalog = self._broker.settings.clusterName, self._broker.catalog
         if not name.is_persistent or is_system_topic(name) or self._is_only_a_copy(name):
             return []
         if name.base.local.endswith(PARKED_SUFFIX):
             return []
-        clusters = self._clusters_of(name) if policies is None else policies.replication_clusters
-        remotes = [cluster for cluster in clusters if cluster != own and cluster in catalog.clusters]
+        remotes = self._remotes(self._clusters_of(name) if policies is None else policies.replication_clusters)
         if remotes and is_dead_letter_or_retry_topic(name):
             return [remote for remote in remotes if self.policies.of(name, remote).dead_letters]
         return remotes
@@ -202,23 +209,20 @@ class DeclaredRoutes:
             self.forget_routes(scope=topic_scope(name))
 
     def targets_changed(self, topics: Iterable[str]) -> None:
-        """The remote clusters of these topics may have changed. Open topics follow at once, the others when they are
-        opened, which is soon and before anything is published to them."""
+        """The remote clusters of these topics, if any, and of their namespace may have changed. Open topics follow at
+        once, the others when they are opened, which is soon and before anything is published to them."""
         waiting: list[str] = []
-        is_any = False
         for full in list(topics):
             name = TopicName.parse(full)
             if not name.is_persistent:
                 continue
-            is_any = True
             self._changed.add(self._row_topic(name))
             topic = self._broker.topics.get(full)
             if isinstance(topic, PersistentTopic):
                 self.update_subscriptions(topic)
             else:
                 waiting.append(full)
-        if is_any:
-            self._notify()
+        self._notify()
         if waiting:
             self._broker.wake_at(self._broker.now_ms(), lambda: self._open(waiting))
 
