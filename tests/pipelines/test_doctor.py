@@ -529,6 +529,16 @@ def test_fault_not_declared(sick: Sick) -> None:
     assert sick.first("orders")["kind"] == "pipeline-not-running"
 
 
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_a_topic_of_renamed_copies_needs_no_repair(sick: Sick, partitions: int) -> None:
+    path = f"persistent/{NAMESPACE}/from-b" + ("/partitions" if partitions else "")
+    sick.ask(sick.a, "PUT", f"{path}?copyOf=b/persistent://{NAMESPACE}/orders", partitions or None)
+    code, out, err = sick.run("doctor", "replication", f"{NAMESPACE}/from-b", "--url", sick.a.http_url)
+    assert (code, err) == (0, "")
+    assert f"holds copies of {ORDERS} of cluster b: it is not sent back, no repair is needed" in out
+    assert "enable" not in out
+
+
 def test_a_missing_topic_is_an_error(sick: Sick) -> None:
     code, out, err = sick.run("doctor", "replication", "nowhere", "--url", sick.a.http_url)
     assert (code, out) == (1, "")

@@ -83,6 +83,10 @@ class NotSupported(ClientError):
     """The client or the broker does not support the request; nothing was changed."""
 
 
+class NeedsRest(NotSupported):
+    """The binary protocol has no command for the request, and the client has no HTTP address."""
+
+
 class NotAllowed(ClientError):
     """The broker rejected a request that it understands."""
 

@@ -136,6 +136,18 @@ def test_a_message_that_cannot_be_masked_never_leads_to_another_schema_strategy(
     assert "--refused skip" in cause.repair, "a parked message would be copied as it is"
 
 
+def test_a_bad_filter_is_corrected_where_it_is_set() -> None:
+    stuck, policy = status(State.STOPPED, "where …", problem=Problem.FILTER), RoutePolicy(where="n > 1")
+    [cause] = causes_of(case(stuck, policy=policy))
+    assert f"set-route {ORDERS} --to b --where CONDITION" in cause.repair
+    [cause] = causes_of(case(stuck, policy=policy, conditions={"acme/shop": "n > 1"}))
+    assert "set-route acme/shop --to b --where CONDITION" in cause.repair
+    assert "the condition of acme/shop is 'n > 1'" in cause.evidence
+    both = causes_of(case(stuck, policy=policy, conditions={ORDERS: "n > 1", "acme/shop": "m > 1"}))
+    assert [cause.repair.split()[3] for cause in both] == [ORDERS, "acme/shop"]
+    assert all("or the other one does not" in cause.what for cause in both)
+
+
 def test_an_unrelated_fault_elsewhere_does_not_hide_the_cause() -> None:
     one = case(
         status(State.STOPPED, "where …", problem=Problem.FILTER),

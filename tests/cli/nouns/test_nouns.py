@@ -80,6 +80,10 @@ def test_clusters(cli: CommandLine) -> None:
     cli.ok("clusters", "delete", "there")
     assert "give at least --service-url" in cli.fails("clusters", "create", "x", code=2)
     assert "standalone itself" in cli.fails("clusters", "create", "x", "--service-url", cli.url + "/", code=2)
+    cli.ok("clusters", "create", "x", "--service-url", "http://there:8080")
+    assert "standalone itself" in cli.fails("clusters", "update", "x", "--service-url", cli.url, code=2)
+    assert cli.json("clusters", "get", "x")["serviceUrl"] == "http://there:8080"
+    cli.ok("clusters", "delete", "x")
 
 
 def test_namespaces(cli: CommandLine, namespace: str) -> None:

@@ -20,7 +20,15 @@ from magnetar.client.admin.remote_topics import (
     decision_after,
     reconcile,
 )
-from magnetar.client.errors import Conflict, ConnectionLost, InvalidArgument, NamespaceNotFound, NotAuthorized, Timeout
+from magnetar.client.errors import (
+    Conflict,
+    ConnectionLost,
+    InvalidArgument,
+    NamespaceNotFound,
+    NeedsRest,
+    NotAuthorized,
+    Timeout,
+)
 from magnetar.replication.model import Mismatch, State
 from magnetar.replication.partitions import Decision, WantedTopic
 
@@ -91,6 +99,10 @@ def test_errors_concern_the_cluster_or_the_topic() -> None:
     for refused, reason in (
         (NamespaceNotFound("namespace x does not exist"), "in cluster b namespace x does not exist"),
         (NotAuthorized("no"), "cluster b refuses t: no"),
+        (
+            NeedsRest("REST"),
+            "cluster b has no HTTP address to create t: magnetar clusters update b --service-url http://HOST:PORT",
+        ),
         (InvalidArgument("no such file"), "cluster b cannot be queried: no such file"),
     ):
         assert decision_after(refused, "t", "b") == Decision(State.REFUSED, reason)

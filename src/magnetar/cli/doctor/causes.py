@@ -452,9 +452,17 @@ def _reported(case: Case) -> Iterator[Cause]:
             what = f"a message of {status.topic} cannot be copied to {case.remote.name} as its route policy demands"
             yield Cause(Kind.MESSAGE_REFUSED, what, evidence, _set_aside(case))
         case Problem.FILTER:
-            what = "the filter of the route policy does not fit the messages: nothing is copied until it is corrected"
-            words = ("replication", "set-route", case.topic, "--to", case.remote.name, "--where", "CONDITION")
-            yield Cause(Kind.BAD_FILTER, what, evidence, case.here(*words))
+            yield from _filters(case, evidence)
+
+
+def _filters(case: Case, evidence: tuple[str, ...]) -> Iterator[Cause]:
+    """One cause per scope with a condition: a message must fulfil both, and either may be the wrong one."""
+    conditions = case.facts.conditions or {case.topic: case.facts.declared.policy.where}
+    alone = "" if len(conditions) == 1 else ", or the other one does not"
+    for scope, where in conditions.items():
+        what = f"the filter of {scope} does not fit the messages{alone}: nothing is copied until it is corrected"
+        words = ("replication", "set-route", scope, "--to", case.remote.name, "--where", "CONDITION")
+        yield Cause(Kind.BAD_FILTER, what, (*evidence, f"the condition of {scope} is {where!r}"), case.here(*words))
 
 
 def _other(case: Case) -> Cause:

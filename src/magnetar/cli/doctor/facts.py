@@ -107,6 +107,7 @@ class TopicFacts:
     schema_refusal: str = ""
     auto_update_is_off: bool = False
     other_remotes: tuple[str, ...] = ()  # the other clusters that the topic goes to
+    conditions: dict[str, str] = field(default_factory=dict)  # of a filter that fails, by scope: topic, namespace
 
     @property
     def worst(self) -> Status | None:

@@ -35,7 +35,7 @@ from magnetar.client.errors import (
 )
 from magnetar.names import TopicName
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
-from magnetar.replication.model import ClusterAddress, DeclaredRoute, Status
+from magnetar.replication.model import ClusterAddress, DeclaredRoute, Problem, Status
 from magnetar.replication.partitions import decide_remote
 from magnetar.replication.topic_template import remote_topic
 from magnetar.security.tls import Fault, check_settings, fault_of
@@ -161,6 +161,8 @@ class Remote:
     def topic(self, declared: DeclaredRoute, statuses: list[Status]) -> TopicFacts:
         target = remote_topic(declared.topic, declared.policy.rename)
         facts = TopicFacts(declared, target, statuses, other_remotes=self._other_remotes(declared.topic))
+        if any(status.problem is Problem.FILTER for status in statuses):
+            facts.conditions = self._source.conditions(declared.topic, self.name)
         marks = self._query_source(facts)
         if self.facts.is_reached and not self.facts.is_source:
             self._query_names(facts)

@@ -23,7 +23,7 @@ from magnetar.cli.replication.two_clusters import FOUND
 from magnetar.cli.replication.verified_topics import declaration_of
 from magnetar.cli.rest import Refused, Rest, RestError
 from magnetar.names import TopicName
-from magnetar.replication.model import Declaration, DeclaredRoute, Status
+from magnetar.replication.model import COPY_OF, Declaration, DeclaredRoute, Status
 
 if TYPE_CHECKING:
     from magnetar.cli.doctor.questions import Remote
@@ -51,7 +51,7 @@ def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
     with contextlib.closing(SourceCluster(rest, declaration)) as source:
         facts = SourceFacts(rest.url, declaration.cluster, _settings(rest))
         if name is not None and not any(one.topic == name.full for one in declaration.topics):
-            return _report([_undeclared(rest, facts, name, declaration)], 0, [])
+            return _undeclared(rest, facts, name, declaration)
         rows = _rows(declaration, source.statuses(None if name is None else name.full), name)
         chosen = rows if name is not None else [row for row in rows if _is_stuck(row)]
         examined = chosen[:EXAMINED_MAX]
@@ -91,12 +91,15 @@ def _settings(rest: Rest) -> dict[str, str]:
         return {}
 
 
-def _undeclared(
-    rest: Rest, facts: SourceFacts, name: TopicName, declaration: Declaration
-) -> tuple[str, str, list[Cause]]:
+def _undeclared(rest: Rest, facts: SourceFacts, name: TopicName, declaration: Declaration) -> Page:
     """Raises `Refused` if the topic does not exist."""
     clusters = rest.get(*topic_path(name, "replication"), query={"applied": True}) or []
-    return name.full, "-", [not_declared(facts, name, clusters, sorted(declaration.clusters))]
+    cluster, _, origin = str((rest.get(*topic_path(name, "properties")) or {}).get(COPY_OF, "")).partition("/")
+    if origin:
+        remark = f"{name.full} holds copies of {origin} of cluster {cluster}: it is not sent back, no repair is needed"
+        return _report([], 0, [remark])
+    cause = not_declared(facts, name, clusters, sorted(declaration.clusters))
+    return _report([(name.full, "-", [cause])], 0, [])
 
 
 @contextlib.contextmanager

@@ -20,6 +20,7 @@ from magnetar.names import TopicName
 from magnetar.pipelines.copy.copy_encoder import is_for, parse_entry
 from magnetar.pipelines.transform.refusal import MessageRefused
 from magnetar.replication.model import Declaration, Status
+from magnetar.replication.route_parts import RouteParts
 
 _NOT_FOUND = 404
 _OPERATION_S = 5.0
@@ -44,6 +45,16 @@ class SourceCluster:
     def internal_stats(self, topic: str) -> dict[str, Any] | None:
         """None if the topic does not exist."""
         return none_if_missing(lambda: self.rest.get(*topic_path(TopicName.parse(topic), "internalStats")))
+
+    def conditions(self, topic: str, remote: str) -> dict[str, str]:
+        """The conditions that apply to a topic, by the scope that sets them: the topic itself, its namespace."""
+        name = TopicName.parse(topic)
+        own, inherited = (
+            msgspec.convert(self.rest.get("replication", "routes", remote, *scope) or {}, RouteParts)
+            for scope in ((name.tenant, name.namespace, name.local), (name.tenant, name.namespace))
+        )
+        found = {topic: own.where, name.namespace_full: "" if own.unfiltered else inherited.where}
+        return {scope: where for scope, where in found.items() if where}
 
     def next_entry(self, topic: str, after: MessageId, remote: str) -> tuple[NextEntry, bytes] | None:
         """The first entry after a position to copy to the remote cluster, and its schema version."""

@@ -107,12 +107,15 @@ def update(
     tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
     """Update a cluster; options that are not given keep their value."""
+    addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
     changes = {
-        **_addresses(service_url, broker_url, service_url_tls, broker_url_tls),
+        **addresses,
         **_security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs),
     }
     if not changes:
         raise typer.BadParameter("give at least one option to change")
+    if addresses:
+        _check_not_itself(rest, cluster, addresses)
     current: dict[str, Any] = rest.get("clusters", cluster)
     rest.post("clusters", cluster, body={**current, **changes})
     return Done(f"updated cluster {cluster}")

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.client.connection.retry import Backoff
-from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NamespaceNotFound, WrongPort
+from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NamespaceNotFound, NeedsRest, WrongPort
 from magnetar.replication.model import Mismatch, State
 from magnetar.replication.partitions import Decision, WantedTopic, decide_remote
 
@@ -141,6 +141,9 @@ def decision_after(error: ClientError, target: str, cluster: str) -> Decision:
         return Decision(State.UNREACHABLE, f"cluster {cluster} cannot be reached: {error.text}")
     if isinstance(error, NamespaceNotFound):
         return Decision(State.REFUSED, f"in cluster {cluster} {error.text}")
+    if isinstance(error, NeedsRest):
+        repair = f"magnetar clusters update {cluster} --service-url http://HOST:PORT"
+        return Decision(State.REFUSED, f"cluster {cluster} has no HTTP address to create {target}: {repair}")
     if isinstance(error, InvalidArgument):  # a file of a token or certificate: no request was sent
         return Decision(State.REFUSED, f"cluster {cluster} cannot be queried: {error.text}")
     return Decision(State.REFUSED, f"cluster {cluster} refuses {target}: {error.text}")

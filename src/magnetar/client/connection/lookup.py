@@ -12,7 +12,7 @@ import msgspec
 from magnetar.client.connection.connection import Connection
 from magnetar.client.connection.pool import Pool
 from magnetar.client.connection.protocol import Command
-from magnetar.client.errors import ClientError, NotFound, NotSupported, ServerFailure, of_code
+from magnetar.client.errors import ClientError, NeedsRest, NotFound, NotSupported, ServerFailure, of_code
 from magnetar.client.schema import Schema, schema_of_wire
 from magnetar.names import TopicName
 from magnetar.wire import schema_pb2 as pb
@@ -150,7 +150,7 @@ class BinaryLookup:
         return None
 
     async def change(self, method: str, path: str, query: dict[str, str], body: object, what: str) -> None:
-        raise NotSupported(f"{what} requires REST: give the client an admin_url")
+        raise NeedsRest(f"{what} requires REST: give the client an admin_url")
 
     async def close(self) -> None:
         """The pool belongs to the service."""
