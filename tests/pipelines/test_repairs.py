@@ -1,7 +1,8 @@
 """Faults of replication, injected into a real pipeline: the doctor finds each one first, and its command repairs it.
 
 One pair of clusters for all of them, with unrelated faults that are there all the time: a topic with other partitions,
-a second name of the remote cluster, and a cluster that does not respond.
+a second name of the remote cluster, and a cluster that does not respond. Two more clusters share its Spark session: one
+that creates no topics elsewhere, and one that is stopped and started again.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import json
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 import pytest
+from pulsar.schema import AvroSchema
 
 from magnetar.cli.main import main
 from tests.pipelines.conftest import NAMESPACE, Cluster, World, full, until
@@ -26,11 +30,12 @@ PERSON = b'{"email": "secret@b.ch", "n": 1}'
 
 @dataclass
 class Fault:
-    """`filled` replaces placeholders of the printed command. `message` arrives after the repair."""
+    """`kinds` are repaired one after the other. `filled` replaces placeholders of the printed command. `message`
+    arrives after the repair."""
 
     name: str
     inject: Callable[[Pair], None]
-    kind: str
+    kinds: tuple[str, ...]
     filled: dict[str, str] = field(default_factory=dict)
     message: bytes = b"42"
     topic: str = ""  # where it arrives, if its name is another one
@@ -56,23 +61,64 @@ class Pair:
         out = capsys.readouterr().out
         return next((one["causes"] for one in json.loads(out)["topics"] if one["remote"] == remote), [])
 
+    def paste(
+        self,
+        capsys: pytest.CaptureFixture[str],
+        topic: str,
+        kind: str,
+        filled: Mapping[str, str] | None = None,
+    ) -> str:
+        """Runs the command that repairs the first cause, as soon as it is of this kind."""
+        found: list[dict[str, Any]] = []
+
+        def is_first() -> bool:
+            found[:] = self.causes(capsys, topic, self.b.name)
+            return bool(found) and found[0]["kind"] == kind
+
+        until(is_first, f"{kind} as the first cause of {topic}")
+        repair = str(found[0]["repair"])
+        for placeholder, text in (filled or {}).items():
+            repair = repair.replace(placeholder, shlex.quote(text))
+        assert main(shlex.split(repair)[1:]) == 0, capsys.readouterr().err
+        return repair
+
+    def is_copied(self, topic: str) -> bool:
+        rows = self.a.status(topic, self.b)
+        return all(row["state"] in ("running", "catching-up") and not row["backlog"] for row in rows)
+
 
 @pytest.fixture(scope="module")
-def pair(spark: SparkSession) -> Iterator[Pair]:
+def shared(spark: SparkSession) -> Iterator[World]:
     with contextlib.ExitStack() as stack:
-        world = World(spark, stack)
-        a, b = world.cluster("a"), world.cluster("b")
-        a.know(b)
-        b.ask("PUT", f"namespaces/{NAMESPACE}")
-        dead = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}
-        pair = Pair(a, b)
-        a.ask("PUT", "clusters/dead", dead)
-        a.ask("PUT", "clusters/alias", pair.addresses())
-        a.replicate(b)
-        b.create("unrelated", 2)
-        a.create("unrelated")
-        world.pipeline(a)
-        yield pair
+        yield World(spark, stack)
+
+
+@pytest.fixture(scope="module")
+def pair(shared: World) -> Pair:
+    a, b = shared.cluster("a"), shared.cluster("b")
+    a.know(b)
+    b.ask("PUT", f"namespaces/{NAMESPACE}")
+    dead = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    pair = Pair(a, b)
+    a.ask("PUT", "clusters/dead", dead)
+    a.ask("PUT", "clusters/alias", pair.addresses())
+    a.replicate(b)
+    b.create("unrelated", 2)
+    a.create("unrelated")
+    shared.pipeline(a)
+    return pair
+
+
+@pytest.fixture(scope="module")
+def careful(shared: World, pair: Pair) -> Pair:
+    """Creates no topics in `b`, and keeps what it has copied."""
+    c = shared.cluster("c", createTopicToRemoteClusterForReplication=False)
+    c.know(pair.b)
+    c.replicate(pair.b)
+    forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    c.ask("POST", f"namespaces/{NAMESPACE}/retention", forever)
+    shared.pipeline(c)
+    return Pair(c, pair.b)
 
 
 # -- faults
@@ -88,6 +134,14 @@ def bad_filter(pair: Pair) -> None:
     pair.a.create("filtered")
     pair.a.set_route(pair.b, f"{NAMESPACE}/filtered", where="CAST(CAST(value AS STRING) AS INT) > 3")
     pair.a.publish("filtered", b"no number")
+
+
+def bad_filter_of_the_namespace(pair: Pair) -> None:
+    pair.a.replicate(pair.b, namespace="public/sieve")
+    pair.b.ask("PUT", "namespaces/public/sieve")
+    pair.a.set_route(pair.b, "public/sieve", where="CAST(CAST(value AS STRING) AS INT) > 3")
+    pair.a.create("public/sieve/t")
+    pair.a.publish("public/sieve/t", b"no number")
 
 
 def paused(pair: Pair) -> None:
@@ -124,6 +178,28 @@ def namespace_missing(pair: Pair) -> None:
     pair.a.create("public/lost/t")
 
 
+def tenant_and_namespace_missing(pair: Pair) -> None:
+    pair.a.ask("PUT", "tenants/acme", {"adminRoles": [], "allowedClusters": ["a", "b"]})
+    pair.a.ask("PUT", "namespaces/acme/shop", {"replication_clusters": ["a", "b"]})
+    pair.a.create("acme/shop/t")
+
+
+def schema_refused(pair: Pair) -> None:
+    pair.a.replicate(pair.b, namespace="public/typed")
+    pair.b.ask("PUT", "namespaces/public/typed")
+    for cluster, name in ((pair.b, "other"), (pair.a, "id")):
+        cluster.create("public/typed/t")
+        cluster.ask("POST", "schemas/public/typed/t/schema", {"type": "AVRO", "schema": record(name), "properties": {}})
+    client = pulsar.Client(pair.a.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with contextlib.closing(client):
+        schema = AvroSchema(None, schema_definition=json.loads(record("id")))
+        client.create_producer(full("public/typed/t"), schema=schema).send({"id": 1})
+
+
+def record(field: str) -> str:
+    return json.dumps({"type": "record", "name": "Order", "fields": [{"name": field, "type": "int"}]})
+
+
 def two_names(pair: Pair) -> None:
     allowed = pair.a.ask("GET", "tenants/public")
     pair.a.ask("POST", "tenants/public", {**allowed, "allowedClusters": [*allowed["allowedClusters"], "alias"]})
@@ -143,18 +219,22 @@ def no_http(pair: Pair) -> None:
     pair.a.create("nohttp")
 
 
+A_NUMBER = {"CONDITION": "try_cast(CAST(value AS STRING) AS INT) > 3"}
 FAULTS = [
-    Fault("people", not_json, "message-refused", message=PERSON),
-    Fault("filtered", bad_filter, "bad-filter", {"CONDITION": "try_cast(CAST(value AS STRING) AS INT) > 3"}),
-    Fault("paused", paused, "paused"),
-    Fault("fewer", fewer_partitions, "partition-mismatch", partition=2),
-    Fault("plain", not_partitioned, "partition-mismatch", topic="plain-a"),
-    Fault("large", too_large, "message-too-large"),
-    Fault("ended", terminated, "remote-topic-terminated"),
-    Fault("public/lost/t", namespace_missing, "remote-namespace-missing"),
-    Fault("twice", two_names, "loop"),
-    Fault("swapped", swapped_ports, "wrong-port"),
-    Fault("nohttp", no_http, "no-address", {"http://127.0.0.1:PORT": "b's HTTP address"}),
+    Fault("people", not_json, ("message-refused",), message=PERSON),
+    Fault("filtered", bad_filter, ("bad-filter",), A_NUMBER),
+    Fault("public/sieve/t", bad_filter_of_the_namespace, ("bad-filter",), A_NUMBER),
+    Fault("paused", paused, ("paused",)),
+    Fault("fewer", fewer_partitions, ("partition-mismatch",), partition=2),
+    Fault("plain", not_partitioned, ("partition-mismatch",), topic="plain-a"),
+    Fault("large", too_large, ("message-too-large",)),
+    Fault("ended", terminated, ("remote-topic-terminated",)),
+    Fault("public/lost/t", namespace_missing, ("remote-namespace-missing",)),
+    Fault("acme/shop/t", tenant_and_namespace_missing, ("remote-tenant-missing", "remote-namespace-missing")),
+    Fault("public/typed/t", schema_refused, ("schema-refused",)),
+    Fault("twice", two_names, ("loop",)),
+    Fault("swapped", swapped_ports, ("wrong-port",)),
+    Fault("nohttp", no_http, ("no-address",), {"http://127.0.0.1:PORT": "b's HTTP address"}),
 ]
 
 
@@ -163,42 +243,77 @@ def test_b9_the_first_cause_is_the_fault_and_its_command_repairs_it(
     pair: Pair, fault: Fault, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault.inject(pair)
-
-    def first() -> str:
-        causes = pair.causes(capsys, fault.name)
-        return causes[0]["kind"] if causes else ""
-
-    until(lambda: first() == fault.kind, f"{fault.kind} as the first cause, not {first()},")
-    [cause, *_] = pair.causes(capsys, fault.name)
-    repair = cause["repair"]
-    for placeholder, text in fault.filled.items():
-        given = pair.b.broker.http_url if text.startswith("b's") else text
-        repair = repair.replace(placeholder, shlex.quote(given))
-    assert main(shlex.split(repair)[1:]) == 0, capsys.readouterr().err
+    filled = {
+        placeholder: pair.b.broker.http_url if text.startswith("b's") else text
+        for placeholder, text in fault.filled.items()
+    }
+    repairs = [pair.paste(capsys, fault.name, kind, filled) for kind in fault.kinds]
     pair.a.publish(fault.source, fault.message)
     target = fault.topic or fault.source
-    until(lambda: pair.b.client.partition_count(full(target)) is not None, f"{target} in b")
+    pair.b.wait_for(target)
     status = [row for row in pair.a.status(fault.name, pair.b) if row["topic"] == full(fault.source)]
     assert len(status) == 1
-    until(lambda: is_copied(pair, fault), f"the repair {repair} of {fault.name}")
-    arrived = arrived_in(pair, target)
-    assert arrived
+    until(lambda: pair.is_copied(fault.name), f"the repair {repairs} of {fault.name}")
+    arrived = pair.b.values(target, 1)
     assert not any(b"secret" in value or b"not json" in value for value in arrived)
     assert pair.causes(capsys, fault.name) == []
-    assert first_of(pair, capsys, "unrelated") == "partition-mismatch"
+    assert pair.causes(capsys, "unrelated")[0]["kind"] == "partition-mismatch"
 
 
-def is_copied(pair: Pair, fault: Fault) -> bool:
-    rows = pair.a.status(fault.name, pair.b)
-    return all(row["state"] in ("running", "catching-up") and not row["backlog"] for row in rows)
+def test_a_topic_that_is_missing_in_the_other_cluster_is_created_and_once_deleted_restored(
+    careful: Pair, capsys: pytest.CaptureFixture[str]
+) -> None:
+    c, b = careful.a, careful.b
+    c.create("gone")
+    c.publish("gone", b"1", b"2", b"3")
+    until(lambda: c.states("gone", b) == ["waiting-for-remote-topic"], "waiting")
+    careful.paste(capsys, "gone", "remote-topic-missing")
+    assert b.values("gone", 3) == [b"1", b"2", b"3"]
+    until(lambda: careful.is_copied("gone"), "all is copied")
+
+    b.delete("gone")
+    c.publish("gone", b"4")
+    careful.paste(capsys, "gone", "remote-topic-missing")
+    assert b.values("gone", 1) == [b"4"]
+    until(lambda: careful.is_copied("gone"), "all is copied again")
+    assert careful.causes(capsys, "gone") == []
+    assert verified(careful, capsys, "gone") == (1, 3, 0)
+    assert verified(careful, capsys, "gone", "--repair") == (0, 3, 3)
+    assert sorted(b.values("gone", 4)) == [b"1", b"2", b"3", b"4"]
+    assert verified(careful, capsys, "gone", "--repair") == (0, 0, 0)
+    assert not b.has_more_than("gone", 4)
 
 
-def arrived_in(pair: Pair, topic: str) -> list[bytes]:
-    return [message.value for message in pair.b.read(topic, 1)]
+def verified(pair: Pair, capsys: pytest.CaptureFixture[str], topic: str, *words: str) -> tuple[int, int, int]:
+    """The exit code, and the numbers of missing and of published entries."""
+    capsys.readouterr()
+    urls = pair.a.broker.http_url, pair.b.broker.http_url
+    code = main(["replication", "verify", *urls, "--topics", full(topic), *words, "--json"])
+    [found] = json.loads(capsys.readouterr().out)["topics"]
+    return code, found["missing"]["entries"], found["published"]
 
 
-def first_of(pair: Pair, capsys: pytest.CaptureFixture[str], topic: str) -> str:
-    return str(pair.causes(capsys, topic)[0]["kind"])
+def test_gr5_a_killed_cluster_that_comes_back_elsewhere_is_repaired_by_its_new_address(
+    shared: World, pair: Pair, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    a, far = pair.a, shared.cluster("far", tmp_path)
+    a.know(far)
+    far.ask("PUT", f"namespaces/{NAMESPACE}")
+    allowed = a.ask("GET", "tenants/public")
+    a.ask("POST", "tenants/public", {**allowed, "allowedClusters": [*allowed["allowedClusters"], "far"]})
+    a.create("distant")
+    a.ask("POST", f"persistent/{NAMESPACE}/distant/replication", ["a", "far"])
+    a.publish("distant", b"1")
+    assert far.values("distant", 1) == [b"1"]
+    far.stop_broker()
+    a.publish("distant", b"2")
+    until(lambda: a.states("distant", far) == ["unreachable"], "unreachable")
+    back = shared.cluster("far", tmp_path)
+    filled = {"http://HOST:PORT": back.broker.http_url, "pulsar://HOST:PORT": back.broker.service_url}
+    Pair(a, back).paste(capsys, "distant", "remote-unreachable", filled)
+    assert back.values("distant", 2) == [b"1", b"2"]
+    until(lambda: Pair(a, back).is_copied("distant"), "all is copied")
+    assert pair.causes(capsys, "distant", "far") == []
 
 
 def test_b11_a_cluster_that_is_this_one_gets_no_copies(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
