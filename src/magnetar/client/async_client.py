@@ -353,13 +353,21 @@ class AsyncClient(TopicAdmin):
         await self._open_streams(topic_name, streams)
         return self._track(AsyncConsumer(topic_name.full, subscription, streams, queue))
 
-    async def cursor(self, topic: str, subscription: str, *, initial_position: MessageId = LATEST) -> AsyncCursor:
+    async def cursor(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        initial_position: MessageId = LATEST,
+        busy_s: float | None = None,
+    ) -> AsyncCursor:
         """The cursor of a durable subscription on a persistent topic or one partition; receives no messages.
 
         Creates the subscription; `initial_position`, EARLIEST or LATEST, is where a new one starts.
+        `busy_s` is how long the first use waits for another consumer to leave, by default the timeout of operations.
         """
         _check_subscription(subscription, initial_position)
-        return self._track(AsyncCursor(self._raw_consumers(topic), subscription, initial_position))
+        return self._track(AsyncCursor(self._raw_consumers(topic), subscription, initial_position, busy_s))
 
     def _stream(self, topic: TopicName, queue: EntryQueue, options: StreamOptions) -> SubscriptionStream:
         service = self._service

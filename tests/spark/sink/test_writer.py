@@ -668,6 +668,15 @@ def test_an_unreachable_broker_is_named(topic: str) -> None:
         task(client, url, schema, topic=topic, pulsar_client_operationTimeoutMs="300").write([rows])
 
 
+def test_a_batch_write_finds_a_wrong_address_in_the_driver(topic: str) -> None:
+    with broker() as gone:
+        url = gone.service_url
+    limits = {"pulsar.client.connectionTimeoutMs": "300", "pulsar.client.operationTimeoutMs": "86400000"}
+    writer = batch_writer({"service.url": url, "topic": topic, **limits}, struct("value binary"), False)
+    with pytest.raises(ConnectionLost, match=f"cannot connect to {url[9:]}"):
+        writer.reach()
+
+
 def test_an_oversized_message_is_reported(running: TestBroker, client: InlineClient, topic: str) -> None:
     schema, rows = table({"value": ("binary", [bytes(6 << 20)])})
     with pytest.raises(ClientError, match="exceeds the broker's limit"):

@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from magnetar.client import Client
+from magnetar.client.errors import WrongPort
 from magnetar.client.message import MessageId
 from magnetar.spark.errors import InvalidOption
 from magnetar.spark.source.source import PulsarSource
@@ -396,6 +397,12 @@ def test_sp1_failed_batches_are_not_acknowledged(
 
 
 # -- bad input
+
+
+def test_an_http_port_is_named(running: TestBroker) -> None:
+    address = running.http_url.replace("http://", "pulsar://")
+    with pytest.raises(WrongPort, match="this is an HTTP port"):
+        PulsarSource({"service.url": address, "topic": "t"}).schema()
 
 
 def test_an_unreachable_broker_is_named(spark: SparkSession) -> None:

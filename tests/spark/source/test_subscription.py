@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -37,9 +38,9 @@ def topic(request: pytest.FixtureRequest, client: Client) -> str:
     return name
 
 
-def cursors(client: Client, name: str = "follower") -> StreamSubscription:
+def cursors(client: Client, name: str = "follower", busy_s: float | None = None) -> StreamSubscription:
     def opened(topic: str, initial: MessageId) -> SubscriptionCursor:
-        return client.cursor(topic, name, initial_position=initial)
+        return client.cursor(topic, name, initial_position=initial, busy_s=busy_s)
 
     return StreamSubscription(opened)
 
@@ -128,8 +129,46 @@ def test_a_deleted_topic_is_ignored(client: Client, caplog: pytest.LogCaptureFix
 def test_a_second_consumer_of_the_name_is_an_error(running: TestBroker, client: Client, topic: str) -> None:
     cursors(client).positions([topic])
 
-    with Client(running.service_url, operation_timeout_s=0.5) as other, pytest.raises(ConsumerBusy):
-        cursors(other).positions([topic])
+    with Client(running.service_url, operation_timeout_s=600) as other, pytest.raises(ConsumerBusy) as refused:
+        cursors(other, busy_s=0.2).positions([topic])
+
+    assert refused.value.text.startswith(f"subscription 'follower' of {topic} is in use: ")
+
+
+def test_a_former_consumer_has_a_moment_to_leave(running: TestBroker, client: Client, topic: str) -> None:
+    former = client.cursor(topic, "follower", initial_position=EARLIEST)
+    former.position()
+    leaving = threading.Timer(0.3, former.close)
+    leaving.start()
+
+    with Client(running.service_url, operation_timeout_s=600) as other:
+        assert cursors(other, busy_s=120).positions([topic])[topic].entry_id == -1
+    leaving.join()
+
+
+def test_a_stream_that_lost_its_connection_waits_longer_than_a_new_one(
+    running: TestBroker, client: Client, topic: str
+) -> None:
+    with Client(running.service_url, operation_timeout_s=120) as other:
+        subscription = cursors(other, busy_s=0)
+        subscription.acknowledge(at(other, topic, 1))
+        later = at(other, topic, 2)
+        squatter = _taken_over(running, client, topic)
+        leaving = threading.Timer(0.5, squatter.close)
+        leaving.start()
+
+        subscription.acknowledge(later)
+        leaving.join()
+
+    assert position(running, topic) == 3
+
+
+def _taken_over(running: TestBroker, client: Client, topic: str) -> SubscriptionCursor:
+    """Cuts every connection; another client opens the subscription before its stream does."""
+    running.run(lambda: [session.close() for session in list(running.server.connections)])
+    squatter = client.cursor(topic, "follower")
+    squatter.position()
+    return squatter
 
 
 class CountedCursor:

@@ -188,8 +188,17 @@ class Client:
         )
         return Consumer(self._thread, consumer)
 
-    def cursor(self, topic: str, subscription: str, *, initial_position: MessageId = LATEST) -> Cursor:
-        cursor = self._thread.run(self._client.cursor(topic, subscription, initial_position=initial_position))
+    def cursor(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        initial_position: MessageId = LATEST,
+        busy_s: float | None = None,
+    ) -> Cursor:
+        cursor = self._thread.run(
+            self._client.cursor(topic, subscription, initial_position=initial_position, busy_s=busy_s)
+        )
         return Cursor(self._thread, cursor)
 
     def close(self) -> None:

@@ -7,14 +7,15 @@ subscription is held exclusively meanwhile.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Self, TypeVar
 
-from magnetar.client.connection.retry import with_retry
+from magnetar.client.connection.retry import Backoff, is_retriable, with_retry
 from magnetar.client.consume.positions import FirstEntry
 from magnetar.client.consume.raw_consumer import RawConsumer, RawConsumerFactory
-from magnetar.client.errors import Closed
+from magnetar.client.errors import ClientError, Closed, ConsumerBusy
 from magnetar.client.message import EARLIEST, MessageId, Position
 
 _T = TypeVar("_T")
@@ -26,12 +27,16 @@ _EACH_MAX = 1000
 class AsyncCursor:
     """Created by `AsyncClient.cursor`; an async context manager."""
 
-    def __init__(self, factory: RawConsumerFactory, subscription: str, initial_position: MessageId) -> None:
+    def __init__(
+        self, factory: RawConsumerFactory, subscription: str, initial_position: MessageId, busy_s: float | None
+    ) -> None:
         self.topic = factory.topic.full
         self.subscription = subscription
         self.is_closed = False
         self._factory = factory
         self._begins_at_first = initial_position == EARLIEST
+        self._busy_s = factory.timeout_s if busy_s is None else min(busy_s, factory.timeout_s)
+        self._was_open = False
         self._consumer: RawConsumer | None = None
         self._turn = asyncio.Lock()
 
@@ -70,10 +75,19 @@ class AsyncCursor:
             self._consumer = await self._factory.open_durable(
                 end, self.subscription, begins_at_first=self._begins_at_first
             )
+            self._was_open = True
         return self._consumer
 
     async def _with_retry(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Tries again while the broker cannot be reached, or still holds the subscription for a lost consumer."""
+        """Tries again while the broker cannot be reached, or still holds the subscription for a lost consumer.
+
+        A subscription that this cursor never held is more likely held by a consumer that stays: it has `busy_s`.
+        """
+        busy_until_s = time.monotonic() + self._busy_s
+
+        def is_worth_it(error: ClientError) -> bool:
+            is_taken = isinstance(error, ConsumerBusy) and not self._was_open
+            return is_retriable(error) and not (is_taken and time.monotonic() > busy_until_s)
 
         async def attempt_if_open() -> _T:
             if self.is_closed:
@@ -82,7 +96,14 @@ class AsyncCursor:
 
         what = f"subscription {self.subscription!r} of {self.topic}"
         async with self._turn:
-            return await with_retry(what, attempt_if_open, self._factory.timeout_s)
+            try:
+                return await with_retry(
+                    what, attempt_if_open, self._factory.timeout_s, backoff=Backoff(last_s=1.0), rule=is_worth_it
+                )
+            except ConsumerBusy as error:
+                if error.text.startswith(what):
+                    raise
+                raise ConsumerBusy(f"{what} is in use: {error.text}", code=error.code) from error
 
     async def close_and_wait(self) -> None:
         """Returns once the subscription is free for others."""

@@ -46,15 +46,19 @@ class _Key(NamedTuple):
 _cache: dict[_Key, tuple[float, TargetTopic]] = {}
 
 
-def target_topic(client: InlineClient, options: SparkClientOptions, topic: str) -> TargetTopic:
-    """Looks up the topic, which the broker creates if it allows auto-creation."""
+def target_topic(
+    client: InlineClient, options: SparkClientOptions, topic: str, *, is_first: bool = False
+) -> TargetTopic:
+    """Looks up the topic, which the broker creates if it allows auto-creation.
+
+    The first request of a write gives up sooner: the address may be wrong.
+    """
     key = _Key(os.getpid(), options, topic)
     cached_at_s, target = _cache.get(key, (0.0, None))
     if target is not None and time.monotonic() - cached_at_s < _CACHED_S:
         return target
-    partitions = with_retry_blocking(
-        lambda: client.run(client.client.get_partitions_for_topic(topic)), options.operation_timeout_s
-    )
+    give_up_s = options.connect_timeout_s if is_first else options.operation_timeout_s
+    partitions = with_retry_blocking(lambda: client.run(client.client.get_partitions_for_topic(topic)), give_up_s)
     deduplicates: bool | None = False
     if TopicName.parse(topic).is_persistent:
         deduplicates = with_retry_blocking(

@@ -95,7 +95,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Finds the broker and the target topic once, in the driver: tasks would report a mistake three times."""
         if self._options.topic is not None:
             client = self._options.client
-            target = target_topic(inline_client(client), client, self._options.topic)
+            target = target_topic(inline_client(client), client, self._options.topic, is_first=True)
             if has_positions(self._options, self._columns):
                 check_target(self._options, target)
 

@@ -63,6 +63,10 @@ if TYPE_CHECKING:
 
 _TASKS_MIN = 8
 
+_LEAVE_S = 3.0
+"""A killed driver leaves a process that holds the subscription until its wait for messages, `pollTimeoutMs`, is over,
+and this much longer."""
+
 
 class PulsarSource(DataSource):
     """Pulsar topics as tables and streams."""
@@ -250,7 +254,7 @@ class _ConnectedStream:
     def _open_cursor(self, topic: str, initial: MessageId) -> SubscriptionCursor:
         name = self._options.subscription
         assert name is not None
-        return self.topics.cursor(topic, name, initial)
+        return self.topics.cursor(topic, name, initial, busy_s=self._options.poll_timeout_s + _LEAVE_S)
 
     def begin(self) -> Offsets:
         if self._subscription is not None and self._options.starting is None:

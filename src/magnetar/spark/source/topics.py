@@ -123,8 +123,8 @@ class ClientTopics:
     def keeps_its_ledger(self, topic: str) -> bool:
         return self._with_retry(lambda: self._client.server_version(topic)).startswith("Magnetar")
 
-    def cursor(self, topic: str, subscription: str, initial_position: MessageId) -> Cursor:
-        return self._client.cursor(topic, subscription, initial_position=initial_position)
+    def cursor(self, topic: str, subscription: str, initial_position: MessageId, *, busy_s: float) -> Cursor:
+        return self._client.cursor(topic, subscription, initial_position=initial_position, busy_s=busy_s)
 
     def forget(self, topic: str) -> None:
         tail = self._tails.pop(topic, None)
