@@ -6,9 +6,10 @@ import contextlib
 import json
 import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -773,11 +774,12 @@ def run_stream(
     target: str,
     checkpoint: Path,
     change: Callable[[DataFrame], DataFrame],
+    reading: Mapping[str, str] = MappingProxyType({}),
     **options: str,
 ) -> None:
     frame = (
         spark.readStream.format("pulsar")
-        .options(**{"service.url": running.service_url, "topic": source, "startingOffsets": "earliest"})
+        .options(**{"service.url": running.service_url, "topic": source, "startingOffsets": "earliest", **reading})
         .load()
     )
     query = (
@@ -828,6 +830,47 @@ def test_sp1_a_killed_stream_resumes_with_exactly_the_rest(
     run_stream(spark, running, topic, f"{topic}-out", tmp_path / "checkpoint", no_keys)
     for index, partition in enumerate(partitions):
         assert values(running.service_url, partition) == [b"%d" % number for number in range(index, 25_000, 2)]
+
+
+def failing_after_others(marker: Path, url: str, target: str) -> Callable[[DataFrame], DataFrame]:
+    """The task with value 0 fails once another one has written."""
+    there = str(marker)
+
+    def pass_on(value: bytearray) -> bytes:
+        if int(value) == 0 and os.path.exists(there):
+            with Client(url) as client, client.reader(target, EARLIEST) as reader:
+                reader.read(timeout_s=120)
+            os.unlink(there)
+            raise RuntimeError("killed in the middle")
+        return bytes(value)
+
+    return lambda frame: frame.withColumn("value", udf(pass_on, "binary", useArrow=False)("value"))
+
+
+@pytest.mark.timeout(300)
+def test_sp8_a_partition_read_by_several_tasks_is_written_exactly_once(
+    spark: SparkSession, running: TestBroker, topic: str, tmp_path: Path
+) -> None:
+    """A micro-batch that failed with two tasks is repeated with two, whatever minPartitions is by then."""
+    target, marker = f"{topic}-out", tmp_path / "marker"
+    with Client(running.service_url) as client, client.producer(topic, batching=False) as producer:
+        for value in numbers(0, 4000):
+            producer.send_async(value)
+        client.producer(target).close()
+    fail = failing_after_others(marker, running.service_url, target)
+
+    def run(tasks: int) -> None:
+        options = {"exactlyOnce": "required", "admin.url": running.http_url}
+        run_stream(
+            spark, running, topic, target, tmp_path / "checkpoint", fail, {"minPartitions": str(tasks)}, **options
+        )
+
+    marker.touch()
+    with pytest.raises(Exception, match="killed in the middle"):
+        run(2)
+    assert 0 < len(values(running.service_url, target)) <= 2000
+    run(4)
+    assert sorted(values(running.service_url, target), key=int) == numbers(0, 4000)
 
 
 @pytest.mark.timeout(300)

@@ -12,13 +12,14 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import StructType
 
 from magnetar.client import Client
 from magnetar.client.errors import WrongPort
 from magnetar.client.message import MessageId
 from magnetar.spark.errors import InvalidOption
-from magnetar.spark.source.source import PulsarSource
+from magnetar.spark.source.source import PulsarSource, StreamReader
 from magnetar.testing import TestBroker, broker
 from tests.spark.inline_clients import close_inline_clients
 from tests.spark.source.json_topics import put_schema
@@ -394,6 +395,29 @@ def test_sp1_failed_batches_are_not_acknowledged(
     stream.fails = False
     assert stream.run(**options) == numbers(5, 8)
     assert backlog(running, topic, "spark") == 0
+
+
+def test_a_repeated_micro_batch_has_the_same_tasks(running: TestBroker, client: Client, topic: str) -> None:
+    for value in numbers(0, 8):
+        publish(client, topic, [value])
+
+    def reader(**options: str) -> StreamReader:
+        given = {"service.url": running.service_url, "topic": topic, "startingOffsets": "earliest", **options}
+        source = PulsarSource(given)
+        made = source.streamReader(source.schema())
+        assert isinstance(made, StreamReader)
+        return made
+
+    two, four, one = reader(minPartitions="2"), reader(minPartitions="4"), reader()
+    start = two.initialOffset()
+    end = two.latestOffset(start, ReadAllAvailable())
+    assert len(two.partitions(start, end)) == 2
+    assert four.partitions(start, end) == one.partitions(start, end) == two.partitions(start, end)
+    assert four.latestOffset(end, ReadAllAvailable()) == end, "another number is no new data"
+    publish(client, topic, numbers(8, 9))
+    assert len(two.partitions(start, four.latestOffset(start, ReadAllAvailable()))) == 4
+    for each in (two, four, one):
+        each.stop()
 
 
 # -- bad input

@@ -25,6 +25,9 @@ STARTING: Final = "startingOffsets"
 
 _WHOLE: Final = 1 << 31
 
+_TASKS: Final = "//minPartitions"
+"""Beside the offsets in a checkpoint, under a name that no topic can have."""
+
 SortKey = tuple[int, int, int]
 
 
@@ -67,10 +70,29 @@ class Offsets(Mapping[str, MessageId]):
 
     @staticmethod
     def of_json(what: str, value: object) -> Offsets:
-        """Parses the form of `to_json`; `what` names it in errors."""
+        """Parses the form of `to_json` and of `with_tasks`; `what` names it in errors."""
         if not isinstance(value, Mapping):
             raise InvalidOption(f"{what} is {shortened(value)}: it must be a map from topics to offsets")
-        return Offsets({_topic(what, name): _offset(what, name, offset) for name, offset in value.items()})
+        topics = [(name, offset) for name, offset in value.items() if name != _TASKS]
+        return Offsets({_topic(what, name): _offset(what, name, offset) for name, offset in topics})
+
+
+def with_tasks(end: dict[str, str], tasks: int | None) -> dict[str, str]:
+    """The end of a micro-batch, with the number of tasks that share its ranges.
+
+    A repeated micro-batch must be split as it was: the sink takes the rows that a task has written for duplicates.
+    """
+    return end if tasks is None else end | {_TASKS: str(tasks)}
+
+
+def tasks_of(what: str, end: Mapping[str, object]) -> int | None:
+    """The number that `with_tasks` added."""
+    value = end.get(_TASKS)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not re.fullmatch("[1-9][0-9]{0,5}", value):
+        raise InvalidOption(f"{what}: {_TASKS} is {shortened(value)}: it must be a number of tasks")
+    return int(value)
 
 
 def _topic(what: str, name: object) -> str:

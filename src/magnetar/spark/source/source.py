@@ -38,7 +38,7 @@ from magnetar.spark.errors import InvalidOption
 from magnetar.spark.option import Use
 from magnetar.spark.source.catalog_table import created_options, options_of, with_options
 from magnetar.spark.source.entry_range import EntryRange, split_ranges
-from magnetar.spark.source.offsets import Offsets
+from magnetar.spark.source.offsets import Offsets, tasks_of, with_tasks
 from magnetar.spark.source.options import SOURCE_OPTIONS, SourceOptions
 from magnetar.spark.source.planner import Planner
 from magnetar.spark.source.read_task import read_range
@@ -62,6 +62,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TASKS_MIN = 8
+
+_CHECKPOINT = "the offset in the checkpoint"
 
 _LEAVE_S = 3.0
 """A killed driver leaves a process that holds the subscription until its wait for messages, `pollTimeoutMs`, is over,
@@ -215,7 +217,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stream.acknowledge(offsets)
         end = self._stream.planner.next_end(offsets, limited=not isinstance(limit, ReadAllAvailable))
         self._stream.hold(end.keys() - offsets.keys())
-        return end.to_json()
+        return start if end == offsets else with_tasks(end.to_json(), self._spec.options.tasks_min)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._stream.planner.prepare_available_now()
@@ -225,7 +227,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ranges = self._stream.planner.ranges(_offsets(start), _offsets(end))
-        tasks = self._spec.options.tasks_min
+        tasks = tasks_of(_CHECKPOINT, end)
         return ranges if tasks is None else split_ranges(ranges, tasks, entries_min=1)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -271,7 +273,7 @@ class _ConnectedStream:
 
 
 def _offsets(value: dict[str, Any]) -> Offsets:
-    return Offsets.of_json("the offset in the checkpoint", value)
+    return Offsets.of_json(_CHECKPOINT, value)
 
 
 def _freeze_imports_in_worker() -> None:
