@@ -44,7 +44,8 @@ class RouteChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     """A change of some parts; the others are kept. None unsets a part, so that the one of the namespace applies.
 
     `masks` are added, or replace those of the same field. Only `remove_masks` and `remove_where` take any away: those
-    of the scope itself, and for a topic also those of its namespace.
+    of the scope itself, and for a topic also those of its namespace. `force`: also masks of fields that the schema of
+    the topic does not have.
     """
 
     where: str | UnsetType = UNSET
@@ -55,6 +56,7 @@ class RouteChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fi
     paused: bool | UnsetType | None = UNSET
     remove_masks: tuple[str, ...] = ()
     remove_where: bool = False
+    force: bool = False
 
 
 def in_force(namespace: RouteParts, topic: RouteParts = NOTHING) -> RoutePolicy:

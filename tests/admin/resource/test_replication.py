@@ -352,6 +352,37 @@ def test_b9_a_condition_that_cannot_work_is_rejected_when_it_is_set(replicated: 
     replicated.done("POST", f"{ROUTES}/east/public/default", json={"where": "other > 1"})
 
 
+STREET = {"type": "record", "name": "A", "fields": [{"name": "street", "type": ["null", "string"]}]}
+CUSTOMER = {
+    "type": "record",
+    "name": "C",
+    "fields": [
+        {"name": "email", "type": "string"},
+        {"name": "homes", "type": {"type": "array", "items": STREET}},
+        {"name": "labels", "type": {"type": "map", "values": "string"}},
+    ],
+}
+
+
+def test_a_mask_of_a_field_that_the_schema_lacks_needs_force(replicated: Admin) -> None:
+    """Otherwise a typing error copies the field in clear, and nothing says so."""
+    path = f"{ROUTES}/east/public/default/t"
+    replicated.done("POST", path, json={"masks": [{"field": "early"}]})  # there is no schema yet
+    body = {"type": "JSON", "schema": json.dumps(CUSTOMER), "properties": {}}
+    assert replicated("POST", "/admin/v2/schemas/public/default/t/schema", json=body).is_success
+    for field in ("email", "homes.street", "labels.vip", "labels"):
+        replicated.done("POST", path, json={"masks": [{"field": field}], "removeMasks": ["early"]})
+        replicated.done("POST", path, json={"masks": [{"field": "early"}], "removeMasks": [field], "force": True})
+    for field, near in (("emial", "; did you mean email"), ("Email", "; did you mean email"), ("email.x", "")):
+        wrong = replicated.reason(412, "POST", path, json={"masks": [{"field": field}]})
+        assert f"mask of field {field!r}: the schema of the topic has no such field{near}" in wrong
+        assert "its fields are email, homes, labels" in wrong and "--force (force=true)" in wrong
+    assert "homes.steet" in replicated.reason(412, "POST", path, json={"masks": [{"field": "homes.steet"}]})
+    assert [mask["field"] for mask in replicated.get(path)["masks"]] == ["early"]
+    replicated.done("POST", path, json={"paused": True})  # whatever is set already
+    replicated.done("POST", f"{ROUTES}/east/public/default", json={"masks": [{"field": "emial"}]})
+
+
 # -- Pulsar's own paths
 
 

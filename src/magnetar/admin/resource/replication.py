@@ -18,11 +18,12 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
-from magnetar.broker.schema.definition import field_names
+from magnetar.broker.schema.definition import field_names, value_definition
 from magnetar.broker.schema.registry import schema_id
 from magnetar.errors import InvalidName, InvalidSetting, NamespaceNotFound, NotAllowed, ServiceNotReady, TopicNotFound
 from magnetar.names import TopicName, parse_namespace
-from magnetar.replication.model import Declaration, Reports, RoutePolicy, Status
+from magnetar.replication.mask_fields import unknown_field
+from magnetar.replication.model import Declaration, Mask, Reports, RoutePolicy, Status
 from magnetar.replication.route import check_masks, check_rename
 from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
 from magnetar.replication.topic_template import clashes
@@ -146,6 +147,8 @@ def set_route(call: Call) -> None:
             policies.at(remote, scope), change, policies.at(remote, call.namespace) if is_topic else NOTHING
         )
         check_masks(parts.masks)
+        if is_topic and change.masks and not change.force:
+            _check_mask_fields(call, change.masks)
         if change.rename:
             check_rename(change.rename, of_namespace=not is_topic)
         if change.rename is not UNSET:
@@ -209,6 +212,14 @@ def _fields(call: Call) -> list[str] | None:
     """The columns of the values of a topic; None while it has no schema, or one whose columns only Spark knows."""
     version = call.broker.schemas.latest(schema_id(_topic(call)))
     return None if version is None else field_names(version.schema)
+
+
+def _check_mask_fields(call: Call, masks: tuple[Mask, ...]) -> None:
+    """Raises `NotAllowed` for a field that the schema lacks: most are typing errors, which would hide nothing."""
+    version = call.broker.schemas.latest(schema_id(_topic(call)))
+    definition = None if version is None else value_definition(version.schema)
+    if definition is not None and (wrong := unknown_field(definition, masks)):
+        raise NotAllowed(f"{wrong}; --force (force=true) sets it anyway, for a field that is not there yet")
 
 
 def _check_topic(what: str, text: str) -> TopicName:

@@ -11,7 +11,7 @@ import msgspec
 
 from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import InvalidSchema
-from magnetar.schema.avro import is_jackson
+from magnetar.schema.avro import AvroDefinitionError, AvroType, is_jackson, parse_definition
 from magnetar.schema.key_value import KeyValueError, Part, parts_of
 from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 
@@ -85,6 +85,18 @@ def field_names(schema: Schema) -> list[str] | None:
     if not isinstance(definition, dict) or definition.get("type") != "record":
         return None
     return [field["name"] for field in definition["fields"]]
+
+
+def value_definition(schema: Schema) -> AvroType | None:
+    """The definition of the values of a checked schema, AVRO or JSON; None if it has none."""
+    if schema.type is SchemaType.KEY_VALUE:
+        schema = key_and_value(schema)[1]
+    if schema.type not in (SchemaType.AVRO, SchemaType.JSON) or is_jackson(schema.data):
+        return None
+    try:
+        return parse_definition(schema.data)
+    except AvroDefinitionError:
+        return None
 
 
 # -- key and value

@@ -168,6 +168,9 @@ def set_route(
     remove_where: RemoveWhere = False,
     remove_mask: RemoveMasks = None,
     remove_rename: RemoveRename = False,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Also mask fields that the topic's schema does not have.")
+    ] = False,
 ) -> Done:
     """Set parts of the route policy to a remote cluster; the others are kept."""
     if remove_rename and rename is not None:
@@ -183,7 +186,7 @@ def set_route(
     )
     if change == RouteChange():
         raise typer.BadParameter("nothing to set: give at least one option, such as --mask or --rename")
-    _change(rest, scope, to, change)
+    _change(rest, scope, to, msgspec.structs.replace(change, force=force))
     is_paused = _in_force(rest, scope, to).paused
     return Done(f"set the route of {scope} to {to}" + ("; it is paused" if is_paused else ""))
 
