@@ -18,11 +18,13 @@ import httpx
 import pytest
 
 import magnetar.testing
+from magnetar.broker.replication.reports import HEARTBEAT_MAX_MS
 from magnetar.client import EARLIEST, Client
 from magnetar.replication.model import Process
 from magnetar.server import lifeline, pipelines_process
 from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
 from magnetar.settings.settings import Settings
+from magnetar.version import __version__
 
 WAIT_S = 90.0
 
@@ -188,6 +190,58 @@ def test_no_secret_appears_in_the_process_list() -> None:
     words = command("http://127.0.0.1:8080", "pulsar://127.0.0.1:6650", settings, Path("spark.log"))
     assert words[:4] == [sys.executable, "-m", "magnetar.pipelines", "--spark-log"]
     assert "token" not in " ".join(words)
+
+
+# -- a process that only waits
+
+
+WAITING = """
+import os, sys, threading
+from magnetar.pipelines import lifeline
+over = threading.Event()
+lifeline.watch(60, over.set)
+open(sys.argv[1], "w").write(f"{os.getpid()}.")
+over.wait()
+"""
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_b10_a_killed_process_is_seen_long_before_its_heartbeat_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_adopted: bool
+) -> None:
+    """`is_adopted`: the one that an earlier broker left."""
+    for name in ("PAUSE_FIRST_S", "PAUSE_LAST_S"):
+        monkeypatch.setattr(pipelines_process, name, 600.0)
+    file = tmp_path / "pid"
+    words = [sys.executable, "-c", WAITING, str(file)]
+    left = lifeline.start(lifeline.path_of(tmp_path, words, __version__), words) if is_adopted else None
+    with magnetar.testing.broker(clusterName="a") as a, magnetar.testing.broker(clusterName="b") as b:
+        process = a.run(lambda: PipelinesProcess(a.server.broker.replication, words, tmp_path))
+        a.run(process.run)
+        declare(a.http_url, b)
+        wait_for(lambda: file.is_file() and file.read_text().endswith("."))
+        with httpx.Client(base_url=a.http_url, trust_env=False) as rest:
+            assert rest.put("/admin/v2/persistent/public/default/t").is_success
+            row = {"topic": "persistent://public/default/t", "remote": "b", "state": "running", "reason": ""}
+            report = {"pipeline": "test", "isAll": True, "rows": [row]}
+            assert rest.put("/admin/v2/replication/reports", json=report).is_success
+
+            def status() -> dict[str, str]:
+                (found,) = rest.get("/admin/v2/replication/status").json()
+                return dict(found)
+
+            assert status()["state"] == "running"
+            assert 'state="running"} 1' in rest.get("/metrics/").text
+            os.kill(int(file.read_text()[:-1]), signal.SIGKILL)
+            killed_s = time.monotonic()
+            wait_for(lambda: status()["state"] == "stopped")
+            assert time.monotonic() - killed_s < HEARTBEAT_MAX_MS / 1000 / 2
+            assert ("it ended; restarting" if is_adopted else "it ended with code -9") in status()["reason"]
+            assert 'state="stopped"} 1' in rest.get("/metrics/").text
+        a.run(process.end)
+    if left is not None:
+        assert asyncio.run(left.wait()) == "ended with code -9"
+        left.release()
 
 
 # -- the real process
