@@ -15,6 +15,7 @@ import magnetar.testing
 from magnetar.client import EARLIEST, Client, Message
 from magnetar.client.errors import Timeout
 from magnetar.names import TopicName
+from tests.crash.killable import KillableBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,13 +30,14 @@ RETRY_MAX_S = 1.0
 class Cluster:
     """A broker that forms a cluster."""
 
-    def __init__(self, name: str, broker: magnetar.testing.TestBroker) -> None:
+    stop_broker: Callable[[], None]  # of a cluster that a `World` started
+
+    def __init__(self, name: str, broker: magnetar.testing.TestBroker | KillableBroker) -> None:
         self.name = name
         self.broker = broker
         self.client = Client(broker.service_url)
         self.http = httpx.Client(base_url=f"{broker.http_url}/admin/v2/", timeout=10, trust_env=False)
         self.pipeline: Pipeline | None = None
-        self.stop_broker: Callable[[], None] = broker.close
 
     def close(self) -> None:
         self.client.close()

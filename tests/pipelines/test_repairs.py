@@ -2,7 +2,7 @@
 
 One pair of clusters for all of them, with unrelated faults that are there all the time: a topic with other partitions,
 a second name of the remote cluster, and a cluster that does not respond. Two more clusters share its Spark session: one
-that creates no topics elsewhere, and one that is stopped and started again.
+that creates no topics elsewhere, and one that is killed and started again.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 from pulsar.schema import AvroSchema
 
 from magnetar.cli.main import main
+from tests.crash.killable import KillableBroker
 from tests.pipelines.conftest import NAMESPACE, Cluster, World, full, until
 
 if TYPE_CHECKING:
@@ -293,27 +294,59 @@ def verified(pair: Pair, capsys: pytest.CaptureFixture[str], topic: str, *words:
     return code, found["missing"]["entries"], found["published"]
 
 
-def test_gr5_a_killed_cluster_that_comes_back_elsewhere_is_repaired_by_its_new_address(
-    shared: World, pair: Pair, capsys: pytest.CaptureFixture[str], tmp_path: Path
+@pytest.fixture
+def far(pair: Pair, tmp_path: Path) -> Iterator[Callable[[], KillableBroker]]:
+    """Starts broker processes on one data folder, known to `a`."""
+    started: list[KillableBroker] = []
+
+    def start() -> KillableBroker:
+        started.append(KillableBroker(tmp_path / "far", ("clusterName=far", "pipelinesEnabled=false")))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for broker in started:
+        broker.kill()
+
+
+def test_gr5_a_killed_cluster_recovers_by_itself_or_by_its_new_address(
+    pair: Pair, far: Callable[[], KillableBroker], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    a, far = pair.a, shared.cluster("far", tmp_path)
-    a.know(far)
-    far.ask("PUT", f"namespaces/{NAMESPACE}")
-    allowed = a.ask("GET", "tenants/public")
-    a.ask("POST", "tenants/public", {**allowed, "allowedClusters": [*allowed["allowedClusters"], "far"]})
-    a.create("distant")
-    a.ask("POST", f"persistent/{NAMESPACE}/distant/replication", ["a", "far"])
-    a.publish("distant", b"1")
-    assert far.values("distant", 1) == [b"1"]
-    far.stop_broker()
-    a.publish("distant", b"2")
-    until(lambda: a.states("distant", far) == ["unreachable"], "unreachable")
-    back = shared.cluster("far", tmp_path)
-    filled = {"http://HOST:PORT": back.broker.http_url, "pulsar://HOST:PORT": back.broker.service_url}
-    Pair(a, back).paste(capsys, "distant", "remote-unreachable", filled)
-    assert back.values("distant", 2) == [b"1", b"2"]
-    until(lambda: Pair(a, back).is_copied("distant"), "all is copied")
-    assert pair.causes(capsys, "distant", "far") == []
+    a, broker = pair.a, far()
+    with contextlib.closing(Cluster("far", broker)) as remote:
+        a.know(remote)
+        remote.ask("PUT", f"namespaces/{NAMESPACE}")
+        allowed = a.ask("GET", "tenants/public")
+        a.ask("POST", "tenants/public", {**allowed, "allowedClusters": [*allowed["allowedClusters"], "far"]})
+        a.create("distant")
+        a.ask("POST", f"persistent/{NAMESPACE}/distant/replication", ["a", "far"])
+        a.publish("distant", b"1")
+        assert remote.values("distant", 1) == [b"1"]
+
+        kill(pair, broker, b"2")
+        [cause, *_] = pair.causes(capsys, "distant", "far")
+        assert cause["kind"] == "remote-unreachable"
+        broker.start()
+        assert remote.values("distant", 2) == [b"1", b"2"]
+        until(lambda: Pair(a, remote).is_copied("distant"), "all is copied")
+        assert pair.causes(capsys, "distant", "far") == []
+
+    kill(pair, broker, b"3")
+    moved = far()
+    with contextlib.closing(Cluster("far", moved)) as remote:
+        filled = {"http://HOST:PORT": moved.http_url, "pulsar://HOST:PORT": moved.service_url}
+        Pair(a, remote).paste(capsys, "distant", "remote-unreachable", filled)
+        assert remote.values("distant", 3) == [b"1", b"2", b"3"]
+        until(lambda: Pair(a, remote).is_copied("distant"), "all is copied")
+        assert pair.causes(capsys, "distant", "far") == []
+
+
+def kill(pair: Pair, broker: KillableBroker, value: bytes) -> None:
+    """A message is published that cannot be copied."""
+    broker.kill()
+    pair.a.publish("distant", value)
+    rows = {"topic": full("distant"), "remote": "far"}
+    until(lambda: pair.a.ask("GET", "replication/status", **rows)[0]["state"] == "unreachable", "unreachable")
 
 
 def test_b11_a_cluster_that_is_this_one_gets_no_copies(pair: Pair, capsys: pytest.CaptureFixture[str]) -> None:
