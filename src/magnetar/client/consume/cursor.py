@@ -103,7 +103,7 @@ class AsyncCursor:
             except ConsumerBusy as error:
                 if error.text.startswith(what):
                     raise
-                raise ConsumerBusy(f"{what} is in use: {error.text}", code=error.code) from error
+                raise ConsumerBusy(f"{what} is in use: {error.text}", code=error.code) from None
 
     async def close_and_wait(self) -> None:
         """Returns once the subscription is free for others."""
