@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from typing import ClassVar
 
 import pytest
 from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
@@ -45,6 +46,19 @@ class FailingVerb:
         self.calls.append("stop")
 
 
+class FakeArchiving:
+    calls: ClassVar[list[object]] = []
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self.calls.append(settings)
+
+    def begin(self) -> None:
+        self.calls.append("begin")
+
+    def end(self) -> None:
+        self.calls.append("end")
+
+
 def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert process._security("https://broker:8443") is None
     monkeypatch.setenv("MAGNETAR_TRUST_CERTS", "ca.pem")
@@ -60,10 +74,13 @@ def test_a_killed_jvm_ends_the_process_without_a_traceback(monkeypatch: pytest.M
     monkeypatch.setattr(process, "_end_soon", lambda: None)
     monkeypatch.setattr(process, "_context", lambda master, printed: context)
     monkeypatch.setattr(signal, "signal", lambda *arguments: None)
+    monkeypatch.setattr(process, "Archiving", FakeArchiving)
     verb = FailingVerb()
+    FakeArchiving.calls.clear()
     assert process.run([verb], master=None) == 1
     assert context.was_stopped
     assert verb.calls == ["open", "start", "check", "stop"]
+    assert FakeArchiving.calls == [process.SETTINGS, "begin", "end"]
 
 
 def test_an_unusable_source_ends_the_process_and_does_not_wait_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:

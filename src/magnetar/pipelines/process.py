@@ -28,6 +28,7 @@ from magnetar.pipelines.jobs import SparkFailed
 from magnetar.pipelines.output import Output, capture
 from magnetar.security.credentials import token_settings
 from magnetar.spark.runtime import start
+from magnetar.spark.runtime.archiving import Archiving
 
 log = logging.getLogger("magnetar.pipelines")
 
@@ -123,10 +124,13 @@ def run(
     if context is None:
         _stop(verbs)
         return 0
+    archiving = Archiving(SETTINGS)
+    archiving.begin()
     try:
         return _run_on(context, verbs, is_over)
     finally:
         _end_soon()
+        archiving.end()
         with suppress(Py4JError, OSError):  # the JVM may be gone
             context.stop()
 

@@ -127,11 +127,26 @@ def _end() -> None:
     was removed, would never end."""
     for process in _launching:
         process.kill()
+    with suppress(GatewayFailed):
+        end(_END_TIMEOUT_S)
+
+
+def end(timeout_s: float) -> None:
+    """Ends the JVMs of this process; raises `GatewayFailed` if one does not end well in time."""
     for process in _running:
         if process.stdin is not None:
             process.stdin.close()
+    for process in _running:
         with suppress(subprocess.TimeoutExpired):
-            process.wait(_END_TIMEOUT_S)
+            process.wait(timeout_s)
+    for code in [process.returncode for process in _running if process.returncode != 0]:
+        what = f"did not end in {timeout_s:.0f} s" if code is None else f"exited with {code}"
+        raise GatewayFailed(f"the JVM of Spark {what}")
+
+
+def kill() -> None:
+    for process in (*_launching, *_running):
+        process.kill()
 
 
 def command(java: Java, main_class: str, arguments: Sequence[str]) -> list[str]:

@@ -23,6 +23,7 @@ from re import match
 from pyspark import SparkContext
 
 from magnetar.spark.errors import SparkSourceError
+from magnetar.spark.runtime.private_folder import private_folder
 
 FOLDER = "magnetar_shipped"  # in the working directory of an executor
 PACKAGES = ("magnetar", "pyspark_pulsar")
@@ -150,12 +151,7 @@ def _package(name: str) -> Path:
 
 
 def _cache() -> Path:
-    """A temporary folder that no other user can write to."""
-    folder = Path(tempfile.gettempdir(), f"magnetar-shipping-{os.getuid()}")
-    folder.mkdir(mode=0o700, exist_ok=True)
-    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
-        return Path(tempfile.mkdtemp(prefix="magnetar-shipping-"))
-    return folder
+    return private_folder("shipping") or Path(tempfile.mkdtemp(prefix="magnetar-shipping-"))
 
 
 def _write(archive: Path, files: Iterable[tuple[str, Path]]) -> None:
