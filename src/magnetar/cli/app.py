@@ -100,8 +100,9 @@ def standalone(
 ) -> int:
     """Start a broker on this machine.
 
-    Flags override --set, --set overrides the environment (MAGNETAR_CLUSTER_NAME or
-    PULSAR_PREFIX_clusterName), and the environment overrides --config.
+    Flags override --set, --set overrides the environment
+    (MAGNETAR_CLUSTER_NAME or PULSAR_PREFIX_clusterName), and the environment
+    overrides --config.
     """
     options = _standalone.StandaloneOptions(
         data=data,

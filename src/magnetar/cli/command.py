@@ -84,7 +84,9 @@ class CommandHelp:
 def _group_with(default: str) -> type[PlainGroup]:
     class Group(PlainGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-            is_named = args and (not args[0].startswith("-") or args[0] in ctx.help_option_names)
+            """A name with a slash is an argument of the default: a namespace, and no command."""
+            is_option = not args or args[0].startswith("-") or "/" in args[0]
+            is_named = args and (not is_option or args[0] in ctx.help_option_names)
             return super().parse_args(ctx, args if is_named else [default, *args])
 
     return Group

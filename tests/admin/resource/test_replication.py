@@ -383,6 +383,11 @@ def test_a_mask_of_a_field_that_the_schema_lacks_needs_force(replicated: Admin) 
     replicated.done("POST", f"{ROUTES}/east/public/default", json={"masks": [{"field": "emial"}]})
 
 
+def test_a_route_policy_of_a_topic_that_does_not_exist_yet_belongs_on_its_namespace(replicated: Admin) -> None:
+    wrong = replicated.reason(404, "POST", f"{ROUTES}/east/public/default/later", json={"masks": [{"field": "email"}]})
+    assert wrong.endswith("/later not found: create it first, or set the route policy for namespace public/default")
+
+
 # -- Pulsar's own paths
 
 

@@ -41,6 +41,13 @@ def test_the_overview_counts_waiting_and_handled_letters(admin: Admin) -> None:
     assert (one["waiting"], one["handled"], one["oldest"], one["oldestAgeSeconds"]) == (0, 4, None, None)
 
 
+def test_messages_that_replication_parked_are_of_its_subscription(admin: Admin) -> None:
+    admin.publish("t", b"live")
+    put(admin, topic="t-west-REPL-DLQ")
+    (one,) = admin.get(OVERVIEW)["topics"]
+    assert (one["originTopic"], one["originSubscription"]) == (f"{FULL}/t", "pulsar.repl.west")
+
+
 def test_partitions_are_counted_together_and_other_names_are_found(admin: Admin) -> None:
     admin.broker.catalog.create_partitioned(TopicName.parse("x-s-DLQ"), 3, {})
     for index in range(3):

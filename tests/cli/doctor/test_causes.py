@@ -136,6 +136,14 @@ def test_a_message_that_cannot_be_masked_never_leads_to_another_schema_strategy(
     assert "--refused skip" in cause.repair, "a parked message would be copied as it is"
 
 
+def test_a_message_that_is_too_large_is_no_second_cause_by_its_refusal() -> None:
+    """The remote's refusal has no code of its own for the size."""
+    refused = status(State.REFUSED, "entry of 11 bytes exceeds maxMessageSize 10", problem=Problem.MESSAGE, backlog=1)
+    assert kinds(case(refused, next_entry=NextEntry(ORDERS, "1:1", 11), size_max=10)) == [Kind.TOO_LARGE]
+    [cause] = causes_of(case(refused))
+    assert cause.what == f"a message of {ORDERS} is refused on its way to b"
+
+
 def test_a_bad_filter_is_corrected_where_it_is_set() -> None:
     stuck, policy = status(State.STOPPED, "where …", problem=Problem.FILTER), RoutePolicy(where="n > 1")
     [cause] = causes_of(case(stuck, policy=policy))

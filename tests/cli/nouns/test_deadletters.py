@@ -190,7 +190,7 @@ def test_b8_a_topic_that_is_no_dead_letter_topic_is_rejected_with_the_names_of_i
         Without(monkeypatch, way)
     for words in (("list", topic), ("stats", topic), ("show", topic, "1:0:-1")):
         error = cli.fails("deadletters", *words)
-        assert f"{topic} is not a dead letter topic: those of it are" in error and f"{topic}-s-DLQ" in error
+        assert f"{topic} is not a dead letter topic: its dead letter topics are" in error and f"{topic}-s-DLQ" in error
     other = f"{topic}-live"
     cli.ok("topics", "create", other)
     assert "it has none" in cli.fails("deadletters", "list", other)
@@ -229,6 +229,8 @@ def test_the_overview_is_what_the_group_does_without_a_command(cli: CommandLine,
     assert out[0].split()[:3] == ["DEAD", "LETTER", "TOPIC"] and len(out) == 5
     assert out[-1] == "more with --after persistent://public/quiet/t-1-DLQ"
     assert cli.json("deadletters") == cli.json("deadletters", "overview", "public/default")
+    assert cli.json("deadletters", "public/quiet") == cli.json("deadletters", "overview", "public/quiet")
+    assert "No such command 'lst'. Did you mean 'list'" in cli.fails("deadletters", "lst", "public/quiet", code=2)
     assert "public/missing" in cli.fails("deadletters", "overview", "public/missing")
 
 

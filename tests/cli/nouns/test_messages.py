@@ -162,7 +162,7 @@ def test_consume_prints_and_acknowledges(cli: CommandLine) -> None:
     assert cli.json("subscriptions", "list", "queue")[0]["msgBacklog"] == 1
     assert cli.ok(*words, "-t", "Exclusive").endswith("]  c\n")
     assert cli.json("subscriptions", "list", "queue")[0]["msgBacklog"] == 0
-    assert cli(*words, "--timeout", "1s").err == "work has no messages to read\n"
+    assert cli(*words, "--timeout", "1s").err == "subscription work has no messages to read\n"
 
 
 def test_consume_without_acknowledging(cli: CommandLine) -> None:

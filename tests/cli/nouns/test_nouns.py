@@ -275,7 +275,7 @@ def test_peek_acknowledges_nothing(running: TestBroker, cli: CommandLine, topic:
     ]
     assert len({one["id"] for one in found}) == 3
     cli.ok("subscriptions", "skip-all", topic, "billing")
-    assert cli("subscriptions", "peek", topic, "billing") == (0, "", "billing has no messages to read\n")
+    assert cli("subscriptions", "peek", topic, "billing") == (0, "", "subscription billing has no messages to read\n")
 
 
 def test_peek_does_not_create_a_misspelled_subscription(cli: CommandLine, topic: str) -> None:

@@ -180,6 +180,7 @@ def test_set_get_list_and_remove_a_route(geo: CommandLine, topic: str) -> None:
     words = ("--where", "price > 10", "--mask", "email", "--mask", "name=fixed:a=b", "--mask", "iban=null")
     more = ("--rename", "{tenant}/{namespace}/{topic}-eu", "--refused", "skip", "--dead-letters")
     geo.ok("replication", "set-route", topic, "--to", "b", *words, *more)
+    assert "email=hash, name=fixed:a=b, iban=null\n" in geo.ok("replication", "get-route", topic, "--to", "b")
     assert _policy(geo, topic) == {
         "where": "price > 10",
         "masks": [

@@ -61,7 +61,7 @@ def _topics(call: Call) -> list[PersistentTopic]:
     topics = open_persistent_partitions(call)
     if not call.broker.catalog.holds_dead_letters(name):
         found = dead_letter_topics_of(call.broker, name)
-        names = f"those of it are {', '.join(found)}" if found else "it has none"
+        names = f"its dead letter topics are {', '.join(found)}" if found else "it has none"
         raise NotAllowed(f"{name.full} is not a dead letter topic: {names}")
     return topics
 

@@ -183,7 +183,8 @@ def _scope(call: Call) -> tuple[str, str]:
     if name is None:
         return remote, namespace
     if name.full not in catalog.partitioned and name.full not in catalog.topics:
-        raise TopicNotFound(f"Topic {name.full} not found")
+        text = f"Topic {name.full} not found: create it first, or set the route policy for namespace {namespace}"
+        raise TopicNotFound(text)
     if name.is_partition and name.base.full in catalog.partitioned:
         raise BadRequest(f"{name.full} is a partition: a route policy applies to all partitions of {name.base.full}")
     return remote, f"{namespace}/{name.local}"

@@ -20,6 +20,7 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX, possible_primaries
 from magnetar.errors import NamespaceNotFound
 from magnetar.names import TopicName
+from magnetar.replication.model import PARKED_SUFFIX, SUBSCRIPTION_PREFIX
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 
@@ -41,7 +42,10 @@ def origin_of(broker: Broker, name: TopicName) -> tuple[str, str]:
         is_partitioned = full in catalog.partitioned
         if not is_partitioned and not catalog.exists_full(name.namespace_full, full):
             continue
-        origin = (full, base.full[len(full) + 1 : -len(DEAD_LETTER_SUFFIX)])
+        if base.local.endswith(PARKED_SUFFIX):
+            origin = (full, SUBSCRIPTION_PREFIX + base.full[len(full) + 1 : -len(PARKED_SUFFIX)])
+        else:
+            origin = (full, base.full[len(full) + 1 : -len(DEAD_LETTER_SUFFIX)])
         opened = broker.topics.get(TopicName.parse(full).with_partition(0).full if is_partitioned else full)
         if opened is not None and origin[1] in opened.subscriptions:
             break

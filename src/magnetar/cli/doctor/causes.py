@@ -448,8 +448,8 @@ def _reported(case: Case) -> Iterator[Cause]:
         case Problem.SIZE if case.facts.next_entry is None or case.facts.size_max is None:
             what = f"a message exceeds the size limit of {case.remote.name}"
             yield Cause(Kind.TOO_LARGE, what, evidence, _set_aside(case))
-        case Problem.MESSAGE:
-            what = f"a message of {status.topic} cannot be copied to {case.remote.name} as its route policy demands"
+        case Problem.MESSAGE if not any(_sizes(case)):
+            what = f"a message of {status.topic} is refused on its way to {case.remote.name}"
             yield Cause(Kind.MESSAGE_REFUSED, what, evidence, _set_aside(case))
         case Problem.FILTER:
             yield from _filters(case, evidence)

@@ -87,10 +87,7 @@ def overview(
         typer.Option("--after", "-a", metavar="TOPIC", help="Begin after this topic.", show_default="from the first"),
     ] = None,
 ) -> Page:
-    """Show the dead letter topics of a namespace: how many dead letters wait, since when, and how many arrived.
-
-    This is what `magnetar deadletters` alone does.
-    """
+    """Show the dead letter topics of a namespace, and what waits there; `magnetar deadletters` alone does the same."""
     value = dead_letter_topics.overview(rest, namespace, limit, after)
     columns = ("DEAD LETTER TOPIC", "WAITING", "HANDLED", "LAST HOUR", "OLDEST WAITING", "TOPIC", "SUBSCRIPTION")
     names = ("topic", "waiting", "handled", "lastHour", "oldest", "originTopic", "originSubscription")

@@ -110,7 +110,9 @@ def peek(
         if service_url is not None:
             raise typer.BadParameter("--service-url cannot be combined with --subscription, which uses --url")
         messages = peeked_messages(rest, topic, subscription, count)
-        return Stream(_first(messages, count), shown_message, none=f"{subscription} has no messages to read")
+        return Stream(
+            _first(messages, count), shown_message, none=f"subscription {subscription} has no messages to read"
+        )
     return Stream(_stored(rest, topic, count, service_url), shown_message, none=f"{topic} has no messages")
 
 
@@ -182,7 +184,7 @@ def consume(
         ):
             yield from _received(consumer, count, timeout, acknowledges=not peek_only)
 
-    return Stream(received(), shown_message, none=f"{subscription} has no messages to read")
+    return Stream(received(), shown_message, none=f"subscription {subscription} has no messages to read")
 
 
 def _received(

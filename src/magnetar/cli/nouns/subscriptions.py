@@ -193,7 +193,7 @@ def peek(
 ) -> Stream:
     """Show the next messages of a subscription, without consuming them."""
     messages = peeked_messages(rest, topic, subscription, count)
-    return Stream(messages, shown_message, none=f"{subscription} has no messages to read")
+    return Stream(messages, shown_message, none=f"subscription {subscription} has no messages to read")
 
 
 @group.command("analyze-backlog")

@@ -141,7 +141,7 @@ def _described(parts: RouteParts) -> str:
         "--remove-where" if parts.unfiltered else "",
         f"--where {parts.where!r}" if parts.where else "",
         *(f"--remove-mask {field}" for field in parts.unmasked),
-        *(f"--mask {mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}" for mask in parts.masks),
+        *(f"--mask {_shown_mask(mask)}" for mask in parts.masks),
         f"--rename {parts.rename}" if parts.rename else "",
         f"--refused {parts.refused.value}" if parts.refused is not None else "",
         {None: "", True: "--dead-letters", False: "--no-dead-letters"}[parts.dead_letters],
@@ -149,11 +149,16 @@ def _described(parts: RouteParts) -> str:
     return " ".join(word for word in words if word)
 
 
+def _shown_mask(mask: Mask) -> str:
+    return f"{mask.field}={mask.kind.value}{f':{mask.text}' if mask.text else ''}"
+
+
 def get_route(rest: Rest, scope: TopicOrNamespace, to: Remote) -> Record:
     """Show the route policy to a remote cluster, inherited or not."""
     policy = _in_force(rest, scope, to)
     value = msgspec.to_builtins(policy) if policy != AS_IT_IS else {}
-    return Record(value, none=f"no route policy: messages of {scope} are copied to {to} unchanged")
+    fields = value | ({"masks": ", ".join(map(_shown_mask, policy.masks))} if policy.masks else {})
+    return Record(value, fields=fields, none=f"no route policy: messages of {scope} are copied to {to} unchanged")
 
 
 def set_route(

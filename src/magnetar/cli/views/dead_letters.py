@@ -143,7 +143,7 @@ class DeadLetters:
         first = next(self._read(None), None)
         if first is None or read_info(first.properties, self._topic).reason == UNKNOWN:
             found = dead_letter_topics_of(self._rest, self._topic)
-            names = f"those of it are {', '.join(found[:_NAMED_MAX])}" if found else "it has none"
+            names = f"its dead letter topics are {', '.join(found[:_NAMED_MAX])}" if found else "it has none"
             raise Refused(HTTP_REFUSED, f"{self._topic.full} is not a dead letter topic: {names}")
 
     def _read_one(self, text: str) -> dict[str, Any]:
