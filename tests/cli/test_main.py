@@ -152,6 +152,21 @@ def test_a_file_sets_settings_and_its_unknown_keys_cause_one_warning(
     )
 
 
+def test_b6_security_that_is_asked_for_and_missing_has_a_warning_of_its_own(
+    started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Among dozens of unknown settings it was overlooked, and the broker was open."""
+    config = tmp_path / "broker.conf"
+    config.write_text("zookeeperServers=a:1\nauthenticationEnabled=true\ntlsEnabled=false\nwebServicePortTls=\n")
+    monkeypatch.setenv("PULSAR_PREFIX_authorizationEnabled", "TRUE")
+    monkeypatch.setenv("MAGNETAR_TLS_ENABLED", "true")
+    assert main(["standalone", "--config", str(config)]) == 7
+    lines = [line.partition("settings: ")[2] for line in capsys.readouterr().err.splitlines()]
+    open_to_all = "which this broker does not have: any client that reaches it can read, write and delete"
+    assert f"{config} asks for authenticationEnabled, {open_to_all}" in lines
+    assert f"the environment asks for authorizationEnabled, tlsEnabled, {open_to_all}" in lines
+
+
 def test_flags_override_set_which_overrides_the_file(started: Started, tmp_path: Path) -> None:
     config = tmp_path / "broker.conf"
     config.write_text("brokerServicePort=1\nwebServicePort=1\nmaxMessageSize=2048\n")
@@ -174,7 +189,7 @@ def test_the_environment_is_between_the_file_and_the_command_line(
     assert started.settings == Settings(
         brokerServicePort=4, webServicePort=3, maxMessageSize=4096, defaultNumPartitions=2, bindAddress="0.0.0.0"
     )
-    assert "1 variables without effect: PULSAR_PREFIX_zookeeperServers\n" in capsys.readouterr().err
+    assert "1 variable without effect: PULSAR_PREFIX_zookeeperServers\n" in capsys.readouterr().err
 
 
 def test_an_invalid_value_in_the_environment_names_the_variable(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from magnetar.errors import InvalidSetting
@@ -18,6 +18,9 @@ from magnetar.log.output import write_log
 log = logging.getLogger("magnetar.settings")
 
 DATA_DEFAULT = Path("data/standalone")
+
+_SECURITY = ("authenticationEnabled", "authorizationEnabled", "tlsEnabled", "brokerServicePortTls", "webServicePortTls")
+"""Settings of Pulsar that protect a broker, and that this one does not have."""
 
 
 class StandaloneOptions:
@@ -169,7 +172,8 @@ def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str
     pairs = parse_properties(text)
     unknown = _check(f"{config}:", pairs)
     if unknown:
-        warn(f"{config} has {len(unknown)} settings without effect: {', '.join(unknown)}")
+        warn(f"{config} has {_counted(len(unknown), 'setting')} without effect: {', '.join(unknown)}")
+        _warn_of_security(config, {name: pairs[name] for name in unknown}, warn)
     if not is_loopback(pairs.get("bindAddress") or "127."):
         # Pulsar's own files have 0.0.0.0, but opening a broker without authentication must be explicit.
         warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
@@ -184,8 +188,30 @@ def _from_environment(warn: Callable[[str], None]) -> dict[str, str]:
     for setting, text in found.pairs.items():
         _check(f"{found.variables[setting]}:", {setting: text})
     if found.unknown:
-        warn(f"{len(found.unknown)} variables without effect: {', '.join(found.unknown)}")
+        warn(f"{_counted(len(found.unknown), 'variable')} without effect: {', '.join(found.unknown)}")
+        _warn_of_security("the environment", {name: os.environ[name] for name in found.unknown}, warn)
     return {setting: text for setting, text in found.pairs.items() if text.strip()}
+
+
+def _counted(count: int, noun: str) -> str:
+    from magnetar.cli.output import counted
+
+    return counted(count, noun)
+
+
+def _warn_of_security(source: str, ignored: Mapping[str, str], warn: Callable[[str], None]) -> None:
+    """A line of its own: among dozens of ignored settings it would be overlooked."""
+    on = {_words(name) for name, text in ignored.items() if text.strip().lower() not in ("", "false")}
+    wanted = [setting for setting in _SECURITY if setting.lower() in on]
+    if wanted:
+        warn(
+            f"{source} asks for {', '.join(wanted)}, which this broker does not have:"
+            " any client that reaches it can read, write and delete"
+        )
+
+
+def _words(name: str) -> str:
+    return name.removeprefix("PULSAR_PREFIX_").removeprefix("MAGNETAR_").replace("_", "").lower()
 
 
 def _from_set(words: Iterable[str]) -> dict[str, str]:
