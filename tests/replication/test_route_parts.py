@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from magnetar.errors import InvalidSetting
@@ -70,3 +71,8 @@ def test_a_mask_is_replaced_in_one_step() -> None:
     assert changed(own, change).masks == (EMAIL, Mask("address"))
     with pytest.raises(InvalidSetting, match=r"'zip' cannot be removed: masked are address\.street, email"):
         changed(own, RouteChange(remove_masks=("zip",)))
+
+
+def test_a_change_is_sent_without_the_parts_that_it_does_not_name() -> None:
+    """So that a command works with a broker that does not know a newer part."""
+    assert msgspec.to_builtins(RouteChange(paused=False, rename=None)) == {"paused": False, "rename": None}

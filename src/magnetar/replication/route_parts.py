@@ -40,7 +40,7 @@ class RouteParts(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 NOTHING = RouteParts()
 
 
-class RouteChange(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class RouteChange(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """A change of some parts; the others are kept. None unsets a part, so that the one of the namespace applies.
 
     `masks` are added, or replace those of the same field. Only `remove_masks` and `remove_where` take any away: those
