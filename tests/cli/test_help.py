@@ -79,3 +79,10 @@ def test_commands_on_two_clusters_do_not_advise_an_option_that_they_have_not(
     assert main(["replication", "diff", "http://127.0.0.1:1", "http://127.0.0.1:2"]) == 2
     message = capsys.readouterr().err
     assert "--url" not in message and "cluster A" in message and "first argument" in message
+
+
+def test_a_noun_alone_shows_its_help_and_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics"]) == 2
+    out, err = capsys.readouterr()
+    assert "Usage: magnetar topics" in out + err
+    assert "magnetar: " not in err

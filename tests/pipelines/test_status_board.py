@@ -103,6 +103,16 @@ def test_gr4_only_changes_are_logged(board: StatusBoard[State], caplog: pytest.L
     ], "that a topic catches up for a while is no news"
 
 
+def test_an_error_that_is_over_is_not_the_reason_of_a_log_line(
+    board: StatusBoard[State], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message was refused and set aside, and copying goes on."""
+    caplog.set_level(logging.INFO, "magnetar")
+    board.set(KEY, State.REFUSED, "too large", error="too large")
+    board.set(KEY, State.RUNNING, error="too large, of 2 MB")
+    assert caplog.messages[-1].endswith("running: after an error: too large, of 2 MB")
+
+
 def test_topics_that_fail_together_share_log_lines(board: StatusBoard[State], caplog: pytest.LogCaptureFixture) -> None:
     for number in range(100):
         board.set((f"persistent://public/default/t{number}", "b"), State.UNREACHABLE, "away")

@@ -54,7 +54,8 @@ def _run_app(words: list[str]) -> int:
         # Only Typer's own errors have this method; their class is private.
         if not hasattr(error, "format_message"):
             raise
-        _print_error(" ".join(error.format_message().split()))
+        if message := " ".join(error.format_message().split()):  # a noun alone has shown its help
+            _print_error(message)
         return MISUSED
     return code if isinstance(code, int) else 0
 

@@ -210,7 +210,7 @@ DEAD_LETTER_POLICY = Event(
     "dead_letter_policy",
     logging.INFO,
     "subscription",
-    "dead letter policy of subscription {subscription} of {topic} is {policy}, set by {source}",
+    "dead letter policy of subscription {subscription} of {topic}: {policy}, set by {source}",
     "A dead letter policy changed; subscription `*` is that of a topic or, with `/*`, of a namespace.",
 )
 

@@ -86,7 +86,7 @@ class StatusBoard(Generic[StateT]):
                 row.error, row.error_ms = error, now_ms
             self._unsent.add(key)
         if before is not state:
-            self._log_change(key, before, state, reason or error)
+            self._log_change(key, before, state, reason or (f"after an error: {error}" if error else ""))
         self.changed.set()
 
     def count(self, key: Key, **counts: int) -> None:

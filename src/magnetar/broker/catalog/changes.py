@@ -38,4 +38,5 @@ def report_overrides(report: EventReport, scope: str, before: Overrides, after: 
 def _shown(policy: DeadLetterPolicy | None, otherwise: str) -> str:
     if policy is None:
         return otherwise
-    return f"to {policy.topic or 'the default topic'} after {policy.max_redeliver_count} redeliveries"
+    count = policy.max_redeliver_count
+    return f"to {policy.topic or 'the default topic'} after {count} {'redelivery' if count == 1 else 'redeliveries'}"
