@@ -1,4 +1,4 @@
-"""One Spark session for all tests that need one, since its start takes seconds."""
+"""One Spark session for all tests that need one, since its start takes seconds; property tests without deadlines."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+# On a busy machine an example may take a hundred times as long.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -177,10 +177,13 @@ def _acknowledge(session: Session, ack: pb.CommandAck) -> None:
     for message_id in ack.message_id:
         if message_id.ledgerId == ledger_id:  # otherwise of a deleted topic of this name
             open_bits = bits_of(message_id.ack_set) if message_id.ack_set else None
-            if message_id.entryId < SINGLE_ID_MIN:
-                acknowledge(message_id.entryId, open_bits, max(message_id.batch_size, 0))
+            entry_id, index = message_id.entryId, -1
+            if entry_id >= SINGLE_ID_MIN:
+                entry_id, index = parse_id(entry_id)
+            if index < 0:
+                acknowledge(entry_id, open_bits, max(message_id.batch_size, 0))
             else:
-                _acknowledge_single(subscription, ack, *parse_id(message_id.entryId))
+                _acknowledge_single(subscription, ack, entry_id, index)
 
 
 def _acknowledge_single(subscription: TopicSubscription, ack: pb.CommandAck, entry_id: int, index: int) -> None:
@@ -188,8 +191,7 @@ def _acknowledge_single(subscription: TopicSubscription, ack: pb.CommandAck, ent
         raise NotAllowed(
             "a message that was delivered alone after its batch failed cannot be acknowledged cumulatively"
         )
-    if index < INDEX_MAX:
-        subscription.ack(entry_id, ~(1 << index))
+    subscription.ack(entry_id, ~(1 << index))
 
 
 def on_redeliver(session: Session, command: Command) -> None:

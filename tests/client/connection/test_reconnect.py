@@ -266,6 +266,7 @@ def test_a_silent_broker_is_disconnected() -> None:
 
 
 def test_closing_while_reconnecting(tmp_path: Path, topic: str) -> None:
+    before = set(threading.enumerate())
     with killable(tmp_path) as server:
         client = Client(server.service_url)
         reader = client.reader(topic, EARLIEST, create_topic=True)
@@ -273,4 +274,5 @@ def test_closing_while_reconnecting(tmp_path: Path, topic: str) -> None:
         with pytest.raises(Timeout):
             reader.read(0.2)
         client.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "magnetar-client"]
+    new = set(threading.enumerate()) - before
+    assert not [thread for thread in new if thread.name == "magnetar-client"]

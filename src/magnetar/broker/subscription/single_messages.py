@@ -21,7 +21,7 @@ _ENTRY_BITS = 40
 SINGLE_ID_MIN = 1 << _ENTRY_BITS
 """Ids from here on are those of single messages."""
 
-INDEX_MAX = 100_000  # more than any batch has: a larger index is invalid, and would create a huge number
+INDEX_MAX = 100_000  # more than any batch has; a larger one would create a huge number
 
 _OF_ONE = (
     "partition_key",
@@ -38,8 +38,12 @@ def single_id(entry_id: int, index: int) -> int:
 
 
 def parse_id(entry_id: int) -> tuple[int, int]:
-    """The entry, and the index of one of its messages; -1 for the whole entry."""
-    return entry_id & SINGLE_ID_MIN - 1, min(entry_id >> _ENTRY_BITS, INDEX_MAX + 1) - 1
+    """The entry, and the index of one of its messages; -1 for the whole entry.
+
+    An id with a larger index is that of an entry which does not exist.
+    """
+    index = (entry_id >> _ENTRY_BITS) - 1
+    return (entry_id & SINGLE_ID_MIN - 1, index) if index < INDEX_MAX else (entry_id, -1)
 
 
 def single_blobs(entry_id: int, blob: bytes, open_bits: int | None, size_max: int) -> list[tuple[int, bytes]]:
