@@ -230,6 +230,13 @@ PIPELINES_STARTED = Event(
     "pipelines process started; Spark and its JVM write to {spark_log}",
     "The broker started the pipelines process. What Spark itself prints is not in the log, but in that file.",
 )
+PIPELINES_ADOPTED = Event(
+    "pipelines_adopted",
+    logging.INFO,
+    "replication",
+    "the pipelines process of the broker before this one goes on; it logs where it was started",
+    "The broker found a pipelines process that survived a restart, and keeps it.",
+)
 PIPELINES_ENDED = Event(
     "pipelines_ended",
     logging.WARNING,

@@ -36,10 +36,6 @@ class Held:
         self._descriptor = descriptor
         self._child = child
 
-    @property
-    def is_adopted(self) -> bool:
-        return self._child is None
-
     async def wait(self) -> str:
         """Until it ends; returns how."""
         while self._is_alive():

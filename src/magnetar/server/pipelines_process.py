@@ -14,7 +14,7 @@ from pathlib import Path
 
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
-from magnetar.log.events import PIPELINES_ENDED, PIPELINES_STARTED, emit
+from magnetar.log.events import PIPELINES_ADOPTED, PIPELINES_ENDED, PIPELINES_STARTED, emit
 from magnetar.replication.model import Process
 from magnetar.server import lifeline
 from magnetar.settings.settings import Settings
@@ -105,6 +105,8 @@ class PipelinesProcess:
             except OSError as error:
                 return f"could not be started: {error}"
             emit(PIPELINES_STARTED, spark_log=self._spark_log)
+        else:
+            emit(PIPELINES_ADOPTED)
         ended = await self._held.wait()
         self._held.release()
         self._held = None
