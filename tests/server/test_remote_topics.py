@@ -85,10 +85,10 @@ def test_gr2_adding_partitions_twice_at_once_is_followed(making: list[Cluster], 
 def test_gr4_a_difference_from_the_beginning_is_left_alone(making: list[Cluster], topic: str) -> None:
     """B has 2 partitions already, A creates 3."""
     a, b = making
-    with withdrawn(b, a):
+    with withdrawn(b, a):  # B would create it in A
         b.create(topic, 2)
-    before = b.topics()
-    a.create(topic, 3)
+        before = b.topics()
+        a.create(topic, 3)
     assert nothing_is_made_in(b, before)
     assert (a.partitions(topic), b.partitions(topic)) == (3, 2)
 

@@ -79,6 +79,7 @@ def test_the_doctor_names_the_cause_that_stopped_the_pipeline(
     b.wait_for("orders")
     a.publish("orders", b"1")
     assert b.values("orders", 1) == [b"1"]
+    until(lambda: a.states("orders", b) == ["running"], "the copy is reported")
     assert run(capsys, "doctor", "replication", "--url", a.broker.http_url, code=0)["topics"] == []
     b.ask("POST", f"persistent/{NAMESPACE}/orders/terminate")
     a.publish("orders", b"2")
