@@ -45,7 +45,8 @@ def stamp(
     error = failure.error
     if not error and DEATH_REASON not in before:  # otherwise it is the error of an earlier death
         error = before.get(DEATH_ERROR, "")[:ERROR_MAX]  # of the application, when it sent the message to a retry topic
-    failure = msgspec.structs.replace(failure, error=error[:_ERROR_IN_HISTORY_MAX])
+    if failure.error != error[:_ERROR_IN_HISTORY_MAX]:
+        failure = msgspec.structs.replace(failure, error=error[:_ERROR_IN_HISTORY_MAX])
     added = {
         REAL_TOPIC: failure.topic,
         REAL_SUBSCRIPTION: failure.subscription,
