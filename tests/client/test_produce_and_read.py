@@ -576,6 +576,7 @@ def test_closing_the_client_sends_pending_messages(running: TestBroker, client: 
 
 
 def test_after_close_every_call_raises(running: TestBroker, topic: str) -> None:
+    before = set(threading.enumerate())
     client = Client(running.service_url)
     producer = client.producer(topic)
     reader = client.reader(topic)
@@ -593,7 +594,7 @@ def test_after_close_every_call_raises(running: TestBroker, topic: str) -> None:
     ):
         with pytest.raises(Closed):
             call()
-    assert not [thread for thread in threading.enumerate() if thread.name == "magnetar-client"]
+    assert not [thread for thread in set(threading.enumerate()) - before if thread.name == "magnetar-client"]
 
 
 def test_a_closed_producer_or_reader_raises(client: Client, topic: str) -> None:
