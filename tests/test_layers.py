@@ -19,6 +19,7 @@ DISCOVERED = SOURCE.parent / "pyspark_pulsar"  # Spark looks for packages of thi
 LEAVES = (
     "errors",
     "version",
+    "bounds",
     "clock",
     "log",
     "names",

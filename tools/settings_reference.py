@@ -14,7 +14,6 @@ from magnetar.settings.settings import KINDS, Settings
 HEADINGS = {
     "clusterName": "Addresses",
     "logLevel": "Log",
-    "maxMessageSize": "Connections",
     "enablePersistentTopics": "Topics",
     "forceDeleteNamespaceAllowed": "Administration",
     "maxProducersPerTopic": "Producers and consumers",
@@ -25,6 +24,7 @@ HEADINGS = {
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
     "createTopicToRemoteClusterForReplication": "Geo-replication",
+    "maxMessageSize": "Connections",
 }
 
 _INTRODUCTION = """\

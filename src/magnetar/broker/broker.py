@@ -217,7 +217,7 @@ class Broker:
             try:
                 one.pump()
             except Exception as error:
-                self._host.fault(error)
+                self._host.fault("dispatch", error)
 
     @property
     def has_work(self) -> bool:

@@ -52,7 +52,7 @@ class Group:
             try:
                 completion()
             except Exception as error:
-                self._commits.host.fault(error)
+                self._commits.host.fault("completion", error)
 
 
 class Commits:

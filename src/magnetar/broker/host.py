@@ -7,9 +7,14 @@ of a real broker; `ManualHost` is its twin for tests and simulations.
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import Literal, Protocol
 
 from magnetar.log.events import Event
+
+FaultKind = Literal[
+    "command", "publish", "disconnect", "completion", "dispatch", "timer", "maintenance", "task", "http"
+]
+"""What the broker was doing when it met an error that no client caused."""
 
 _EVENTS_KEPT = 1000
 
@@ -24,8 +29,8 @@ class Host(Protocol):
     def wake_at(self, time_ms: int) -> None:
         """The next timer is due at `time_ms`, earlier than any before: call `broker.tick` then."""
 
-    def fault(self, error: Exception) -> None:
-        """A bug was met by one message or completion; the others go on."""
+    def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
+        """A bug or a read error was met by one thing, such as the topic `where`; the others go on."""
 
     def event(self, event: Event, **values: object) -> None:
         """A line for the log. Never called once per message."""
@@ -46,7 +51,7 @@ class ManualHost:
     def wake_at(self, time_ms: int) -> None:
         pass
 
-    def fault(self, error: Exception) -> None:
+    def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         raise error
 
     def event(self, event: Event, **values: object) -> None:

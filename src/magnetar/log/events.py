@@ -64,6 +64,12 @@ def emit_at(level: int, event: Event, **values: object) -> None:
         logger.log(level, Occurrence(event, values))
 
 
+def emit_traceback(event: Event, error: BaseException, **values: object) -> None:
+    """Writes one line with the traceback of `error`; the event has a field of that name."""
+    shown = {**values, "error": f"{type(error).__name__}: {error}"}
+    _LOGGERS[event.component].log(event.level, Occurrence(event, shown), exc_info=error)
+
+
 def bounded(text: str, size_max: int = VALUE_MAX) -> str:
     """The text on one line, without characters that a terminal obeys, and cut at `size_max`."""
     cut = len(text) - size_max
@@ -109,6 +115,14 @@ SLOW_COMMIT = Event(
     "storage",
     "a commit of {groups} groups took {milliseconds} ms",
     "Writing and syncing took `slowCommitMillis` or longer; receipts waited for it.",
+)
+
+FAULT = Event(
+    "fault",
+    logging.ERROR,
+    "server",
+    "unexpected error in a {kind} ({where}), please report it: {error}",
+    "A bug of the broker, or a record that it cannot read; what it concerned was given up, everything else goes on.",
 )
 
 # -- clients

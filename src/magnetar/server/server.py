@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import logging
 import socket
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from magnetar.broker.broker import Broker
+from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
-from magnetar.log.events import SLOW_COMMIT, STORAGE_FAILED, Event, emit
+from magnetar.log.events import FAULT, SLOW_COMMIT, STORAGE_FAILED, Event, emit, emit_traceback
 from magnetar.server.committer import Committer
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.space import SpaceReclaimer
@@ -25,8 +26,6 @@ from magnetar.storage.api import Storage, StorageError
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
-
-log = logging.getLogger(__name__)
 
 _MB = 1 << 20
 _TIMER_MAX_S = 60.0  # clocks may be moved by hand: timers are checked at least this often
@@ -61,6 +60,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
         self.failure: Exception | None = None
+        self.faults: Counter[FaultKind] = Counter()
         self.stop_reason = ""
         self._stopped = asyncio.Event()
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
@@ -150,8 +150,9 @@ class Server:
         delay_s = max(0, time_ms - self._clock.now_ms()) / 1000
         self._timer = self.loop.call_later(min(delay_s, _TIMER_MAX_S), self.tick)
 
-    def fault(self, error: Exception) -> None:
-        log.error("unexpected error in the broker, please report it", exc_info=error)
+    def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
+        self.faults[kind] += 1
+        emit_traceback(FAULT, error, kind=kind, where=where)
 
     def event(self, event: Event, **values: object) -> None:
         emit(event, **values)

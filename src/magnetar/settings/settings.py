@@ -15,10 +15,8 @@ import msgspec
 from magnetar.errors import InvalidSetting
 from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Listeners, Number, Text, Whole
 from magnetar.settings.listeners import Listener, find_listener
+from magnetar.settings.protection import DAY_SECONDS, INT_MAX, LONG_MAX, ProtectionSettings
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-DAY_SECONDS = 86_400
 DAY_MINUTES = 1_440
 
 TopicCreationType = Literal["non-partitioned", "partitioned"]
@@ -43,7 +41,7 @@ LogFormat = Literal["text", "json"]
 _ADDRESS = r"[-.:%\w]+"
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(ProtectionSettings, frozen=True, kw_only=True):
     """All settings of one broker."""
 
     # Addresses
@@ -99,28 +97,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     slowCommitMillis: Annotated[
         int, Whole(0, DAY_SECONDS * 1000, "Duration of a commit from which it is logged as slow; 0 logs none.")
     ] = 1000
-
-    # Connections
-    maxMessageSize: Annotated[
-        int,
-        Whole(1024, 128 << 20, "Maximum size in bytes of an entry that a producer sends, batched and compressed."),
-    ] = 5242880
-    keepAliveIntervalSeconds: Annotated[
-        int,
-        Whole(
-            0,
-            DAY_SECONDS,
-            "Idle time before a connection is pinged, and then closed; 0 disables keep-alive.",
-        ),
-    ] = 30
-    maxPendingPublishRequestsPerConnection: Annotated[
-        int,
-        Whole(1, 1_000_000, "Maximum messages of one connection that wait for the disk; reading from it pauses above."),
-    ] = 1000
-    maxMessagePublishBufferSizeInMB: Annotated[
-        int,
-        Whole(1, 65536, "Maximum megabytes of all connections that wait for the disk; reading from them pauses above."),
-    ] = 256
 
     # Topics
     enablePersistentTopics: Annotated[bool, Flag("Allow persistent topics.")] = True
@@ -466,7 +442,8 @@ def _refusal(name: str, text: str, kind: Kind) -> InvalidSetting:
 
 
 def _kinds() -> Iterator[tuple[str, Kind]]:
-    for field in msgspec.structs.fields(Settings):
+    inherited = set(ProtectionSettings.__struct_fields__)
+    for field in sorted(msgspec.structs.fields(Settings), key=lambda field: field.name in inherited):
         assert get_origin(field.type) is Annotated, field.name
         yield field.name, field.type.__metadata__[0]
 

@@ -1,0 +1,38 @@
+"""Bounds: the limit of every queue, cache, name and request of the broker, with what happens beyond it.
+
+The set is closed: the table of docs/reliability.md is generated from it, and each row has a test, whose name begins
+with `test_bound_` and the words of the row's name. Code that enforces a limit reads it here, or from its setting.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Bound(NamedTuple):
+    """`limit` is the number itself; where a setting decides, it is 0 and `setting` has its name."""
+
+    name: str
+    what: str
+    limit: int
+    unit: str
+    beyond: str
+    setting: str = ""
+
+
+def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
+    return Bound(name, what, 0, "", beyond, setting)
+
+
+# -- connections and frames
+
+# -- names, numbers and maps in commands
+
+# -- batches and what is made of them
+
+# -- topics, subscriptions and their state
+
+# -- administration
+
+BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))
+"""Every bound, in the order of the reference page."""

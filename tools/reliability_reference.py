@@ -1,0 +1,95 @@
+"""Generates the tables of docs/reliability.md: `python -m tools.reliability_reference docs/reliability.md`.
+
+Owns the fault table and the layout of both; bounds come from `magnetar.bounds`. Each is placed between
+`<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept. A row is proven by the tests whose names begin
+with `test_fault_` or `test_bound_` and the words of the row's name.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from magnetar.bounds import BOUNDS, Bound
+
+_TESTS = Path(__file__).parent.parent / "tests"
+_MARKER = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+class Fault(NamedTuple):
+    name: str
+    what: str
+    seen: str
+    lost: str
+
+
+FAULTS: tuple[Fault, ...] = (
+    # -- hostile or broken clients
+    # -- bugs of our own
+    # -- storage and disk
+    # -- machine: clock, processes, descriptors
+)
+
+
+def proofs_of(kind: str, name: str) -> list[str]:
+    """Test ids that prove a row: `kind` is "bound" or "fault"."""
+    prefix = f"test_{kind}_{name.replace('-', '_')}"
+    return [f"{path}::{test}" for path, test in _tests() if test == prefix or test.startswith(f"{prefix}_")]
+
+
+@cache
+def _tests() -> tuple[tuple[str, str], ...]:
+    found = []
+    for path in sorted(_TESTS.rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found += [
+            (path.relative_to(_TESTS.parent).as_posix(), node.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and node.name.startswith(("test_bound_", "test_fault_"))
+        ]
+    return tuple(found)
+
+
+def _faults() -> Iterator[str]:
+    yield from ("| fault | what the user sees | what is lost | test |", "|---|---|---|---|")
+    for fault in FAULTS:
+        yield f"| {fault.what} | {fault.seen} | {fault.lost} | {_shown(proofs_of('fault', fault.name))} |"
+
+
+def _bounds() -> Iterator[str]:
+    yield from ("| bounded | limit | beyond it | test |", "|---|---|---|---|")
+    for bound in BOUNDS:
+        yield f"| {bound.what} | {_limit(bound)} | {bound.beyond} | {_shown(proofs_of('bound', bound.name))} |"
+
+
+def _limit(bound: Bound) -> str:
+    return f"`{bound.setting}`" if bound.setting else f"{bound.limit:,} {bound.unit}".rstrip()
+
+
+def _shown(tests: list[str]) -> str:
+    return "<br>".join(f"`{test.removeprefix('tests/')}`" for test in tests)
+
+
+TABLES: dict[str, Callable[[], Iterator[str]]] = {"faults": _faults, "bounds": _bounds}
+
+
+def render(page: str) -> str:
+    """The page with both tables generated."""
+    names = [name for name, _ in _MARKER.findall(page)]
+    if sorted(names) != sorted(TABLES):
+        raise ValueError(f"the page has tables {', '.join(sorted(names))}; it must have {', '.join(sorted(TABLES))}")
+    return _MARKER.sub(lambda found: found[1] + found[2] + "\n".join((*TABLES[found[1]](), "")), page)
+
+
+def main(path: Path) -> None:
+    path.write_text(render(path.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
