@@ -32,6 +32,24 @@ FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     # -- bugs of our own
     # -- storage and disk
+    Fault(
+        "data-open-to-others",
+        "a data folder that other users of the machine can read or write",
+        "a warning, and mode 0700; refused if it belongs to another user and everybody can write to it",
+        "nothing",
+    ),
+    Fault(
+        "data-of-an-unknown-format",
+        "a data folder of a newer version, or of one that is too old",
+        "a refused start that names both formats; the folder is not changed",
+        "nothing",
+    ),
+    Fault(
+        "data-in-use",
+        "a second broker on a data folder",
+        "a refused start: `data folder … is in use by another process`",
+        "nothing",
+    ),
     # -- machine: clock, processes, descriptors
 )
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from magnetar.storage.api import FORMAT_VERSION, Space, StorageBusy, StorageError
-from magnetar.storage.rocks import MARKER_NAME, RocksStorage
+from magnetar.storage.api import Space, StorageBusy, StorageError
+from magnetar.storage.rocks import RocksStorage
 
 EVERYTHING = (b"", b"\xff" * 9)
 
@@ -99,7 +99,7 @@ def test_everything_synced_survives_sigkill(tmp_path: Path) -> None:
     assert cursor == str(len(rows) // 10 - 1).encode()  # both spaces recovered to the same batch
 
 
-def test_a_folder_in_use_by_another_process_is_rejected_by_name(tmp_path: Path) -> None:
+def test_fault_data_in_use_by_another_process_is_rejected_by_name(tmp_path: Path) -> None:
     program = """
         import sys
         from pathlib import Path
@@ -148,30 +148,6 @@ def test_a_foreign_folder_is_rejected_and_left_alone(tmp_path: Path) -> None:
 
 def test_an_empty_folder_with_file_system_metadata_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
-    RocksStorage(tmp_path).close()
-
-
-@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 6])
-def test_another_format_is_rejected_with_both_versions(tmp_path: Path, version: int) -> None:
-    RocksStorage(tmp_path).close()
-    marker = tmp_path / MARKER_NAME
-    marker.write_text(marker.read_text().replace(str(FORMAT_VERSION), str(version)))
-    before = sorted(os.listdir(tmp_path))
-    with pytest.raises(StorageError, match=f"has format {version}.* knows format {FORMAT_VERSION}"):
-        RocksStorage(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == before
-
-
-@pytest.mark.parametrize("marker", ["", "something else\n", "magnetar data folder, format x\n"])
-def test_a_broken_marker_is_rejected(tmp_path: Path, marker: str) -> None:
-    (tmp_path / MARKER_NAME).write_text(marker)
-    with pytest.raises(StorageError, match="not a magnetar data folder"):
-        RocksStorage(tmp_path)
-
-
-def test_an_interrupted_creation_is_completed_by_the_next_start(tmp_path: Path) -> None:
-    (tmp_path / (MARKER_NAME + ".new")).write_text("magnetar da")
-    RocksStorage(tmp_path).close()
     RocksStorage(tmp_path).close()
 
 

@@ -101,6 +101,13 @@ RECOVERED = Event(
     "recovered {namespaces} namespaces and {topics} topics in {milliseconds} ms",
     "The data folder was opened and its catalog read. Topics themselves are opened when they are used.",
 )
+OPEN_TO_OTHERS = Event(
+    "open_to_others",
+    logging.WARNING,
+    "storage",
+    "{warning}",
+    "Other users of the machine had access to the data folder. Its mode was changed, unless its file system cannot.",
+)
 STOPPED = Event("stopped", logging.INFO, "server", "stopped: {reason}", "The broker ended, and why.")
 STORAGE_FAILED = Event(
     "storage_failed",

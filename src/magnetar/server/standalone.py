@@ -6,6 +6,7 @@ Owns the start and the end of the process and the lines that it prints.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
-from magnetar.log.events import RECOVERED, STARTED, STOPPED, emit
+from magnetar.log.events import OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emit
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
+from magnetar.storage.folder import PRIVATE_UMASK, protect_folder
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
@@ -52,10 +54,14 @@ def run_standalone(
 
     folder = data or Path("data/standalone")
     started_s = time.monotonic()
+    os.umask(PRIVATE_UMASK)
     try:
+        warning = protect_folder(folder)
         storage = RocksStorage(folder)
     except StorageError as error:
         raise StartError(str(error)) from error
+    if warning is not None:
+        emit(OPEN_TO_OTHERS, warning=warning)
     try:
         name = own_cluster.choose_name(storage, cluster, rename=rename_cluster)
     except own_cluster.OtherCluster as error:

@@ -12,8 +12,11 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple, Protocol
 
-FORMAT_VERSION = 3
-"""The layout of a data folder that this code reads and writes; a folder with another version is refused."""
+FORMATS = ("3", "3.1")
+"""The layouts of a data folder that this code reads, the newest last: that one is written. Others are refused.
+
+A field that is added to a record makes a new minor format; a change that needs a conversion makes a new major one.
+"""
 
 
 class StorageError(Exception):

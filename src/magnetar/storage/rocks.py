@@ -1,7 +1,7 @@
 """RocksDB storage: one data folder, opened by one process.
 
-Owns the folder (its marker, its format version), the options of RocksDB and the translation of its errors. Does not
-know the meaning of keys.
+Owns the options of RocksDB and the translation of its errors. Whose folder it is and which format it has is in
+`folder`. Does not know the meaning of keys.
 
 Two facts of rocksdict shape this module. `write` holds the GIL, so nothing in it may wait for the disk: batches are
 written without sync, and `sync` flushes the log with the GIL released. An iterator that meets a corrupt block just
@@ -32,13 +32,9 @@ from rocksdict import (
     WriteBatch,
 )
 
-from magnetar.storage.api import FORMAT_VERSION, Batch, DiskUse, Space, StorageBusy, StorageError
+from magnetar.storage.api import Batch, DiskUse, Space, StorageBusy, StorageError
+from magnetar.storage.folder import claim_folder, raise_format
 
-MARKER_NAME = "MAGNETAR"
-"""The file that marks a folder as ours, with its format. Read before RocksDB touches anything."""
-
-_MARKER_PREFIX = "magnetar data folder, format "
-_NAMES_IGNORED = frozenset({"lost+found", MARKER_NAME + ".new"})
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
 
 STOPPED_POLL_S = 0.001
@@ -101,6 +97,7 @@ class RocksStorage:
             )
         except Exception as error:
             raise _translated(error, path) from error
+        raise_format(path)
         self.state_family = self._db.get_column_family_handle(_STATE_FAMILY)
         self._spaces = (self._db, self._db.get_column_family(_STATE_FAMILY))
 
@@ -277,46 +274,6 @@ def _check_end(iterator: RdictIter, start: bytes, rows: list[tuple[bytes, bytes]
     else:
         iterator.seek_to_last()
     iterator.status()
-
-
-def claim_folder(path: Path) -> None:
-    """Make sure that the folder is ours, usable and of a format we know; a new or empty one is marked as ours."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        names = set(os.listdir(path)) - _NAMES_IGNORED
-        if not names:
-            _write_marker(path)
-            return
-        marker = (path / MARKER_NAME).read_text() if MARKER_NAME in names else ""
-    except OSError as error:
-        raise StorageError(f"data folder {path} cannot be used: {error.strerror}") from error
-    _check_marker(path, marker)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise StorageError(f"data folder {path} cannot be used: no permission to write")
-    if "CURRENT" not in names and any(name.endswith(".sst") for name in names):
-        raise StorageError(f"data folder {path} is corrupted: it holds data, but the file CURRENT is missing")
-
-
-def _check_marker(path: Path, marker: str) -> None:
-    version = marker.removeprefix(_MARKER_PREFIX).strip()
-    if not marker.startswith(_MARKER_PREFIX) or not version.isdecimal():
-        raise StorageError(f"data folder {path} is not empty and not a magnetar data folder")
-    if int(version) != FORMAT_VERSION:
-        raise StorageError(f"data folder {path} has format {version}, this magnetar knows format {FORMAT_VERSION}")
-
-
-def _write_marker(path: Path) -> None:
-    fresh = path / (MARKER_NAME + ".new")
-    with open(fresh, "w") as file:
-        file.write(f"{_MARKER_PREFIX}{FORMAT_VERSION}\n")
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.rename(path / MARKER_NAME)
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def _translated(error: Exception, path: Path) -> StorageError:

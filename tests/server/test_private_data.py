@@ -1,0 +1,41 @@
+"""What a broker writes is for its own user only."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def started(data: Path) -> str:
+    """Starts a broker, stops it once it is ready, and returns everything it printed."""
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(data), "--port", "0", "--http-port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, umask=0o022) as process:
+        assert process.stdout is not None
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if line.startswith("ready "):
+                process.terminate()
+        assert process.wait() == 0, printed
+        return printed
+
+
+def open_to_others(data: Path) -> list[str]:
+    found = [data, *data.rglob("*")]
+    return [path.name for path in found if path.stat().st_mode & 0o077]
+
+
+def test_fault_data_open_to_others_never_is_from_the_start(tmp_path: Path) -> None:
+    assert "open to other users" not in started(tmp_path / "new" / "data")
+    assert open_to_others(tmp_path / "new") == []
+
+
+def test_fault_data_open_to_others_is_closed_with_a_warning(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    os.mkdir(data)
+    data.chmod(0o755)
+    assert f"data folder {data} was open to other users (mode 0755), its mode is 0700 now" in started(data)
+    assert open_to_others(data) == []
+    assert "open to other users" not in started(data)
