@@ -22,6 +22,16 @@ def started(data: Path) -> str:
         return printed
 
 
+def test_the_mode_of_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "work.txt").touch()
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(tmp_path), "--port", "0"]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert "is not empty and not a magnetar data folder" in ended.stderr
+    assert tmp_path.stat().st_mode & 0o777 == 0o755
+
+
 def open_to_others(data: Path) -> list[str]:
     found = [data, *data.rglob("*")]
     return [path.name for path in found if path.stat().st_mode & 0o077]

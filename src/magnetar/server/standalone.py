@@ -20,7 +20,7 @@ from magnetar.log.events import OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emi
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
-from magnetar.storage.folder import PRIVATE_UMASK, protect_folder
+from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ def run_standalone(
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
     try:
+        claim_folder(folder)  # first: rights of a folder that is not ours stay as they are
         warning = protect_folder(folder)
         storage = RocksStorage(folder)
     except StorageError as error:
