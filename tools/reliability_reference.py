@@ -30,6 +30,12 @@ class Fault(NamedTuple):
 
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
+    Fault(
+        "key-not-utf8",
+        "a message has a key or property that is not UTF-8",
+        "it is delivered, redelivered, expired and dead-lettered as any other, with the same bytes",
+        "nothing",
+    ),
     # -- bugs of our own
     # -- storage and disk
     Fault(

@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 
 from magnetar.wire.errors import EntryError
 from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
+from magnetar.wire.text import octets
 from magnetar.wire.varint import encode_varint
 
 _MAGIC_BROKER_ENTRY = b"\x0e\x02"
@@ -195,16 +196,16 @@ def sticky_key(metadata: MessageMetadata) -> bytes:
         return metadata.ordering_key
     if metadata.HasField("partition_key"):
         if metadata.partition_key_b64_encoded:
-            return _base64_key(metadata.partition_key)
-        return metadata.partition_key.encode()
+            return _base64_key(octets(metadata.partition_key))
+        return octets(metadata.partition_key)
     if metadata.HasField("producer_name") and metadata.HasField("sequence_id"):
-        return f"{metadata.producer_name}-{_as_java_long(metadata.sequence_id)}".encode()
+        return b"%b-%d" % (octets(metadata.producer_name), _as_java_long(metadata.sequence_id))
     return _NO_KEY
 
 
-def _base64_key(encoded: str) -> bytes:
+def _base64_key(encoded: bytes) -> bytes:
     try:
-        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+        return base64.b64decode(encoded + b"=" * (-len(encoded) % 4), validate=True)
     except ValueError:
         return _NO_KEY
 

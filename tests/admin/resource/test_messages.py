@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
@@ -21,6 +22,7 @@ from magnetar.wire.schema_pb2 import (
     SingleMessageMetadata,
 )
 from tests.admin.driver import NOW_MS, Admin, Listener
+from tests.wire.hostile_text import hostile_metadata, metadata_texts
 
 PATH = "/admin/v2/persistent/public/default"
 FULL = "persistent://public/default"
@@ -228,3 +230,13 @@ def test_only_persistent_topics_without_partitions_show_messages(admin: Admin, r
     admin.publish(f"{FULL}/p-partition-0", b"a")
     assert admin("GET", f"{PATH}/p-partition-0/{rest}").status_code in (200, 404)
     assert admin.existing()[0] == [f"non-{FULL}/n", f"{FULL}/p-partition-0"]
+
+
+@given(texts=metadata_texts)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_bytes_in_texts_are_shown(admin: Admin, texts: dict[str, bytes]) -> None:
+    metadata = MessageMetadata(producer_name="p", sequence_id=0, publish_time=NOW_MS)
+    topic = publish(admin, "t", build_blob(hostile_metadata(metadata, texts), b"x"))
+    response = admin("GET", paths(topic, topic.log.confirmed)[0])
+    assert response.status_code == 200
+    assert len(json.loads(response.headers["X-Pulsar-PROPERTY"])) == ("properties" in texts)

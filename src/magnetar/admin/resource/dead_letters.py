@@ -29,6 +29,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import ChunkEntry, EncryptedEntry, messages_of
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, split_blob
+from magnetar.wire.text import readable
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 _PREVIEW_MAX = 4096
@@ -81,11 +82,6 @@ def _after(call: Call, topics: list[PersistentTopic]) -> tuple[list[PersistentTo
 # -- dead letters of an entry
 
 
-def _text(value: str | bytes) -> str:
-    """Protobuf returns text that is not UTF-8 as bytes."""
-    return value if isinstance(value, str) else value.decode(errors="replace")
-
-
 @dataclass(frozen=True, slots=True)
 class _DeadLetter:
     """One message of a dead letter topic. `content` is None if it cannot be read; `fault` is the reason."""
@@ -111,7 +107,7 @@ class _DeadLetter:
 
     @property
     def properties(self) -> dict[str, str]:
-        return {_text(pair.key): _text(pair.value) for pair in self.own.properties}
+        return {readable(pair.key): readable(pair.value) for pair in self.own.properties}
 
     @property
     def time_ms(self) -> int:
@@ -252,7 +248,7 @@ def _summary(letter: _DeadLetter) -> DeadLetterSummary:
         consumer_address=info.consumer_address or UNSET,
         client_version=info.client_version or UNSET,
         error=info.error or UNSET,
-        key=_text(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
+        key=readable(letter.own.partition_key) if letter.own.HasField("partition_key") else UNSET,
         size=len(letter.content or b""),
         handled=UNSET if letter.is_waiting else True,
         fault=letter.fault or UNSET,
@@ -425,7 +421,7 @@ def _details(letter: _DeadLetter) -> DeadLetterDetails:
         **msgspec.structs.asdict(_summary(letter)),
         failures=[_failure(failure) for failure in read_history(letter.properties)],
         properties=letter.properties,
-        producer_name=_text(metadata.producer_name),
+        producer_name=readable(metadata.producer_name),
         sequence_id=_signed(own.sequence_id),
         event_time=_time(own.event_time) or UNSET,
         key_is_base64=True if own.partition_key_b64_encoded else UNSET,

@@ -29,6 +29,7 @@ from magnetar.wire.entry import ChunkEntry, EncryptedEntry, content_of
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import split_blob
 from magnetar.wire.schema_pb2 import CompressionType, MessageMetadata
+from magnetar.wire.text import readable
 
 INT_MAX = (1 << 31) - 1
 
@@ -139,7 +140,7 @@ def _uncompressed(metadata: MessageMetadata, payload: bytes, size_max: int) -> b
 
 
 def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:
-    properties = {pair.key: pair.value for pair in metadata.properties}
+    properties = {readable(pair.key): readable(pair.value) for pair in metadata.properties}
     yield "X-Pulsar-PROPERTY", json.dumps(properties, separators=(",", ":"))
     for field, header, shown in _FIELDS:
         if metadata.HasField(field) and (text := shown(getattr(metadata, field))) is not None:  # type: ignore[arg-type]
@@ -151,7 +152,7 @@ def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:
         yield "X-Pulsar-PROPERTY-CHUNK-ID", str(metadata.chunk_id)
     yield "X-Pulsar-Is-Encrypted", _flag(bool(metadata.encryption_keys))
     for cluster in metadata.replicate_to:
-        yield "X-Pulsar-replicated-to", cluster
+        yield "X-Pulsar-replicated-to", readable(cluster)
     for key in metadata.encryption_keys:
         yield "X-Pulsar-Base64-encryption-keys", _base64(key.SerializePartialToString())
     # There are no transactions. Older clients read the first header, newer ones the second.
@@ -187,13 +188,13 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], str | None]], ...] = (
     ("deliver_at_time", "X-Pulsar-deliver-at-time", iso_time_or_none),
     ("num_messages_in_batch", "X-Pulsar-num-batch-message", str),
     ("null_value", "X-Pulsar-null-value", _flag),
-    ("producer_name", "X-Pulsar-producer-name", str),
+    ("producer_name", "X-Pulsar-producer-name", readable),
     ("sequence_id", "X-Pulsar-sequence-id", _signed),
-    ("replicated_from", "X-Pulsar-replicated-from", str),
-    ("partition_key", "X-Pulsar-partition-key", str),
+    ("replicated_from", "X-Pulsar-replicated-from", readable),
+    ("partition_key", "X-Pulsar-partition-key", readable),
     ("compression", "X-Pulsar-compression", CompressionType.Name),
     ("uncompressed_size", "X-Pulsar-uncompressed-size", str),
-    ("encryption_algo", "X-Pulsar-encryption-algo", str),
+    ("encryption_algo", "X-Pulsar-encryption-algo", readable),
     ("encryption_param", "X-Pulsar-Base64-encryption-param", _base64),
     ("schema_version", "X-Pulsar-Base64-schema-version", _base64),
     ("partition_key_b64_encoded", "X-Pulsar-partition-key-b64-encoded", _flag),
@@ -202,7 +203,7 @@ _FIELDS: tuple[tuple[str, str, Callable[[Any], str | None]], ...] = (
     ("txnid_least_bits", "X-Pulsar-txnid-least-bits", _signed),
     ("txnid_most_bits", "X-Pulsar-txnid-most-bits", _signed),
     ("highest_sequence_id", "X-Pulsar-highest-sequence-id", _signed),
-    ("uuid", "X-Pulsar-uuid", str),
+    ("uuid", "X-Pulsar-uuid", readable),
     ("num_chunks_from_msg", "X-Pulsar-num-chunks-from-msg", str),
     ("total_chunk_msg_size", "X-Pulsar-total-chunk-msg-size", str),
     ("chunk_id", "X-Pulsar-chunk-id", str),

@@ -130,6 +130,10 @@ class DeadLetterMove:
         except MagnetarError as error:
             self.problem = str(error)
             return None
+        except Exception as error:  # it stays, and the others go on
+            self.problem = f"{type(error).__name__}: {error}"
+            self._topic.broker.commits.host.fault("dispatch", error, self._topic.name.full)
+            return None
         return _Letters(entry_id, 0 if is_whole else is_open & ~sum(1 << index for index in dead), target, blobs)
 
     def _commit(self, batch: Sequence[_Letters], reason: Reason) -> None:

@@ -11,12 +11,14 @@ from collections.abc import Callable, Container
 
 import msgspec
 
+from magnetar.broker.subscription.single_messages import FIELDS_OF_ONE
 from magnetar.deadletter.properties import FailureRecord, Reason
 from magnetar.deadletter.stamp import set_publisher, stamp
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import EncryptedEntry, batch_messages_of
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, build_blob, split_blob
+from magnetar.wire.text import copy_field
 
 
 class FailureSite(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,16 +85,13 @@ def _single(
 ) -> bytes:
     """A message of a batch on its own, with the metadata of its batch that applies to it."""
     dead_letter = pb.MessageMetadata()
-    if metadata.HasField("schema_version"):
-        dead_letter.schema_version = metadata.schema_version
-    if metadata.HasField("replicated_from"):
-        dead_letter.replicated_from = metadata.replicated_from
+    for field in ("schema_version", "replicated_from"):
+        if metadata.HasField(field):
+            copy_field(metadata, dead_letter, field)
     dead_letter.properties.extend(single.properties)
-    for field in ("partition_key", "partition_key_b64_encoded", "ordering_key", "event_time", "null_value"):
-        if single.HasField(field):
-            setattr(dead_letter, field, getattr(single, field))
-    if single.HasField("null_partition_key"):
-        dead_letter.null_partition_key = single.null_partition_key
+    for field in FIELDS_OF_ONE:
+        if single.HasField(field):  # type: ignore[arg-type]
+            copy_field(single, dead_letter, field)
     dead_letter.uncompressed_size = len(payload)
     batch = metadata.num_messages_in_batch if index in site.batch_failed else 0
     note = f" It failed together with its whole batch of {batch}, which the client nacks as one." if batch else ""

@@ -16,6 +16,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import batch_messages_of
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import build_blob, split_blob
+from magnetar.wire.text import copy_field
 
 _ENTRY_BITS = 40
 SINGLE_ID_MIN = 1 << _ENTRY_BITS
@@ -23,7 +24,7 @@ SINGLE_ID_MIN = 1 << _ENTRY_BITS
 
 INDEX_MAX = 100_000  # more than any batch has; a larger one would create a huge number
 
-_OF_ONE = (
+FIELDS_OF_ONE = (
     "partition_key",
     "partition_key_b64_encoded",
     "ordering_key",
@@ -31,6 +32,7 @@ _OF_ONE = (
     "null_value",
     "null_partition_key",
 )
+"""Fields that a message of a batch has of its own, and under the same name when it is alone."""
 
 
 def single_id(entry_id: int, index: int) -> int:
@@ -68,13 +70,19 @@ def _single(metadata: pb.MessageMetadata, single: pb.SingleMessageMetadata, payl
     """As if its producer had sent it alone and uncompressed."""
     message = pb.MessageMetadata()
     message.CopyFrom(metadata)
-    for field in ("num_messages_in_batch", "compression", "highest_sequence_id", "compacted_batch_indexes", *_OF_ONE):
+    for field in (
+        "num_messages_in_batch",
+        "compression",
+        "highest_sequence_id",
+        "compacted_batch_indexes",
+        *FIELDS_OF_ONE,
+    ):
         message.ClearField(field)  # type: ignore[arg-type]
     del message.properties[:]
     message.properties.extend(single.properties)
-    for field in _OF_ONE:
+    for field in FIELDS_OF_ONE:
         if single.HasField(field):  # type: ignore[arg-type]
-            setattr(message, field, getattr(single, field))
+            copy_field(single, message, field)
     if single.HasField("sequence_id"):
         message.sequence_id = single.sequence_id
     message.uncompressed_size = len(payload)

@@ -15,6 +15,7 @@ from magnetar.broker.topic.deduplication import Deduplication
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.storage.api import Batch, Space, Storage
 from magnetar.wire.metadata import MetadataError, metadata_of
+from magnetar.wire.text import readable
 
 MARKER_STORED = 1 << 63
 """The highest sequence id in the receipt of a marker: Java's smallest long, unsigned."""
@@ -120,10 +121,12 @@ def original_of(blob: bytes) -> Original | None:
     except MetadataError:
         return None
     text = next((pair.value for pair in metadata.properties if pair.key == SOURCE_POSITION), "")
+    name = metadata.producer_name
     return Original(
         metadata.HasField("marker_type"),
-        position_in(text),
-        metadata.producer_name,
+        position_in(readable(text)),
+        # Spelt out, not replaced: two names must not become one.
+        name if isinstance(name, str) else name.decode(errors="backslashreplace"),
         metadata.sequence_id,
         max(metadata.highest_sequence_id, metadata.sequence_id),
     )

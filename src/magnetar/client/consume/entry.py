@@ -16,6 +16,7 @@ from magnetar.wire.batch import split_batch
 from magnetar.wire.compression import decompress
 from magnetar.wire.entry import UNCOMPRESSED_SIZE_MAX, content_of, open_entry
 from magnetar.wire.errors import EntryError
+from magnetar.wire.text import readable
 
 _WORD_BITS = 64
 CHUNKED_OPEN_MAX = 100
@@ -108,7 +109,7 @@ class EntryDecoder:
 
     def _add_chunk(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes) -> _Chunked | None:
         """The whole message once the last chunk has arrived."""
-        uuid, number = metadata.uuid, metadata.chunk_id
+        uuid, number = readable(metadata.uuid), metadata.chunk_id
         chunked = self._chunked.get(uuid)
         if number == 0:
             self._chunked.pop(uuid, None)
@@ -155,18 +156,18 @@ def _message(
         topic=entry.topic,
         id=entry.id,
         value=value,
-        key=metadata.partition_key if metadata.HasField("partition_key") else None,
+        key=readable(metadata.partition_key) if metadata.HasField("partition_key") else None,
         key_is_base64=metadata.partition_key_b64_encoded,
         ordering_key=metadata.ordering_key if metadata.HasField("ordering_key") else None,
-        properties={pair.key: pair.value for pair in metadata.properties},
+        properties={readable(pair.key): readable(pair.value) for pair in metadata.properties},
         publish_time_ms=metadata.publish_time,
         event_time_ms=metadata.event_time or None,
         deliver_at_ms=metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
-        producer_name=metadata.producer_name,
+        producer_name=readable(metadata.producer_name),
         sequence_id=metadata.sequence_id,
         redelivery_count=entry.redelivery_count,
         schema_version=metadata.schema_version if metadata.HasField("schema_version") else None,
-        replicated_from=metadata.replicated_from or None,
+        replicated_from=readable(metadata.replicated_from) or None,
         is_null=metadata.null_value,
         chunk_ids=chunk_ids,
     )
@@ -180,17 +181,17 @@ def _message_of_batch(
         topic=entry.topic,
         id=MessageId(position.ledger_id, position.entry_id, position.partition, index, metadata.num_messages_in_batch),
         value=value,
-        key=single.partition_key if single.HasField("partition_key") else None,
+        key=readable(single.partition_key) if single.HasField("partition_key") else None,
         key_is_base64=single.partition_key_b64_encoded,
         ordering_key=single.ordering_key if single.HasField("ordering_key") else None,
-        properties={pair.key: pair.value for pair in single.properties},
+        properties={readable(pair.key): readable(pair.value) for pair in single.properties},
         publish_time_ms=metadata.publish_time,
         event_time_ms=single.event_time or None,
         deliver_at_ms=metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None,
-        producer_name=metadata.producer_name,
+        producer_name=readable(metadata.producer_name),
         sequence_id=single.sequence_id if single.HasField("sequence_id") else metadata.sequence_id + index,
         redelivery_count=entry.redelivery_count,
         schema_version=metadata.schema_version if metadata.HasField("schema_version") else None,
-        replicated_from=metadata.replicated_from or None,
+        replicated_from=readable(metadata.replicated_from) or None,
         is_null=single.null_value,
     )

@@ -22,6 +22,7 @@ from magnetar.client.errors import InvalidArgument
 from magnetar.client.message import MessageId, Position
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_of
+from magnetar.wire.text import readable
 
 CHUNK_FIRST = 256
 CHUNK_MAX = 4096
@@ -47,12 +48,14 @@ def trace(entry: Entry, cluster: str) -> Trace:
         return Trace(position, "", None)
     source: Position | None = position
     if metadata.replicated_from:
-        source = next((_position(pair.value) for pair in metadata.properties if pair.key == SOURCE_POSITION), None)
+        source = next(
+            (_position(readable(pair.value)) for pair in metadata.properties if pair.key == SOURCE_POSITION), None
+        )
     return Trace(
         position,
-        metadata.replicated_from or cluster,
+        readable(metadata.replicated_from) or cluster,
         source,
-        tuple(metadata.replicate_to),
+        tuple(map(readable, metadata.replicate_to)),
         metadata.HasField("marker_type"),
     )
 

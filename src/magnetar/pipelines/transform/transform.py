@@ -18,6 +18,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import build_batch, split_batch
 from magnetar.wire.entry import content_of, pack
 from magnetar.wire.errors import EntryError
+from magnetar.wire.text import copy_field
 
 Kept = Collection[int] | str
 """Indexes of the messages of a batch to keep, 0 for an entry that is no batch; or why the choice failed."""
@@ -112,7 +113,7 @@ def _renumber(batch: pb.MessageMetadata, chosen: list[tuple[int, pb.SingleMessag
         batch.ClearField("partition_key")
         batch.ClearField("partition_key_b64_encoded")
         if first.HasField("partition_key"):
-            batch.partition_key = first.partition_key
+            copy_field(first, batch, "partition_key")
             batch.partition_key_b64_encoded = first.partition_key_b64_encoded
     if batch.HasField("ordering_key"):
         batch.ClearField("ordering_key")

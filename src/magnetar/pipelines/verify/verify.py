@@ -29,6 +29,7 @@ from magnetar.pipelines.verify.repair import REPAIRED, Repair
 from magnetar.replication.model import SOURCE_POSITION
 from magnetar.wire.metadata import MetadataError, metadata_and_payload_start
 from magnetar.wire.schema_pb2 import MessageMetadata
+from magnetar.wire.text import readable
 
 _DIGEST_BYTES = 16
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})", re.ASCII)
@@ -190,7 +191,7 @@ def _origin(metadata: MessageMetadata) -> tuple[Position | None, bool]:
     is_repair = False
     for pair in metadata.properties:
         if pair.key == SOURCE_POSITION:
-            match = _POSITION.fullmatch(pair.value)
+            match = _POSITION.fullmatch(readable(pair.value))
             if match is not None:
                 position = Position(int(match[1]), int(match[2]))
         elif pair.key == REPAIRED:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from magnetar.client.message import MessageId
 from magnetar.spark.codec.entry_view import Cells, EntryView
+from magnetar.wire.text import readable
 from magnetar.wire.varint import encode_varint
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def _per_entry(parts: list[EntryView], values: list[Any], type_: pa.DataType) ->
 
 
 def _producer_names(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _per_entry(parts, [part.metadata.producer_name for part in parts], type_)
+    return _per_entry(parts, [readable(part.metadata.producer_name) for part in parts], type_)
 
 
 def _schema_versions(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
@@ -218,7 +219,7 @@ def _version_number(version: bytes | None) -> int | None:
 
 
 def _replicated_from(parts: list[EntryView], rows: int, type_: pa.DataType) -> pa.Array | None:
-    return _per_entry(parts, [part.metadata.replicated_from or None for part in parts], type_)
+    return _per_entry(parts, [readable(part.metadata.replicated_from) or None for part in parts], type_)
 
 
 COLUMN_BUILDERS: dict[str, Callable[[list[EntryView], int, pa.DataType], pa.Array | None]] = {

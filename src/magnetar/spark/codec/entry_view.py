@@ -26,6 +26,7 @@ from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.batch import split_batch
 from magnetar.wire.entry import content_of, open_entry
 from magnetar.wire.metadata import MetadataError, metadata_bounds, parse_metadata
+from magnetar.wire.text import octets, readable
 from magnetar.wire.varint import decode_varint
 
 if TYPE_CHECKING:
@@ -404,7 +405,7 @@ def _plain_size(data: bytes, position: int, end: int) -> int:
 def _key(metadata: pb.MessageMetadata | pb.SingleMessageMetadata) -> bytes | None:
     if not metadata.HasField("partition_key"):
         return None
-    key = metadata.partition_key.encode()
+    key = octets(metadata.partition_key)
     return _decoded(key) if metadata.partition_key_b64_encoded else key
 
 
@@ -418,4 +419,4 @@ def _decoded(key: bytes) -> bytes:
 
 def _pairs(properties: Sequence[pb.KeyValue]) -> list[tuple[str, str]]:
     """The last value of a key wins, as in the client."""
-    return list({pair.key: pair.value for pair in properties}.items())
+    return list({readable(pair.key): readable(pair.value) for pair in properties}.items())
