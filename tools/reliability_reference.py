@@ -37,6 +37,30 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     # -- bugs of our own
+    Fault(
+        "timer",
+        "an exception in an action that was due",
+        "one `fault` line with a traceback; the other actions run, and the next ones too",
+        "nothing but what that action was to do",
+    ),
+    Fault(
+        "maintenance-round",
+        "an exception while one topic is trimmed, expired, checked or measured",
+        "one `fault` line that names the topic, not one in every round; all other topics have their round",
+        "nothing; that topic is tried again in every round",
+    ),
+    Fault(
+        "task",
+        "a background task that dies",
+        "one `fault` line; it is started again after a pause of 1 s, doubling up to 60 s",
+        "nothing",
+    ),
+    Fault(
+        "http-server",
+        "the HTTP server ends",
+        "the broker ends with the line `http_failed` and exit code 1, for its supervisor to start it again",
+        "nothing that was acknowledged",
+    ),
     # -- storage and disk
     Fault(
         "data-open-to-others",

@@ -67,11 +67,13 @@ class Client:
 
 
 class World:
-    def __init__(self, storage: MemoryStorage | None = None, **settings: object) -> None:
+    def __init__(
+        self, storage: MemoryStorage | None = None, *, host: ManualHost | None = None, **settings: object
+    ) -> None:
         self.storage = storage or MemoryStorage()
         self.clock = ManualClock(START_MS)
         self.settings = Settings(**settings)  # type: ignore[arg-type]
-        self.host = ManualHost()
+        self.host = host or ManualHost()
         self.broker = Broker(self.settings, self.storage, self.clock, self.host)
         self.client = Client()
         self._ids = iter(range(1, 1_000_000))

@@ -18,11 +18,10 @@ from magnetar.broker.catalog.record import TopicRecord
 from magnetar.broker.commit import Commits
 from magnetar.broker.deleted_space import DeletedSpace
 from magnetar.broker.host import Host
-from magnetar.broker.rates import RATES_EVERY_MS
+from magnetar.broker.maintenance import Maintenance
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
 from magnetar.broker.timers import Timers
-from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.log import TailCache
 from magnetar.broker.topic.nonpersistent import NonPersistentTopic
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -35,10 +34,12 @@ from magnetar.settings.settings import Settings
 from magnetar.storage.api import Batch, Space, Storage
 
 _MB = 1 << 20
-_TOPICS_PER_SWEEP = 200  # in a maintenance round over all topics, so that no round blocks the loop for long
 
 
 class Pumpable(Protocol):
+    where: tuple[str, str]
+    """The names of its topic and of itself."""
+
     def pump(self) -> None: ...
 
 
@@ -46,6 +47,7 @@ class Broker:
     def __init__(self, settings: Settings, storage: Storage, clock: Clock, host: Host) -> None:
         self._host = host
         self.event = host.event
+        self.fault = host.fault
         self._started_with = settings
         self.storage = storage
         self.dynamic_settings = _read_dynamic_settings(storage)
@@ -71,7 +73,8 @@ class Broker:
         self.life = self.next_id(self.commits.batch())
         own_cluster.record_name(storage, self.commits.batch(), settings.clusterName)
         self.replication.load()
-        self._schedule_maintenance()
+        self.maintenance = Maintenance(self)
+        self.maintenance.start()
 
     def now_ms(self) -> int:
         return self.clock.now_ms()
@@ -122,7 +125,13 @@ class Broker:
         for full in list(names):
             topic = self.topics.get(full)
             if topic is not None:
-                topic.apply_policies(self.catalog.policies_of_topic(topic.name))
+                self._apply_policies(topic)
+
+    def _apply_policies(self, topic: Topic) -> None:
+        try:
+            topic.apply_policies(self.catalog.policies_of_topic(topic.name))
+        except Exception as error:  # the policies are stored already: the other topics get them all the same
+            self.fault("maintenance", error, f"policies of {topic.name.full}")
 
     def unload(self, name: TopicName) -> None:
         """Disconnects the clients of a topic and closes it. It can be opened again once all of it is on disk."""
@@ -160,6 +169,7 @@ class Broker:
         else:
             topic.disconnect_all()
         del self.topics[name.full]
+        self.maintenance.forget(name.full)
         self.catalog.forget(name)
         if not self.catalog.has_relatives(name):
             self.schemas.forget(schema_id(name), batch)
@@ -217,7 +227,8 @@ class Broker:
             try:
                 one.pump()
             except Exception as error:
-                self._host.fault("dispatch", error)
+                topic, subscription = one.where
+                self.fault("dispatch", error, f"subscription {subscription} of {topic}")
 
     @property
     def has_work(self) -> bool:
@@ -228,53 +239,6 @@ class Broker:
 
     def tick(self) -> None:
         self.timers.run_due(self.now_ms())
-
-    # -- maintenance
-
-    def _schedule_maintenance(self) -> None:
-        settings = self.settings
-        self._repeat(settings.retentionCheckIntervalInSeconds * 1000, self._trim)
-        self._repeat(settings.messageExpiryCheckIntervalInMinutes * 60_000, self._expire)
-        if settings.backlogQuotaCheckEnabled:
-            self._repeat(settings.backlogQuotaCheckIntervalInSeconds * 1000, self._enforce_quota)
-        self._repeat(60_000 * 10, self._forget_idle_producers)
-        self.wake_at(self.now_ms() + RATES_EVERY_MS, self._update_rates)
-
-    def _repeat(self, every_ms: int, action: Callable[[PersistentTopic], None]) -> None:
-        def sweep(names: list[str]) -> None:
-            """A round over all topics, some per turn; closed topics are opened, so that none is left out."""
-            for full in names[:_TOPICS_PER_SWEEP]:
-                if full in self.catalog.topics and full not in self._unloading:
-                    topic = self.topic(TopicName.parse(full))
-                    if isinstance(topic, PersistentTopic):
-                        action(topic)
-            rest = names[_TOPICS_PER_SWEEP:]
-            if rest:
-                self.wake_at(self.now_ms(), lambda: sweep(rest))
-
-        def round_trip() -> None:
-            self.wake_at(self.now_ms() + every_ms, round_trip)
-            sweep(list(self.catalog.topics))
-
-        self.wake_at(self.now_ms() + every_ms, round_trip)
-
-    def _update_rates(self) -> None:
-        self.wake_at(self.now_ms() + RATES_EVERY_MS, self._update_rates)
-        for topic in self.topics.values():
-            topic.update_rates(RATES_EVERY_MS / 1000)
-        self.replication.update_rates(RATES_EVERY_MS / 1000)
-
-    def _trim(self, topic: PersistentTopic) -> None:
-        topic.trim(self.now_ms())
-
-    def _expire(self, topic: PersistentTopic) -> None:
-        topic.expire(self.now_ms())
-
-    def _enforce_quota(self, topic: PersistentTopic) -> None:
-        backlog_quota.enforce(topic, self.now_ms())
-
-    def _forget_idle_producers(self, topic: PersistentTopic) -> None:
-        topic.forget_idle_producers(self.now_ms())
 
     def invariants(self) -> None:
         for topic in self.topics.values():

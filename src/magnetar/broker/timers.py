@@ -33,10 +33,14 @@ class Timers:
             self._host.wake_at(time_ms)
 
     def run_due(self, now_ms: int) -> None:
+        """Each action by itself: one that fails is reported, and costs no other one its turn."""
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ms:
             time_ms, _, action = heapq.heappop(self._heap)
             self._known.discard((time_ms, action))
             due.append(action)
         for action in due:
-            action()
+            try:
+                action()
+            except Exception as error:  # the others are due too
+                self._host.fault("timer", error, getattr(action, "__qualname__", ""))

@@ -116,6 +116,13 @@ STORAGE_FAILED = Event(
     "storage failed, the broker stops: {reason}",
     "A write or a sync failed. Nothing is acknowledged after it.",
 )
+HTTP_FAILED = Event(
+    "http_failed",
+    logging.ERROR,
+    "server",
+    "the HTTP server ended, the broker stops: {reason}",
+    "The HTTP port cannot be served any more. A supervisor is to start the broker again.",
+)
 SLOW_COMMIT = Event(
     "slow_commit",
     logging.WARNING,

@@ -19,7 +19,9 @@ from magnetar.names import TopicName
 from magnetar.replication.cluster import ClusterEndpoint, endpoint_of
 from magnetar.replication.model import ClusterAddress, Mismatch, State
 from magnetar.replication.partitions import Decision, WantedTopic
+from magnetar.server import tasks
 from magnetar.server.remote_topics import OnDecision
+from magnetar.server.tasks import Spawn
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +43,11 @@ class ClusterTopics:
         creates: bool,
         mismatch: Mismatch,
         pause_last_s: float,
+        spawn: Spawn = tasks.spawn,
     ) -> None:
         self.address = address
         self._name = name
+        self._spawn = spawn
         self._on_decision = on_decision
         self._creates = creates
         self._mismatch = mismatch
@@ -72,14 +76,11 @@ class ClusterTopics:
 
     def _run_if_needed(self) -> None:
         if self._queue and self._task is None and not self._is_closed:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+            self._task = self._spawn(f"topics in cluster {self._name}", self._run)
             self._task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error while creating topics in cluster %s", self._name, exc_info=error)
-            return
         self._run_if_needed()  # for topics that came meanwhile
 
     async def _run(self) -> None:

@@ -70,6 +70,7 @@ class Alarm:
 class HttpServer:
     def __init__(self, server: Server, listener: socket.socket) -> None:
         self._listener = listener
+        self._on_end = server.http_ended
         self._alarms: WeakSet[Alarm] = WeakSet()
         app = create_app(
             server.broker, service_url=server.service_url, committed=server.committer.drained, alarm=self._new_alarm
@@ -93,8 +94,14 @@ class HttpServer:
 
     async def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._uvicorn.serve(sockets=[self._listener]))
+        self._task.add_done_callback(self._ended)
         while not self._uvicorn.started and not self._task.done():
             await asyncio.sleep(0.001)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Not restarted: what uvicorn holds after a failure is unknown, and a new process is quick."""
+        if not self._uvicorn.stopping.is_set() and not task.cancelled():
+            self._on_end(task.exception())
 
     async def close(self) -> None:
         self._uvicorn.should_exit = True
@@ -102,4 +109,4 @@ class HttpServer:
         for alarm in list(self._alarms):
             alarm.ring()  # handlers that wait reply with what they have
         if self._task is not None:
-            await self._task
+            await asyncio.wait([self._task])  # how it ended is reported already

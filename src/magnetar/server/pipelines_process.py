@@ -16,7 +16,8 @@ from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
 from magnetar.log.events import PIPELINES_ADOPTED, PIPELINES_ENDED, PIPELINES_STARTED, emit
 from magnetar.replication.model import Process
-from magnetar.server import lifeline
+from magnetar.server import lifeline, tasks
+from magnetar.server.tasks import Spawn
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
 
@@ -49,11 +50,13 @@ class PipelinesProcess:
         *,
         is_enabled: bool = True,
         spark_log: Path | str = "",
+        spawn: Spawn = tasks.spawn,
     ) -> None:
         self._replication = replication
         self._words = words
         self._is_enabled = is_enabled
         self._spark_log = spark_log
+        self._spawn = spawn
         self._changed = asyncio.Event()
         self._lifeline = lifeline.path_of(folder, words, __version__)
         self._held: lifeline.Held | None = None
@@ -63,7 +66,7 @@ class PipelinesProcess:
         self._held = lifeline.find(self._lifeline)
         if self._is_enabled:
             self._replication.expect_process()
-            self._task = asyncio.get_running_loop().create_task(self._keep())
+            self._task = self._spawn("pipelines process", self._keep)
         else:
             self.end()
             self._replication.no_process("pipelinesEnabled is false")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,11 +16,11 @@ from magnetar.names import TopicName
 from magnetar.replication.model import Declaration, DeclaredRoute
 from magnetar.replication.partitions import Decision, WantedTopic
 from magnetar.replication.topic_template import wanted_topic
+from magnetar.server import tasks
+from magnetar.server.tasks import Spawn
 
 if TYPE_CHECKING:
     from magnetar.server.cluster_topics import ClusterTopics
-
-log = logging.getLogger(__name__)
 
 _GATHERING_S = 0.02  # after a change, to collect more: topics created in bulk are processed together
 _ROWS_PER_TURN = 500
@@ -38,10 +37,18 @@ class RemoteTopics:
     `on_decision` gets the state of each remote topic as soon as it is known: topic, remote cluster, decision.
     """
 
-    def __init__(self, declaration: Callable[[], Declaration], on_decision: OnDecision, *, pause_last_s: float) -> None:
+    def __init__(
+        self,
+        declaration: Callable[[], Declaration],
+        on_decision: OnDecision,
+        *,
+        pause_last_s: float,
+        spawn: Spawn = tasks.spawn,
+    ) -> None:
         self._declaration = declaration
         self._on_decision = on_decision
         self._pause_last_s = pause_last_s
+        self._spawn = spawn
         self._seen: dict[Key, WantedTopic] = {}
         self._remotes: dict[str, ClusterTopics] = {}
         self._changed = asyncio.Event()
@@ -50,13 +57,7 @@ class RemoteTopics:
     def changed(self) -> None:
         self._changed.set()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._follow())
-            self._task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._task = None
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("unexpected error in the task that creates remote topics", exc_info=error)
+            self._task = self._spawn("remote topics", self._follow)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -69,7 +70,11 @@ class RemoteTopics:
             await self._changed.wait()
             await asyncio.sleep(_GATHERING_S)
             self._changed.clear()
-            await self._process(self._declaration())
+            try:
+                await self._process(self._declaration())
+            except Exception:
+                self._changed.set()  # processed again when the task is started again
+                raise
 
     async def _process(self, declaration: Declaration) -> None:
         """In turns: there may be many topics, and the broker has other work."""
@@ -109,6 +114,7 @@ class RemoteTopics:
                 creates=declaration.creates_topics,
                 mismatch=declaration.mismatch,
                 pause_last_s=self._pause_last_s,
+                spawn=self._spawn,
             )
 
 

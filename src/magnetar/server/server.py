@@ -10,16 +10,18 @@ import contextlib
 import importlib
 import socket
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
-from magnetar.log.events import FAULT, SLOW_COMMIT, STORAGE_FAILED, Event, emit, emit_traceback
+from magnetar.log.events import FAULT, HTTP_FAILED, SLOW_COMMIT, STORAGE_FAILED, Event, emit, emit_traceback
 from magnetar.server.committer import Committer
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.space import SpaceReclaimer
+from magnetar.server.tasks import Run, spawn
 from magnetar.server.tcp import Connection
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
@@ -72,6 +74,7 @@ class Server:
             self.broker.replication.declaration,
             self.broker.replication.remote_topic_checked,
             pause_last_s=settings.replicationRetryMaxSeconds,
+            spawn=self.spawn,
         )
 
     # -- start and stop
@@ -83,16 +86,18 @@ class Server:
         self._http_listener = _listen(self.bind, self.http_port, "webServicePort")
         self.http_port = self._http_listener.getsockname()[1]
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
-        self._tasks = [
-            self.loop.create_task(self._keep_alive()),
-            self.loop.create_task(SpaceReclaimer(self.broker, self.storage, self.committer.drained).run()),
-        ]
+        space = SpaceReclaimer(self.broker, self.storage, self.committer.drained)
+        self._tasks = [self.spawn("keep-alive", self._keep_alive), self.spawn("space of deleted messages", space.run)]
         # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
         self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
         self.broker.replication.watch(self._remote_topics.changed)
         self._remote_topics.changed()
+
+    def spawn(self, name: str, run: Run, /) -> asyncio.Task[None]:
+        """A background task that is reported and started again when it fails."""
+        return spawn(name, run, self.fault)
 
     async def wait(self) -> None:
         await self._stopped.wait()
@@ -114,7 +119,7 @@ class Server:
         if self._http_listener is not None:
             self._http_listener.close()
         for connection in list(self.connections):
-            connection.close()
+            self._guard("disconnect", connection.close)
         await asyncio.sleep(0)  # closed connections release the messages of their consumers
         if self._timer is not None:
             self._timer.cancel()
@@ -128,13 +133,27 @@ class Server:
         self.event(STORAGE_FAILED, reason=str(error))
         self.stop("storage failed")
 
+    def http_ended(self, error: BaseException | None) -> None:
+        """The HTTP server ended while the broker runs: clients could not find their topics any more."""
+        reason = "it returned" if error is None else f"{type(error).__name__}: {error}"
+        self.failure = error if isinstance(error, Exception) else RuntimeError(f"the HTTP server ended: {reason}")
+        self.event(HTTP_FAILED, reason=reason)
+        self.stop("the HTTP server ended")
+
     def _check_duration(self, groups: int, seconds: float) -> None:
         if seconds >= self._slow_s:
             self.event(SLOW_COMMIT, groups=groups, milliseconds=round(seconds * 1000))
 
     def _resume_readers(self) -> None:
         for connection in list(self.paused):
-            connection.resume_if_possible()
+            self._guard("command", connection.resume_if_possible)
+
+    def _guard(self, kind: FaultKind, step: Callable[[], None]) -> None:
+        """One step for one connection: its failure costs no other connection anything."""
+        try:
+            step()
+        except Exception as error:
+            self.fault(kind, error, getattr(step, "__qualname__", ""))
 
     # -- Host
 
@@ -179,17 +198,19 @@ class Server:
     # -- time
 
     def tick(self) -> None:
-        self.broker.tick()
-        next_ms = self.broker.timers.next_ms
-        if next_ms is not None:
-            self.wake_at(next_ms)
+        try:
+            self.broker.tick()
+        finally:  # whatever happens: without a next tick no timer would ever run again
+            next_ms = self.broker.timers.next_ms
+            if next_ms is not None:
+                self.wake_at(next_ms)
 
     async def _keep_alive(self) -> None:
         interval_s = self.settings.keepAliveIntervalSeconds
         while interval_s:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):
-                connection.keep_alive()
+                self._guard("command", connection.keep_alive)
 
 
 def _listen(bind: str, port: int, setting: str) -> socket.socket:

@@ -149,7 +149,12 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
     spark_log = folder.resolve() / "logs" / "spark.log"
     words = command(url, service_url, settings, spark_log)
     return PipelinesProcess(
-        server.broker.replication, words, folder, is_enabled=settings.pipelinesEnabled, spark_log=spark_log
+        server.broker.replication,
+        words,
+        folder,
+        is_enabled=settings.pipelinesEnabled,
+        spark_log=spark_log,
+        spawn=server.spawn,
     )
 
 

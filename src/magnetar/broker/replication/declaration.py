@@ -219,7 +219,7 @@ class DeclaredRoutes:
             self._changed.add(self._row_topic(name))
             topic = self._broker.topics.get(full)
             if isinstance(topic, PersistentTopic):
-                self.update_subscriptions(topic)
+                self._guarded(full, lambda topic=topic: self.update_subscriptions(topic))  # type: ignore[misc]
             else:
                 waiting.append(full)
         self._notify()
@@ -227,11 +227,18 @@ class DeclaredRoutes:
             self._broker.wake_at(self._broker.now_ms(), lambda: self._open(waiting))
 
     def _open(self, topics: list[str]) -> None:
-        for full in topics[:_TOPICS_PER_TURN]:
-            self._opened(TopicName.parse(full))
         rest = topics[_TOPICS_PER_TURN:]
         if rest:
             self._broker.wake_at(self._broker.now_ms(), lambda: self._open(rest))
+        for full in topics[:_TOPICS_PER_TURN]:
+            self._guarded(full, lambda full=full: self._opened(TopicName.parse(full)))  # type: ignore[misc]
+
+    def _guarded(self, topic: str, action: Callable[[], object]) -> None:
+        """What is done to one of many topics: its failure costs the others nothing."""
+        try:
+            action()
+        except Exception as error:
+            self._broker.fault("maintenance", error, f"replication of {topic}")
 
     def _opened(self, name: TopicName) -> PersistentTopic | None:
         if name.full not in self._broker.catalog.topics:
@@ -246,7 +253,7 @@ class DeclaredRoutes:
         self._count += 1
         self._declaration = None
         for watcher in list(self._watchers):
-            watcher()
+            self._guarded("all topics", watcher)
 
     def _row_topic(self, name: TopicName) -> str:
         """The topic of a row: the partitioned topic, unless this is a partition without one."""

@@ -74,6 +74,7 @@ class Subscription:
         "redelivery",
         "suspects",
         "type",
+        "where",
     )
 
     def __init__(self, topic: PersistentTopic, name: str, record: SubscriptionRecord, cursor: Cursor, durable: bool):
@@ -81,6 +82,7 @@ class Subscription:
         self._topic = topic
         self._settings = broker.settings
         self.name = name
+        self.where = (topic.name.full, name)
         self.record = record
         self.cursor = cursor
         self.durable = durable
@@ -96,9 +98,7 @@ class Subscription:
         self.dead_letters = DeadLetterMove(topic, name, self.places)
         self._resume_at_ms = 0  # when the newly active consumer starts
         self._nacked_all: tuple[Consumer, int] | None = None  # the consumer that nacked everything, and when it counts
-        self.redelivered_messages = 0
-        self.nacked_batches = 0  # nacked as a whole
-        self.expired_messages = 0
+        self.redelivered_messages = self.expired_messages = self.nacked_batches = 0  # batches nacked as a whole
         self.rates = Rates(3)  # messages and bytes out, messages expired
 
     # -- consumers

@@ -194,13 +194,16 @@ class PersistentTopic(Topic):
     def wake_delayed(self) -> None:
         if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms() or self.is_unloaded:
             return
-        for entry_id in self.delayed.take_due(self.broker.now_ms()):
-            for subscription in self._subscriptions.values():
-                subscription.wake(entry_id)
+        due = self.delayed.take_due(self.broker.now_ms())
+        self._schedule_delayed()
         for subscription in self._subscriptions.values():
+            try:
+                for entry_id in due:
+                    subscription.wake(entry_id)
+            except Exception as error:  # the entries are taken: the other subscriptions would wait for good
+                self.broker.fault("timer", error, f"delayed messages of {subscription.name} of {self.name.full}")
             if subscription.dispatcher is not None:
                 subscription.schedule_pump()
-        self._schedule_delayed()
 
     def _schedule_delayed(self) -> None:
         if self.delayed.next_ms is not None:

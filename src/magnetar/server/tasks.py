@@ -1,0 +1,51 @@
+"""Background tasks: started by `spawn`, which reports a task that fails and starts it again after a pause.
+
+Owns the pauses. Knows nothing of what the tasks do. A task that returns has ended as it should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from magnetar.broker.host import FaultKind
+from magnetar.log.events import FAULT, emit_traceback
+
+PAUSE_FIRST_S = 1.0
+PAUSE_LAST_S = 60.0
+_GOOD_S = 60.0  # a task that ran this long is started again after the first pause
+
+Run = Callable[[], Awaitable[None]]
+Report = Callable[[FaultKind, Exception, str], None]
+
+
+class Spawn(Protocol):
+    """Starts a task: its name for the log, and the function that makes its coroutine, again after each failure."""
+
+    def __call__(self, name: str, run: Run, /) -> asyncio.Task[None]: ...
+
+
+def _log(kind: FaultKind, error: Exception, where: str) -> None:
+    emit_traceback(FAULT, error, kind=kind, where=where)
+
+
+def spawn(name: str, run: Run, report: Report = _log) -> asyncio.Task[None]:
+    """A task that ends when `run` returns or it is cancelled, and by nothing else. Keep it: the loop does not."""
+    return asyncio.get_running_loop().create_task(_keep(name, run, report), name=name)
+
+
+async def _keep(name: str, run: Run, report: Report) -> None:
+    loop = asyncio.get_running_loop()
+    pause_s = PAUSE_FIRST_S
+    while True:
+        started_s = loop.time()
+        try:
+            await run()
+            return
+        except Exception as error:
+            if loop.time() - started_s > _GOOD_S:
+                pause_s = PAUSE_FIRST_S
+            report("task", error, f"{name}, started again in {pause_s:.0f} s")
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, PAUSE_LAST_S)

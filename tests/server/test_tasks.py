@@ -1,0 +1,131 @@
+"""Background tasks: reported and started again when they fail; the end of the HTTP server is the end of the broker."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+import magnetar.testing
+from magnetar.broker.host import FaultKind
+from magnetar.server import tasks
+from magnetar.server.tasks import spawn
+from magnetar.server.tcp import Connection
+from magnetar.settings.settings import Settings
+from magnetar.storage.memory import MemoryStorage
+from magnetar.testing import TestBroker
+
+from .raw_client import RawClient
+
+WAIT_S = 60
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_fault_task_that_dies_is_reported_and_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "PAUSE_FIRST_S", 0.001)
+    reports: list[tuple[FaultKind, str, str]] = []
+    runs = 0
+
+    async def run() -> None:
+        nonlocal runs
+        runs += 1
+        await asyncio.sleep(0)
+        if runs < 4:
+            raise ValueError(f"number {runs}")
+
+    async def main() -> None:
+        await spawn("sweeper", run, lambda kind, error, where: reports.append((kind, str(error), where)))
+
+    asyncio.run(main())
+    assert runs == 4, "until it returns"
+    assert [(kind, error) for kind, error, _ in reports] == [("task", f"number {number}") for number in (1, 2, 3)]
+    assert all(where.startswith("sweeper, started again in") for _, _, where in reports)
+
+
+def test_pauses_double_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 8:
+            raise asyncio.CancelledError
+
+    async def fail() -> None:
+        raise ValueError
+
+    async def main() -> None:
+        monkeypatch.setattr(tasks.asyncio, "sleep", sleep)
+        task = spawn("t", fail, lambda *report: None)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_cancelled_task_ends() -> None:
+    async def main() -> None:
+        task = spawn("t", asyncio.Event().wait, lambda *report: None)  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+
+
+def test_keep_alive_reaches_the_other_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    reached: list[Connection] = []
+
+    def keep_alive(connection: Connection) -> None:
+        reached.append(connection)
+        if len(reached) % 2:
+            raise ValueError("planted")
+
+    monkeypatch.setattr(Connection, "keep_alive", keep_alive)
+    with magnetar.testing.broker(keepAliveIntervalSeconds=1) as running:
+        clients = [RawClient(running), RawClient(running)]
+        eventually(lambda: len(set(reached)) == 2)
+        assert running.server.faults["command"]
+        for client in clients:
+            client.close()
+
+
+def test_a_tick_that_fails_is_followed_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    with magnetar.testing.broker() as running:
+        ran: list[int] = []
+
+        def plant() -> None:
+            broker = running.server.broker
+            with monkeypatch.context() as broken:
+                broken.setattr(broker, "tick", lambda: 1 / 0)
+                with pytest.raises(ZeroDivisionError):
+                    running.server.tick()
+            broker.wake_at(broker.now_ms() + 1, lambda: ran.append(1))
+
+        running.run(plant)
+        eventually(lambda: ran == [1])
+
+
+def test_fault_http_server_that_ends_is_the_end_of_the_broker() -> None:
+    running = TestBroker(MemoryStorage(), Settings())
+    http = running.server._http
+    assert http is not None and httpx.get(f"{running.http_url}/admin/v2/clusters").status_code == 200
+
+    async def fail(counter: int) -> bool:
+        raise OSError("planted")
+
+    running.run(lambda: setattr(http._uvicorn, "on_tick", fail))
+    with pytest.raises(OSError, match="planted"):
+        eventually(lambda: not running._thread.is_alive())
+        running.close()
+    assert running.server.stop_reason == "the HTTP server ended"
