@@ -20,6 +20,7 @@ LEAVES = (
     "errors",
     "version",
     "bounds",
+    "latency",
     "clock",
     "log",
     "names",

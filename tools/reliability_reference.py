@@ -80,6 +80,42 @@ FAULTS: tuple[Fault, ...] = (
         "a refused start: `data folder … is in use by another process`",
         "nothing",
     ),
+    Fault(
+        "store-exception",
+        "an exception in the broker while changes are prepared for the disk",
+        "the broker ends with exit code 1 and a traceback; what was durable before is acknowledged",
+        "nothing that was acknowledged",
+    ),
+    Fault(
+        "storage-panic",
+        "a panic inside RocksDB's library",
+        "the broker ends with exit code 1 and the reason",
+        "nothing that was acknowledged",
+    ),
+    Fault(
+        "failing-fsync",
+        "a write or an fsync fails",
+        "no receipt for it; the broker ends with exit code 1 and the reason",
+        "nothing that was acknowledged",
+    ),
+    Fault(
+        "hanging-disk",
+        "the disk does not answer",
+        "no receipts; a line in the log after 30 s, after 120 s the broker ends; SIGTERM ends it within 10 s",
+        "nothing that was acknowledged",
+    ),
+    Fault(
+        "unsynced-acks",
+        "a power cut after plain acks, while nothing is published",
+        "messages acknowledged in the last second may be delivered again",
+        "nothing",
+    ),
+    Fault(
+        "failing-close",
+        "the last flush of a broker that stops fails",
+        "the reason in the log, and exit code 1",
+        "nothing that was acknowledged",
+    ),
     # -- machine: clock, processes, descriptors
 )
 

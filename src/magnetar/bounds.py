@@ -32,6 +32,24 @@ def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
 
 # -- topics, subscriptions and their state
 
+# -- storage and disk
+
+UNSYNCED_WAIT = Bound(
+    "unsynced-acks", "Time until plain acks are synced, if nothing else is", 1000, "ms", "they are synced by themselves"
+)
+COMMIT_WAIT_WARNED = Bound(
+    "late-commit", "Time that the disk takes for a group of changes", 30, "s", "a line in the log; health says no"
+)
+COMMIT_WAIT = Bound("hanging-commit", "Time that the disk takes at most", 120, "s", "the broker ends with the reason")
+LAST_COMMIT_WAIT = Bound(
+    "last-commit",
+    "Time for the last changes of a broker that stops",
+    4,
+    "s",
+    "it ends without them; none is acknowledged",
+)
+STOP_WAIT = Bound("stop", "Time that a stop takes, whatever hangs", 10, "s", "the process ends with exit code 1")
+
 # -- administration
 
 BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))

@@ -119,6 +119,11 @@ class Commits:
         if group is self._youngest and group.durable:
             self._youngest = None
 
+    def synced(self, group: Group) -> None:
+        """Everything written up to `group` is durable, whether it has to be or not."""
+        if group is self._youngest:
+            self._youngest = None
+
     @property
     def idle(self) -> bool:
         """Everything decided so far is durable: nothing is open, waiting, being written, or written but not synced."""

@@ -130,6 +130,20 @@ SLOW_COMMIT = Event(
     "a commit of {groups} groups took {milliseconds} ms",
     "Writing and syncing took `slowCommitMillis` or longer; receipts waited for it.",
 )
+COMMIT_WAITING = Event(
+    "commit_waiting",
+    logging.ERROR,
+    "storage",
+    "the disk has not written a group of changes for {seconds} s",
+    "The disk does not answer: nothing is acknowledged meanwhile, and the broker ends if it goes on.",
+)
+STOP_ABANDONED = Event(
+    "stop_abandoned",
+    logging.ERROR,
+    "server",
+    "the broker did not stop within {seconds} s and ends now: everything that it acknowledged is on disk",
+    "Something hangs, most likely the disk. The exit code is 1.",
+)
 
 FAULT = Event(
     "fault",

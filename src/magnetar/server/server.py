@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import importlib
 import socket
 from collections import Counter
@@ -17,8 +16,17 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
-from magnetar.log.events import FAULT, HTTP_FAILED, SLOW_COMMIT, STORAGE_FAILED, Event, emit, emit_traceback
-from magnetar.server.committer import Committer
+from magnetar.log.events import (
+    COMMIT_WAITING,
+    FAULT,
+    HTTP_FAILED,
+    SLOW_COMMIT,
+    STORAGE_FAILED,
+    Event,
+    emit,
+    emit_traceback,
+)
+from magnetar.server.committer import CommitFailed, Committer
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.space import SpaceReclaimer
 from magnetar.server.tasks import Run, spawn
@@ -55,6 +63,7 @@ class Server:
             on_commit=self._resume_readers,
             on_failure=self._on_storage_failure,
             on_written=self._check_duration,
+            on_waiting=self._on_waiting,
         )
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
@@ -124,12 +133,18 @@ class Server:
         if self._timer is not None:
             self._timer.cancel()
         await self.committer.close()
-        with contextlib.suppress(StorageError):
+        if self.committer.is_stuck:
+            return  # it would wait for the same disk
+        try:
             self.storage.close()
+        except StorageError as error:  # acknowledged changes are in the log; those after the last sync may not be
+            self._on_storage_failure(error)
 
-    def _on_storage_failure(self, error: Exception) -> None:
+    def _on_storage_failure(self, error: StorageError) -> None:
         """Nothing can be made durable any more, so nothing may be acknowledged."""
         self.failure = error
+        if isinstance(error, CommitFailed):
+            self.fault("task", error, "committer")
         self.event(STORAGE_FAILED, reason=str(error))
         self.stop("storage failed")
 
@@ -143,6 +158,9 @@ class Server:
     def _check_duration(self, groups: int, seconds: float) -> None:
         if seconds >= self._slow_s:
             self.event(SLOW_COMMIT, groups=groups, milliseconds=round(seconds * 1000))
+
+    def _on_waiting(self, seconds: float) -> None:
+        self.event(COMMIT_WAITING, seconds=round(seconds))
 
     def _resume_readers(self) -> None:
         for connection in list(self.paused):

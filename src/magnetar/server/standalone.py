@@ -18,6 +18,7 @@ from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
 from magnetar.log.events import OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emit
 from magnetar.server.server import Server, StartError, url_host
+from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
 from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
@@ -70,8 +71,12 @@ def run_standalone(
         raise StartError(f"data folder {folder}: {error}") from error
     settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    deadline = StopDeadline()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_run(settings, storage, folder, bind, port, http_port, out, started_s))
+        code = runner.run(_run(settings, storage, folder, bind, port, http_port, out, started_s, deadline))
+    if code == 0:
+        deadline.cancel()  # otherwise it stays: a thread that hangs would keep the interpreter from ending
+    return code
 
 
 async def _run(
@@ -83,6 +88,7 @@ async def _run(
     http_port: int,
     out: Callable[[str], None],
     started_s: float,
+    deadline: StopDeadline,
 ) -> int:
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -98,6 +104,7 @@ async def _run(
         pipelines.run()
         await server.wait()
     finally:
+        deadline.start()
         if pipelines is not None:
             _part_from(pipelines, server)
         await server.close()
