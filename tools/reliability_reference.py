@@ -38,6 +38,31 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # -- bugs of our own
     Fault(
+        "bug-in-a-handler",
+        "an unexpected error while a command is handled",
+        "the client gets an error for its request, is disconnected and reconnects; one `fault` line: client, command"
+        " and topic; its producers and consumers are removed, other clients notice nothing",
+        "nothing",
+    ),
+    Fault(
+        "bug-in-a-publish",
+        "an unexpected error while messages are published",
+        "the producer is disconnected without receipts, reconnects, and sends the messages again",
+        "nothing",
+    ),
+    Fault(
+        "bug-in-a-disconnect",
+        "an unexpected error while a producer or consumer of a lost connection is removed",
+        "the other producers and consumers of the connection are removed; one `fault` line that names the topic",
+        "nothing",
+    ),
+    Fault(
+        "bug-in-a-callback",
+        "a receipt or a message that cannot be encoded for a client",
+        "that client is disconnected; what it had not acknowledged is delivered again",
+        "nothing",
+    ),
+    Fault(
         "timer",
         "an exception in an action that was due",
         "one `fault` line with a traceback; the other actions run, and the next ones too",
@@ -62,6 +87,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     # -- storage and disk
+    Fault(
+        "read-error-in-a-handler",
+        "the disk cannot read what a request needs",
+        "the request fails with ServiceNotReady and the reason of the disk; its connection stays",
+        "nothing",
+    ),
     Fault(
         "data-open-to-others",
         "a data folder that other users of the machine can read or write",

@@ -18,7 +18,6 @@ from magnetar.errors import (
     ConsumerAssignFailed,
     ConsumerNotFound,
     InvalidName,
-    MagnetarError,
     MetadataInvalid,
     NotAllowed,
     RouteChanged,
@@ -27,6 +26,7 @@ from magnetar.errors import (
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
+from magnetar.session.guards import REFUSED, refusal_of, remove_consumer
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb
@@ -74,15 +74,16 @@ def on_subscribe(session: Session, command: Command) -> None:
         unacked_max=topic.policies.max_unacked_per_consumer,
         takes_any_schema=schema is not None and schema.type is SchemaType.AUTO_CONSUME,
     )
-    session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
+    handle = session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
     try:
         subscription = topic.subscribe(consumer, _subscribe_request(request))
-    except MagnetarError:
-        del session.consumers[request.consumer_id]
+        if policy is not None and isinstance(subscription, Subscription):
+            subscription.set_dead_letter_policy(policy, f"consumer {consumer.name}")
+        session.reply_success(request.request_id)
+    except Exception:  # nothing is half done: the client has no consumer, so the subscription has none either
+        session.consumers.pop(request.consumer_id, None)
+        remove_consumer(session, handle)
         raise
-    if policy is not None and isinstance(subscription, Subscription):
-        subscription.set_dead_letter_policy(policy, f"consumer {consumer.name}")
-    session.reply_success(request.request_id)
 
 
 def _dead_letters_of(
@@ -159,7 +160,8 @@ def on_ack(session: Session, command: Command) -> None:
     response = pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
     try:
         _acknowledge(session, ack)
-    except MagnetarError as error:
+    except REFUSED as raised:
+        error = refusal_of(session, command, raised)
         response.error = error.wire_code  # type: ignore[assignment]
         response.message = str(error)
     if ack.HasField("request_id"):
@@ -308,6 +310,7 @@ def on_unsubscribe(session: Session, command: Command) -> None:
     request = command.unsubscribe
     handle = _consumer(session, request.consumer_id)
     if request.force and handle.consumer.subscription is not None:
+        handle.topic.check_not_internal(handle.consumer.subscription)  # before anything is changed
         others = [consumer for consumer in handle.consumer.subscription.consumers if consumer is not handle.consumer]
         for consumer in others:
             consumer.peer.close_consumer(consumer)
@@ -319,9 +322,10 @@ def on_unsubscribe(session: Session, command: Command) -> None:
 
 def on_close_consumer(session: Session, command: Command) -> None:
     close = command.close_consumer
-    handle = session.consumers.pop(close.consumer_id, None)
+    handle = session.consumers.get(close.consumer_id)
     if handle is not None:
         handle.topic.remove_consumer(handle.consumer)
+        session.consumers.pop(close.consumer_id, None)
     session.reply_success(close.request_id)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.broker.catalog import creation
-from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
+from magnetar.session.guards import REFUSED, refusal_of
 from magnetar.session.handles import Command
 from magnetar.session.refusals import report_refusal
 from magnetar.wire import schema_pb2 as pb
@@ -22,7 +22,8 @@ def on_lookup(session: Session, command: Command) -> None:
     try:
         TopicName.parse(lookup.topic)
         url = _url_for(session, lookup.advertised_listener_name)
-    except MagnetarError as error:
+    except REFUSED as raised:
+        error = refusal_of(session, command, raised)
         report_refusal(session, command, error)
         response.response = pb.CommandLookupTopicResponse.Failed
         response.error = error.wire_code  # type: ignore[assignment]
@@ -52,7 +53,8 @@ def on_partitioned_metadata(session: Session, command: Command) -> None:
             session.broker.catalog, TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
         )
         response.response = pb.CommandPartitionedTopicMetadataResponse.Success
-    except MagnetarError as error:
+    except REFUSED as raised:
+        error = refusal_of(session, command, raised)
         report_refusal(session, command, error)
         response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
         response.error = error.wire_code  # type: ignore[assignment]

@@ -10,6 +10,7 @@ from magnetar.broker.topic.producer import AccessMode, Producer
 from magnetar.broker.topic.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
+from magnetar.session.guards import remove_producer
 from magnetar.session.handles import Command, ProducerHandle
 from magnetar.session.refusals import report_refusal
 from magnetar.session.schema import schema_of, version_bytes
@@ -45,12 +46,16 @@ def on_producer(session: Session, command: Command) -> None:
         on_failed=lambda error: _on_fenced(session, command, error),
     )
     handle = ProducerHandle(producer, topic, schema_version)
-    ready = topic.add_producer(producer)
-    session.producers[request.producer_id] = handle
-    if request.initial_subscription_name:
-        _create_initial_subscription(topic, request.initial_subscription_name)
-    handle.is_ready = ready
-    _send_success(session, handle, request.request_id, ready=ready)
+    handle.is_ready = topic.add_producer(producer)
+    try:
+        if request.initial_subscription_name:
+            _create_initial_subscription(topic, request.initial_subscription_name)
+        session.producers[request.producer_id] = handle
+        _send_success(session, handle, request.request_id, ready=handle.is_ready)
+    except Exception:  # nothing is half done: the client has no producer, so the topic has none either
+        session.producers.pop(request.producer_id, None)
+        remove_producer(session, handle)
+        raise
 
 
 def _send_success(session: Session, handle: ProducerHandle, request_id: int, *, ready: bool) -> None:
@@ -68,14 +73,21 @@ def _send_success(session: Session, handle: ProducerHandle, request_id: int, *, 
 
 
 def _on_turn(session: Session, handle: ProducerHandle, request_id: int) -> None:
+    """Called by the producer that leaves: an error here is none of its own."""
     handle.is_ready = True
-    _send_success(session, handle, request_id, ready=True)
+    try:
+        _send_success(session, handle, request_id, ready=True)
+    except Exception as error:
+        session.close_later("command", error, handle.topic.name.full)
 
 
-def _on_fenced(session: Session, command: Command, error: MagnetarError) -> None:
-    report_refusal(session, command, error)
-    session.forget_producer(command.producer.producer_id)
-    session.reply_error(command.producer.request_id, error)
+def _on_fenced(session: Session, command: Command, refusal: MagnetarError) -> None:
+    try:
+        report_refusal(session, command, refusal)
+        session.forget_producer(command.producer.producer_id)
+        session.reply_error(command.producer.request_id, refusal)
+    except Exception as error:
+        session.close_later("command", error, command.producer.topic)
 
 
 def _create_initial_subscription(topic: Topic, name: str) -> None:
@@ -94,6 +106,6 @@ def on_close_producer(session: Session, command: Command) -> None:
     close = command.close_producer
     handle = session.producers.get(close.producer_id)
     if handle is not None:
-        session.forget_producer(close.producer_id)
         handle.topic.producers.remove(handle.producer)
+        session.forget_producer(close.producer_id)
     session.reply_success(close.request_id)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from magnetar.broker import keys
 from magnetar.broker.schema import registry as schemas
 from magnetar.broker.schema.admission import admit_producer
-from magnetar.errors import IncompatibleSchema, MagnetarError, SchemaNotFound
+from magnetar.errors import IncompatibleSchema, SchemaNotFound
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
+from magnetar.session.guards import REFUSED, refusal_of
 from magnetar.session.handles import Command
 from magnetar.wire import schema_pb2 as pb
 
@@ -50,7 +51,8 @@ def on_get_schema(session: Session, command: Command) -> None:
         found = _find(session, name, request)
         response.schema.CopyFrom(_on_the_wire(name, found.schema))
         response.schema_version = version_bytes(found.number)
-    except MagnetarError as error:
+    except REFUSED as raised:
+        error = refusal_of(session, command, raised)
         response.error_code = error.wire_code  # type: ignore[assignment]
         response.error_message = str(error)
     session.send_when_durable(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
@@ -85,7 +87,8 @@ def on_get_or_create_schema(session: Session, command: Command) -> None:
         topic = session.broker.topic(TopicName.parse(request.topic))
         schema = None if request.schema.type == _NONE else schema_of(request)
         response.schema_version = version_bytes(admit_producer(topic, schema))
-    except MagnetarError as error:
+    except REFUSED as raised:
+        error = refusal_of(session, command, raised)
         response.error_code = error.wire_code  # type: ignore[assignment]
         response.error_message = str(error)
     session.send_when_durable(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))

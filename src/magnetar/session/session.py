@@ -7,13 +7,25 @@ are in the modules beside this one, `table` lists them; SEND, the hot path, is h
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from magnetar.broker.broker import Broker
+from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
+from magnetar.session.guards import (
+    REFUSED,
+    attempt,
+    guarded,
+    refusal_of,
+    remove_consumer,
+    remove_producer,
+    unexpected,
+    where_of,
+)
 from magnetar.session.handles import (
     ClientAddress,
     Command,
@@ -68,9 +80,16 @@ class Session:
     # -- bytes in
 
     def receive(self, data: bytes) -> None:
-        """Handles every whole frame in `data`. Consecutive SENDs of a producer become one publish."""
-        # The hot path: one loop, locals only.
+        """Handles every whole frame in `data`; after an unexpected error, none of the rest."""
         self.has_received = True
+        try:
+            self._receive(data)
+        except Exception as error:
+            self._end("publish", error, self.address)
+
+    def _receive(self, data: bytes) -> None:
+        """Consecutive SENDs of a producer become one publish."""
+        # The hot path: one loop, locals only.
         publishes: list[Publish] = []
         handle: ProducerHandle | None = None  # looked up again after anything that may have closed it
         producer_id, sequence_id = self._last_send
@@ -125,9 +144,13 @@ class Session:
             self.fail(str(self._decoder.error))
 
     def publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
+        """Clients wait for the receipts: if there is an error instead, they get the end of the connection."""
         if publishes and handle is not None:
             self.pending_publishes += len(publishes)
-            handle.topic.publish(handle.producer, publishes)
+            try:
+                handle.topic.publish(handle.producer, publishes)
+            except Exception as error:
+                self._end("publish", error, f"{self.address} {handle.topic.name.full}")
 
     def drop_repeated(self, handle: ProducerHandle, sequence_id: int, highest_id: int) -> None:
         """Drops a message that was published before, and sends its receipt once the first one is durable."""
@@ -155,9 +178,16 @@ class Session:
             return
         try:
             handler(self, command)
-        except MagnetarError as error:
+        except REFUSED as raised:
+            error = refusal_of(self, command, raised)
             report_refusal(self, command, error)
-            self.reply_error(request_id_of(command), error)
+            request_id = request_id_of(command)
+            self.reply_error(request_id, error)
+            if request_id is None and error is not raised:
+                self.close()  # a nack that met a read error has no reply: the client starts again
+        except Exception as bug:
+            self.reply_error(request_id_of(command), unexpected(bug))
+            self._end("command", bug, where_of(self, command))
 
     def _refuse(self, command: Command) -> None:
         name = Command.Type.Name(command.type)
@@ -205,10 +235,25 @@ class Session:
         self.reply_error(_NONE, NotAllowed(reason))
         self.close()
 
+    def _end(self, kind: FaultKind, error: Exception, where: str) -> None:
+        """After an unexpected error: the connection is closed, and with it everything that the error may concern."""
+        try:
+            self.broker.fault(kind, error, where)
+        finally:
+            self.close()
+
+    def close_later(self, kind: FaultKind, error: Exception, where: str) -> None:
+        """The same from a callback of the core, which must not be called back: once it has finished."""
+        self.writable = False
+        self.broker.wake_at(self.broker.now_ms(), self.close)
+        self.broker.fault(kind, error, f"{self.address} {where}")
+
     def close(self, *, vanished: bool = False) -> None:
         if self.state is not SessionState.CLOSED:
-            self._on_close()
-            self.connection_lost(vanished=vanished)
+            try:
+                self._on_close()
+            finally:
+                self.connection_lost(vanished=vanished)
 
     # -- Peer
 
@@ -218,13 +263,17 @@ class Session:
         if handle is None or handle.producer is not producer:
             return
         encode = handle.encoder.encode
-        frames = [
-            # A dropped duplicate has no position, and that of the first message is not known any more.
-            encode(*receipt) if receipt[2] >= 0 else encode_send_receipt(producer.producer_id, *receipt[:2], -1, -1)
-            for receipt in receipts
-        ]
-        self.write(b"".join(frames))
+        try:
+            frames = [
+                # A dropped duplicate has no position, and that of the first message is not known any more.
+                encode(*receipt) if receipt[2] >= 0 else encode_send_receipt(producer.producer_id, *receipt[:2], -1, -1)
+                for receipt in receipts
+            ]
+            self.write(b"".join(frames))
+        except Exception as error:
+            self.close_later("completion", error, handle.topic.name.full)
 
+    @guarded
     def send_error(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
         self.pending_publishes -= 1
         self._reject(producer, sequence_id, error)
@@ -244,12 +293,16 @@ class Session:
         if handle is None:
             return
         encode, epoch = handle.encoder.encode, consumer.epoch
-        frames = [
-            encode(entry_id, count, None if open_bits is None else words_of(open_bits), blob, epoch)
-            for entry_id, count, open_bits, blob in deliveries
-        ]
-        self.write(b"".join(frames))
+        try:
+            frames = [
+                encode(entry_id, count, None if open_bits is None else words_of(open_bits), blob, epoch)
+                for entry_id, count, open_bits, blob in deliveries
+            ]
+            self.write(b"".join(frames))
+        except Exception as error:
+            self.close_later("dispatch", error, handle.topic.name.full)
 
+    @guarded
     def active_changed(self, consumer: Consumer, is_active: bool) -> None:
         """Sent with the first FLOW at the earliest: until it has received SUCCESS, the Go client drops commands for
         this consumer id.
@@ -262,6 +315,7 @@ class Session:
             self.broker.wake_at(self.broker.now_ms() + _ANNOUNCE_MS, lambda: self.announce_active(handle))
         handle.is_active = is_active
 
+    @guarded
     def announce_active(self, handle: ConsumerHandle) -> None:
         handle.is_known = True
         is_active, handle.is_active = handle.is_active, None
@@ -272,15 +326,18 @@ class Session:
         change = pb.CommandActiveConsumerChange(consumer_id=consumer.consumer_id, is_active=is_active)
         self.send_when_durable(Command(type=Command.ACTIVE_CONSUMER_CHANGE, active_consumer_change=change))
 
+    @guarded
     def end_of_topic(self, consumer: Consumer) -> None:
         end = pb.CommandReachedEndOfTopic(consumer_id=consumer.consumer_id)
         self.send(Command(type=Command.REACHED_END_OF_TOPIC, reachedEndOfTopic=end))
 
+    @guarded
     def close_consumer(self, consumer: Consumer) -> None:
         self.consumers.pop(consumer.consumer_id, None)
         close = pb.CommandCloseConsumer(consumer_id=consumer.consumer_id, request_id=_NONE)
         self.send(Command(type=Command.CLOSE_CONSUMER, close_consumer=close))
 
+    @guarded
     def close_producer(self, producer: Producer) -> None:
         self.forget_producer(producer.producer_id)
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
@@ -298,9 +355,11 @@ class Session:
         """A full transport pauses delivery; once it drains, dispatch to its consumers resumes."""
         self.writable = writable
         if writable:
-            for handle in self.consumers.values():
-                if handle.consumer.subscription is not None:
-                    handle.consumer.subscription.flow(handle.consumer, 0)
+            for handle in list(self.consumers.values()):
+                subscription = handle.consumer.subscription
+                if subscription is not None:
+                    resume = partial(subscription.flow, handle.consumer, 0)
+                    attempt(self, "dispatch", handle.topic.name.full, resume)
 
     def keep_alive(self) -> None:
         """Called once per keep-alive interval: pings an idle client, and closes the connection at the next call."""
@@ -328,9 +387,9 @@ class Session:
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():
-            producer.topic.producers.remove(producer.producer)
+            remove_producer(self, producer)
         for consumer in consumers.values():
-            consumer.topic.remove_consumer(consumer.consumer, vanished=vanished)
+            remove_consumer(self, consumer, vanished=vanished)
 
 
 def _fault_of(
