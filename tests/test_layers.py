@@ -21,6 +21,7 @@ LEAVES = (
     "version",
     "bounds",
     "latency",
+    "health",
     "clock",
     "log",
     "names",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.clock import ManualClock
 from magnetar.errors import MagnetarError
+from magnetar.health import Facts, Reading
 from magnetar.names import TopicName
 from magnetar.server.http import Alarm
 from magnetar.settings.settings import Settings
@@ -57,6 +59,28 @@ class Listener:
         self.closed += 1
 
 
+class SteadyVitals:
+    """Vitals that the test sets."""
+
+    def __init__(self) -> None:
+        self.now = Facts("serving")
+        self.failed_write = ""
+        self.values: dict[str, Reading] = {}
+        self.responses: Counter[int] = Counter()
+
+    def facts(self) -> Facts:
+        return self.now
+
+    async def proof(self) -> str:
+        return self.failed_write
+
+    async def readings(self) -> Mapping[str, Reading]:
+        return self.values
+
+    def responded(self, status: int) -> None:
+        self.responses[status] += 1
+
+
 class Admin:
     """`admin("PUT", path, json=3)` responds like the HTTP port. `commits` counts commits."""
 
@@ -65,10 +89,15 @@ class Admin:
         self.storage = storage or MemoryStorage()
         self.host = ManualHost()
         self.broker = Broker(self.settings, self.storage, ManualClock(NOW_MS), self.host)
+        self.vitals = SteadyVitals()
         self.commits = 0
         self.commit()
         self.app = create_app(
-            self.broker, service_url=lambda host: f"pulsar://{host}:6650", committed=self._committed, alarm=Alarm
+            self.broker,
+            service_url=lambda host: f"pulsar://{host}:6650",
+            committed=self._committed,
+            alarm=Alarm,
+            vitals=self.vitals,
         )
 
     async def _committed(self) -> None:

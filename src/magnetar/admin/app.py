@@ -24,6 +24,7 @@ from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
 from magnetar.errors import MagnetarError
+from magnetar.health import Vitals
 from magnetar.log.events import ADMIN_CHANGE
 
 log = logging.getLogger(__name__)
@@ -44,11 +45,14 @@ class ErrorBody(msgspec.Struct):
 class AdminApp:
     """An ASGI application. `service_url(host)` is the binary address for a client that connected to `host`."""
 
-    def __init__(self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> None:
+    def __init__(
+        self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm, vitals: Vitals
+    ) -> None:
         self._broker = broker
         self._service_url = service_url
         self._committed = committed
         self._alarm = alarm
+        self._vitals = vitals
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
@@ -60,6 +64,7 @@ class AdminApp:
         except Exception as error:
             log.exception("%s %s failed", request.method, request.url.path)
             response = _refused(500, f"unexpected {type(error).__name__}: see the broker's log")
+        self._vitals.responded(response.status_code)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
@@ -107,13 +112,16 @@ class AdminApp:
             http_port=port,
             service_url=self._service_url,
             alarm=lambda: self._alarm(request.receive),
+            vitals=self._vitals,
             listener=request.headers.get("x-pulsar-listenername") or request.query_params.get("listenerName", ""),
         )
 
 
-def create_app(broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm) -> AdminApp:
+def create_app(
+    broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm, vitals: Vitals
+) -> AdminApp:
     """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
-    return AdminApp(broker, service_url, committed, alarm)
+    return AdminApp(broker, service_url, committed, alarm, vitals)
 
 
 @cache

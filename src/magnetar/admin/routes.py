@@ -29,7 +29,7 @@ from magnetar.admin.resource import (
     topics,
 )
 from magnetar.admin.stats import dead_letters as dead_letter_stats
-from magnetar.admin.stats import metrics
+from magnetar.admin.stats import health, metrics
 
 BODY_SIZE_MAX = 1 << 20
 REPORTS_SIZE_MAX = 32 << 20  # a pipelines process may report a hundred thousand topics
@@ -65,10 +65,12 @@ _SCHEMA = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"
 
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/", front_page),
-    Route("GET", "/status.html", brokers.status),
+    Route("GET", "/status.html", health.status),
+    Route("GET", "/health/live", health.live),
+    Route("GET", "/health/ready", health.ready),
     Route("GET", _BROKERS, brokers.list_brokers),
-    Route("GET", _BROKERS + "/health", brokers.health),
-    Route("GET", _BROKERS + "/ready", brokers.ready),
+    Route("GET", _BROKERS + "/health", health.check),
+    Route("GET", _BROKERS + "/ready", health.ready_text),
     Route("GET", _BROKERS + "/version", brokers.version),
     Route("GET", _BROKERS + "/leaderBroker", brokers.leader),
     Route("GET", _BROKERS + "/disk", brokers.disk),

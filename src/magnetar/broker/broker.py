@@ -85,6 +85,10 @@ class Broker:
         batch.put(keys.LAST_ID, keys.ID.pack(self._last_id))
         return self._last_id
 
+    def write_something(self) -> None:
+        """A change that changes nothing, to see whether the disk takes it: the last id is written again."""
+        self.commits.batch().put(keys.LAST_ID, keys.ID.pack(self._last_id))
+
     def new_name(self) -> str:
         return f"{self.settings.clusterName}-{self.life}-{next(self._names)}"
 

@@ -92,6 +92,10 @@ class Rest:
     def lookup(self, domain: str, tenant: str, namespace: str, topic: str) -> Any:
         return _decoded(self._send("GET", path_of(("lookup", "v2", "topic", domain, tenant, namespace, topic))))
 
+    def readiness(self) -> Any:
+        """The checks of a Magnetar broker; Apache Pulsar has no such path."""
+        return _decoded(self._send("GET", path_of(("health", "ready"))))
+
     def request(
         self,
         method: str,

@@ -73,7 +73,11 @@ class HttpServer:
         self._on_end = server.http_ended
         self._alarms: WeakSet[Alarm] = WeakSet()
         app = create_app(
-            server.broker, service_url=server.service_url, committed=server.committer.drained, alarm=self._new_alarm
+            server.broker,
+            service_url=server.service_url,
+            committed=server.committer.drained,
+            alarm=self._new_alarm,
+            vitals=server.vitals,
         )
         config = uvicorn.Config(
             app,

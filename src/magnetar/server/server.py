@@ -16,6 +16,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
+from magnetar.health import Phase
 from magnetar.log.events import (
     COMMIT_WAITING,
     FAULT,
@@ -31,6 +32,7 @@ from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.space import SpaceReclaimer
 from magnetar.server.tasks import Run, spawn
 from magnetar.server.tcp import Connection
+from magnetar.server.vitals import ServerVitals
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError
 
@@ -68,6 +70,8 @@ class Server:
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
         self.committer.start(self.broker.commits)
+        self.vitals = ServerVitals(self)
+        self.phase: Phase = "starting"
         self.connections: set[Connection] = set()
         self.paused: set[Connection] = set()
         self.failure: Exception | None = None
@@ -97,12 +101,15 @@ class Server:
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
         space = SpaceReclaimer(self.broker, self.storage, self.committer.drained)
         self._tasks = [self.spawn("keep-alive", self._keep_alive), self.spawn("space of deleted messages", space.run)]
+        self.vitals.loop_lag.start()
         # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
         self._http = http.HttpServer(self, self._http_listener)
         await self._http.start()
         self.broker.replication.watch(self._remote_topics.changed)
         self._remote_topics.changed()
+        if not self._stopped.is_set():
+            self.phase = "serving"
 
     def spawn(self, name: str, run: Run, /) -> asyncio.Task[None]:
         """A background task that is reported and started again when it fails."""
@@ -113,10 +120,13 @@ class Server:
 
     def stop(self, reason: str = "") -> None:
         self.stop_reason = self.stop_reason or reason
+        self.phase = "stopping"
         self._stopped.set()
 
     async def close(self) -> None:
         """Disconnects clients, makes everything durable and releases the data folder."""
+        self.phase = "stopping"
+        self.vitals.loop_lag.close()
         if self._listener is not None:
             self._listener.close()
         for task in self._tasks:
@@ -214,6 +224,11 @@ class Server:
         return f"{scheme}://{url_host(self.settings.advertisedAddress or host)}:{port}"
 
     # -- time
+
+    @property
+    def timer_overdue_s(self) -> float:
+        """How long the next timer has been due and did not run."""
+        return 0.0 if self._timer is None else max(0.0, self.loop.time() - self._timer.when())
 
     def tick(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The broker over HTTP: health, active brokers, and dynamic settings."""
+"""The broker over HTTP: version, active brokers, and dynamic settings."""
 
 from __future__ import annotations
 
@@ -23,20 +23,9 @@ def changed(admin: Admin, method: str, path: str) -> None:
     assert admin.broker.commits.idle
 
 
-def test_health(admin: Admin) -> None:
-    for path, text in (
-        (f"{PATH}/health", "ok"),
-        (f"{PATH}/health?topicVersion=V1", "ok"),
-        (f"{PATH}/health?topicVersion=V2", "ok"),
-        (f"{PATH}/health?brokerId={ADDRESS}", "ok"),
-        (f"{PATH}/ready", "ok"),
-        ("/status.html", "OK"),
-        (f"{PATH}/version", __version__),
-    ):
-        response = admin("GET", path)
-        assert (response.status_code, response.text) == (200, text)
-    assert "topicVersion" in admin.reason(400, "GET", f"{PATH}/health?topicVersion=V3")
-    assert "elsewhere" in admin.reason(404, "GET", f"{PATH}/health?brokerId=elsewhere:8080")
+def test_version(admin: Admin) -> None:
+    response = admin("GET", f"{PATH}/version")
+    assert (response.status_code, response.text) == (200, __version__)
 
 
 def test_active_brokers(admin: Admin) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar import testing
+from magnetar.health import Facts
 from magnetar.version import __version__
 from tests.cli.conftest import CommandLine
 
@@ -26,6 +27,23 @@ def test_status_of_a_broker_in_memory(cli: CommandLine) -> None:
     assert cli.json("brokers")["disk"] is None
     assert "health" in cli.ok("brokers", "status") and "free" not in cli.ok("brokers", "status")
     assert cli("brokers", "disk").err == "the broker does not report its disk space\n"
+
+
+def test_an_unhealthy_broker(cli: CommandLine, running: testing.TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = Facts("serving", loop_lag_s=99.0, damaged=("persistent://public/default/t",))
+    monkeypatch.setattr(running.server.vitals, "facts", lambda: facts)
+    assert "the event loop was blocked for 99.0 s" in cli.fails("brokers", "health")
+    status = cli("brokers", "status")
+    assert status.code == 1 and "the event loop was blocked for 99.0 s" in status.out
+
+
+def test_a_broker_with_warnings(cli: CommandLine, running: testing.TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = Facts("serving", damaged=("persistent://public/default/t",))
+    monkeypatch.setattr(running.server.vitals, "facts", lambda: facts)
+    health = cli("brokers", "health")
+    assert (health.code, health.out) == (0, "ok\n")
+    assert health.err == "warning: cannot be read: persistent://public/default/t\n"
+    assert "cannot be read: persistent://public/default/t" in cli.ok("brokers")
 
 
 def test_health_version_and_addresses(cli: CommandLine) -> None:

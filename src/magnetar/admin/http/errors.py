@@ -63,3 +63,9 @@ class Unsupported(MagnetarError):
     """A request of Pulsar's interface that this broker does not serve."""
 
     http_status = 501
+
+
+class Unavailable(MagnetarError):
+    """The broker does not work, or not at the moment."""
+
+    http_status = 503

@@ -12,6 +12,7 @@ from magnetar.version import __version__
 
 LINKS = {
     "health": "/admin/v2/brokers/health",
+    "all checks": "/health/ready",
     "clusters": "/admin/v2/clusters",
     "tenants": "/admin/v2/tenants",
     "namespaces of public": "/admin/v2/namespaces/public",

@@ -12,9 +12,10 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from magnetar.admin.http.errors import BadRequest
+from magnetar.admin.http.errors import BadRequest, BrokerNotFound
 from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName
+from magnetar.health import Vitals
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
 
 T = TypeVar("T")
@@ -55,6 +56,7 @@ class Call:
     http_port: int
     service_url: Callable[[str], str]
     alarm: Callable[[], Alarm]
+    vitals: Vitals
     listener: str = ""  # the advertised listener that the client names
 
     @property
@@ -65,6 +67,12 @@ class Call:
             return advertised.removeprefix("http://")
         host = self.broker.settings.advertisedAddress or self.host
         return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+
+    def check_broker(self, broker_id: str | None) -> None:
+        """Raises BrokerNotFound for the id of another broker."""
+        address = self.http_address
+        if broker_id and broker_id.removeprefix("http://") != address:
+            raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: the only broker is {address}")
 
     @property
     def topic(self) -> TopicName:

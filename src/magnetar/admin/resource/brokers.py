@@ -1,11 +1,11 @@
-"""The broker itself: health, address and settings. A cluster has one broker."""
+"""The broker itself: version, address and settings. A cluster has one broker."""
 
 from __future__ import annotations
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from magnetar.admin.http.errors import BrokerNotFound, OperationNotAllowed, Unsupported
+from magnetar.admin.http.errors import OperationNotAllowed, Unsupported
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.http.unsupported import gap_at, why_not
@@ -39,24 +39,7 @@ class Disk(msgspec.Struct, rename="camel"):
     deleted_bytes: int
 
 
-# -- health
-
-
-def health(call: Call) -> PlainTextResponse:
-    """Check that the broker serves requests: `ok`."""
-    call.choice("topicVersion", ("V2", "V1"))  # version of Pulsar's health check topic, unused here
-    _check_broker(call, call.query.get("brokerId"))
-    return PlainTextResponse("ok")
-
-
-def ready(call: Call) -> PlainTextResponse:
-    """Check that the broker has started: `ok`."""
-    return PlainTextResponse("ok")
-
-
-def status(call: Call) -> PlainTextResponse:
-    """Check that the broker serves requests, for load balancers: `OK`."""
-    return PlainTextResponse("OK")
+# -- the broker
 
 
 def version(call: Call) -> PlainTextResponse:
@@ -76,9 +59,6 @@ async def check_backlog_quotas(call: Call) -> None:
             assert isinstance(topic, PersistentTopic)
             backlog_quota.enforce(topic, broker.now_ms())
         await time_slice.checkpoint()
-
-
-# -- brokers
 
 
 def list_brokers(call: Call) -> list[str]:
@@ -105,7 +85,7 @@ def leader(call: Call) -> BrokerInfo:
 def owned_namespaces(call: Call) -> dict[str, Ownership]:
     """Show the namespaces that this broker serves: all of them."""
     check_entity("cluster", call.path["cluster"])
-    _check_broker(call, call.path["broker"])
+    call.check_broker(call.path["broker"])
     return {f"{namespace}/0x00000000_0xffffffff": Ownership() for namespace in sorted(call.broker.catalog.namespaces)}
 
 
@@ -115,12 +95,6 @@ def disk(call: Call) -> Disk:
     if use is None:
         raise OperationNotAllowed("this broker keeps its messages in memory, it has no data folder")
     return Disk(use.path, use.used, use.free, use.total, call.broker.deleted_space.size)
-
-
-def _check_broker(call: Call, broker_id: str | None) -> None:
-    address = call.http_address
-    if broker_id and broker_id.removeprefix("http://") != address:
-        raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: the only broker is {address}")
 
 
 # -- settings

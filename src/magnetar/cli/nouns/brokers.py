@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.output import Done, Names, Record, shown_bytes
+from magnetar.cli.output import Done, Names, Page, Record, print_note, shown_bytes
 from magnetar.cli.rest import Refused, Rest, RestError
 
 group = CommandGroup("brokers", "Show the broker: health, version, disk space; configure it.", default="status")
@@ -23,17 +23,26 @@ group.panel = "Status"
 
 
 @group.command("status")
-def status(rest: Rest) -> Record:
-    """Show address, version, health and disk space of the broker; `magnetar brokers` alone does the same."""
+def status(rest: Rest) -> Page:
+    """Show address, version, health and disk space of the broker; `magnetar brokers` alone does the same.
+
+    The exit code is 1 if the broker is not healthy.
+    """
+    failure = ""
+    try:
+        health = rest.get("brokers", "health")
+    except Refused as error:
+        health = failure = error.reason
     value: dict[str, Any] = {
         "brokers": rest.get("brokers"),
         "version": rest.get("brokers", "version"),
-        "health": rest.get("brokers", "health"),
+        "health": health,
+        "warnings": "" if failure else _warnings(rest),
         "disk": _disk(rest),
     }
     disk = value["disk"]
-    fields = {name: item for name, item in value.items() if name != "disk"} | (_shown_disk(disk) if disk else {})
-    return Record(value, fields=fields)
+    fields = {name: item for name, item in value.items() if name != "disk" and item != ""}
+    return Page(value, [Record(value, fields=fields | (_shown_disk(disk) if disk else {}))], code=int(bool(failure)))
 
 
 @group.command("list")
@@ -44,11 +53,22 @@ def list_brokers(rest: Rest) -> Names:
 
 @group.command("health")
 def health(rest: Rest) -> Done:
-    """Check that the broker serves requests; the exit code is 1 if it does not."""
+    """Check that the broker works, down to its disk; the exit code is 1 if it does not, with the reasons."""
     reply = rest.get("brokers", "health")
     if reply != "ok":
         raise RestError(f"the broker is not healthy: {str(reply)[:200]}")
+    if warnings := _warnings(rest):
+        print_note(f"warning: {warnings}")
     return Done("ok")
+
+
+def _warnings(rest: Rest) -> str:
+    """Reasons to look that do not make a broker unhealthy; none of Apache Pulsar, which does not report them."""
+    try:
+        value = rest.readiness()
+    except Refused:
+        return ""
+    return str(value.get("reason", "")) if isinstance(value, dict) else ""
 
 
 @group.command("version")

@@ -1,0 +1,154 @@
+"""Health: facts about a running broker, and the judgement whether it lives, may be used, and works.
+
+Pure: the server collects the facts, the admin room shows the judgement. A warning is a reason to look, a failure one
+to act, and which failures count depends on who asks:
+
+alive     a restart would help: timers or commits make no progress
+ready     clients may connect: started, not stopping, and nothing of the above
+healthy   everything works: also the event loop keeps up, the disk has room, and a write was durable in time
+
+A full disk does not end readiness: consumers have to connect, or nothing would ever free it. Damage is a warning: one
+topic cannot be read, the others are fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from magnetar.bounds import COMMIT_WAIT_WARNED
+from magnetar.latency import Latencies
+
+Phase = Literal["starting", "serving", "stopping"]
+State = Literal["ok", "warning", "failed"]
+Reading = float | Mapping[tuple[str, ...], float] | Latencies
+"""The value of a metric: a number, or numbers by the values of its labels."""
+
+LOOP_LAG_WARNING_S, LOOP_LAG_FAILED_S = 1.0, 10.0
+TIMER_WARNING_S, TIMER_FAILED_S = 5.0, 60.0
+COMMIT_WARNING_S, COMMIT_FAILED_S = 5.0, float(COMMIT_WAIT_WARNED.limit)
+PROOF_DEADLINE_S = 10.0
+"""A health check writes something, which has to be durable within this time."""
+
+DAMAGED_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """`loop_lag_s` is the longest delay of the event loop within the last seconds, `timer_overdue_s` the time that a
+    timer was due and did not run, `commit_waiting_s` that of the oldest change that is not written.
+
+    `storage_failure`, `disk_held` and `disk_low` are reasons, empty while all is well; `damaged` names what cannot be
+    read.
+    """
+
+    phase: Phase
+    loop_lag_s: float = 0.0
+    timer_overdue_s: float = 0.0
+    commit_waiting_s: float = 0.0
+    storage_failure: str = ""
+    disk_held: str = ""
+    disk_low: str = ""
+    damaged: tuple[str, ...] = ()
+
+
+class Vitals(Protocol):
+    """What a host knows about the broker that it runs."""
+
+    def facts(self) -> Facts: ...
+
+    async def proof(self) -> str:
+        """Makes a small write durable; the reason if that fails or takes longer than `PROOF_DEADLINE_S`."""
+        ...
+
+    async def readings(self) -> Mapping[str, Reading]:
+        """Values of metrics, by name."""
+        ...
+
+    def responded(self, status: int) -> None:
+        """An HTTP request got a response."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    state: State = "ok"
+    reason: str = ""
+
+
+ALIVE = frozenset({"timers", "commits"})
+READY = ALIVE | {"phase"}
+HEALTHY = READY | {"loop", "disk", "proof"}
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    checks: tuple[Check, ...]
+
+    def failures(self, counted: Collection[str] = HEALTHY) -> list[str]:
+        """Reasons of the failed checks among those that count."""
+        return [check.reason for check in self.checks if check.state == "failed" and check.name in counted]
+
+    def state(self, counted: Collection[str] = HEALTHY) -> State:
+        """`warning` also for a failure that does not count."""
+        if self.failures(counted):
+            return "failed"
+        return "ok" if all(check.state == "ok" for check in self.checks) else "warning"
+
+
+def judge(facts: Facts, proof: str | None = None) -> Health:
+    """`proof` is the outcome of a test write: empty if it succeeded, None if there was none."""
+    checks = (
+        _phase(facts.phase),
+        _by_time(
+            "loop",
+            facts.loop_lag_s,
+            LOOP_LAG_WARNING_S,
+            LOOP_LAG_FAILED_S,
+            "the event loop was blocked for {:.1f} s within the last seconds",
+        ),
+        _by_time(
+            "timers",
+            facts.timer_overdue_s,
+            TIMER_WARNING_S,
+            TIMER_FAILED_S,
+            "timers do not run: one has been due for {:.1f} s",
+        ),
+        _commits(facts),
+        _disk(facts),
+        _damage(facts.damaged),
+    )
+    if proof is None:
+        return Health(checks)
+    return Health((*checks, Check("proof", "failed" if proof else "ok", proof)))
+
+
+def _phase(phase: Phase) -> Check:
+    return Check("phase") if phase == "serving" else Check("phase", "failed", f"the broker is {phase}")
+
+
+def _by_time(name: str, seconds: float, warning_s: float, failed_s: float, reason: str) -> Check:
+    if seconds < warning_s:
+        return Check(name)
+    return Check(name, "failed" if seconds >= failed_s else "warning", reason.format(seconds))
+
+
+def _commits(facts: Facts) -> Check:
+    if facts.storage_failure:
+        return Check("commits", "failed", f"storage failed: {facts.storage_failure}")
+    reason = "the disk does not answer: a commit has been waiting for {:.1f} s"
+    return _by_time("commits", facts.commit_waiting_s, COMMIT_WARNING_S, COMMIT_FAILED_S, reason)
+
+
+def _disk(facts: Facts) -> Check:
+    if facts.disk_held:
+        return Check("disk", "failed", facts.disk_held)
+    return Check("disk", "warning", facts.disk_low) if facts.disk_low else Check("disk")
+
+
+def _damage(damaged: tuple[str, ...]) -> Check:
+    if not damaged:
+        return Check("damage")
+    more = f" and {len(damaged) - DAMAGED_SHOWN} more" if len(damaged) > DAMAGED_SHOWN else ""
+    return Check("damage", "warning", f"cannot be read: {', '.join(damaged[:DAMAGED_SHOWN])}{more}")

@@ -1,0 +1,167 @@
+"""Health of a real broker: it says no when the disk, the timers or the loop do not work, and yes again afterwards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from magnetar import health
+from magnetar.server import vitals
+from magnetar.server.vitals import SAMPLES_KEPT, LoopLag
+from magnetar.settings.settings import Settings
+from magnetar.storage.memory import MemoryStorage
+from magnetar.testing import TestBroker
+
+
+class SlowDisk(MemoryStorage):
+    """A sync waits until the disk answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.answers.set()
+        self.syncs = 0
+
+    def sync(self) -> None:
+        self.answers.wait()
+        self.syncs += 1
+        super().sync()
+
+
+@pytest.fixture
+def disk() -> SlowDisk:
+    return SlowDisk()
+
+
+@pytest.fixture
+def running(disk: SlowDisk) -> Iterator[TestBroker]:
+    broker = TestBroker(disk, Settings())
+    yield broker
+    disk.answers.set()
+    broker.close()
+
+
+def ask(running: TestBroker, path: str) -> httpx.Response:
+    return httpx.get(running.http_url + path, timeout=60)
+
+
+def wait_for(running: TestBroker, path: str, status: int) -> httpx.Response:
+    deadline_s = time.monotonic() + 60
+    while (response := ask(running, path)).status_code != status:
+        assert time.monotonic() < deadline_s, response.text
+        time.sleep(0.05)
+    return response
+
+
+def test_a_health_check_makes_a_write_durable(running: TestBroker, disk: SlowDisk) -> None:
+    before = disk.syncs
+    assert ask(running, "/admin/v2/brokers/health").text == "ok"
+    assert disk.syncs > before
+
+
+def test_fault_hanging_disk_is_seen_by_health(
+    running: TestBroker, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ask(running, "/health/live").json()["status"] == "ok"
+    monkeypatch.setattr(vitals, "PROOF_DEADLINE_S", 0.2)
+    monkeypatch.setattr(health, "COMMIT_FAILED_S", 0.2)
+    monkeypatch.setattr(health, "COMMIT_WARNING_S", 0.1)
+    disk.answers.clear()
+    refused = ask(running, "/admin/v2/brokers/health")
+    assert refused.status_code == 503 and "a write was not durable within 0.2 s" in refused.json()["reason"]
+    for path in ("/health/live", "/health/ready"):
+        assert "the disk does not answer" in wait_for(running, path, 503).json()["reason"]
+    disk.answers.set()
+    monkeypatch.undo()
+    for path in ("/health/live", "/health/ready", "/admin/v2/brokers/health"):
+        wait_for(running, path, 200)
+
+
+def test_timers_that_stopped_are_seen(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "TIMER_WARNING_S", 0.2)
+    monkeypatch.setattr(health, "TIMER_FAILED_S", 0.2)
+    server = running.server
+
+    def break_timers() -> None:
+        monkeypatch.setattr(server, "tick", lambda: None)
+        server.wake_at(server.broker.now_ms())
+
+    running.run(break_timers)
+    assert "timers do not run" in wait_for(running, "/health/live", 503).json()["reason"]
+
+
+def test_a_blocked_loop_is_seen(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LOOP_LAG_WARNING_S", 0.2)
+    monkeypatch.setattr(health, "LOOP_LAG_FAILED_S", 0.2)
+    running.run(lambda: time.sleep(vitals.SAMPLE_EVERY_S + 0.5))
+    refused = ask(running, "/admin/v2/brokers/health")
+    assert refused.status_code == 503 and "the event loop was blocked" in refused.json()["reason"]
+    assert ask(running, "/health/ready").status_code == 200
+
+
+def test_a_failed_disk_is_named(running: TestBroker) -> None:
+    def facts() -> health.Facts:
+        server = running.server
+        server.failure = OSError("no space left on device")
+        try:
+            return server.vitals.facts()
+        finally:
+            server.failure = None
+
+    assert running.run(facts).storage_failure == "no space left on device"
+
+
+def test_a_broker_is_not_ready_before_it_started_nor_when_it_stops(running: TestBroker) -> None:
+    server = running.server
+    assert server.phase == "serving"
+
+    def stop() -> health.Facts:
+        server.stop("test")
+        return server.vitals.facts()
+
+    loop = server.loop
+    phases: list[str] = []
+    done = threading.Event()
+
+    def in_loop() -> None:
+        phases.append(stop().phase)
+        done.set()
+
+    loop.call_soon_threadsafe(in_loop)
+    assert done.wait(60)
+    assert phases == ["stopping"]
+
+
+class Loop:
+    """An event loop whose time the test moves."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_at(self, when_s: float, action: object) -> object:
+        return action
+
+
+def test_the_longest_delay_is_remembered_for_ten_seconds() -> None:
+    loop = Loop()
+    lag = LoopLag(loop)  # type: ignore[arg-type]
+    assert lag.longest_s == 0.0
+    lag.start()
+    loop.now_s += vitals.SAMPLE_EVERY_S + 3.0
+    assert lag.longest_s == pytest.approx(3.0)  # not over yet
+    lag._sample()
+    for _ in range(SAMPLES_KEPT - 1):
+        loop.now_s += vitals.SAMPLE_EVERY_S
+        lag._sample()
+        assert lag.longest_s == pytest.approx(3.0)
+    loop.now_s += vitals.SAMPLE_EVERY_S
+    lag._sample()
+    assert lag.longest_s == pytest.approx(0.0, abs=1e-6)
+    assert lag.seconds.count == SAMPLES_KEPT + 1
