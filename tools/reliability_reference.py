@@ -132,7 +132,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "hanging-disk",
         "the disk does not answer",
-        "no receipts; a line in the log after 30 s, after 120 s the broker ends; SIGTERM ends it within 10 s",
+        "no receipts; after 30 s health says no and the log has a line, after 120 s the broker ends; a stop takes 10 s",
         "nothing that was acknowledged",
     ),
     Fault(
