@@ -7,25 +7,25 @@ from dataclasses import replace
 import pytest
 
 from magnetar import health
-from magnetar.health import ALIVE, HEALTHY, READY, Facts, judge
+from magnetar.health import ALIVE, HEALTHY, READY, Facts, health_of
 
 FINE = Facts("serving")
 
 
 def states(facts: Facts, proof: str | None = "") -> dict[str, str]:
-    judged = judge(facts, proof)
+    judged = health_of(facts, proof)
     return {name: judged.state(counted) for name, counted in (("alive", ALIVE), ("ready", READY), ("healthy", HEALTHY))}
 
 
 def test_a_broker_that_works() -> None:
     assert set(states(FINE).values()) == {"ok"}
-    assert {check.name for check in judge(FINE, "").checks} == HEALTHY | {"damage"}
+    assert {check.name for check in health_of(FINE, "").checks} == HEALTHY | {"damage"}
 
 
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
 def test_clients_wait_while_it_starts_or_stops_but_a_restart_would_not_help(phase: health.Phase) -> None:
     assert states(Facts(phase)) == {"alive": "warning", "ready": "failed", "healthy": "failed"}
-    assert judge(Facts(phase)).failures(READY) == [f"the broker is {phase}"]
+    assert health_of(Facts(phase)).failures(READY) == [f"the broker is {phase}"]
 
 
 @pytest.mark.parametrize(
@@ -43,13 +43,13 @@ def test_times_are_fine_then_a_warning_then_a_failure(
     assert set(states(replace(FINE, **{field: warning_s})).values()) == {"warning"}
     judged = states(replace(FINE, **{field: failed_s}))
     assert {name for name, state in judged.items() if state == "failed"} == failed
-    assert f"{failed_s:.1f} s" in judge(replace(FINE, **{field: failed_s})).failures()[0]
+    assert f"{failed_s:.1f} s" in health_of(replace(FINE, **{field: failed_s})).failures()[0]
 
 
 def test_failed_storage_is_the_end() -> None:
     facts = replace(FINE, storage_failure="no space left on device")
     assert set(states(facts).values()) == {"failed"}
-    assert judge(facts).failures(ALIVE) == ["storage failed: no space left on device"]
+    assert health_of(facts).failures(ALIVE) == ["storage failed: no space left on device"]
 
 
 def test_a_held_disk_is_not_healthy_but_consumers_may_connect() -> None:
@@ -59,10 +59,10 @@ def test_a_held_disk_is_not_healthy_but_consumers_may_connect() -> None:
 
 def test_a_write_that_fails() -> None:
     assert states(FINE, "a write failed")["healthy"] == "failed"
-    assert "proof" not in {check.name for check in judge(FINE).checks}
+    assert "proof" not in {check.name for check in health_of(FINE).checks}
 
 
 def test_damage_is_a_warning_with_names() -> None:
     assert set(states(replace(FINE, damaged=("persistent://a/b/t",))).values()) == {"warning"}
-    many = judge(replace(FINE, damaged=tuple(f"t{number}" for number in range(100))))
+    many = health_of(replace(FINE, damaged=tuple(f"t{number}" for number in range(100))))
     assert [check.reason for check in many.checks if check.reason] == ["cannot be read: t0, t1, t2, t3, t4 and 95 more"]

@@ -71,7 +71,7 @@ class Vitals(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class HealthCheck:
     name: str
     state: State = "ok"
     reason: str = ""
@@ -84,7 +84,7 @@ HEALTHY = READY | {"loop", "disk", "proof"}
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    checks: tuple[Check, ...]
+    checks: tuple[HealthCheck, ...]
 
     def failures(self, counted: Collection[str] = HEALTHY) -> list[str]:
         """Reasons of the failed checks among those that count."""
@@ -97,7 +97,7 @@ class Health:
         return "ok" if all(check.state == "ok" for check in self.checks) else "warning"
 
 
-def judge(facts: Facts, proof: str | None = None) -> Health:
+def health_of(facts: Facts, proof: str | None = None) -> Health:
     """`proof` is the outcome of a test write: empty if it succeeded, None if there was none."""
     checks = (
         _phase(facts.phase),
@@ -121,34 +121,34 @@ def judge(facts: Facts, proof: str | None = None) -> Health:
     )
     if proof is None:
         return Health(checks)
-    return Health((*checks, Check("proof", "failed" if proof else "ok", proof)))
+    return Health((*checks, HealthCheck("proof", "failed" if proof else "ok", proof)))
 
 
-def _phase(phase: Phase) -> Check:
-    return Check("phase") if phase == "serving" else Check("phase", "failed", f"the broker is {phase}")
+def _phase(phase: Phase) -> HealthCheck:
+    return HealthCheck("phase") if phase == "serving" else HealthCheck("phase", "failed", f"the broker is {phase}")
 
 
-def _by_time(name: str, seconds: float, warning_s: float, failed_s: float, reason: str) -> Check:
+def _by_time(name: str, seconds: float, warning_s: float, failed_s: float, reason: str) -> HealthCheck:
     if seconds < warning_s:
-        return Check(name)
-    return Check(name, "failed" if seconds >= failed_s else "warning", reason.format(seconds))
+        return HealthCheck(name)
+    return HealthCheck(name, "failed" if seconds >= failed_s else "warning", reason.format(seconds))
 
 
-def _commits(facts: Facts) -> Check:
+def _commits(facts: Facts) -> HealthCheck:
     if facts.storage_failure:
-        return Check("commits", "failed", f"storage failed: {facts.storage_failure}")
+        return HealthCheck("commits", "failed", f"storage failed: {facts.storage_failure}")
     reason = "the disk does not answer: a commit has been waiting for {:.1f} s"
     return _by_time("commits", facts.commit_waiting_s, COMMIT_WARNING_S, COMMIT_FAILED_S, reason)
 
 
-def _disk(facts: Facts) -> Check:
+def _disk(facts: Facts) -> HealthCheck:
     if facts.disk_held:
-        return Check("disk", "failed", facts.disk_held)
-    return Check("disk", "warning", facts.disk_low) if facts.disk_low else Check("disk")
+        return HealthCheck("disk", "failed", facts.disk_held)
+    return HealthCheck("disk", "warning", facts.disk_low) if facts.disk_low else HealthCheck("disk")
 
 
-def _damage(damaged: tuple[str, ...]) -> Check:
+def _damage(damaged: tuple[str, ...]) -> HealthCheck:
     if not damaged:
-        return Check("damage")
+        return HealthCheck("damage")
     more = f" and {len(damaged) - DAMAGED_SHOWN} more" if len(damaged) > DAMAGED_SHOWN else ""
-    return Check("damage", "warning", f"cannot be read: {', '.join(damaged[:DAMAGED_SHOWN])}{more}")
+    return HealthCheck("damage", "warning", f"cannot be read: {', '.join(damaged[:DAMAGED_SHOWN])}{more}")

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from magnetar.admin.http.errors import Unavailable
 from magnetar.admin.http.request import Call
-from magnetar.health import ALIVE, HEALTHY, READY, Check, Health, State, judge
+from magnetar.health import ALIVE, HEALTHY, READY, Health, HealthCheck, State, health_of
 
 
 class CheckState(msgspec.Struct, omit_defaults=True):
@@ -32,28 +32,28 @@ async def check(call: Call) -> PlainTextResponse:
     """Check that the broker works, with a small write that becomes durable: `ok`, or 503 with the reasons."""
     call.choice("topicVersion", ("V2", "V1"))  # version of Pulsar's health check topic, unused here
     call.check_broker(call.query.get("brokerId"))
-    health = judge(call.vitals.facts(), await call.vitals.proof())
+    health = health_of(call.vitals.facts(), await call.vitals.proof())
     return _text(health, HEALTHY, "ok")
 
 
 def ready_text(call: Call) -> PlainTextResponse:
     """Check that clients may connect: `ok`, or 503 with the reasons."""
-    return _text(judge(call.vitals.facts()), READY, "ok")
+    return _text(health_of(call.vitals.facts()), READY, "ok")
 
 
 def status(call: Call) -> PlainTextResponse:
     """The same for load balancers: `OK`."""
-    return _text(judge(call.vitals.facts()), READY, "OK")
+    return _text(health_of(call.vitals.facts()), READY, "OK")
 
 
 def live(call: Call) -> Response:
     """Show all checks; 503 if a restart would help: timers or commits make no progress."""
-    return _probe(judge(call.vitals.facts()), ALIVE)
+    return _probe(health_of(call.vitals.facts()), ALIVE)
 
 
 def ready(call: Call) -> Response:
     """Show all checks; 503 while clients should not connect: the broker starts, stops or makes no progress."""
-    return _probe(judge(call.vitals.facts()), READY)
+    return _probe(health_of(call.vitals.facts()), READY)
 
 
 def _text(health: Health, counted: Collection[str], good: str) -> PlainTextResponse:
@@ -71,5 +71,5 @@ def _probe(health: Health, counted: Collection[str]) -> Response:
     return Response(msgspec.json.encode(body), status_code=status_code, media_type="application/json")
 
 
-def _severity(one: Check) -> int:
+def _severity(one: HealthCheck) -> int:
     return ("failed", "warning", "ok").index(one.state)
