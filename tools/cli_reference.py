@@ -23,7 +23,8 @@ _INTRODUCTION = """\
 
 `magnetar standalone` starts a broker; see `magnetar standalone --help` for its options and [settings.md](settings.md)
 for its settings. The commands below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2
-and binary protocol. Their names are those of `pulsar-admin`.
+and binary protocol. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data of a running broker,
+`magnetar restore BACKUP --data DIR` makes a data folder from the copy ([operations.md](operations.md)).
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.

@@ -107,9 +107,21 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "data-in-use",
-        "a second broker on a data folder",
+        "a second broker, or a check, on the data folder of a running broker",
         "a refused start: `data folder … is in use by another process`",
         "nothing",
+    ),
+    Fault(
+        "data-lost",
+        "a disk that is lost with its data folder",
+        "`magnetar restore` makes the folder from a backup, which a running broker made under load",
+        "what was published after the backup",
+    ),
+    Fault(
+        "backup-damaged",
+        "a backup with a flipped bit or a missing file, or one that was interrupted",
+        "refused by `magnetar restore`, which names the file; no folder is left behind",
+        "nothing: the backup is not used",
     ),
     Fault(
         "store-exception",

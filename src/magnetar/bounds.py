@@ -52,5 +52,7 @@ STOP_WAIT = Bound("stop", "Time that a stop takes, whatever hangs", 10, "s", "th
 
 # -- administration
 
+BACKUPS = Bound("backups", "checkpoints for a backup", 1, "", "refused with 409 until it is removed")
+
 BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))
 """Every bound, in the order of the reference page."""

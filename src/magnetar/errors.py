@@ -154,3 +154,13 @@ class InvalidSchema(MagnetarError):
 
     wire_code = 18  # as in Apache Pulsar: older clients know no other code
     http_status = 422
+
+
+class BackupFailed(MagnetarError):
+    """A backup cannot be made, read or restored."""
+
+
+class BackupInTheWay(BackupFailed):
+    """There is a backup that was not finished."""
+
+    http_status = 409

@@ -20,6 +20,7 @@ from magnetar.clock import ManualClock
 from magnetar.errors import MagnetarError
 from magnetar.health import Facts, Reading
 from magnetar.names import TopicName
+from magnetar.server.backup import Backups
 from magnetar.server.http import Alarm
 from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
@@ -92,12 +93,14 @@ class Admin:
         self.vitals = SteadyVitals()
         self.commits = 0
         self.commit()
+        self.backups = Backups(self.storage, self._committed)
         self.app = create_app(
             self.broker,
             service_url=lambda host: f"pulsar://{host}:6650",
             committed=self._committed,
             alarm=Alarm,
             vitals=self.vitals,
+            backups=self.backups,
         )
 
     async def _committed(self) -> None:

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
-from magnetar.admin.http.request import Alarm, Call
+from magnetar.admin.http.request import Alarm, Backups, Call
 from magnetar.admin.http.router import Tree, tree_of
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
@@ -46,13 +46,20 @@ class AdminApp:
     """An ASGI application. `service_url(host)` is the binary address for a client that connected to `host`."""
 
     def __init__(
-        self, broker: Broker, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm, vitals: Vitals
+        self,
+        broker: Broker,
+        service_url: ServiceUrl,
+        committed: Committed,
+        alarm: NewAlarm,
+        vitals: Vitals,
+        backups: Backups,
     ) -> None:
         self._broker = broker
         self._service_url = service_url
         self._committed = committed
         self._alarm = alarm
         self._vitals = vitals
+        self._backups = backups
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http", scope["type"]
@@ -113,15 +120,22 @@ class AdminApp:
             service_url=self._service_url,
             alarm=lambda: self._alarm(request.receive),
             vitals=self._vitals,
+            backups=self._backups,
             listener=request.headers.get("x-pulsar-listenername") or request.query_params.get("listenerName", ""),
         )
 
 
 def create_app(
-    broker: Broker, *, service_url: ServiceUrl, committed: Committed, alarm: NewAlarm, vitals: Vitals
+    broker: Broker,
+    *,
+    service_url: ServiceUrl,
+    committed: Committed,
+    alarm: NewAlarm,
+    vitals: Vitals,
+    backups: Backups,
 ) -> AdminApp:
     """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
-    return AdminApp(broker, service_url, committed, alarm, vitals)
+    return AdminApp(broker, service_url, committed, alarm, vitals, backups)
 
 
 @cache

@@ -74,6 +74,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _BROKERS + "/version", brokers.version),
     Route("GET", _BROKERS + "/leaderBroker", brokers.leader),
     Route("GET", _BROKERS + "/disk", brokers.disk),
+    Route("POST", _BROKERS + "/backup", brokers.make_backup, changes=True),
+    Route("DELETE", _BROKERS + "/backup", brokers.discard_backup, changes=True),
     Route("GET", _BROKERS + "/backlog-quota-check", brokers.check_backlog_quotas, changes=True),
     Route("GET", _BROKERS + "/configuration", brokers.dynamic_names),
     Route("GET", _BROKERS + "/configuration/values", brokers.dynamic_values),

@@ -16,6 +16,7 @@ from typer.main import get_command
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
 from magnetar.cli.nouns import standalone as _standalone
+from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.pipelines import pipelines
 
 app = typer.Typer(
@@ -120,6 +121,8 @@ def standalone(
 
 
 app.command(cls=PlainCommand)(pipelines)
+app.command(cls=PlainCommand)(backup)
+app.command(cls=PlainCommand)(restore)
 
 
 GROUPS = {

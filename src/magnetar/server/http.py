@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import Receive
 
 from magnetar.admin.app import create_app
+from magnetar.server.backup import Backups
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server
@@ -78,6 +79,7 @@ class HttpServer:
             committed=server.committer.drained,
             alarm=self._new_alarm,
             vitals=server.vitals,
+            backups=Backups(server.storage, server.committer.drained),
         )
         config = uvicorn.Config(
             app,

@@ -3,14 +3,14 @@
 Owns the protocols that `rocks` and `memory` implement, and their errors. Knows neither topics nor cursors nor any other
 meaning of a key, and has no policy: the caller decides when to write, sync, trim or compact.
 
-Threads: one thread at a time writes and syncs; others may build batches, get and scan at the same time. `close` comes
-after all of them have stopped; it ends a compaction that is under way.
+Threads: one thread at a time writes and syncs; others may build batches, get, scan and make checkpoints meanwhile.
+`close` comes after all of them have stopped; it ends a compaction that is under way.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 FORMATS = ("3", "3.1")
 """The layouts of a data folder that this code reads, the newest last: that one is written. Others are refused.
@@ -45,6 +45,14 @@ class DiskUse(NamedTuple):
     used: int
     free: int
     total: int
+
+
+class Checkpoint(NamedTuple):
+    """A copy of everything written up to one moment, in the folder `path`; `size` is in bytes."""
+
+    path: str
+    files: int
+    size: int
 
 
 class Batch(Protocol):
@@ -119,3 +127,16 @@ class Storage(Protocol):
 
     def close(self) -> None:
         """Sync and release everything; a second call does nothing. Any other use afterwards raises StorageError."""
+
+
+@runtime_checkable
+class Checkpointed(Protocol):
+    """A storage on disk, which can make one checkpoint at a time."""
+
+    def checkpoint(self) -> Checkpoint:
+        """Writes wait meanwhile. Slow, releases the GIL: call in a thread."""
+        ...
+
+    def discard_checkpoint(self) -> bool:
+        """Remove it, or what is left of an interrupted one; whether there was any."""
+        ...

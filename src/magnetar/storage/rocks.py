@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rocksdict import (
+    AccessType,
     BlockBasedOptions,
     Cache,
     CompactOptions,
@@ -32,7 +33,8 @@ from rocksdict import (
     WriteBatch,
 )
 
-from magnetar.storage.api import Batch, DiskUse, Space, StorageBusy, StorageError
+from magnetar.storage import checkpoint
+from magnetar.storage.api import Batch, Checkpoint, DiskUse, Space, StorageBusy, StorageError
 from magnetar.storage.folder import claim_folder, raise_format
 
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
@@ -80,26 +82,34 @@ class RocksBatch:
 class RocksStorage:
     """`Storage` on RocksDB."""
 
-    __slots__ = ("_closed", "_compacting", "_db", "_failed", "_range_deletes", "_spaces", "path", "state_family")
+    __slots__ = (
+        "_closed",
+        "_compacting",
+        "_db",
+        "_failed",
+        "_range_deletes",
+        "_spaces",
+        "_writing",
+        "path",
+        "state_family",
+    )
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._failed: StorageError | None = None
         self._closed = False
         self._compacting = threading.Lock()  # a database cannot be closed meanwhile
+        self._writing = threading.Lock()  # held for a write, and by a checkpoint, which no write may change
         self._range_deletes = [0, 0]  # by space, written since the last flush from here
-        claim_folder(path)
-        try:
-            self._db = Rdict(
-                str(path),
-                _database_options(),
-                column_families={_STATE_FAMILY: _state_options()},
-            )
-        except Exception as error:
-            raise _translated(error, path) from error
-        raise_format(path)
+        self._db = self._open()
         self.state_family = self._db.get_column_family_handle(_STATE_FAMILY)
         self._spaces = (self._db, self._db.get_column_family(_STATE_FAMILY))
+
+    def _open(self) -> Rdict:
+        claim_folder(self.path)
+        database = open_database(self.path)
+        raise_format(self.path)
+        return database
 
     def batch(self) -> RocksBatch:
         if self._closed:
@@ -113,8 +123,9 @@ class RocksStorage:
             raise self._failed
         self._wait_for_room(batch)
         try:
-            self._db.write(batch.native)
-            self._flush_range_deletes(batch)
+            with self._writing:
+                self._db.write(batch.native)
+                self._flush_range_deletes(batch)
         except Exception as error:
             if "already consumed" in str(error):
                 raise StorageError("this batch is already written, start a new one") from error
@@ -203,6 +214,32 @@ class RocksStorage:
             except Exception as error:
                 raise _translated(error, self.path) from error
 
+    def checkpoint(self) -> Checkpoint:
+        """A copy of everything written so far, in a folder beside the data. Slow, releases the GIL: call in a thread.
+
+        Writes wait meanwhile, so most of the data is flushed before.
+        """
+        try:
+            for family in self._spaces:
+                family.flush(True)
+            with self._writing:
+                for family in self._spaces:
+                    family.flush(True)
+                return checkpoint.collect(self.path)
+        except OSError as error:
+            raise StorageError(f"no checkpoint in data folder {self.path}: {error.strerror}") from error
+        except StorageError:
+            raise
+        except Exception as error:
+            raise _translated(error, self.path) from error
+
+    def discard_checkpoint(self) -> bool:
+        """Whether there was one."""
+        try:
+            return checkpoint.discard(self.path)
+        except OSError as error:
+            raise StorageError(f"checkpoint in data folder {self.path} stays: {error.strerror}") from error
+
     def disk_use(self) -> DiskUse:
         used = 0
         try:
@@ -221,7 +258,7 @@ class RocksStorage:
         self._closed = True
         if self._compacting.locked():
             self._cancel_compaction()
-        with self._compacting:
+        with self._compacting, self._writing:
             del self.state_family  # a living handle would keep the database open, and its folder locked
             problems = [problem for family in self._spaces if (problem := _closing_problem(family)) is not None]
         if problems and self._failed is None:  # a failure was reported when it happened
@@ -274,6 +311,19 @@ def _check_end(iterator: RdictIter, start: bytes, rows: list[tuple[bytes, bytes]
     else:
         iterator.seek_to_last()
     iterator.status()
+
+
+def open_database(path: Path, *, log_folder: str = "") -> Rdict:
+    """With a folder for RocksDB's own log, the database is only read, and its folder not changed."""
+    options, access = _database_options(), AccessType.read_write()
+    if log_folder:
+        options.create_if_missing(False)
+        options.set_db_log_dir(log_folder)
+        access = AccessType.read_only(False)  # the log of writes is read into memory
+    try:
+        return Rdict(str(path), options, column_families={_STATE_FAMILY: _state_options()}, access_type=access)
+    except Exception as error:
+        raise _translated(error, path) from error
 
 
 def _translated(error: Exception, path: Path) -> StorageError:

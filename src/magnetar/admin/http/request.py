@@ -17,6 +17,7 @@ from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName
 from magnetar.health import Vitals
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
+from magnetar.storage.api import Checkpoint
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -34,6 +35,14 @@ class Alarm(Protocol):
     def ring(self) -> None: ...
 
     async def wait(self, seconds: float) -> bool: ...
+
+
+class Backups(Protocol):
+    """Checkpoints of the data, one at a time; both raise MagnetarError."""
+
+    async def make(self) -> Checkpoint: ...
+
+    async def discard(self) -> bool: ...
 
 
 _SHOWN_MAX = 500  # of an error text that may repeat the request
@@ -57,6 +66,7 @@ class Call:
     service_url: Callable[[str], str]
     alarm: Callable[[], Alarm]
     vitals: Vitals
+    backups: Backups
     listener: str = ""  # the advertised listener that the client names
 
     @property

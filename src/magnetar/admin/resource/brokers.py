@@ -15,6 +15,7 @@ from magnetar.errors import NotAllowed
 from magnetar.names import TopicName, check_entity
 from magnetar.settings.dynamic import DYNAMIC
 from magnetar.settings.settings import KINDS, SECRET, closest
+from magnetar.storage.api import DiskUse
 from magnetar.version import __version__
 
 
@@ -37,6 +38,16 @@ class Disk(msgspec.Struct, rename="camel"):
     free_bytes: int
     total_bytes: int
     deleted_bytes: int
+
+
+class BackupFolder(msgspec.Struct, rename="camel"):
+    """The checkpoint to copy; `cluster` is the name that the data belongs to."""
+
+    path: str
+    files: int
+    size_bytes: int
+    cluster: str
+    version: str
 
 
 # -- the broker
@@ -91,10 +102,28 @@ def owned_namespaces(call: Call) -> dict[str, Ownership]:
 
 def disk(call: Call) -> Disk:
     """Show the disk space that messages take and what is left."""
+    use = _disk_use(call)
+    return Disk(use.path, use.used, use.free, use.total, call.broker.deleted_space.size)
+
+
+async def make_backup(call: Call) -> BackupFolder:
+    """Make a checkpoint of all data inside the data folder, to be copied and removed, as `magnetar backup` does."""
+    _disk_use(call)
+    made = await call.backups.make()
+    return BackupFolder(made.path, made.files, made.size, call.broker.settings.clusterName, __version__)
+
+
+async def discard_backup(call: Call) -> None:
+    """Remove the checkpoint; fine if there is none."""
+    _disk_use(call)
+    await call.backups.discard()
+
+
+def _disk_use(call: Call) -> DiskUse:
     use = call.broker.storage.disk_use()
     if use is None:
         raise OperationNotAllowed("this broker keeps its messages in memory, it has no data folder")
-    return Disk(use.path, use.used, use.free, use.total, call.broker.deleted_space.size)
+    return use
 
 
 # -- settings
