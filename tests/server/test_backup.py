@@ -20,7 +20,7 @@ from magnetar.cli.main import main
 from magnetar.errors import BackupFailed, BackupInTheWay
 from magnetar.server.backup import Backups
 from magnetar.server.backup_files import LIST_NAME, read_list
-from magnetar.storage.api import Checkpoint
+from magnetar.storage.api import CheckpointFolder
 from magnetar.storage.memory import MemoryStorage
 from magnetar.storage.rocks import RocksStorage
 from magnetar.testing import broker
@@ -273,9 +273,9 @@ class SlowStorage(MemoryStorage):
         super().__init__()
         self.may_end = threading.Event()
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointFolder:
         self.may_end.wait(30)
-        return Checkpoint("there", 0, 0)
+        return CheckpointFolder("there", 0, 0)
 
     def discard_checkpoint(self) -> bool:
         return False

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
-from magnetar.admin.http.request import Alarm, Backups, Call
+from magnetar.admin.http.request import Alarm, BackupSource, Call
 from magnetar.admin.http.router import Tree, tree_of
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
@@ -52,7 +52,7 @@ class AdminApp:
         committed: Committed,
         alarm: NewAlarm,
         vitals: Vitals,
-        backups: Backups,
+        backups: BackupSource,
     ) -> None:
         self._broker = broker
         self._service_url = service_url
@@ -132,7 +132,7 @@ def create_app(
     committed: Committed,
     alarm: NewAlarm,
     vitals: Vitals,
-    backups: Backups,
+    backups: BackupSource,
 ) -> AdminApp:
     """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
     return AdminApp(broker, service_url, committed, alarm, vitals, backups)

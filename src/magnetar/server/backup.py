@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from magnetar.bounds import BACKUPS
 from magnetar.errors import BackupFailed, BackupInTheWay
-from magnetar.storage.api import Checkpoint, Checkpointed, Storage, StorageError
+from magnetar.storage.api import Checkpointed, CheckpointFolder, Storage, StorageError
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Backups:
             with contextlib.suppress(StorageError):  # reported by the next backup
                 storage.discard_checkpoint()  # of a process before this one
 
-    async def make(self) -> Checkpoint:
+    async def make(self) -> CheckpointFolder:
         storage = self._checkpointed()
         if self._kept >= BACKUPS.limit:
             raise BackupInTheWay(

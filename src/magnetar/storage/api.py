@@ -47,7 +47,7 @@ class DiskUse(NamedTuple):
     total: int
 
 
-class Checkpoint(NamedTuple):
+class CheckpointFolder(NamedTuple):
     """A copy of everything written up to one moment, in the folder `path`; `size` is in bytes."""
 
     path: str
@@ -133,7 +133,7 @@ class Storage(Protocol):
 class Checkpointed(Protocol):
     """A storage on disk, which can make one checkpoint at a time."""
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointFolder:
         """Writes wait meanwhile. Slow, releases the GIL: call in a thread."""
         ...
 

@@ -14,7 +14,7 @@ import os
 import shutil
 from pathlib import Path
 
-from magnetar.storage.api import Checkpoint, StorageError
+from magnetar.storage.api import CheckpointFolder, StorageError
 from magnetar.storage.folder import MARKER_NAME, PRIVATE_MODE, sync_folder
 
 FOLDER_NAME = "backup"
@@ -25,7 +25,7 @@ _COPIED = ("rocksdict-config.json", "IDENTITY")
 _ATTEMPTS = 100
 
 
-def collect(data: Path) -> Checkpoint:
+def collect(data: Path) -> CheckpointFolder:
     """Make the checkpoint of the data folder; the caller holds writes."""
     fresh, done = data / f"{FOLDER_NAME}.new", data / FOLDER_NAME
     if done.exists():
@@ -41,7 +41,7 @@ def collect(data: Path) -> Checkpoint:
     sync_folder(fresh)
     fresh.rename(done)
     sizes = [path.stat().st_size for path in done.iterdir()]
-    return Checkpoint(str(done.resolve()), len(sizes), sum(sizes))
+    return CheckpointFolder(str(done.resolve()), len(sizes), sum(sizes))
 
 
 def discard(data: Path) -> bool:

@@ -34,7 +34,7 @@ from rocksdict import (
 )
 
 from magnetar.storage import checkpoint
-from magnetar.storage.api import Batch, Checkpoint, DiskUse, Space, StorageBusy, StorageError
+from magnetar.storage.api import Batch, CheckpointFolder, DiskUse, Space, StorageBusy, StorageError
 from magnetar.storage.folder import claim_folder, raise_format
 
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
@@ -214,7 +214,7 @@ class RocksStorage:
             except Exception as error:
                 raise _translated(error, self.path) from error
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointFolder:
         """A copy of everything written so far, in a folder beside the data. Slow, releases the GIL: call in a thread.
 
         Writes wait meanwhile, so most of the data is flushed before.

@@ -315,6 +315,7 @@ def test_an_analysis_has_a_time_limit_and_lets_other_tasks_run() -> None:
         http_port=1,
         service_url=str,
         alarm=Alarm,
+        vitals=admin.vitals,
         backups=admin.backups,
     )
     turns = 0

@@ -17,7 +17,7 @@ from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName
 from magnetar.health import Vitals
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
-from magnetar.storage.api import Checkpoint
+from magnetar.storage.api import CheckpointFolder
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -37,10 +37,10 @@ class Alarm(Protocol):
     async def wait(self, seconds: float) -> bool: ...
 
 
-class Backups(Protocol):
+class BackupSource(Protocol):
     """Checkpoints of the data, one at a time; both raise MagnetarError."""
 
-    async def make(self) -> Checkpoint: ...
+    async def make(self) -> CheckpointFolder: ...
 
     async def discard(self) -> bool: ...
 
@@ -66,7 +66,7 @@ class Call:
     service_url: Callable[[str], str]
     alarm: Callable[[], Alarm]
     vitals: Vitals
-    backups: Backups
+    backups: BackupSource
     listener: str = ""  # the advertised listener that the client names
 
     @property

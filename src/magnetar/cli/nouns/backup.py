@@ -68,7 +68,7 @@ def _made(rest: Rest, target: Path) -> Record:
             version=checkpoint["version"],
             cluster=checkpoint["cluster"],
             made_ms=time.time_ns() // 1_000_000,
-            progress=Progress("copied"),
+            progress=CopyProgress("copied"),
         )
     finally:
         _remove(rest)
@@ -98,7 +98,7 @@ def restore(source: Source, data: Data = str(DATA_DEFAULT), json: Json = False) 
     from magnetar.server.backup_files import restore
 
     target = _path("--data", data)
-    restored = restore(_path("BACKUP", source), target, Progress("restored"))
+    restored = restore(_path("BACKUP", source), target, CopyProgress("restored"))
     listed = restored.listed
     value = {
         "data": str(target.resolve()),
@@ -118,7 +118,7 @@ def _path(name: str, text: str) -> Path:
     return Path(text)
 
 
-class Progress:
+class CopyProgress:
     """A line on stderr from time to time."""
 
     def __init__(self, verb: str) -> None:
