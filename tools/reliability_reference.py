@@ -36,6 +36,12 @@ FAULTS: tuple[Fault, ...] = (
         "it is delivered, redelivered, expired and dead-lettered as any other, with the same bytes",
         "nothing",
     ),
+    Fault(
+        "batch-of-a-million-empty-messages",
+        "a few kilobytes are a batch of a million messages, or of fewer than they say",
+        "it is never taken apart: a consumer gets it as it is, and as a dead letter it stays whole",
+        "nothing",
+    ),
     # -- bugs of our own
     Fault(
         "bug-in-a-handler",

@@ -30,6 +30,28 @@ def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
 
 # -- batches and what is made of them
 
+MESSAGES_READ = Bound(
+    "messages-read",
+    "messages of a batch that is opened",
+    100_000,
+    "messages",
+    "the entry is unreadable: it is delivered, dead-lettered and shown as a whole",
+)
+MESSAGES_SPLIT = Bound(
+    "messages-split",
+    "messages of a failed batch that are delivered and dead-lettered one by one",
+    10_000,
+    "messages",
+    "the batch stays whole",
+)
+BYTES_SPLIT = Bound(
+    "bytes-split",
+    "bytes of a batch that is taken apart, uncompressed, and of what is made of it",
+    32 << 20,
+    "bytes",
+    "the batch stays whole",
+)
+
 # -- topics, subscriptions and their state
 
 # -- storage and disk

@@ -86,18 +86,18 @@ class TestMessages:
     def test_a_batch(self, compression: CompressionType.ValueType) -> None:
         batch = build_batch(THREE)
         metadata = metadata_for(3, compression=compression, uncompressed_size=len(batch))
-        messages = messages_of(metadata, compress(compression, batch))
+        messages = list(messages_of(metadata, compress(compression, batch)))
         assert [(single.partition_key if single else None, payload) for single, payload in messages] == [
             ("a", b"first"),
             ("b", b""),
             ("c", b"third"),
         ]
-        assert batch_messages_of(metadata, compress(compression, batch)) == messages
+        assert list(batch_messages_of(metadata, compress(compression, batch))) == messages
 
     @each_compression
     def test_a_message_that_is_not_in_a_batch(self, compression: CompressionType.ValueType) -> None:
         metadata = metadata_for(None, compression=compression, uncompressed_size=7)
-        assert messages_of(metadata, compress(compression, b"payload")) == [(None, b"payload")]
+        assert list(messages_of(metadata, compress(compression, b"payload"))) == [(None, b"payload")]
 
     def test_a_batch_of_one_is_a_batch(self) -> None:
         ((single, payload),) = messages_of(metadata_for(1), build_batch(THREE[:1]))
@@ -124,9 +124,9 @@ class TestMessages:
     def test_garbage_raises_nothing_else(self, payload: bytes, compression: int, count: int, size: int) -> None:
         metadata = metadata_for(count, compression=compression, uncompressed_size=size)
         with contextlib.suppress(EntryError):
-            messages_of(metadata, payload, SIZE_MAX)
+            list(messages_of(metadata, payload, SIZE_MAX))
         with contextlib.suppress(EntryError):
-            messages_of(*split_blob(payload), SIZE_MAX)
+            list(messages_of(*split_blob(payload), SIZE_MAX))
 
 
 class TestPacking:

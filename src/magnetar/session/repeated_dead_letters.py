@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.bounds import MESSAGES_SPLIT
 from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -55,13 +56,17 @@ def may_be_dead_letter(handle: ProducerHandle, blob: bytes) -> bool:
 def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publish) -> bool:
     """Publishes an entry that may hold dead letters; false if it holds none, and nothing was done."""
     sequence_id, highest_id, messages, blob, may_be_delayed, is_chunk = publish
+    if is_chunk or messages > MESSAGES_SPLIT.limit or not _holds_any(session):
+        return False
     try:
         metadata, payload = split_blob(blob)
-        parts = _parts(metadata, payload)
+        if max(1, metadata.num_messages_in_batch) != messages:
+            return False
+        parts = _parts(metadata, payload, session.broker.settings.maxMessageSize)
     except EntryError:
         return False
     dead_letters = [_dead_letter(session, handle, properties) for properties, _, _ in parts]
-    if is_chunk or not any(dead_letters):
+    if not any(dead_letters):
         return False
     if isinstance(handle.topic, PersistentTopic):
         session.broker.catalog.mark(handle.topic.name, retries=metadata.HasField("deliver_at_time"))
@@ -86,13 +91,17 @@ def _record(dead_letter: DeadLetter) -> None:
     dead_letter.subscription.cursor.change(dead_letter.entry_id, lambda found: found.publish(dead_letter.key))
 
 
+def _holds_any(session: Session) -> bool:
+    return any(handle.consumer.pending for handle in session.consumers.values())
+
+
 def _parts(
-    metadata: pb.MessageMetadata, payload: bytes
+    metadata: pb.MessageMetadata, payload: bytes, size_max: int
 ) -> list[tuple[dict[str, str], pb.SingleMessageMetadata | None, bytes]]:
     """Properties, metadata and payload of each message of an entry. Raises EntryError, also for an encrypted batch."""
     if not metadata.HasField("num_messages_in_batch"):
         return [(text_properties(metadata.properties), None, payload)]
-    messages = batch_messages_of(metadata, payload)
+    messages = batch_messages_of(metadata, payload, size_max)
     return [(text_properties(single.properties), single, part) for single, part in messages]
 
 

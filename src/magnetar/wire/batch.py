@@ -10,11 +10,12 @@ Owns the layout below, uncompressed and decrypted (see `entry`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from google.protobuf.message import DecodeError
 
+from magnetar.bounds import MESSAGES_READ
 from magnetar.wire.metadata import MetadataError
 from magnetar.wire.schema_pb2 import MessageMetadata, SingleMessageMetadata
 
@@ -23,8 +24,14 @@ _U32 = Struct(">I")
 
 def split_batch(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
     """The messages of an uncompressed batch, which has to end with the last one. Raises MetadataError."""
+    return list(iter_batch(metadata, payload))
+
+
+def iter_batch(metadata: MessageMetadata, payload: bytes) -> Iterator[tuple[SingleMessageMetadata, bytes]]:
+    """The same, one by one: an error is raised where it is met, and what is not wanted is not read."""
     count = metadata.num_messages_in_batch
-    messages = []
+    if count > MESSAGES_READ.limit:
+        raise MetadataError(f"batch of {count} messages exceeds {MESSAGES_READ.limit}")
     position = 0
     for index in range(count):
         if position == len(payload):
@@ -36,10 +43,9 @@ def split_batch(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleM
                 f"message {index} of {single.payload_size} bytes at offset {start} "
                 f"exceeds its batch of {len(payload)} bytes"
             )
-        messages.append((single, payload[start:position]))
+        yield single, payload[start:position]
     if position != len(payload):
         raise MetadataError(f"batch of {count} messages has {len(payload) - position} bytes after its last message")
-    return messages
 
 
 def _single_metadata(payload: bytes, position: int, index: int) -> tuple[SingleMessageMetadata, int]:

@@ -7,9 +7,10 @@ own error.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from magnetar.wire.batch import build_batch, split_batch
+from magnetar.bounds import BYTES_SPLIT
+from magnetar.wire.batch import build_batch, iter_batch
 from magnetar.wire.compression import compress, decompress
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import checksum_ok, metadata_bounds, parse_metadata
@@ -50,17 +51,22 @@ def content_of(metadata: MessageMetadata, payload: bytes, size_max: int = UNCOMP
 
 def messages_of(
     metadata: MessageMetadata, payload: bytes, size_max: int = UNCOMPRESSED_SIZE_MAX
-) -> list[tuple[SingleMessageMetadata | None, bytes]]:
-    """All messages, those that compaction removed too; the metadata is None outside of a batch. Raises EntryError."""
+) -> Iterator[tuple[SingleMessageMetadata | None, bytes]]:
+    """All messages, those that compaction removed too, one by one; the metadata is None outside of a batch.
+
+    Raises EntryError, for a corrupt batch when the message that is wrong is reached.
+    """
     content = content_of(metadata, payload, size_max)
     if not metadata.HasField("num_messages_in_batch"):  # a batch of one has it, and the layout of a batch
-        return [(None, content)]
-    return [*split_batch(metadata, content)]
+        return iter([(None, content)])
+    return iter_batch(metadata, content)
 
 
-def batch_messages_of(metadata: MessageMetadata, payload: bytes) -> list[tuple[SingleMessageMetadata, bytes]]:
+def batch_messages_of(
+    metadata: MessageMetadata, payload: bytes, size_max: int = BYTES_SPLIT.limit
+) -> Iterator[tuple[SingleMessageMetadata, bytes]]:
     """As `messages_of`, for an entry that is a batch."""
-    return split_batch(metadata, content_of(metadata, payload))
+    return iter_batch(metadata, content_of(metadata, payload, size_max))
 
 
 def pack(metadata: MessageMetadata, content: bytes) -> bytes:

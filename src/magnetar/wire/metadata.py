@@ -21,6 +21,7 @@ import google_crc32c
 import mmh3
 from google.protobuf.message import DecodeError
 
+from magnetar.bounds import MESSAGES_READ
 from magnetar.wire.errors import EntryError
 from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
 from magnetar.wire.text import octets
@@ -149,9 +150,10 @@ def messages_in(blob: bytes) -> int:
         if blob.find(_BATCH_TAG, _METADATA_AFTER_CHECKSUM, end) < 0:
             return 1
     try:
-        return max(1, metadata_of(blob).num_messages_in_batch)
+        messages = metadata_of(blob).num_messages_in_batch
     except MetadataError:
         return 1
+    return messages if 0 < messages <= MESSAGES_READ.limit else 1
 
 
 def payload_of(blob: bytes) -> bytes:

@@ -171,7 +171,7 @@ class TestBlobs:
         batch(world, compression=pb.ZLIB)
         entry = world.topic().log.read_one(0)
         assert entry is not None
-        found = single_blobs(0, entry[3], 0b1010, EVERYTHING)
+        found = single_blobs(0, entry[3], 4, 0b1010, EVERYTHING)
         assert [index for index, _ in found] == [1, 3]
         metadata, payload = split_blob(found[1][1])
         assert payload == b"m3" and not metadata.HasField("num_messages_in_batch")
@@ -185,13 +185,14 @@ class TestBlobs:
         encrypted.encryption_keys.add(key="k", value=b"v")
         plain = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1)
         for blob in (build_blob(encrypted, b"secret"), build_blob(plain, b"x"), b"\x0e\x01junk"):
-            assert single_blobs(0, blob, None, EVERYTHING) == []
+            assert single_blobs(0, blob, 2, None, EVERYTHING) == []
+            assert single_blobs(0, blob, 1, None, EVERYTHING) == []
         world = World()
         batch(world)
         entry = world.topic().log.read_one(0)
         assert entry is not None
-        assert single_blobs(0, entry[3], None, 1) == []  # a message larger than a client takes
-        assert single_blobs(SINGLE_ID_MIN, entry[3], None, EVERYTHING) == []
+        assert single_blobs(0, entry[3], 4, None, 1) == []  # a message larger than a client takes
+        assert single_blobs(SINGLE_ID_MIN, entry[3], 4, None, EVERYTHING) == []
 
     @pytest.mark.parametrize(("entry", "index"), [(0, 0), (7, 99_999), (SINGLE_ID_MIN - 1, 3)])
     def test_ids_are_unambiguous_and_fit_a_signed_long(self, entry: int, index: int) -> None:

@@ -67,7 +67,7 @@ def read(entry: BuiltEntry) -> list[dict[str, object]]:
     metadata = metadata_of(entry.blob)
     assert metadata.sequence_id == entry.sequence_id
     assert entry.is_delayed == metadata.HasField("deliver_at_time")
-    messages = messages_of(*split_blob(entry.blob))
+    messages = list(messages_of(*split_blob(entry.blob)))
     assert len(messages) == entry.messages
     if metadata.HasField("num_messages_in_batch"):
         assert metadata.highest_sequence_id == entry.highest_sequence_id

@@ -10,6 +10,7 @@ import base64
 import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -20,8 +21,10 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import open_persistent_partitions
 from magnetar.admin.stats.dead_letters import dead_letter_topics_of
+from magnetar.bounds import BYTES_SPLIT
 from magnetar.broker.topic import waiting
 from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.topic.run import Entry
 from magnetar.deadletter.properties import DeadLetterInfo, FailureRecord, read_history, read_info
 from magnetar.deadletter.tally import ReasonCounts, Tally
 from magnetar.errors import NotAllowed
@@ -33,6 +36,7 @@ from magnetar.wire.text import readable
 
 LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
 _PREVIEW_MAX = 4096
+_PART = 100  # dead letters of a batch that are read together
 
 _POSITION = re.compile(r"(\d{1,19}):(\d{1,19})(?::(?:-1|\d{1,10}))?(?::(-1|\d{1,10}))?", re.ASCII)
 
@@ -121,8 +125,9 @@ class _DeadLetter:
         return read_info(self.properties, self.topic.name)
 
 
-def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iterator[_DeadLetter]:
-    """One per message; one for an entry that cannot be split. Markers are left out."""
+def _dead_letters_of(topic: PersistentTopic, entry: Entry) -> Iterator[_DeadLetter]:
+    """One per message; one for an entry, or the rest of a batch, that cannot be split. Markers are left out."""
+    entry_id, announced, _, blob = entry
     try:
         metadata, payload = split_blob(blob)
     except MetadataError as error:
@@ -130,27 +135,27 @@ def _dead_letters_of(topic: PersistentTopic, entry_id: int, blob: bytes) -> Iter
         return
     if metadata.HasField("marker_type"):
         return
+    is_batch, count = metadata.HasField("num_messages_in_batch"), metadata.num_messages_in_batch
     try:
-        messages = messages_of(metadata, payload)
+        if is_batch and count != announced:
+            raise EntryError(f"it has {count} messages, and its producer announced {announced}")
+        for index, (single, content) in enumerate(messages_of(metadata, payload, BYTES_SPLIT.limit)):
+            if single is None:
+                yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, content)
+            elif not single.compacted_out:
+                yield _DeadLetter(topic, entry_id, index, count, metadata, single, content)
     except (EncryptedEntry, ChunkEntry):
         what = "encrypted" if metadata.encryption_keys else "a chunk"
         fault = f"the message is {what}: the payload is shown as it was sent"
         yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, fault)
-        return
     except EntryError as error:
         yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, payload, str(error))
-        return
-    for index, (single, content) in enumerate(messages):
-        if single is None:
-            yield _DeadLetter(topic, entry_id, -1, 0, metadata, None, content)
-        elif not single.compacted_out:
-            yield _DeadLetter(topic, entry_id, index, len(messages), metadata, single, content)
 
 
 async def _scan(
     call: Call, topics: list[PersistentTopic], after: _MessageId | None
 ) -> AsyncIterator[list[_DeadLetter]]:
-    """The waiting dead letters of each entry, with `handled` all, beginning after `after`.
+    """The waiting dead letters of each entry, with `handled` all, beginning after `after`; of a long batch in parts.
 
     Yields to other tasks while it reads.
     """
@@ -166,11 +171,12 @@ async def _scan(
             if not entries:
                 break
             for entry in entries:
-                letters = [one for one in _dead_letters_of(topic, entry[0], entry[3]) if handled or one.is_waiting]
-                if after is not None and entry[0] == after.entry_id:
-                    letters = [letter for letter in letters if letter.batch_index > after.batch_index]
-                yield letters
-                await time_slice.checkpoint()
+                seen = after.batch_index if after is not None and entry[0] == after.entry_id else -2
+                found = (one for one in _dead_letters_of(topic, entry) if one.batch_index > seen)
+                letters = (one for one in found if handled or one.is_waiting)
+                while part := list(islice(letters, _PART)):
+                    yield part
+                    await time_slice.checkpoint()
             next_id = entries[-1][0] + 1
         after = None
 
@@ -393,16 +399,19 @@ def get(call: Call) -> DeadLetterDetails:
     for topic in _topics(call):
         entry = topic.log.read_one(message_id.entry_id) if topic.ledger_id == message_id.ledger_id else None
         if entry is not None:
-            return _details(_one(list(_dead_letters_of(topic, entry[0], entry[3])), message_id))
+            return _details(_one(_dead_letters_of(topic, entry), message_id))
     raise _missing(message_id)
 
 
-def _one(letters: list[_DeadLetter], message_id: _MessageId) -> _DeadLetter:
-    if message_id.batch_index < 0 and len(letters) > 1:
-        raise NotAllowed(
-            f"entry {message_id.ledger_id}:{message_id.entry_id} is a batch of {letters[0].batch_size} messages:"
-            f" name one, as in {letters[0].id}"
-        )
+def _one(letters: Iterator[_DeadLetter], message_id: _MessageId) -> _DeadLetter:
+    if message_id.batch_index < 0:
+        first, second = next(letters, None), next(letters, None)
+        if first is not None and second is not None:
+            raise NotAllowed(
+                f"entry {message_id.ledger_id}:{message_id.entry_id} is a batch of {first.batch_size} messages:"
+                f" name one, as in {first.id}"
+            )
+        letters = iter([] if first is None else [first])
     for letter in letters:
         if message_id.batch_index in (-1, letter.batch_index):
             return letter

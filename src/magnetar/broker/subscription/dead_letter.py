@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from magnetar.broker.bits import bits_at, indexes_in
 from magnetar.broker.catalog import creation
 from magnetar.broker.subscription.breaker import Breaker
 from magnetar.broker.subscription.dead_letter_blobs import FailureSite, dead_letter_blobs
@@ -121,12 +122,12 @@ class DeadLetterMove:
         entry_id, messages, _, blob = entry
         state = self._places.cursor.state_of(entry_id) or EntryState()
         is_open = (1 << messages) - 1 if state.open_bits is None else state.open_bits
-        dead = _indexes(is_open) if text else _exhausted(is_open, state, policy.max_redeliver_count)
+        dead = list(indexes_in(is_open)) if text else _exhausted(is_open, state, policy.max_redeliver_count)
         failures = {index: (state.count_of(index), state.first_ms, state.last_ms) for index in dead}
         try:
             target = self._target(policy, entry_id)
             text = text or _describe(reason, max(count for count, _, _ in failures.values()), policy)
-            blobs, is_whole = dead_letter_blobs(blob, self._site(entry, reason, text, state), failures)
+            blobs, is_whole = dead_letter_blobs(blob, self._site(entry, reason, text, state), failures, messages)
         except MagnetarError as error:
             self.problem = str(error)
             return None
@@ -134,7 +135,7 @@ class DeadLetterMove:
             self.problem = f"{type(error).__name__}: {error}"
             self._topic.broker.commits.host.fault("dispatch", error, self._topic.name.full)
             return None
-        return _Letters(entry_id, 0 if is_whole else is_open & ~sum(1 << index for index in dead), target, blobs)
+        return _Letters(entry_id, 0 if is_whole else is_open & ~bits_at(dead), target, blobs)
 
     def _commit(self, batch: Sequence[_Letters], reason: Reason) -> None:
         # One group for both. It is opened first: closing a full one later would store an ack without its letter.
@@ -187,12 +188,8 @@ class DeadLetterMove:
         return target
 
 
-def _indexes(bits: int) -> list[int]:
-    return [index for index in range(bits.bit_length()) if bits >> index & 1]
-
-
 def _exhausted(is_open: int, state: EntryState, limit: int) -> list[int]:
-    return [index for index in _indexes(is_open) if state.count_of(index) > limit]
+    return [index for index in indexes_in(is_open) if state.count_of(index) > limit]
 
 
 def _describe(reason: Reason, count: int, policy: DeadLetterPolicy) -> str:

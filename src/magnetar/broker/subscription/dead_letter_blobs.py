@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 
 import msgspec
 
+from magnetar.bounds import BYTES_SPLIT, MESSAGES_SPLIT
 from magnetar.broker.subscription.single_messages import FIELDS_OF_ONE
 from magnetar.deadletter.properties import FailureRecord, Reason
 from magnetar.deadletter.stamp import set_publisher, stamp
@@ -44,8 +45,11 @@ Failures = dict[int, tuple[int, int, int]]
 """By batch index: the delivery count, and the times of the first and last failure."""
 
 
-def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures) -> tuple[list[bytes], bool]:
-    """One blob per index in `failures`, or a single one for an entry that stays whole; and whether it stays whole."""
+def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures, messages: int) -> tuple[list[bytes], bool]:
+    """One blob per index in `failures`, or a single one for an entry that stays whole; and whether it stays whole.
+
+    `messages` is the number of messages that the log has for the entry.
+    """
     try:
         metadata, payload = split_blob(blob)
     except MetadataError:
@@ -54,19 +58,35 @@ def dead_letter_blobs(blob: bytes, site: FailureSite, failures: Failures) -> tup
     if not metadata.HasField("num_messages_in_batch"):
         return [_whole(metadata, payload, site, failures, "")], True
     try:
-        messages = batch_messages_of(metadata, payload)
+        return _singles(metadata, payload, site, failures, messages), False
     except EncryptedEntry:
         note = f" It is an encrypted batch of {metadata.num_messages_in_batch} messages, which stays whole."
         return [_whole(metadata, payload, site, failures, note)], True
     except EntryError as error:
         note = f" It is a batch that cannot be taken apart: {error}."
         return [_whole(metadata, payload, site, failures, note)], True
-    blobs = [
-        _single(metadata, single, content, site, index, failures[index])
-        for index, (single, content) in enumerate(messages)
-        if index in failures and not single.compacted_out
-    ]
-    return blobs, False
+
+
+def _singles(
+    metadata: pb.MessageMetadata, payload: bytes, site: FailureSite, failures: Failures, messages: int
+) -> list[bytes]:
+    """The failed messages on their own; reads the batch up to the last of them. Raises EntryError."""
+    if metadata.num_messages_in_batch != messages:
+        raise EntryError(f"it has {metadata.num_messages_in_batch} messages, and its producer announced {messages}")
+    if messages > MESSAGES_SPLIT.limit:
+        raise EntryError(f"its {messages} messages exceed {MESSAGES_SPLIT.limit}")
+    blobs: list[bytes] = []
+    last, size = max(failures), 0
+    for index, (single, content) in enumerate(batch_messages_of(metadata, payload)):
+        failure = failures.get(index)
+        if failure is not None and not single.compacted_out:
+            blobs.append(_single(metadata, single, content, site, index, failure))
+            size += len(blobs[-1])
+            if size > BYTES_SPLIT.limit:
+                raise EntryError(f"its dead letters would exceed {BYTES_SPLIT.limit} bytes")
+        if index == last:
+            break
+    return blobs
 
 
 def _whole(metadata: pb.MessageMetadata, payload: bytes, site: FailureSite, failures: Failures, note: str) -> bytes:

@@ -158,7 +158,9 @@ class Deliveries:
                     break
                 consumer.entries_max = entries_max
             count, open_bits = (0, None) if state is None else (state.highest_count, state.open_bits)
-            singles = self._singles(entry_id, state, blob) if state is not None and count and messages > 1 else None
+            singles = (
+                self._singles(entry_id, state, messages, blob) if state is not None and count and messages > 1 else None
+            )
             if open_bits is not None:
                 messages = open_bits.bit_count()
             in_flight[entry_id] = consumer
@@ -188,11 +190,11 @@ class Deliveries:
         consumer.peer.deliver(consumer, deliveries)
         return entries[taken:]
 
-    def _singles(self, entry_id: int, state: EntryState, blob: bytes) -> list[Delivery]:
+    def _singles(self, entry_id: int, state: EntryState, messages: int, blob: bytes) -> list[Delivery]:
         """The open messages of a batch that failed before, each with its own id and count; empty if it stays whole."""
         if not self._is_split():
             return []
-        blobs = single_blobs(entry_id, blob, state.open_bits, self._size_max)
+        blobs = single_blobs(entry_id, blob, messages, state.open_bits, self._size_max)
         self.split_batches += bool(blobs)
         return [(single_id(entry_id, index), state.count_of(index), None, single) for index, single in blobs]
 

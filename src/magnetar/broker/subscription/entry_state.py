@@ -6,6 +6,8 @@ import sys
 
 import msgspec
 
+from magnetar.broker.bits import indexes_in
+
 
 class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     """`count` is the number of failures, between `first_ms` and `last_ms`; the entry backs off until `due_ms`.
@@ -44,8 +46,13 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
         """The redelivery count that is sent: that of the open message that failed most often."""
         if not self.index_counts:
             return self.count
-        bits = self.open_bits
-        counts = [count for index, count in self.index_counts.items() if bits is None or bits >> index & 1]
+        if not self.open_bytes:
+            return max(self.index_counts.values())
+        octets = self.open_bytes[::-1] + bytes(1)  # lowest first; those above are not open
+        last = len(octets) - 1
+        counts = [
+            count for index, count in self.index_counts.items() if octets[min(index >> 3, last)] >> (index & 7) & 1
+        ]
         return max(counts, default=self.count)
 
     def publish(self, key: str) -> None:
@@ -76,9 +83,8 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
             self.index_counts = {index: count + 1 for index, count in self.index_counts.items()}
             return
         counts = dict(self.index_counts)
-        for index in range(indexes.bit_length()):
-            if indexes >> index & 1:
-                counts[index] = self.count_of(index) + 1
+        for index in indexes_in(indexes):
+            counts[index] = self.count_of(index) + 1
         self.index_counts = counts
 
 

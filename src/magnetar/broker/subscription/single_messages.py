@@ -12,6 +12,8 @@ Owns the ids and the cutting of blobs. Knows no consumers and no policy.
 
 from __future__ import annotations
 
+from magnetar.bounds import BYTES_SPLIT, MESSAGES_READ, MESSAGES_SPLIT
+from magnetar.broker.bits import indexes_in
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.entry import batch_messages_of
 from magnetar.wire.errors import EntryError
@@ -22,7 +24,7 @@ _ENTRY_BITS = 40
 SINGLE_ID_MIN = 1 << _ENTRY_BITS
 """Ids from here on are those of single messages."""
 
-INDEX_MAX = 100_000  # more than any batch has; a larger one would create a huge number
+INDEX_MAX = MESSAGES_READ.limit  # more than any batch has; a larger one would create a huge number
 
 FIELDS_OF_ONE = (
     "partition_key",
@@ -48,22 +50,34 @@ def parse_id(entry_id: int) -> tuple[int, int]:
     return (entry_id & SINGLE_ID_MIN - 1, index) if index < INDEX_MAX else (entry_id, -1)
 
 
-def single_blobs(entry_id: int, blob: bytes, open_bits: int | None, size_max: int) -> list[tuple[int, bytes]]:
-    """The open messages of a batch by index; empty if it stays whole, because it is encrypted, corrupt or too large."""
+def single_blobs(
+    entry_id: int, blob: bytes, messages: int, open_bits: int | None, size_max: int
+) -> list[tuple[int, bytes]]:
+    """The open messages of a batch by index; empty if it stays whole, because it is encrypted, corrupt or too large.
+
+    `messages` is their number as the log has it; a batch that says otherwise stays whole.
+    """
+    if messages > MESSAGES_SPLIT.limit or entry_id >= SINGLE_ID_MIN:
+        return []
+    is_open = set(range(messages) if open_bits is None else indexes_in(open_bits))
+    last, size = max(is_open, default=-1), 0
+    found: list[tuple[int, bytes]] = []
     try:
         metadata, payload = split_blob(blob)
-        if not metadata.HasField("num_messages_in_batch") or entry_id >= SINGLE_ID_MIN:
+        is_batch = metadata.HasField("num_messages_in_batch") and metadata.num_messages_in_batch == messages
+        if not is_batch or last >= messages:
             return []
-        messages = batch_messages_of(metadata, payload)
+        for index, (single, content) in enumerate(batch_messages_of(metadata, payload)):
+            if index in is_open:
+                if single.compacted_out or len(content) > size_max:
+                    return []
+                found.append((index, _single(metadata, single, content)))
+                size += len(found[-1][1])
+            if index == last or size > BYTES_SPLIT.limit:
+                break
     except EntryError:
         return []
-    is_open = (1 << len(messages)) - 1 if open_bits is None else open_bits
-    if is_open >> len(messages) or len(messages) > INDEX_MAX:
-        return []
-    found = [(index, *message) for index, message in enumerate(messages) if is_open >> index & 1]
-    if any(single.compacted_out or len(content) > size_max for _, single, content in found):
-        return []
-    return [(index, _single(metadata, single, content)) for index, single, content in found]
+    return found if size <= BYTES_SPLIT.limit else []
 
 
 def _single(metadata: pb.MessageMetadata, single: pb.SingleMessageMetadata, payload: bytes) -> bytes:

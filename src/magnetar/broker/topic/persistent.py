@@ -36,6 +36,7 @@ from magnetar.replication.model import (
     subscription_of,
 )
 from magnetar.storage.api import Batch, Space
+from magnetar.wire.metadata import messages_in
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -133,7 +134,9 @@ class PersistentTopic(Topic):
     def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
         """Dead letters, in the group that also acknowledges where they come from."""
         log, size_before = self.log, self.log.size
-        log.append(group.batch, self.broker.now_ms(), [(1, 0, blob) for blob in blobs], keep=self._is_read())
+        log.append(
+            group.batch, self.broker.now_ms(), [(messages_in(blob), 0, blob) for blob in blobs], keep=self._is_read()
+        )
         group.grow(log.size - size_before)
         self.messages_in += len(blobs)
         self.bytes_in += log.size - size_before

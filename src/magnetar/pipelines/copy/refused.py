@@ -123,7 +123,7 @@ class RefusedLetters:
 
     def _batch(self, entry: Entry, metadata: pb.MessageMetadata, payload: bytes, reason: str) -> bytes:
         try:
-            messages = batch_messages_of(metadata, payload)
+            messages = list(batch_messages_of(metadata, payload))
         except EntryError:
             return payload
         for index, (single, _) in enumerate(messages):
