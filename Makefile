@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check docs compat simulate bench lock clean
+.PHONY: help setup run test check docs compat simulate fuzz bench lock clean
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -23,6 +23,10 @@ STREAM_MESSAGES ?= 1000000
 STREAM_KILLS ?= 40
 # How often a broker, a driver or a worker is killed while two clusters replicate into each other.
 CHAOS_KILLS ?= 60
+# Hours of hostile input, or inputs per command and route, and processes at a time.
+HOURS ?= 1
+RUNS ?= 0
+JOBS ?= 1
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
@@ -31,6 +35,7 @@ help:
 	@echo 'make docs      regenerate the reference pages in docs'
 	@echo 'make compat    run the official clients of other languages'
 	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
+	@echo 'make fuzz      send hostile input for hours      HOURS=1 JOBS=1, or RUNS=100 per target, or ARGS=file to replay one'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
 	@echo 'make lock      pin the dependencies again        LOCK_ARGS="--upgrade"'
@@ -68,6 +73,9 @@ simulate: $(VENV)/.installed-dev
 	$(if $(ARGS),,MAGNETAR_STREAM_MESSAGES=$(STREAM_MESSAGES) MAGNETAR_STREAM_KILLS=$(STREAM_KILLS) \
 		$(PYTHON) -m pytest -q -s tests/spark/test_kills.py)
 	$(if $(ARGS),,MAGNETAR_CHAOS_KILLS=$(CHAOS_KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_replication.py)
+
+fuzz: $(VENV)/.installed-dev
+	$(PYTHON) -m tests.fuzz --hours $(HOURS) --runs $(RUNS) --jobs $(JOBS) $(ARGS)
 
 bench: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)

@@ -31,6 +31,12 @@ class Fault(NamedTuple):
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     Fault(
+        "random-bytes",
+        "random or hostile bytes in any field of any command, or in any REST request",
+        "the sender is refused or disconnected with a reason; others, maintenance and the next start notice nothing",
+        "nothing",
+    ),
+    Fault(
         "key-not-utf8",
         "a message has a key or property that is not UTF-8",
         "it is delivered, redelivered, expired and dead-lettered as any other, with the same bytes",
