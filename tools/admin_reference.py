@@ -11,7 +11,8 @@ from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
 from magnetar.admin.routes import ROUTES, Route
 from magnetar.admin.stats import replication_metrics
-from magnetar.admin.stats.metrics import DISK_METRICS, FAMILIES
+from magnetar.admin.stats.broker_metrics import METRICS
+from magnetar.admin.stats.metrics import FAMILIES
 
 _INTRODUCTION = """\
 # The HTTP interface
@@ -45,6 +46,11 @@ counted in `pulsar_topics_count`, but has no metrics.
 Metrics of replication have the label `remote_cluster`. `magnetar_replication_state` is 1, with the label `state`;
 without topics, it is the number of topics in that state. Messages from other clusters are counted in
 `pulsar_replication_rate_in`, not in `pulsar_rate_in`.
+"""
+
+_BROKER_METRICS = """
+Metrics of the broker as a whole have the label `cluster` and those named here. Names that begin with `pulsar_` are
+Apache Pulsar's, those with `process_` Prometheus' own. A broker in memory has none of a disk.
 """
 
 _POLICIES = """
@@ -152,7 +158,6 @@ def _metrics() -> Iterator[str]:
         "| metric | levels | summed per namespace | sum over the broker |",
         "|---|---|---|---|",
         "| `pulsar_topics_count` | namespace | | `pulsar_broker_topics_count` |",
-        *(f"| `{name}` | broker | | |" for name in DISK_METRICS),
         "| `pulsar_version_info` | broker | | |",
     )
     for family in FAMILIES:
@@ -161,6 +166,10 @@ def _metrics() -> Iterator[str]:
         yield f"| `{family.name}` | {', '.join(family.levels)} | {summed} | {total} |"
     for name in replication_metrics.NAMES:
         yield f"| `{name}` | topic and remote cluster | yes | |"
+    yield from ("", _BROKER_METRICS.strip(), "", "| metric | kind | labels | meaning |", "|---|---|---|---|")
+    for metric in METRICS:
+        labels = ", ".join(f"`{name}`" for name in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |"
 
 
 def _unsupported() -> Iterator[str]:

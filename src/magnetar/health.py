@@ -22,6 +22,7 @@ from magnetar.latency import Latencies
 
 Phase = Literal["starting", "serving", "stopping"]
 State = Literal["ok", "warning", "failed"]
+STATES: tuple[State, ...] = ("ok", "warning", "failed")
 Reading = float | Mapping[tuple[str, ...], float] | Latencies
 """The value of a metric: a number, or numbers by the values of its labels."""
 

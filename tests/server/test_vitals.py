@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -15,6 +17,9 @@ from magnetar.server.vitals import SAMPLES_KEPT, LoopLag
 from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
 from magnetar.testing import TestBroker
+from magnetar.wire import schema_pb2 as pb
+
+from .raw_client import Command, RawClient
 
 
 class SlowDisk(MemoryStorage):
@@ -165,3 +170,77 @@ def test_the_longest_delay_is_remembered_for_ten_seconds() -> None:
     lag._sample()
     assert lag.longest_s == pytest.approx(0.0, abs=1e-6)
     assert lag.seconds.count == SAMPLES_KEPT + 1
+
+
+# -- metrics
+
+
+def readings(running: TestBroker) -> dict[str, Any]:
+    server = running.server
+    return dict(asyncio.run_coroutine_threadsafe(server.vitals.readings(), server.loop).result(60))
+
+
+def test_clients_and_refusals_are_counted(running: TestBroker) -> None:
+    client, other = RawClient(running), RawClient(running, connect=False)
+    client.produce_to("t")
+    client.send(1, messages=0)
+    assert client.receive().type == Command.SEND_ERROR
+    client.send_command(
+        Command(
+            type=Command.SUBSCRIBE,
+            subscribe=pb.CommandSubscribe(
+                topic="a://b", subscription="s", subType=pb.CommandSubscribe.Shared, consumer_id=1, request_id=2
+            ),
+        )
+    )
+    assert client.receive().type == Command.ERROR
+    other.send_command(Command(type=Command.PONG, pong=pb.CommandPong()))
+    assert other.is_closed()
+    found = readings(running)
+    assert found["pulsar_connection_created_total_count"] == 2
+    assert found["pulsar_connection_create_fail_count"] == 1
+    assert found["magnetar_refused_requests_total"] == {
+        ("subscribe", "InvalidTopicName"): 1,
+        ("send", "NotAllowedError"): 1,
+    }
+    client.close()
+    other.close()
+    deadline_s = time.monotonic() + 60
+    while readings(running)["pulsar_active_connections"]:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    assert readings(running)["pulsar_connection_closed_total_count"] == 2
+
+
+def test_a_disk_that_does_not_answer_holds_no_scrape(
+    running: TestBroker, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = readings(running)["process_open_fds"]
+    answers, asked = threading.Event(), 0
+    monkeypatch.setattr(vitals, "MACHINE_WAIT_S", 0.05)
+
+    def disk_use() -> None:
+        nonlocal asked
+        asked += 1
+        answers.wait(60)
+
+    monkeypatch.setattr(disk, "disk_use", disk_use)
+    for _ in range(5):
+        assert readings(running)["process_open_fds"] == known
+    answers.set()
+    assert asked == 1  # not one thread for each scrape
+
+
+def test_groups_that_wait_are_counted(running: TestBroker, disk: SlowDisk) -> None:
+    disk.answers.clear()
+    server = running.server
+    for _ in range(2):
+        server.loop.call_soon_threadsafe(server.broker.write_something)
+        deadline_s = time.monotonic() + 60
+        while server.committer.waiting_since_s is None:
+            assert time.monotonic() < deadline_s
+    deadline_s = time.monotonic() + 60
+    while (found := readings(running))["magnetar_commit_waiting_groups"] != 1:
+        assert time.monotonic() < deadline_s
+    assert found["magnetar_commit_waiting_seconds"] > 0
+    disk.answers.set()

@@ -6,6 +6,7 @@ the groups of `commits`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
@@ -61,6 +62,7 @@ class Broker:
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
         self.topics: dict[str, Topic] = {}
+        self.refused_messages: Counter[int] = Counter()  # by the wire code of the error
         self._pumpable: dict[Pumpable, None] = {}
         self._names = count()
         self.deleted_space = DeletedSpace(settings.retentionCheckIntervalInSeconds * 1000)

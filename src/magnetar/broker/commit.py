@@ -125,6 +125,11 @@ class Commits:
             self._youngest = None
 
     @property
+    def waiting_groups(self) -> int:
+        """Groups that the disk has not begun to write."""
+        return len(self._closed) + (self._open is not None)
+
+    @property
     def idle(self) -> bool:
         """Everything decided so far is durable: nothing is open, waiting, being written, or written but not synced."""
         return self._youngest is None

@@ -67,12 +67,13 @@ class Server:
             on_written=self._check_duration,
             on_waiting=self._on_waiting,
         )
+        self.vitals = ServerVitals(self)  # before the broker, whose events it counts
+        self.phase: Phase = "starting"
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
         self.committer.start(self.broker.commits)
-        self.vitals = ServerVitals(self)
-        self.phase: Phase = "starting"
         self.connections: set[Connection] = set()
+        self.connections_opened = 0
         self.paused: set[Connection] = set()
         self.failure: Exception | None = None
         self.faults: Counter[FaultKind] = Counter()
@@ -202,6 +203,7 @@ class Server:
         emit_traceback(FAULT, error, kind=kind, where=where)
 
     def event(self, event: Event, **values: object) -> None:
+        self.vitals.count(event, values)
         emit(event, **values)
 
     # -- for connections and HTTP

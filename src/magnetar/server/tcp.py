@@ -40,6 +40,7 @@ class Connection(asyncio.Protocol):
         )
         self._session = Session(self._server.broker, address, self._flush_soon, self._close_soon)
         self._server.connections.add(self)
+        self._server.connections_opened += 1
 
     def data_received(self, data: bytes) -> None:
         session = self._session

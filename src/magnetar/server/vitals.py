@@ -1,20 +1,26 @@
 """Vitals: what the server measures of itself, for health and metrics.
 
-Owns the sampling of the event loop, and the reading of process and disk, in a thread. The judgement is
-`magnetar.health`, the metrics and their names are `magnetar.admin.stats.broker_metrics`.
+Owns the sampling of the event loop, the counting of events, and the reading of process and disk, in a thread. The
+judgement is `magnetar.health`; names and meanings of metrics are in `magnetar.admin.stats.broker_metrics`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
+import sys
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar.health import PROOF_DEADLINE_S, Facts, Reading
+from magnetar.health import HEALTHY, PROOF_DEADLINE_S, STATES, Facts, Reading, health_of
 from magnetar.latency import Latencies
-from magnetar.storage.api import StorageError
+from magnetar.log.events import CONNECT_REFUSED, Event
+from magnetar.storage.api import DiskUse, StorageError
+from magnetar.wire.schema_pb2 import ServerError
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server
@@ -22,6 +28,11 @@ if TYPE_CHECKING:
 SAMPLE_EVERY_S = 0.5
 SAMPLES_KEPT = 20
 """Ten seconds: a probe that comes every ten sees every delay once."""
+
+MACHINE_WAIT_S = 2.0
+"""A disk that does not answer must not hold a scrape: after this time it gets the values of the last one."""
+
+_STATM = Path("/proc/self/statm")
 
 
 class LoopLag:
@@ -64,19 +75,42 @@ class ServerVitals:
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._started_s = time.time()
+        self._machine: dict[str, Reading] = {}
+        self._measuring: asyncio.Task[None] | None = None
         self.loop_lag = LoopLag(server.loop)
         self.refused_http: Counter[int] = Counter()
+        self.refused: Counter[tuple[str, ...]] = Counter()
+        self.events: Counter[str] = Counter()
+
+    # -- counted as it happens
+
+    def count(self, event: Event, values: Mapping[str, object]) -> None:
+        """Refusals of commands are events with an error."""
+        self.events[event.name] += 1
+        if event.name.endswith("_refused") and "error" in values:
+            self.refused[event.name.removesuffix("_refused"), str(values["error"])] += 1
+
+    def responded(self, status: int) -> None:
+        if status >= 400:
+            self.refused_http[status] += 1
+
+    # -- health
 
     def facts(self) -> Facts:
         server = self._server
-        waiting_since_s = server.committer.waiting_since_s
         return Facts(
             phase=server.phase,
             loop_lag_s=self.loop_lag.longest_s,
             timer_overdue_s=server.timer_overdue_s,
-            commit_waiting_s=0.0 if waiting_since_s is None else time.monotonic() - waiting_since_s,
+            commit_waiting_s=self._commit_waiting_s,
             storage_failure="" if server.failure is None else str(server.failure),
         )
+
+    @property
+    def _commit_waiting_s(self) -> float:
+        since_s = self._server.committer.waiting_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     async def proof(self) -> str:
         server = self._server
@@ -90,9 +124,77 @@ class ServerVitals:
             return f"a write failed: {error}"
         return ""
 
-    async def readings(self) -> Mapping[str, Reading]:
-        return {}
+    # -- metrics
 
-    def responded(self, status: int) -> None:
-        if status >= 400:
-            self.refused_http[status] += 1
+    async def readings(self) -> Mapping[str, Reading]:
+        if self._measuring is None:
+            self._measuring = self._server.loop.create_task(self._measure())
+        await asyncio.wait([self._measuring], timeout=MACHINE_WAIT_S)
+        return {**self._machine, **dict(self._own()), **dict(self._of_clients()), **dict(self._of_disk())}
+
+    async def _measure(self) -> None:
+        try:
+            self._machine = await asyncio.to_thread(lambda: dict(_machine(self._server.storage.disk_use())))
+        except (StorageError, OSError):
+            self._machine = {}
+        finally:
+            self._measuring = None
+
+    def _own(self) -> Iterator[tuple[str, Reading]]:
+        server = self._server
+        health = health_of(self.facts())
+        yield "pulsar_health", int(not health.failures(HEALTHY))
+        yield "magnetar_health_check", {(one.name,): STATES.index(one.state) for one in health.checks}
+        yield "magnetar_faults_total", {(kind,): number for kind, number in server.faults.items()}
+        yield "magnetar_events_total", {(name,): number for name, number in self.events.items()}
+        yield "magnetar_loop_lag_seconds", self.loop_lag.seconds
+        yield "magnetar_timer_overdue_seconds", server.timer_overdue_s
+        yield "process_start_time_seconds", self._started_s
+
+    def _of_clients(self) -> Iterator[tuple[str, Reading]]:
+        server = self._server
+        yield "pulsar_active_connections", len(server.connections)
+        yield "pulsar_connection_created_total_count", server.connections_opened
+        yield "pulsar_connection_closed_total_count", server.connections_opened - len(server.connections)
+        yield "pulsar_connection_create_fail_count", self.events[CONNECT_REFUSED.name]
+        yield "magnetar_connections_paused", len(server.paused)
+        messages: dict[tuple[str, ...], int] = {
+            ("send", ServerError.Name(code)): number  # type: ignore[arg-type]
+            for code, number in server.broker.refused_messages.items()
+        }
+        yield "magnetar_refused_requests_total", {**self.refused, **messages}
+        yield "magnetar_http_refused_total", {(str(status),): number for status, number in self.refused_http.items()}
+
+    def _of_disk(self) -> Iterator[tuple[str, Reading]]:
+        server = self._server
+        yield "magnetar_commit_seconds", server.committer.commit_seconds
+        yield "magnetar_fsync_seconds", server.committer.fsync_seconds
+        yield "magnetar_commit_waiting_groups", server.broker.commits.waiting_groups
+        yield "magnetar_commit_waiting_bytes", server.broker.commits.waiting_bytes
+        yield "magnetar_commit_waiting_seconds", self._commit_waiting_s
+        pressure = server.storage.pressure()
+        if pressure is not None:
+            yield "magnetar_storage_write_stopped", int(pressure.is_stopped)
+            yield "magnetar_storage_delayed_write_rate", pressure.delayed_rate
+            yield "magnetar_storage_background_errors", pressure.background_errors
+            yield "magnetar_storage_deleted_bytes", server.broker.deleted_space.size
+
+
+def _machine(disk: DiskUse | None) -> Iterator[tuple[str, Reading]]:
+    """Readings that may wait for the disk, or take a while with many descriptors."""
+    if disk is not None:
+        yield "magnetar_storage_disk_bytes", disk.used
+        yield "magnetar_storage_disk_free_bytes", disk.free
+        yield "magnetar_storage_disk_total_bytes", disk.total
+    use = resource.getrusage(resource.RUSAGE_SELF)
+    yield "process_cpu_seconds_total", use.ru_utime + use.ru_stime
+    yield "process_resident_memory_bytes", _memory(use.ru_maxrss)
+    yield "process_open_fds", len(os.listdir("/dev/fd")) - 1  # without the one that lists them
+    yield "process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _memory(largest: int) -> int:
+    try:
+        return int(_STATM.read_text().split()[1]) * resource.getpagesize()
+    except (OSError, ValueError, IndexError):  # no /proc
+        return largest if sys.platform == "darwin" else largest * 1024

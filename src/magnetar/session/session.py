@@ -280,6 +280,7 @@ class Session:
 
     def _reject(self, producer: Producer, sequence_id: int, error: MagnetarError) -> None:
         producer.refused = producer.refused or error
+        self.broker.refused_messages[error.wire_code] += 1
         reply = pb.CommandSendError(
             producer_id=producer.producer_id,
             sequence_id=sequence_id,

@@ -55,6 +55,16 @@ class CheckpointFolder(NamedTuple):
     size: int
 
 
+class Pressure(NamedTuple):
+    """How far storage is behind: whether it takes no writes, the bytes a second that it takes where it slows them down
+    (0 if it does not), and failures of its background work.
+    """
+
+    is_stopped: bool
+    delayed_rate: int
+    background_errors: int
+
+
 class Batch(Protocol):
     """One atomic write, built step by step and applied in that order. It can be written once.
 
@@ -123,6 +133,10 @@ class Storage(Protocol):
 
     def disk_use(self) -> DiskUse | None:
         """The disk space in use now; None for a storage without a disk."""
+        ...
+
+    def pressure(self) -> Pressure | None:
+        """Quick; None for a storage without background work."""
         ...
 
     def close(self) -> None:

@@ -152,6 +152,9 @@ class MemoryStorage:
     def disk_use(self) -> None:
         return None
 
+    def pressure(self) -> None:
+        return None
+
     def close(self) -> None:
         with self._lock:
             if not self._closed and self._failed is None:

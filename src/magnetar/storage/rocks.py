@@ -34,7 +34,7 @@ from rocksdict import (
 )
 
 from magnetar.storage import checkpoint
-from magnetar.storage.api import Batch, CheckpointFolder, DiskUse, Space, StorageBusy, StorageError
+from magnetar.storage.api import Batch, CheckpointFolder, DiskUse, Pressure, Space, StorageBusy, StorageError
 from magnetar.storage.folder import claim_folder, raise_format
 
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
@@ -251,6 +251,15 @@ class RocksStorage:
         except OSError as error:
             raise StorageError(f"data folder {self.path} cannot be measured: {error.strerror}") from error
         return DiskUse(str(self.path.resolve()), used, disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
+
+    def pressure(self) -> Pressure:
+        number = self._db.property_int_value
+        names = ("rocksdb.is-write-stopped", "rocksdb.actual-delayed-write-rate", "rocksdb.background-errors")
+        try:
+            stopped, rate, errors = (number(name) or 0 for name in names)
+        except Exception as error:
+            raise _translated(error, self.path) from error
+        return Pressure(bool(stopped), rate, errors)
 
     def close(self) -> None:
         if self._closed:

@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from magnetar.admin.http.errors import Unavailable
 from magnetar.admin.http.request import Call
-from magnetar.health import ALIVE, HEALTHY, READY, Health, HealthCheck, State, health_of
+from magnetar.health import ALIVE, HEALTHY, READY, STATES, Health, HealthCheck, State, health_of
 
 
 class CheckState(msgspec.Struct, omit_defaults=True):
@@ -72,4 +72,4 @@ def _probe(health: Health, counted: Collection[str]) -> Response:
 
 
 def _severity(one: HealthCheck) -> int:
-    return ("failed", "warning", "ok").index(one.state)
+    return -STATES.index(one.state)

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, with Pulsar's names and labels: `FAMILIES` is the table.
+"""Metrics for Prometheus, with Pulsar's names and labels: `FAMILIES` is the table of those that topics have.
 
 Families are streamed one by one, over all open topics: a broker with many topics keeps serving while it is scraped,
 and never holds the whole text. Topics not used since the start are counted, but not opened.
@@ -6,7 +6,6 @@ and never holds the whole text. Topics not used since the start are counted, but
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -14,8 +13,9 @@ from starlette.responses import RedirectResponse, StreamingResponse
 
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
-from magnetar.admin.stats import replication_metrics
+from magnetar.admin.stats import broker_metrics, replication_metrics
 from magnetar.admin.stats.dead_letters import oldest_age_s, origin_of
+from magnetar.admin.stats.exposition import CONTENT_TYPE, heading, label
 from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
@@ -25,13 +25,11 @@ from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
+from magnetar.health import Reading
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
 
-_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LINES_PER_CHUNK = 1000
-_SPECIAL = re.compile(r'["\\\n]')
-_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 Value = float | None  # None if there is no such number
 
@@ -275,10 +273,6 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-DISK_METRICS = ("magnetar_storage_disk_bytes", "magnetar_storage_disk_free_bytes", "magnetar_storage_deleted_bytes")
-"""Bytes that the data folder takes, that its disk has left, and that compaction has yet to free."""
-
-
 # -- the text
 
 
@@ -289,20 +283,21 @@ def redirect(call: Call) -> RedirectResponse:
 
 async def metrics(call: Call) -> StreamingResponse:
     """Show all metrics, in the text format of Prometheus."""
-    return StreamingResponse(_text(call.broker), media_type=_CONTENT_TYPE)
+    return StreamingResponse(_text(call.broker, await call.vitals.readings()), media_type=CONTENT_TYPE)
 
 
-async def _text(broker: Broker) -> AsyncIterator[str]:
+async def _text(broker: Broker, readings: Mapping[str, Reading]) -> AsyncIterator[str]:
     """The text in chunks. Holds text, not small objects: a scrape must not trigger the garbage collector."""
-    cluster = _label("cluster", broker.settings.clusterName)
+    cluster = label("cluster", broker.settings.clusterName)
     time_slice = TimeSlice()
     topics = list(broker.topics.values())
     labels: list[str] = []
     for topic in topics:
         name = topic.name
-        labels.append(f"{cluster},{_label('namespace', name.namespace_full)},{_label('topic', name.full)}")
+        labels.append(f"{cluster},{label('namespace', name.namespace_full)},{label('topic', name.full)}")
         await time_slice.checkpoint()
     yield _counted(broker, cluster)
+    yield "".join(broker_metrics.lines(readings, cluster))
     for family in FAMILIES:
         lines: list[str] = []
         for line in _lines_of(family, broker, cluster, topics, labels):
@@ -313,48 +308,28 @@ async def _text(broker: Broker) -> AsyncIterator[str]:
                 await time_slice.restart()
         if lines:
             yield "".join(lines)
-    replicated = replication_metrics.Lines(_label, by_topic=broker.settings.exposeTopicLevelMetricsInPrometheus)
+    replicated = replication_metrics.Lines(label, by_topic=broker.settings.exposeTopicLevelMetricsInPrometheus)
     for topic, own in zip(topics, labels, strict=True):
         await time_slice.checkpoint()
         if broker.topics.get(topic.name.full) is topic and replication_metrics.is_replicated(broker, topic):
-            replicated.add(topic, own, f"{cluster},{_label('namespace', topic.name.namespace_full)}")
+            replicated.add(topic, own, f"{cluster},{label('namespace', topic.name.namespace_full)}")
     for text in replicated.texts():
         yield text
-
-
-def _label(name: str, value: str) -> str:
-    if _SPECIAL.search(value) is not None:
-        value = value.translate(_ESCAPES)
-    return f'{name}="{value}"'
-
-
-def _head(metric: str) -> str:
-    return f"# TYPE {metric} {'counter' if metric.endswith('_total') else 'gauge'}\n"
 
 
 def _counted(broker: Broker, cluster: str) -> str:
     """Metrics that need no topic to be read."""
     topics_of = broker.catalog.topics_of
     lines = [
-        _head("pulsar_version_info"),
-        f"pulsar_version_info{{{cluster},{_label('version', __version__)}}} 1\n",
-        _head("pulsar_broker_topics_count"),
+        heading("pulsar_version_info"),
+        f"pulsar_version_info{{{cluster},{label('version', __version__)}}} 1\n",
+        heading("pulsar_broker_topics_count"),
         f"pulsar_broker_topics_count{{{cluster}}} {sum(map(len, topics_of.values()))}\n",
-        *_disk_lines(broker, cluster),
-        _head("pulsar_topics_count"),
+        heading("pulsar_topics_count"),
     ]
     for namespace, names in topics_of.items():
-        lines.append(f"pulsar_topics_count{{{cluster},{_label('namespace', namespace)}}} {len(names)}\n")
+        lines.append(f"pulsar_topics_count{{{cluster},{label('namespace', namespace)}}} {len(names)}\n")
     return "".join(lines)
-
-
-def _disk_lines(broker: Broker, cluster: str) -> Iterator[str]:
-    """Disk space of the data folder; nothing for a broker that keeps its messages in memory."""
-    disk = broker.storage.disk_use()
-    if disk is not None:
-        deleted = broker.deleted_space.size
-        for name, value in zip(DISK_METRICS, (disk.used, disk.free, deleted), strict=True):
-            yield f"{_head(name)}{name}{{{cluster}}} {value}\n"
 
 
 def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic], labels: list[str]) -> Iterator[str]:
@@ -363,7 +338,7 @@ def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic],
     is_summed = family.is_summed and not shown.topics
     if not (shown.anything or is_summed or family.broker_name):
         return
-    heading = _head(family.name)
+    title = heading(family.name)
     sums: dict[str, float] = {}
     for topic, own in zip(topics, labels, strict=True):
         if broker.topics.get(topic.name.full) is not topic:
@@ -371,16 +346,16 @@ def _lines_of(family: Family, broker: Broker, cluster: str, topics: list[Topic],
         text, value = _topic_lines(family, shown, topic, own)
         namespace = topic.name.namespace_full
         sums[namespace] = sums.get(namespace, 0) + value
-        yield heading + text if text else ""
-        heading = "" if text else heading
+        yield title + text if text else ""
+        title = "" if text else title
     if is_summed:
-        yield heading
+        yield title
         extra = f",{family.namespace_labels}" if family.namespace_labels else ""
         for namespace, total in sums.items():
-            yield f"{family.name}{{{cluster},{_label('namespace', namespace)}{extra}}} {total}\n"
+            yield f"{family.name}{{{cluster},{label('namespace', namespace)}{extra}}} {total}\n"
     if family.broker_name:
         extra = f",{family.broker_labels}" if family.broker_labels else ""
-        yield f"{_head(family.broker_name)}{family.broker_name}{{{cluster}{extra}}} {sum(sums.values())}\n"
+        yield f"{heading(family.broker_name)}{family.broker_name}{{{cluster}{extra}}} {sum(sums.values())}\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,11 +385,11 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
         total = value
         if shown.topics:
             more = family.topic_labels(topic) if family.topic_labels is not None else {}
-            text = f"{name}{{{','.join([labels, *map(_label, more, more.values())])}}} {value}\n"
+            text = f"{name}{{{','.join([labels, *map(label, more, more.values())])}}} {value}\n"
     if family.subscription is not None or family.by_reason is not None or shown.consumers:
         for subscription in topic.client_subscriptions:
             is_shown = shown.topics and not subscription.is_anonymous
-            own = f"{labels},{_label('subscription', subscription.name)}" if is_shown else ""
+            own = f"{labels},{label('subscription', subscription.name)}" if is_shown else ""
             if family.subscription is not None and (value := family.subscription(subscription)) is not None:
                 total += value if family.topic is None else 0
                 text += f"{name}{{{own}}} {value}\n" if is_shown else ""
@@ -440,7 +415,7 @@ def _consumer_lines(family: Family, consumers: Iterable[Consumer], labels: str) 
     assert read is not None
     return "".join(
         [
-            f'{family.name}{{{labels},{_label("consumer_name", one.name)},consumer_id="{one.consumer_id}"}}'
+            f'{family.name}{{{labels},{label("consumer_name", one.name)},consumer_id="{one.consumer_id}"}}'
             f" {read(one)}\n"
             for one in consumers
         ]
@@ -452,7 +427,7 @@ def _producer_lines(family: Family, producers: Iterable[Producer], labels: str) 
     assert read is not None
     return "".join(
         [
-            f'{family.name}{{{labels},{_label("producer_name", one.name)},producer_id="{one.producer_id}"}}'
+            f'{family.name}{{{labels},{label("producer_name", one.name)},producer_id="{one.producer_id}"}}'
             f" {read(one)}\n"
             for one in producers
         ]
