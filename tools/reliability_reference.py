@@ -118,6 +118,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "data-of-an-older-format",
+        "a data folder of the format before this one",
+        "it is opened as it is, and marked with the new format",
+        "nothing",
+    ),
+    Fault(
         "data-in-use",
         "a second broker, or a check, on the data folder of a running broker",
         "a refused start: `data folder … is in use by another process`",
