@@ -172,6 +172,31 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "flipped-log-byte",
+        "a byte of the log of messages is damaged on disk",
+        "a refused start that says how much is missing and changes nothing; `--accept-loss` starts without it, keeps"
+        " the damaged log, and continues message ids in a new ledger",
+        "what the damaged log had after that byte; never in silence, unless it was younger than a second at the crash",
+    ),
+    Fault(
+        "lost-tail",
+        "a power cut loses writes that were not synced",
+        "a start as usual",
+        "nothing that was acknowledged",
+    ),
+    Fault(
+        "torn-mark",
+        "the record of what is on disk is damaged",
+        "a start with the record before it; if both are damaged, `mark_unreadable` and a start without the check",
+        "nothing",
+    ),
+    Fault(
+        "sigkill",
+        "the process is killed at any moment",
+        "a start as usual",
+        "nothing that was acknowledged",
+    ),
+    Fault(
         "failing-close",
         "the last flush of a broker that stops fails",
         "the reason in the log, and exit code 1",

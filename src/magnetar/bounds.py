@@ -59,6 +59,13 @@ BYTES_SPLIT = Bound(
 UNSYNCED_WAIT = Bound(
     "unsynced-acks", "Time until plain acks are synced, if nothing else is", 1000, "ms", "they are synced by themselves"
 )
+SEQUENCE_MARK = Bound(
+    "sequence-mark",
+    "Age of the record of what is on disk",
+    1000,
+    "ms",
+    "it is written again; older losses are found",
+)
 COMMIT_WAIT_WARNED = Bound(
     "late-commit", "Time that the disk takes for a group of changes", 30, "s", "a line in the log; health says no"
 )

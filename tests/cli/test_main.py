@@ -70,6 +70,7 @@ def test_without_options_all_settings_have_their_default(started: Started, capsy
         "http_port": 8080,
         "cluster": None,
         "rename_cluster": False,
+        "accept_loss": False,
     }
     assert capsys.readouterr() == ("ready\n", "")
 
@@ -89,7 +90,7 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
     assert started.data == tmp_path
     del started.rest["out"]
     addresses = {"bind": "localhost", "port": 0, "http_port": 1}
-    assert started.rest == {**addresses, "cluster": "here", "rename_cluster": False}
+    assert started.rest == {**addresses, "cluster": "here", "rename_cluster": False, "accept_loss": False}
     assert capsys.readouterr().err == ""
 
 
@@ -278,7 +279,7 @@ def test_help_lists_the_commands(capsys: pytest.CaptureFixture[str], words: list
 def test_both_parsers_have_the_same_options() -> None:
     command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
     full = {option for parameter in command.params for option in parameter.opts}
-    only_full = {"--help", "--rename-cluster"}
+    only_full = {"--help", "--rename-cluster", "--accept-loss"}
     assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
 
 

@@ -31,11 +31,13 @@ class KillableBroker:
         self._process: subprocess.Popen[str] | None = None
         self._port = self._http_port = 0
         self.service_url = self.http_url = ""
+        self.options: list[str] = []
+        """More options of the next start."""
 
     def start(self) -> None:
         """Returns when the broker serves."""
         command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(self._data)]
-        command += ["--port", str(self._port), "--http-port", str(self._http_port), *self._settings]
+        command += ["--port", str(self._port), "--http-port", str(self._http_port), *self._settings, *self.options]
         with ExitStack() as stack:
             self._process = subprocess.Popen(
                 command,

@@ -225,6 +225,45 @@ def test_bound_unsynced_acks_are_synced_by_themselves(
     run(storage, test)
 
 
+def test_bound_sequence_mark_follows_at_once_and_then_once_a_second(
+    storage: CountingStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MARK_EVERY_S", 0.05)
+    marks: list[int] = []
+    mark_synced = MemoryStorage.mark_synced
+
+    def counted(self: MemoryStorage) -> None:
+        mark_synced(self)
+        marks.append(self.marked)
+
+    monkeypatch.setattr(MemoryStorage, "mark_synced", counted)
+
+    async def test(running: Running) -> None:
+        running.commits.batch().put(b"k", b"v")
+        await until(lambda: storage.marked == 1)
+        for _ in range(50):
+            running.commits.batch().put(b"k", b"v")
+            await running.committer.drained()
+        await until(lambda: storage.marked == storage.sequence == 51)
+        await asyncio.sleep(0.2)
+
+    run(storage, test)
+    assert marks == sorted(set(marks))  # and none without a sync since the one before
+    assert len(marks) < 51
+
+
+def test_a_mark_that_cannot_be_written_ends_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(MemoryStorage):
+        def mark_synced(self) -> None:
+            raise StorageError("SEQUENCE cannot be written")
+
+    async def test(running: Running) -> None:
+        running.commits.batch().put(b"k", b"v")
+        await until(lambda: running.failures)
+
+    assert "SEQUENCE cannot be written" in str(run(Failing(), test).failures[0])
+
+
 def test_latencies_are_counted_once_per_commit(storage: CountingStorage) -> None:
     async def test(running: Running) -> None:
         for _ in range(3):

@@ -58,6 +58,11 @@ class Twins(RuleBasedStateMachine):
         for storage in self.both():
             storage.sync()
 
+    @rule()
+    def mark_synced(self) -> None:
+        for storage in self.both():
+            storage.mark_synced()
+
     @rule(space=spaces, start=keys, end=keys)
     def compact(self, space: Space, start: bytes, end: bytes) -> None:
         for storage in self.both():
@@ -100,6 +105,8 @@ class Twins(RuleBasedStateMachine):
     def same_rows(self) -> None:
         if not hasattr(self, "rocks"):
             return
+        assert self.rocks.sequence == self.memory.sequence
+        assert self.rocks.mark is not None and self.memory.marked == (self.rocks.mark.sequence or 0)
         for space in Space:
             for reverse in (False, True):
                 rocks, memory = (storage.scan(space, b"", b"\xff" * 4, reverse=reverse) for storage in self.both())

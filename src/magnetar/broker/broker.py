@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
-from magnetar.broker import keys, own_cluster
+from magnetar.broker import accepted_loss, keys, own_cluster
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
@@ -71,6 +71,9 @@ class Broker:
         self.is_new = last is None
         self._last_id = keys.ID.unpack(last)[0] if last else 0
         self.catalog.load()
+        if storage.lost_writes:
+            self._last_id += accepted_loss.ID_GAP
+            accepted_loss.renumber_topics(self, self.commits.batch())
         # An id per start of the broker makes generated producer names unique, which deduplication needs.
         self.life = self.next_id(self.commits.batch())
         own_cluster.record_name(storage, self.commits.batch(), settings.clusterName)

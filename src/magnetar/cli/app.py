@@ -56,6 +56,14 @@ LogLevel = Annotated[
 ]
 LogFormat = Annotated[str | None, typer.Option(metavar="FORMAT", help="The log: text or json.")]
 
+RenameCluster = Annotated[
+    bool, typer.Option("--rename-cluster", help="Give a data folder of another cluster the name in --cluster.")
+]
+AcceptLoss = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Start although acknowledged changes are missing, and keep the damaged log."),
+]
+
 
 @app.command(cls=PlainCommand)
 def standalone(
@@ -79,10 +87,8 @@ def standalone(
         str | None,
         typer.Option(metavar="NAME", help="The name of the cluster.", show_default="that of the data, or standalone"),
     ] = None,
-    rename_cluster: Annotated[
-        bool,
-        typer.Option("--rename-cluster", help="Give a data folder of another cluster the name in --cluster."),
-    ] = False,
+    rename_cluster: RenameCluster = False,
+    accept_loss: AcceptLoss = False,
     bind: Annotated[
         str | None,
         typer.Option(
@@ -116,6 +122,7 @@ def standalone(
         config=config,
         set=set_ or (),
         rename_cluster=rename_cluster,
+        accept_loss=accept_loss,
     )
     return _standalone.start(options)
 

@@ -130,6 +130,20 @@ SLOW_COMMIT = Event(
     "a commit of {groups} groups took {milliseconds} ms",
     "Writing and syncing took `slowCommitMillis` or longer; receipts waited for it.",
 )
+LOSS_ACCEPTED = Event(
+    "loss_accepted",
+    logging.ERROR,
+    "storage",
+    "{count} acknowledged changes or more are lost, as accepted by --accept-loss; the damaged log is in {kept}",
+    "The log was damaged. Message ids of each topic continue in a new ledger, so that no id is given twice.",
+)
+MARK_UNREADABLE = Event(
+    "mark_unreadable",
+    logging.ERROR,
+    "storage",
+    "{path} is damaged: whether this start has found everything that was acknowledged is not known",
+    "Both records of what was on disk are unreadable. They are written anew.",
+)
 COMMIT_WAITING = Event(
     "commit_waiting",
     logging.ERROR,

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from magnetar.bounds import COMMIT_WAIT, COMMIT_WAIT_WARNED, LAST_COMMIT_WAIT, UNSYNCED_WAIT
+from magnetar.bounds import COMMIT_WAIT, COMMIT_WAIT_WARNED, LAST_COMMIT_WAIT, SEQUENCE_MARK, UNSYNCED_WAIT
 from magnetar.broker.commit import Commits, Group
 from magnetar.latency import Latencies
 from magnetar.storage.api import Storage, StorageError
@@ -25,6 +25,9 @@ _GROUPS_PER_SYNC = 8  # bounds the latency of the first group
 _SYNC_AFTER_S = UNSYNCED_WAIT.limit / 1000
 _CLOSE_S = LAST_COMMIT_WAIT.limit
 _JOIN_S = 1.0
+
+MARK_EVERY_S = SEQUENCE_MARK.limit / 1000
+"""Interval of the records of what is synced, under load."""
 
 WATCH_EVERY_S = 5.0
 """Interval of the checks whether the disk answers."""
@@ -67,6 +70,9 @@ class Committer:
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
         self._unsynced: Group | None = None  # the youngest one that is written and not synced
         self._must_sync = False
+        self._marking: asyncio.Future[None] | None = None
+        self._mark_timer: asyncio.TimerHandle | None = None
+        self._is_mark_old = False
         self._sync_timer: asyncio.TimerHandle | None = None
         self._watch_timer: asyncio.TimerHandle | None = None
         self._watched_s = 0.0  # when the disk was last checked
@@ -161,6 +167,10 @@ class Committer:
             if self._unsynced is not None:
                 self._commits.synced(self._unsynced)
                 self._unsynced = None
+            if self._mark_timer is None:
+                self._mark()
+            else:
+                self._is_mark_old = True
         elif self._sync_timer is None:
             self._sync_timer = self._loop.call_later(_SYNC_AFTER_S, self._sync)
 
@@ -169,6 +179,23 @@ class Committer:
         if self._unsynced is not None:
             self._must_sync = True
             self.wake()
+
+    def _mark(self) -> None:
+        """Records what is synced, in another thread: at once after a pause, and once a second under load."""
+        self._is_mark_old = False
+        self._mark_timer = self._loop.call_later(MARK_EVERY_S, self._mark_again)
+        if self._marking is None or self._marking.done():
+            self._marking = self._loop.run_in_executor(None, self._storage.mark_synced)
+            self._marking.add_done_callback(self._marked)
+
+    def _mark_again(self) -> None:
+        self._mark_timer = None
+        if self._is_mark_old:
+            self._mark()
+
+    def _marked(self, marking: asyncio.Future[None]) -> None:
+        if not marking.cancelled() and (error := marking.exception()) is not None:
+            self._fail(error)
 
     def _watch(self) -> None:
         """A disk that does not answer raises no error: only time shows it.
@@ -224,16 +251,18 @@ class Committer:
                 waiter.cancel()
                 self._fail(StorageError(f"the disk has not written the last changes within {_CLOSE_S} s"))
         self._is_closed = True
-        for timer in (self._sync_timer, self._watch_timer):
+        for timer in (self._sync_timer, self._mark_timer, self._watch_timer):
             if timer is not None:
                 timer.cancel()
+        if self._marking is not None:
+            await asyncio.wait([self._marking], timeout=_JOIN_S)
         self._work.put(None)
         await asyncio.to_thread(self._thread.join, _JOIN_S)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the thread still waits for the disk after `close`: storage must not be closed then."""
-        return self._thread.is_alive()
+        """Whether a thread still waits for the disk after `close`: storage must not be closed then."""
+        return self._thread.is_alive() or (self._marking is not None and not self._marking.done())
 
 
 def _finish(waiter: asyncio.Future[None]) -> None:

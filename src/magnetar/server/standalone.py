@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
-from magnetar.log.events import OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emit
+from magnetar.log.events import LOSS_ACCEPTED, MARK_UNREADABLE, OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emit
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
-from magnetar.storage.api import Storage, StorageError
+from magnetar.storage.api import Storage, StorageError, StorageLoss
 from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
@@ -40,6 +40,7 @@ def run_standalone(
     *,
     cluster: str | None,
     rename_cluster: bool,
+    accept_loss: bool,
     bind: str,
     port: int,
     http_port: int,
@@ -51,19 +52,10 @@ def run_standalone(
     """
     import uvloop
 
-    from magnetar.storage.rocks import RocksStorage
-
     folder = data or Path("data/standalone")
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
-    try:
-        claim_folder(folder)  # first: rights of a folder that is not ours stay as they are
-        warning = protect_folder(folder)
-        storage = RocksStorage(folder)
-    except StorageError as error:
-        raise StartError(str(error)) from error
-    if warning is not None:
-        emit(OPEN_TO_OTHERS, warning=warning)
+    storage = _open(folder, accept_loss)
     try:
         name = own_cluster.choose_name(storage, cluster, rename=rename_cluster)
     except own_cluster.OtherCluster as error:
@@ -77,6 +69,29 @@ def run_standalone(
     if code == 0:
         deadline.cancel()  # otherwise it stays: a thread that hangs would keep the interpreter from ending
     return code
+
+
+def _open(folder: Path, accept_loss: bool) -> Storage:
+    from magnetar.storage.rocks import RocksStorage
+
+    try:
+        claim_folder(folder)  # first: rights of a folder that is not ours stay as they are
+        warning = protect_folder(folder)
+        storage = RocksStorage(folder, accept_loss=accept_loss)
+    except StorageLoss as error:
+        raise StartError(
+            f"{error}; nothing was changed. --accept-loss starts without them, keeps the damaged log in {folder}, and"
+            " gives no message the id of a lost one"
+        ) from error
+    except StorageError as error:
+        raise StartError(str(error)) from error
+    if warning is not None:
+        emit(OPEN_TO_OTHERS, warning=warning)
+    if storage.mark is not None and storage.mark.is_damaged:
+        emit(MARK_UNREADABLE, path=storage.mark.path)
+    if storage.lost_writes:
+        emit(LOSS_ACCEPTED, count=storage.lost_writes, kept=storage.kept_log)
+    return storage
 
 
 async def _run(

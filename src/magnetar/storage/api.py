@@ -31,6 +31,17 @@ class StorageBusy(StorageError):
     """The data folder is open in another process (or a second time in this one)."""
 
 
+class StorageLoss(StorageError):
+    """The data folder has less than was synced: `missing` writes that may have been acknowledged, or more."""
+
+    def __init__(self, folder: object, missing: int) -> None:
+        super().__init__(
+            f"data folder {folder} has lost {missing} changes or more that were on disk and acknowledged: its log is"
+            " damaged"
+        )
+        self.missing = missing
+
+
 class Space(enum.IntEnum):
     """Two key spaces, stored apart so that appended entries never share files with state that is overwritten."""
 
@@ -95,6 +106,16 @@ class Batch(Protocol):
 class Storage(Protocol):
     """Ordered key-value storage that is durable up to the last `sync`."""
 
+    @property
+    def lost_writes(self) -> int:
+        """Synced writes that were not found at the start, which was to go on without them; 0 otherwise."""
+        ...
+
+    @property
+    def sequence(self) -> int:
+        """The number of operations ever written, those of earlier processes included."""
+        ...
+
     def batch(self) -> Batch:
         """A new empty batch."""
         ...
@@ -104,6 +125,10 @@ class Storage(Protocol):
 
     def sync(self) -> None:
         """Everything written before the call is durable when it returns. Blocks on the disk; releases the GIL."""
+
+    def mark_synced(self) -> None:
+        """Record how much is synced, so that a later start knows if it finds less. Blocks on the disk: call in a
+        thread. Others may write and sync at the same time."""
 
     def get(self, space: Space, key: bytes, /) -> bytes | None:
         """The value of the key, or None."""

@@ -63,12 +63,29 @@ class MemoryBatch:
 class MemoryStorage:
     """`Storage` in memory. `crash` and `fail_next` are its only additions to the interface."""
 
-    __slots__ = ("_closed", "_fail_next", "_failed", "_lock", "_tables", "_unsynced")
+    __slots__ = (
+        "_closed",
+        "_fail_next",
+        "_failed",
+        "_lock",
+        "_synced",
+        "_tables",
+        "_unsynced",
+        "lost_writes",
+        "marked",
+        "sequence",
+    )
 
     def __init__(self) -> None:
         self._tables = (SortedDict(), SortedDict())
-        self._unsynced: list[list[Undo]] = []  # one list of undo steps per write since the last sync
+        self._unsynced: list[tuple[int, list[Undo]]] = []  # sequence before each write since the last sync, undo steps
         self._lock = threading.Lock()  # a committer thread writes while others scan
+        self.sequence = 0
+        self._synced = 0
+        self.marked = 0
+        """The operations up to which `mark_synced` has recorded that they are synced."""
+        self.lost_writes = 0
+        """For tests to set: a start that goes on without synced writes."""
         self._fail_next: dict[str, Exception] = {}
         self._failed: Exception | None = None
         self._closed = False
@@ -88,7 +105,8 @@ class MemoryStorage:
             undo: list[Undo] = []
             for operation in batch.operations:
                 self._apply(operation, undo)
-            self._unsynced.append(undo)
+            self._unsynced.append((self.sequence, undo))
+            self.sequence += len(batch.operations)
 
     def _apply(self, operation: Operation, undo: list[Undo]) -> None:
         kind, space, key, value = operation
@@ -107,6 +125,11 @@ class MemoryStorage:
             self._check_usable()
             self._check_healthy("sync")
             self._unsynced.clear()
+            self._synced = self.sequence
+
+    def mark_synced(self) -> None:
+        with self._lock:
+            self.marked = self._synced
 
     def get(self, space: Space, key: bytes, /) -> bytes | None:
         with self._lock:
@@ -159,6 +182,7 @@ class MemoryStorage:
         with self._lock:
             if not self._closed and self._failed is None:
                 self._unsynced.clear()
+                self._synced = self.marked = self.sequence
             self._closed = True
 
     def crash(self, keep_unsynced_writes: int = 0) -> MemoryStorage:
@@ -171,7 +195,9 @@ class MemoryStorage:
         with self._lock:
             survivor._tables = (self._tables[0].copy(), self._tables[1].copy())
             lost = self._unsynced[keep_unsynced_writes:]
-        for undo in reversed(lost):
+            survivor.sequence = survivor._synced = lost[0][0] if lost else self.sequence
+            survivor.marked = self.marked
+        for _, undo in reversed(lost):
             for space, key, before in reversed(undo):
                 if before is None:
                     survivor._tables[space].pop(key, None)

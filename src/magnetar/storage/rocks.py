@@ -13,9 +13,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,18 @@ from rocksdict import (
 )
 
 from magnetar.storage import checkpoint
-from magnetar.storage.api import Batch, CheckpointFolder, DiskUse, Pressure, Space, StorageBusy, StorageError
+from magnetar.storage.api import (
+    Batch,
+    CheckpointFolder,
+    DiskUse,
+    Pressure,
+    Space,
+    StorageBusy,
+    StorageError,
+    StorageLoss,
+)
 from magnetar.storage.folder import claim_folder, raise_format
+from magnetar.storage.sequence_mark import SequenceMark, keep_logs
 
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
 
@@ -83,33 +94,71 @@ class RocksStorage:
     """`Storage` on RocksDB."""
 
     __slots__ = (
+        "_accepts_loss",
         "_closed",
         "_compacting",
         "_db",
         "_failed",
         "_range_deletes",
         "_spaces",
+        "_synced",
         "_writing",
+        "kept_log",
+        "lost_writes",
+        "mark",
         "path",
         "state_family",
     )
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, accept_loss: bool = False) -> None:
+        """Raises StorageLoss if synced writes are missing; with `accept_loss` their log is kept in `kept_log`."""
         self.path = path
         self._failed: StorageError | None = None
         self._closed = False
         self._compacting = threading.Lock()  # a database cannot be closed meanwhile
         self._writing = threading.Lock()  # held for a write, and by a checkpoint, which no write may change
         self._range_deletes = [0, 0]  # by space, written since the last flush from here
+        self._synced: int | None = None  # by this process
+        self._accepts_loss = accept_loss
+        self.mark: SequenceMark | None = None
+        self.lost_writes = 0
+        self.kept_log: Path | None = None
         self._db = self._open()
         self.state_family = self._db.get_column_family_handle(_STATE_FAMILY)
         self._spaces = (self._db, self._db.get_column_family(_STATE_FAMILY))
 
     def _open(self) -> Rdict:
         claim_folder(self.path)
-        database = open_database(self.path)
-        raise_format(self.path)
+        self.mark = SequenceMark(self.path)
+        try:
+            self._check_mark(self.mark, _sequence_before_opening)  # before RocksDB drops what it cannot read
+            database = open_database(self.path)
+        except BaseException:
+            self.mark.close()
+            raise
+        try:
+            self._check_mark(self.mark, lambda _: database.latest_sequence_number())
+            raise_format(self.path)
+        except StorageError:
+            database.close()
+            self.mark.close()
+            raise
         return database
+
+    def _check_mark(self, mark: SequenceMark, found: Callable[[Path], int | None]) -> None:
+        if mark.sequence is None or self.lost_writes:
+            return
+        sequence = found(self.path)
+        if sequence is None or sequence >= mark.sequence:
+            return
+        if not self._accepts_loss:
+            raise StorageLoss(self.path, mark.sequence - sequence)
+        self.lost_writes = mark.sequence - sequence
+        self.kept_log = keep_logs(self.path)
+
+    @property
+    def sequence(self) -> int:
+        return self._db.latest_sequence_number()
 
     def batch(self) -> RocksBatch:
         if self._closed:
@@ -154,9 +203,19 @@ class RocksStorage:
         if self._failed is not None:
             raise self._failed
         try:
+            sequence = self._db.latest_sequence_number()
             self._db.flush_wal(True)
+            self._synced = sequence
         except Exception as error:
             raise self._failure(error) from error
+
+    def mark_synced(self) -> None:
+        if self._synced is not None and self._failed is None:
+            self._write_mark(self._synced)
+
+    def _write_mark(self, sequence: int) -> None:
+        if self.mark is not None:
+            self.mark.write(sequence)
 
     def _failure(self, error: Exception) -> StorageError:
         """The error to raise, also by every later write: the content of the disk is unknown."""
@@ -269,15 +328,35 @@ class RocksStorage:
             self._cancel_compaction()
         with self._compacting, self._writing:
             del self.state_family  # a living handle would keep the database open, and its folder locked
+            sequence = self.sequence
             problems = [problem for family in self._spaces if (problem := _closing_problem(family)) is not None]
-        if problems and self._failed is None:  # a failure was reported when it happened
-            raise _translated(problems[0], self.path) from problems[0]
+        try:
+            if problems and self._failed is None:  # a failure was reported when it happened
+                raise _translated(problems[0], self.path) from problems[0]
+            # A loss is known until what was decided about it is on disk.
+            if self._failed is None and (self._synced is not None or not self.lost_writes):
+                self._write_mark(sequence)
+        finally:
+            if self.mark is not None:
+                self.mark.close()
 
     def _cancel_compaction(self) -> None:
         """RocksDB flushes nothing after this, so everything has to be in the synced log before."""
         with contextlib.suppress(Exception):  # a failed storage cannot be synced, and is closed all the same
             self._db.flush_wal(True)
         self._db.cancel_all_background(True)
+
+
+def _sequence_before_opening(path: Path) -> int | None:
+    """The last write that RocksDB will find, without changing anything; None if it cannot be read, for any reason."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="magnetar-log-") as own_log:
+            found = open_database(path, log_folder=own_log)
+            sequence = found.latest_sequence_number()
+            found.close()
+    except (StorageError, OSError):
+        return None
+    return sequence
 
 
 def _closing_problem(family: Rdict) -> Exception | None:

@@ -55,7 +55,11 @@ class PartitionedRecord(msgspec.Struct, omit_defaults=True):
 
 
 class TopicRecord(msgspec.Struct, omit_defaults=True):
-    """The marks: a dead letter policy, of the broker or of a client, sent dead letters or retries to this topic."""
+    """The marks: a dead letter policy, of the broker or of a client, sent dead letters or retries to this topic.
+
+    `ledger`: the ledger of its message ids, 0 for `id`. `former_ledgers`: those of before a loss, with the number of
+    entries from then that are left; ids of the former ledgers are the same in the new one.
+    """
 
     id: int
     properties: dict[str, str] = {}
@@ -65,6 +69,12 @@ class TopicRecord(msgspec.Struct, omit_defaults=True):
     holds_retries: bool = False
     created_ms: int = 0  # 0: created before this was recorded
     overrides: Overrides = msgspec.field(default_factory=Overrides)
+    ledger: int = 0
+    former_ledgers: dict[int, int] = {}
+
+    @property
+    def ledger_id(self) -> int:
+        return self.ledger or self.id
 
 
 class SubscriptionRecord(msgspec.Struct, omit_defaults=True):

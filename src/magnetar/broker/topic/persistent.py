@@ -45,12 +45,15 @@ _EARLIEST, _LATEST = -1, (1 << 63) - 1
 
 
 class PersistentTopic(Topic):
-    """`ledger_id` is never reused, so message ids of a deleted topic never match a new one of the same name."""
+    """`ledger_id` is never reused, so message ids of a deleted topic never match a new one of the same name.
+
+    It is the topic's id, unless messages were lost. Keys of the storage have the id.
+    """
 
     def __init__(self, broker: Broker, name: TopicName, topic_record: TopicRecord, *, is_new: bool) -> None:
         super().__init__(broker, name)
         self.record = topic_record
-        self.ledger_id = topic_record.id
+        self.ledger_id = topic_record.ledger_id
         self.epoch = topic_record.epoch
         self.log = Log(broker.storage, broker.cache, topic_record.id)
         self.is_ended = topic_record.terminated  # durably: consumers may be notified
@@ -163,14 +166,14 @@ class PersistentTopic(Topic):
             producer.replicated = self._replicated_entries()
         elif is_pulsar_replicator(producer.name):
             if self._pulsar_replicated is None:
-                self._pulsar_replicated = PulsarReplicatedEntries(self.broker.storage, self.ledger_id)
+                self._pulsar_replicated = PulsarReplicatedEntries(self.broker.storage, self.record.id)
             producer.replicated = self._pulsar_replicated
         return super().add_producer(producer)
 
     def _replicated_entries(self) -> ReplicatedEntries:
         # Loaded on first use: most topics have no replicated entries, and until then none can change.
         if self._replicated is None:
-            self._replicated = ReplicatedEntries(self.broker.storage, self.ledger_id)
+            self._replicated = ReplicatedEntries(self.broker.storage, self.record.id)
         return self._replicated
 
     def last_sequence_id(self, producer_name: str) -> int:
@@ -185,8 +188,8 @@ class PersistentTopic(Topic):
         if policies.deduplication == (self.deduplication is not None):
             return
         # Sequence ids from before it was switched off are out of date when it is on again.
-        delete_all(self.broker.commits.batch(), keys.DEDUPLICATION, self.ledger_id)
-        self.deduplication = Deduplication(None, self.ledger_id) if policies.deduplication else None
+        delete_all(self.broker.commits.batch(), keys.DEDUPLICATION, self.record.id)
+        self.deduplication = Deduplication(None, self.record.id) if policies.deduplication else None
 
     # -- delayed messages
 
@@ -215,7 +218,7 @@ class PersistentTopic(Topic):
     # -- subscriptions
 
     def _load_subscriptions(self) -> None:
-        start = keys.under(keys.SUBSCRIPTION, self.ledger_id)
+        start = keys.under(keys.SUBSCRIPTION, self.record.id)
         for key, value in self.broker.storage.scan(Space.STATE, start, keys.after(start)):
             name = key[9:].decode()
             subscription_record = record.decode_subscription(value)
@@ -290,7 +293,10 @@ class PersistentTopic(Topic):
         if ledger_id == _LATEST or ledger_id > self.ledger_id:
             return self.log.confirmed + 1
         if ledger_id < self.ledger_id:
-            return self.log.first
+            left = self.record.former_ledgers.get(ledger_id)
+            if left is None:
+                return self.log.first
+            entry_id = min(entry_id, left - 1)
         return min(max(entry_id + 1, self.log.first), self.log.confirmed + 1)
 
     def _drop(self, subscription: TopicSubscription) -> None:
@@ -333,7 +339,7 @@ class PersistentTopic(Topic):
             batch.put(self._subscription_key(subscription.name), record.encode(subscription_record))
 
     def _subscription_key(self, name: str) -> bytes:
-        return keys.under(keys.SUBSCRIPTION, self.ledger_id, name.encode())
+        return keys.under(keys.SUBSCRIPTION, self.record.id, name.encode())
 
     # -- termination and deletion
 
@@ -373,7 +379,7 @@ class PersistentTopic(Topic):
         self.log.delete(batch)
         self.delayed.delete(batch)
         for kind in (keys.DEDUPLICATION, keys.REPLICATED, keys.PULSAR_REPLICATED):
-            delete_all(batch, kind, self.ledger_id)
+            delete_all(batch, kind, self.record.id)
 
     def _save_epoch(self) -> None:
         self.record.epoch = self.epoch
@@ -432,7 +438,7 @@ class PersistentTopic(Topic):
         self._note_deleted(before - self.log.size_from(first))
 
     def _note_deleted(self, size: int) -> None:
-        self.broker.deleted_space.add(self.ledger_id, size, self.broker.now_ms())
+        self.broker.deleted_space.add(self.record.id, size, self.broker.now_ms())
 
     def truncate(self) -> None:
         """Deletes every entry, whatever retention or subscriptions would keep."""

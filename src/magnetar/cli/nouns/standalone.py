@@ -27,6 +27,7 @@ class StandaloneOptions:
     """The options as text, not checked yet."""
 
     __slots__ = (
+        "accept_loss",
         "bind",
         "cluster",
         "config",
@@ -52,6 +53,7 @@ class StandaloneOptions:
         config: str | None = None,
         set: Sequence[str] = (),
         rename_cluster: bool = False,
+        accept_loss: bool = False,
     ) -> None:
         self.data = data
         self.port = port
@@ -63,6 +65,7 @@ class StandaloneOptions:
         self.config = config
         self.set = tuple(set)
         self.rename_cluster = rename_cluster
+        self.accept_loss = accept_loss
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
         """The given flags that are settings: flag, setting, text."""
@@ -108,7 +111,7 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
             values[SINGLE_OPTIONS[option]] = value
         else:
             return None
-    return StandaloneOptions(set=pairs, rename_cluster=False, **values)
+    return StandaloneOptions(set=pairs, rename_cluster=False, accept_loss=False, **values)
 
 
 def start(options: StandaloneOptions) -> int:
@@ -135,6 +138,7 @@ def start(options: StandaloneOptions) -> int:
         data,
         cluster=settings.clusterName if "clusterName" in pairs else None,
         rename_cluster=options.rename_cluster,
+        accept_loss=options.accept_loss,
         bind=settings.bindAddress,
         port=settings.brokerServicePort,
         http_port=settings.webServicePort,
