@@ -48,6 +48,18 @@ FAULTS: tuple[Fault, ...] = (
         "it is never taken apart: a consumer gets it as it is, and as a dead letter it stays whole",
         "nothing",
     ),
+    Fault(
+        "many-failover-consumers",
+        "one connection subscribes hundreds of times to a Failover subscription, and closes",
+        "each joins and leaves without a walk over the others",
+        "nothing",
+    ),
+    Fault(
+        "many-sticky-ranges",
+        "a Key_Shared consumer names tens of thousands of hash ranges",
+        "they are checked by sorting; an overlap is refused",
+        "nothing",
+    ),
     # -- bugs of our own
     Fault(
         "bug-in-a-handler",

@@ -54,6 +54,14 @@ BYTES_SPLIT = Bound(
 
 # -- topics, subscriptions and their state
 
+PRODUCERS_WAITING = Bound(
+    "producers-waiting",
+    "producers that wait for exclusive access to a topic",
+    1000,
+    "producers",
+    "another is refused with ProducerBusy",
+)
+
 # -- storage and disk
 
 UNSYNCED_WAIT = Bound(

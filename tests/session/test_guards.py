@@ -241,7 +241,7 @@ def test_the_rest_of_a_read_is_dropped_after_a_bug(monkeypatch: pytest.MonkeyPat
 def test_a_bug_in_repeated_dead_letters_ends_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     scene.offender.produce("s-DLQ", producer_id=5, producer_name="letters")
-    Once(monkeypatch, repeated_dead_letters, "_parts", RuntimeError("planted"))
+    Once(monkeypatch, repeated_dead_letters, "_holds_any", RuntimeError("planted"))
     scene.offender.session.receive(send_frame(1, producer_id=5))
     assert [kind for kind, _ in scene.faults.met] == ["publish"]
     scene.check_the_others()

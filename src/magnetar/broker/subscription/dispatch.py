@@ -6,7 +6,9 @@ the subscription: a method returns what has to happen next, a hand-over or anoth
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
+from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Protocol
 
@@ -37,8 +39,41 @@ class Dispatcher(Protocol):
         """Hands out a bounded number of entries; true if there may be more."""
 
 
+class _Rank:
+    """The place of a consumer on Apache Pulsar's ring, so that both brokers choose the same one.
+
+    It has a hundred points there, and active is the consumer with the first point from that of the topic on: of each
+    only the nearest matters. Where two are equally near, the one with the greater name is ahead, then the later one.
+    """
+
+    __slots__ = ("_distance", "_name", "_order", "_priority")
+
+    def __init__(self, consumer: Consumer, order: int, target: int) -> None:
+        points = (_point(f"{consumer.name}{number}") for number in range(100))
+        self._priority = consumer.priority
+        self._distance = min((point - target) % _RING_SIZE for point in points)
+        self._name = consumer.name
+        self._order = order
+
+    def __lt__(self, other: _Rank) -> bool:
+        if (self._priority, self._distance) != (other._priority, other._distance):
+            return (self._priority, self._distance) < (other._priority, other._distance)
+        return (self._name, self._order) > (other._name, other._order)
+
+
+_RING_SIZE = 1 << 31
+
+
+def _point(text: str) -> int:
+    return mmh3.hash(text.encode(), signed=False) % _RING_SIZE
+
+
 class SingleActive:
-    """Exclusive and Failover: one consumer gets everything, in order; in Failover others stand by."""
+    """Exclusive and Failover: one consumer gets everything, in order; in Failover others stand by.
+
+    The consumers are kept in the order in which they would be chosen: joining and leaving costs no walk over the
+    others. On a partition each partition counts to its own; elsewhere, and by setting, it is a ring.
+    """
 
     def __init__(
         self, deliveries: Deliveries, settings: Settings, type: SubscriptionType, topic: TopicName, subscription: str
@@ -48,25 +83,44 @@ class SingleActive:
         self._type = type
         self._topic = topic
         self._subscription = subscription
-        self._consumers: list[Consumer] = []
+        is_counted = topic.partition >= 0 and not settings.activeConsumerFailoverConsistentHashing
+        self._is_ring = type is SubscriptionType.Failover and not is_counted
+        self._target = _point(topic.full)
+        self._order = count()
+        self._by_name: list[tuple[int, str, int, Consumer]] = []  # priority, name, order of joining
+        self._by_rank: list[tuple[_Rank, Consumer]] = []
+        self._orders: dict[Consumer, int] = {}
         self.active: Consumer | None = None
 
     def add(self, consumer: Consumer) -> int | None:
-        if self._type is SubscriptionType.Exclusive and self._consumers:
+        if self._type is SubscriptionType.Exclusive and self._orders:
             raise ConsumerBusy(f"exclusive consumer is already connected to subscription {self._subscription!r}")
-        self._consumers.append(consumer)
-        self._consumers.sort(key=lambda c: (c.priority, c.name))
+        self._orders[consumer] = next(self._order)
+        if self._is_ring:
+            insort(self._by_rank, self._ranked(consumer))
+        else:
+            insort(self._by_name, self._named(consumer))
         delay_ms = self._elect()
-        if delay_ms is None and self._type is SubscriptionType.Failover:
-            consumer.peer.active_changed(consumer, consumer is self.active)
+        if self._type is SubscriptionType.Failover and consumer is not self.active:
+            consumer.peer.active_changed(consumer, False)
         return delay_ms
 
     def remove(self, consumer: Consumer) -> int | None:
-        self._consumers.remove(consumer)
-        if not self._consumers:
+        if self._is_ring:
+            del self._by_rank[bisect_left(self._by_rank, self._ranked(consumer))]
+        else:
+            del self._by_name[bisect_left(self._by_name, self._named(consumer))]
+        del self._orders[consumer]
+        if not self._orders:
             self.active = None
             return None
         return self._elect()
+
+    def _named(self, consumer: Consumer) -> tuple[int, str, int, Consumer]:
+        return consumer.priority, consumer.name, self._orders[consumer], consumer
+
+    def _ranked(self, consumer: Consumer) -> tuple[_Rank, Consumer]:
+        return _Rank(consumer, self._orders[consumer], self._target), consumer
 
     def pump(self) -> bool:
         consumer, deliveries = self.active, self._deliveries
@@ -80,31 +134,21 @@ class SingleActive:
         return consumer.permits > 0 and deliveries.places.has_unread
 
     def _elect(self) -> int | None:
-        """Picks the active consumer."""
-        best = self._consumers[0].priority
-        candidates = [consumer for consumer in self._consumers if consumer.priority == best]
-        partition = self._topic.partition
-        if partition >= 0 and not self._settings.activeConsumerFailoverConsistentHashing:
-            chosen = candidates[partition % len(candidates)]
+        """Picks the active consumer, and notifies it and the one before it."""
+        if self._is_ring:
+            chosen = self._by_rank[0][1]
         else:
-            chosen = candidates[self._ring_index(candidates)]
+            candidates = bisect_left(self._by_name, (self._by_name[0][0] + 1,))  # of the best priority
+            chosen = self._by_name[self._topic.partition % candidates][3]
         if chosen is self.active:
             return None
         previous, self.active = self.active, chosen
+        stays = previous is not None and previous in self._orders
         if self._type is SubscriptionType.Failover:
-            for consumer in self._consumers:
-                consumer.peer.active_changed(consumer, consumer is chosen)
-        return self._settings.activeConsumerFailoverDelayTimeMillis if previous in self._consumers else 0
-
-    def _ring_index(self, candidates: list[Consumer]) -> int:
-        """Apache Pulsar's ring, point by point, so that both brokers choose the same consumer."""
-        ring = {
-            mmh3.hash(f"{consumer.name}{point}".encode(), signed=False) & 0x7FFFFFFF: index
-            for index, consumer in enumerate(candidates)
-            for point in range(100)
-        }
-        target = mmh3.hash(self._topic.full.encode(), signed=False) & 0x7FFFFFFF
-        return ring[min((point for point in ring if point >= target), default=min(ring))]
+            if previous is not None and stays:
+                previous.peer.active_changed(previous, False)
+            chosen.peer.active_changed(chosen, True)
+        return self._settings.activeConsumerFailoverDelayTimeMillis if stays else 0
 
 
 class RoundRobin:
@@ -157,13 +201,14 @@ class RoundRobin:
 
     def _next(self) -> Consumer | None:
         """The consumer whose turn it is; a turn ends only when it delivered something."""
-        ready = None
+        ready, best = None, self._consumers[0].priority
         for offset in range(len(self._consumers)):
-            index = (self._turn + offset) % len(self._consumers)
-            consumer = self._consumers[index]
-            if consumer.can_receive and (ready is None or consumer.priority < self._consumers[ready].priority):
-                ready = index
-        return None if ready is None else self._consumers[ready]
+            consumer = self._consumers[(self._turn + offset) % len(self._consumers)]
+            if consumer.can_receive and (ready is None or consumer.priority < ready.priority):
+                ready = consumer
+                if ready.priority == best:
+                    break
+        return ready
 
 
 class StickyKey:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
+from itertools import pairwise
 from typing import Protocol
 
 import mmh3
@@ -42,7 +43,7 @@ class ConsistentHashing:
             self._owners[point].remove(consumer)
             if not self._owners[point]:
                 del self._owners[point]
-                self._points.remove(point)
+                del self._points[bisect_left(self._points, point)]
 
     def owner(self, key_hash: int) -> Consumer | None:
         if not self._points:
@@ -90,32 +91,37 @@ class StickyRanges:
     """Ranges that the consumers chose themselves; messages of a hash outside all ranges wait."""
 
     def __init__(self) -> None:
-        self._ranges: list[tuple[int, int, Consumer]] = []
+        self._ranges: list[tuple[int, int, Consumer]] = []  # sorted
 
     def add(self, consumer: Consumer) -> None:
         if not consumer.hash_ranges:
             raise ConsumerAssignFailed(f"consumer {consumer.name!r} in sticky mode has no hash range")
-        taken = [(start, end, owner.name) for start, end, owner in self._ranges]
         for start, end in consumer.hash_ranges:
             if not 0 <= start <= end < HASH_SPACE:
                 raise ConsumerAssignFailed(f"hash range [{start}, {end}] is not within [0, {HASH_SPACE - 1}]")
-            for other_start, other_end, name in taken:
-                if start <= other_end and other_start <= end:
-                    raise ConsumerAssignFailed(
-                        f"hash range [{start}, {end}] overlaps [{other_start}, {other_end}] of consumer {name!r}"
-                    )
-            taken.append((start, end, consumer.name))
-        self._ranges += [(start, end, consumer) for start, end in consumer.hash_ranges]
-        self._ranges.sort(key=lambda row: row[0])
+        ranges = [*self._ranges, *((start, end, consumer) for start, end in consumer.hash_ranges)]
+        ranges.sort(key=_start_of)
+        for taken, new in pairwise(ranges):
+            if new[0] <= taken[1]:
+                if new[2] is not consumer:
+                    taken, new = new, taken
+                raise ConsumerAssignFailed(
+                    f"hash range [{new[0]}, {new[1]}] overlaps [{taken[0]}, {taken[1]}] of consumer {taken[2].name!r}"
+                )
+        self._ranges = ranges
 
     def remove(self, consumer: Consumer) -> None:
         self._ranges = [row for row in self._ranges if row[2] is not consumer]
 
     def owner(self, key_hash: int) -> Consumer | None:
-        for start, end, consumer in self._ranges:
-            if start <= key_hash <= end:
-                return consumer
-        return None
+        index = bisect_right(self._ranges, key_hash, key=_start_of) - 1
+        if index < 0 or self._ranges[index][1] < key_hash:
+            return None
+        return self._ranges[index][2]
+
+
+def _start_of(row: tuple[int, int, Consumer]) -> int:
+    return row[0]
 
 
 def key_owners(settings: Settings, *, sticky: bool) -> KeyOwners:

@@ -64,10 +64,12 @@ class NonPersistentSubscription:
 
     def _elect(self) -> None:
         active = min(self.consumers, key=lambda c: (c.priority, c.name), default=None)
-        if active is not self._active and self.type is SubscriptionType.Failover:
-            for consumer in self.consumers:
-                consumer.peer.active_changed(consumer, consumer is active)
-        self._active = active
+        previous, self._active = self._active, active
+        if active is not previous and self.type is SubscriptionType.Failover:
+            if previous in self.consumers:
+                previous.peer.active_changed(previous, False)
+            if active is not None:
+                active.peer.active_changed(active, True)
 
     def offer(self, messages: int, blob: bytes) -> None:
         consumer = self._choose(blob)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from itertools import islice
 
+from magnetar.bounds import PRODUCERS_WAITING
 from magnetar.broker.peer import Peer
 from magnetar.broker.rates import Rates
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
@@ -98,7 +100,7 @@ class Producers:
         self._claim_epoch = claim_epoch
         self.by_name: dict[str, Producer] = {}
         self.exclusive: Producer | None = None
-        self.waiting: deque[Producer] = deque()
+        self.waiting: OrderedDict[Producer, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.by_name)
@@ -122,7 +124,12 @@ class Producers:
         if mode is AccessMode.Exclusive and (self.by_name or self.waiting):
             raise ProducerFenced(f"topic {self._name} has other producers: {self._exclusive_name()}")
         if mode is AccessMode.WaitForExclusive and self.by_name:
-            self.waiting.append(producer)
+            if len(self.waiting) >= PRODUCERS_WAITING.limit:
+                raise ProducerBusy(
+                    f"topic {self._name} has {len(self.waiting)} producers that wait for exclusive access,"
+                    f" the limit is {PRODUCERS_WAITING.limit}"
+                )
+            self.waiting[producer] = None
             return False
         if mode is AccessMode.ExclusiveWithFencing:
             self._fence_out_others()
@@ -132,7 +139,7 @@ class Producers:
     def remove(self, producer: Producer) -> None:
         """Removes a producer; once no other is connected, the next in the queue gets exclusive access."""
         if producer in self.waiting:
-            self.waiting.remove(producer)
+            del self.waiting[producer]
             return
         if self.by_name.get(producer.name) is not producer:
             return
@@ -140,7 +147,7 @@ class Producers:
         if self.exclusive is producer:
             self.exclusive = None
         while not self.by_name and self.waiting:
-            successor = self.waiting.popleft()
+            successor = self.waiting.popitem(last=False)[0]
             try:
                 self._make_exclusive(successor)
             except ProducerFenced as error:
@@ -171,7 +178,7 @@ class Producers:
             self.exclusive = None
 
     def _fence_out_others(self) -> None:
-        waiting, self.waiting = self.waiting, deque()
+        waiting, self.waiting = self.waiting, OrderedDict()
         for producer in waiting:
             producer.on_failed(ProducerFenced(f"fenced out of topic {self._name} by a newer exclusive producer"))
         for producer in self.by_name.values():
@@ -185,4 +192,4 @@ class Producers:
         self.exclusive = producer
 
     def _exclusive_name(self) -> str:
-        return self.exclusive.name if self.exclusive else ", ".join(list(self.by_name)[:3])
+        return self.exclusive.name if self.exclusive else ", ".join(islice(self.by_name, 3))

@@ -260,10 +260,11 @@ class Topic(ABC):
 
     def check_subscription_limit(self) -> None:
         """Raises if the topic may not have another subscription."""
-        limit, subscriptions = self.policies.max_subscriptions, len(self.client_subscriptions)
-        if 0 < limit <= subscriptions:
+        limit = self.policies.max_subscriptions
+        if 0 < limit <= len(self.subscriptions) and limit <= len(self.client_subscriptions):
             raise NotAllowed(
-                f"topic {self.name.full} has {subscriptions} subscriptions, maxSubscriptionsPerTopic is {limit}"
+                f"topic {self.name.full} has {len(self.client_subscriptions)} subscriptions,"
+                f" maxSubscriptionsPerTopic is {limit}"
             )
 
     def apply_policies(self, policies: Policies) -> None:
