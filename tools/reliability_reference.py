@@ -31,6 +31,18 @@ class Fault(NamedTuple):
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     Fault(
+        "nack-of-what-is-not-held",
+        "a client nacks messages of batches that it does not hold, or that do not exist",
+        "they are ignored, and cost nothing",
+        "nothing",
+    ),
+    Fault(
+        "text-not-utf8",
+        "a name or property in a command is not UTF-8",
+        "the client is disconnected with an error that names the field; nothing of it is stored",
+        "nothing",
+    ),
+    Fault(
         "random-bytes",
         "random or hostile bytes in any field of any command, or in any REST request",
         "the sender is refused or disconnected with a reason; others, maintenance and the next start notice nothing",

@@ -28,6 +28,48 @@ def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
 
 # -- names, numbers and maps in commands
 
+NAME_SIZE = Bound(
+    "name-size",
+    "a name in a command: of a producer, consumer, subscription, listener, client version …",
+    1024,
+    "bytes",
+    "the request is refused",
+)
+TEXT_SIZE = Bound(
+    "text-size", "a pattern of topics, or authentication data as text, in a command", 64 << 10, "bytes", "refused"
+)
+MAP_SIZE = Bound(
+    "map-size",
+    "metadata of a producer or consumer, properties of a subscription, schema or lookup: keys and values together",
+    64 << 10,
+    "bytes",
+    "the request is refused",
+)
+NUMBER = Bound(
+    "number",
+    "an id, epoch or sequence id: a signed number of 64 bits for clients in Java",
+    (1 << 63) - 1,
+    "",
+    "the request or message is refused; -1 stands for the earliest message where the protocol has it",
+)
+IDS_PER_COMMAND = Bound(
+    "ids-per-command",
+    "message ids in one acknowledgement or negative acknowledgement",
+    100_000,
+    "",
+    "the connection is closed with the reason",
+)
+PAIRS_PER_COMMAND = Bound(
+    "pairs-per-command", "pairs in a map of a command", 10_000, "", "the connection is closed with the reason"
+)
+COMMAND_SIZE = Bound(
+    "command-size",
+    "a command without the message that follows it",
+    2 << 20,
+    "bytes",
+    "the connection is closed with the reason; nothing is parsed",
+)
+
 # -- batches and what is made of them
 
 MESSAGES_READ = Bound(
@@ -50,6 +92,13 @@ BYTES_SPLIT = Bound(
     32 << 20,
     "bytes",
     "the batch stays whole",
+)
+MESSAGES_PER_BATCH = Bound(
+    "messages-per-batch",
+    "messages in a batch; command and metadata must agree on them",
+    100_000,
+    "",
+    "the batch is refused with SEND_ERROR",
 )
 
 # -- topics, subscriptions and their state

@@ -228,7 +228,8 @@ def test_a_seek_past_all_messages_of_its_batch() -> None:
 def test_a_batch_with_more_messages_than_compressed_bytes() -> None:
     world = World()
     session = session_of(world)
-    blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1), b"well compressed")
+    metadata = pb.MessageMetadata(producer_name="p", sequence_id=0, publish_time=1, num_messages_in_batch=1000)
+    blob = build_blob(metadata, b"well compressed")
     producer = pb.CommandProducer(topic="t", producer_id=1, request_id=1)
     session.receive(encode_frame(Command(type=Command.PRODUCER, producer=producer)))
     send = pb.CommandSend(producer_id=1, sequence_id=0, num_messages=1000)

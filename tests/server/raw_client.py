@@ -87,5 +87,7 @@ class RawClient:
 
 def send_frame(sequence_id: int, payload: bytes = b"x", producer_id: int = 1, messages: int = 1) -> bytes:
     metadata = pb.MessageMetadata(producer_name="raw", sequence_id=sequence_id, publish_time=1)
+    if messages != 1:
+        metadata.num_messages_in_batch = messages
     send = pb.CommandSend(producer_id=producer_id, sequence_id=sequence_id, num_messages=messages)
     return encode_frame_with_blob(Command(type=Command.SEND, send=send), build_blob(metadata, payload))

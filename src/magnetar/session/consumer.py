@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.broker.broker import Broker
@@ -10,7 +10,8 @@ from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy, policy_from
 from magnetar.broker.schema.admission import admit_consumer
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.subscription.single_messages import INDEX_MAX, SINGLE_ID_MIN, parse_id
+from magnetar.broker.subscription.places import Places
+from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import SubscribeRequest, TopicSubscription
@@ -28,6 +29,7 @@ from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
 from magnetar.session.guards import REFUSED, refusal_of, remove_consumer
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
+from magnetar.session.limits import takes_ids
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
@@ -157,6 +159,8 @@ def on_flow(session: Session, command: Command) -> None:
 
 def on_ack(session: Session, command: Command) -> None:
     ack = command.ack
+    if not takes_ids(session, "ACK", len(ack.message_id)):
+        return
     response = pb.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
     try:
         _acknowledge(session, ack)
@@ -201,25 +205,46 @@ def on_redeliver(session: Session, command: Command) -> None:
     handle = session.consumers.get(redeliver.consumer_id)
     if handle is None or handle.consumer.subscription is None:
         return
-    ledger_id = handle.topic.ledger_id
+    if not takes_ids(session, "REDELIVER_UNACKNOWLEDGED_MESSAGES", len(redeliver.message_ids)):
+        return
+    ledger_id, consumer = handle.topic.ledger_id, handle.consumer
     # No ids means all messages.
-    ours = [m for m in redeliver.message_ids if m.ledgerId == ledger_id]
-    entry_ids = [parse_id(m.entryId)[0] for m in ours] if redeliver.message_ids else None
+    named = [_index_of(m) for m in redeliver.message_ids if m.ledgerId == ledger_id]
+    entry_ids = [entry_id for entry_id, _ in named] if redeliver.message_ids else None
     epoch = redeliver.consumer_epoch if redeliver.HasField("consumer_epoch") else None
-    handle.consumer.subscription.redeliver(handle.consumer, entry_ids, epoch, _indexes_of(ours))
+    subscription = handle.consumer.subscription
+    indexes = (
+        _indexes_of(named, consumer.pending, subscription.places) if isinstance(subscription, Subscription) else {}
+    )
+    subscription.redeliver(consumer, entry_ids, epoch, indexes)
 
 
-def _indexes_of(ids: Sequence[pb.MessageIdData]) -> dict[int, int]:
-    """Messages of batches given by index, as bits by entry; an entry given as a whole has none."""
-    indexes: dict[int, int] = {}
-    named = [_index_of(message_id) for message_id in ids]
+def _indexes_of(named: Sequence[tuple[int, int]], held: Mapping[int, int], places: Places) -> dict[int, int]:
+    """Messages of batches given by index, as bits by entry; an entry given as a whole has none.
+
+    Only of entries that the consumer holds, and only of messages that they have.
+    """
+    indexes: dict[int, set[int]] = {}
+    whole = {entry_id for entry_id, index in named if index < 0}
     for entry_id, index in named:
-        if 0 <= index < INDEX_MAX:
-            indexes[entry_id] = indexes.get(entry_id, 0) | 1 << index
-    for entry_id, index in named:
-        if index < 0:
-            indexes.pop(entry_id, None)
-    return indexes
+        if index >= 0 and entry_id in held and entry_id not in whole:
+            indexes.setdefault(entry_id, set()).add(index)
+    bits = {}
+    for entry_id, those in indexes.items():
+        # It holds the open messages of a batch; which ones, only matters where some are acknowledged.
+        messages = held[entry_id] if max(those) < held[entry_id] else places.messages_in(entry_id)
+        known = {index for index in those if index < messages}
+        if known:
+            bits[entry_id] = _bits(known)
+    return bits
+
+
+def _bits(indexes: set[int]) -> int:
+    """Linear in the highest index, however many there are."""
+    bits = bytearray(max(indexes) // 8 + 1)
+    for index in indexes:
+        bits[index >> 3] |= 1 << (index & 7)
+    return int.from_bytes(bits, "little")
 
 
 def _index_of(message_id: pb.MessageIdData) -> tuple[int, int]:
@@ -244,7 +269,7 @@ def on_seek(session: Session, command: Command) -> None:
             is_there = (target.ledgerId, target.entryId) == (topic.ledger_id, entry_id)
             subscription.seek(entry_id, bits_of(target.ack_set) if is_there and target.ack_set else None)
         else:
-            subscription.seek(topic.log.first_published_from(seek.message_publish_time))
+            subscription.seek(topic.log.first_published_from(signed(seek.message_publish_time)))
     session.reply_success(seek.request_id)
 
 

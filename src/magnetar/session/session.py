@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from magnetar.bounds import COMMAND_SIZE, MESSAGES_PER_BATCH, NUMBER
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
@@ -35,18 +36,23 @@ from magnetar.session.handles import (
     request_id_of,
     words_of,
 )
+from magnetar.session.limits import check_limits
 from magnetar.session.refusals import report_failure, report_refusal
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
-from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, payload_of
+from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, messages_in, payload_of
 from magnetar.wire.templates import encode_send_receipt
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
 FRAME_PADDING = 10 * 1024
 _CLOSED_REMEMBERED = 1000
 _NONE = (1 << 64) - 1
+_SIGN = 1 << 63
+_MESSAGES_MAX = MESSAGES_PER_BATCH.limit
+# Frequent, and without names and maps; their ids only find what exists.
+_UNLIMITED = frozenset((Command.ACK, Command.FLOW, Command.PING, Command.PONG))
 
 # After this time ACTIVE_CONSUMER_CHANGE is sent even without a FLOW (see `Session.active_changed`).
 _ANNOUNCE_MS = 1000
@@ -71,7 +77,9 @@ class Session:
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
-        self._decoder = FrameDecoder(broker.settings.maxMessageSize + FRAME_PADDING)
+        self._decoder = FrameDecoder(
+            broker.settings.maxMessageSize + FRAME_PADDING, command_size_max=COMMAND_SIZE.limit
+        )
         self._last_send = (0, 0)  # producer and sequence id
         self._output: list[bytes] = []
         self._on_output = on_output
@@ -97,7 +105,7 @@ class Session:
         for command, blob in self._decoder.receive_data(data):
             if command is None:
                 sequence_id += 1
-                highest_id, messages, is_chunk, has_transaction = sequence_id, 1, False, False
+                highest_id, messages, is_chunk, is_refused = sequence_id, 1, False, False
             elif command.type == send_type:
                 send = command.send
                 if send.producer_id != producer_id:
@@ -105,7 +113,7 @@ class Session:
                     publishes, handle, producer_id = [], None, send.producer_id
                 sequence_id, messages, is_chunk = send.sequence_id, send.num_messages, send.is_chunk
                 highest_id = send.highest_sequence_id or sequence_id
-                has_transaction = send.HasField("txnid_most_bits")
+                is_refused = highest_id >= _SIGN or sequence_id >= _SIGN or send.HasField("txnid_most_bits")
             else:
                 self.publish(handle, publishes)
                 publishes, handle = [], None
@@ -122,12 +130,12 @@ class Session:
             if (
                 found > MAY_BE_DELAYED
                 or blob is None
-                or not 0 < messages <= size_max  # uncompressed, every message takes at least a byte
+                or (messages != 1 and not _is_batch_of(messages, blob, size_max))
                 or (len(blob) > size_max and _is_too_large(blob, size_max))
-                or has_transaction
+                or is_refused
             ):
                 self.publish(handle, publishes)
-                error = _fault_of(sequence_id, messages, blob, found, has_transaction, size_max)
+                error = _fault_of(sequence_id, highest_id, messages, blob, found, size_max)
                 self._reject(handle.producer, sequence_id, error)
                 publishes, handle = [], None
                 continue
@@ -177,13 +185,17 @@ class Session:
             self._refuse(command)
             return
         try:
+            if command.type not in _UNLIMITED:
+                check_limits(command)
             handler(self, command)
         except REFUSED as raised:
             error = refusal_of(self, command, raised)
             report_refusal(self, command, error)
             request_id = request_id_of(command)
             self.reply_error(request_id, error)
-            if request_id is None and error is not raised:
+            if self.state is SessionState.START:
+                self.fail(str(error))
+            elif request_id is None and error is not raised:
                 self.close()  # a nack that met a read error has no reply: the client starts again
         except Exception as bug:
             self.reply_error(request_id_of(command), unexpected(bug))
@@ -394,7 +406,7 @@ class Session:
 
 
 def _fault_of(
-    sequence_id: int, messages: int, blob: bytes | None, found: int, has_transaction: bool, size_max: int
+    sequence_id: int, highest_id: int, messages: int, blob: bytes | None, found: int, size_max: int
 ) -> MagnetarError:
     """The error of an invalid SEND."""
     if blob is None:
@@ -405,9 +417,21 @@ def _fault_of(
         return NotAllowed(f"metadata of message with sequence id {sequence_id} is truncated")
     if _is_too_large(blob, size_max):
         return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {size_max}")
-    if has_transaction:
-        return NotAllowed("transactions are not supported by this broker")
-    return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
+    if max(sequence_id, highest_id) >= _SIGN:
+        return NotAllowed(f"sequence id {max(sequence_id, highest_id)} exceeds {NUMBER.limit}")
+    if not 0 < messages <= _MESSAGES_MAX:
+        return NotAllowed(f"batch of {messages} messages: must be 1 to {_MESSAGES_MAX}")
+    if messages > size_max:
+        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
+    if messages != 1 and messages_in(blob) != messages:
+        return NotAllowed(f"SEND of {messages} messages, but its metadata does not have {messages} in the batch")
+    return NotAllowed("transactions are not supported by this broker")
+
+
+def _is_batch_of(messages: int, blob: bytes, size_max: int) -> bool:
+    """Whether a SEND with more than one message, or with less, is true."""
+    # Uncompressed, every message takes at least a byte.
+    return 1 < messages <= _MESSAGES_MAX and messages <= size_max and messages_in(blob) == messages
 
 
 def _is_too_large(blob: bytes, size_max: int) -> bool:

@@ -16,6 +16,7 @@ from struct import Struct
 
 from google.protobuf.message import DecodeError
 
+from magnetar.wire.command_text import text_fault
 from magnetar.wire.schema_pb2 import BaseCommand, CommandPing, CommandPong
 from magnetar.wire.templates import NextMessage, NextSend
 
@@ -26,8 +27,9 @@ _SIZES = Struct(">II")
 
 _FIELD_OF_TYPE = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields}
 
-# Not checked for missing fields: too frequent for a check that takes longer than the parsing itself
-# (absent ids read as 0 and are unknown to the session), or without content.
+# Not checked for missing fields and texts: too frequent for a check that takes longer than the parsing itself
+# (absent ids read as 0 and are unknown to the session, and of texts they only have properties that are never read), or
+# without content.
 _UNEXAMINED = frozenset(
     (
         BaseCommand.SEND,
@@ -62,10 +64,17 @@ class FrameDecoder:
     `followed` says which of the two to expect.
     """
 
-    __slots__ = ("_followed", "_frame_size_max", "_missing_size", "_next", "_pieces", "error")
+    __slots__ = ("_command_size_max", "_followed", "_frame_size_max", "_missing_size", "_next", "_pieces", "error")
 
-    def __init__(self, frame_size_max: int, *, followed: BaseCommand.Type.ValueType = BaseCommand.SEND) -> None:
+    def __init__(
+        self,
+        frame_size_max: int,
+        *,
+        command_size_max: int = 0,
+        followed: BaseCommand.Type.ValueType = BaseCommand.SEND,
+    ) -> None:
         self._frame_size_max = frame_size_max
+        self._command_size_max = command_size_max or frame_size_max
         # The start of an unfinished frame. The pieces are joined when they are complete and not before:
         # a large frame is copied once, not once per read.
         self._pieces: list[bytes] = []
@@ -77,16 +86,11 @@ class FrameDecoder:
     def receive_data(self, data: bytes) -> list[Frame]:
         # The hottest loop of the program: one function, locals only, and no copy of the rest of the read.
         frames: list[Frame] = []
-        if self.error is not None:
-            return frames
         pieces = self._pieces
         if pieces:
-            pieces.append(data)
-            self._missing_size -= len(data)
-            if self._missing_size > 0:
-                return frames
-            data = b"".join(pieces)
-            pieces.clear()
+            data = self._joined(data)
+        if self.error is not None or not data:
+            return frames
 
         parse = BaseCommand.FromString
         unpack_sizes = _SIZES.unpack_from
@@ -95,6 +99,7 @@ class FrameDecoder:
         followed = self._followed
         expected = self._next
         frame_size_max = self._frame_size_max
+        command_size_max = self._command_size_max
         start = 0
         end = len(data)
         wanted = 8
@@ -116,6 +121,8 @@ class FrameDecoder:
                     append((None, data[command_end:frame_end] if frame_end > command_end else None))
                     start = frame_end
                     continue
+                if command_size > command_size_max:
+                    raise FrameError(f"command of {command_size} bytes exceeds the limit of {command_size_max} bytes")
                 command = parse(body)
                 if command.type not in unexamined:
                     fault = _command_fault(command)
@@ -135,6 +142,17 @@ class FrameDecoder:
                 self._missing_size = wanted - (end - start)
         return frames
 
+    def _joined(self, data: bytes) -> bytes:
+        """The pieces and `data`; nothing as long as the frame is not complete."""
+        pieces = self._pieces
+        pieces.append(data)
+        self._missing_size -= len(data)
+        if self._missing_size > 0:
+            return b""
+        data = b"".join(pieces)
+        pieces.clear()
+        return data
+
 
 def _oversize_fault(total_size: int, size_max: int) -> FrameError:
     """The size of a frame that is text of HTTP says so itself."""
@@ -153,7 +171,8 @@ def _size_fault(total_size: int, command_size: int) -> str:
 
 
 def _command_fault(command: BaseCommand) -> str | None:
-    """The fault of a parsed command: protobuf reports neither unknown types nor missing fields."""
+    """The fault of a parsed command: protobuf reports neither unknown types, nor missing fields, nor texts in another
+    encoding."""
     if not command.HasField("type"):
         return "command has no type, or an unknown one"
     field = _FIELD_OF_TYPE[command.type]
@@ -162,7 +181,8 @@ def _command_fault(command: BaseCommand) -> str | None:
     if not command.IsInitialized():
         missing = ", ".join(command.FindInitializationErrors())  # type: ignore[attr-defined]  # the stubs lack it
         return f"command of type {BaseCommand.Type.Name(command.type)} lacks {missing}"
-    return None
+    fault = text_fault(getattr(command, field))
+    return None if fault is None else f"{fault}, in a command of type {BaseCommand.Type.Name(command.type)}"
 
 
 def encode_frame(command: BaseCommand) -> bytes:
