@@ -64,13 +64,16 @@ it. `DELETE .../{topic}/policies` removes all policies of a topic.
 
 Backlog quotas are set and removed one kind at a time: `.../backlogQuota?backlogQuotaType=` `destination_storage` or
 `message_age`. The tick time of delayed delivery is stored and shown, but has no effect: messages are delivered on time.
+Rates are described in [rate-limits.md](rate-limits.md).
 Permissions are stored and shown, but not enforced, as in an Apache Pulsar without authorization.
 """
 
 _SUBSCRIPTION_POLICIES = """
 Durable subscriptions have policies below
 `/admin/v2/persistent/{tenant}/{namespace}/{topic}/subscription/{subscription}/`: GET shows one, POST sets it, DELETE
-removes it. On a partitioned topic they apply to all partitions.
+removes it. On a partitioned topic they apply to all partitions. Any subscription, even one that does not exist yet, can
+have a dispatch rate of its own: `/admin/v2/persistent/{tenant}/{namespace}/{topic}/{subscription}/dispatchRate`, as in
+Apache Pulsar.
 """
 
 # The first matching prefix gives a path its heading.

@@ -72,6 +72,12 @@ FAULTS: tuple[Fault, ...] = (
         "they are checked by sorting; an overlap is refused",
         "nothing",
     ),
+    Fault(
+        "producer-over-rate",
+        "a producer sends faster than its publish rate",
+        "its connection is not read until its rate allows more: receipts come later; other connections notice nothing",
+        "nothing",
+    ),
     # -- bugs of our own
     Fault(
         "bug-in-a-handler",

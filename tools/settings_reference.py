@@ -25,6 +25,7 @@ HEADINGS = {
     "delayedDeliveryEnabled": "Dispatch",
     "createTopicToRemoteClusterForReplication": "Geo-replication",
     "maxMessageSize": "Connections",
+    "maxPublishRatePerTopicInMessages": "Rate limits",
 }
 
 _INTRODUCTION = """\

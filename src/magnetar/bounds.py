@@ -110,6 +110,13 @@ PRODUCERS_WAITING = Bound(
     "producers",
     "another is refused with ProducerBusy",
 )
+SUBSCRIBE_RATE_BUCKETS = Bound(
+    "subscribe-rate-buckets",
+    "Consumers whose rate of subscribing is remembered, per topic with a subscribe rate",
+    10_000,
+    "consumers",
+    "the one that subscribed longest ago is forgotten, and begins with a full rate",
+)
 
 # -- storage and disk
 
@@ -139,6 +146,13 @@ STOP_WAIT = Bound("stop", "Time that a stop takes, whatever hangs", 10, "s", "th
 # -- administration
 
 BACKUPS = Bound("backups", "checkpoints for a backup", 1, "", "refused with 409 until it is removed")
+SUBSCRIPTION_DISPATCH_RATES = Bound(
+    "subscription-dispatch-rates",
+    "Subscriptions of a topic with a dispatch rate of their own",
+    1000,
+    "subscriptions",
+    "another one is refused",
+)
 
 BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))
 """Every bound, in the order of the reference page."""

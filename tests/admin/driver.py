@@ -14,6 +14,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.throttling.rate_limit import RateLimit
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.clock import ManualClock
@@ -58,6 +59,10 @@ class Listener:
 
     def close_producer(self, producer: Producer) -> None:
         self.closed += 1
+
+    def hold(self, limit: RateLimit) -> None: ...
+
+    def release(self, limit: RateLimit) -> None: ...
 
 
 class SteadyVitals:

@@ -9,6 +9,7 @@ from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.throttling.rate_limit import RateLimit
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import AccessMode, Producer
 from magnetar.broker.topic.topic import SubscribeRequest
@@ -37,6 +38,7 @@ class Client:
         self.active: list[tuple[str, bool]] = []
         self.ended: list[str] = []
         self.closed: list[str] = []
+        self.holds: set[RateLimit] = set()
 
     def receipts(self, producer: Producer, receipts: Sequence[Receipt]) -> None:
         self.receipted += receipts
@@ -58,6 +60,12 @@ class Client:
 
     def close_producer(self, producer: Producer) -> None:
         self.closed.append(producer.name)
+
+    def hold(self, limit: RateLimit) -> None:
+        self.holds.add(limit)
+
+    def release(self, limit: RateLimit) -> None:
+        self.holds.discard(limit)
 
     def take(self) -> list[int]:
         """The entries delivered since the last call."""

@@ -53,7 +53,11 @@ def test_the_mark_is_on_what_this_broker_rejects_and_on_nothing_else() -> None:
         if gaps:
             assert gaps == {policy.is_pulsar_only}, policy.name
     marked = {(group, one.name) for group in GROUPS for one in group_of(group).commands if one.is_pulsar_only}
-    assert {("topics", "compact"), ("topics", "compaction-status"), ("namespaces", "set-publish-rate")} <= marked
+    assert {
+        ("topics", "compact"),
+        ("topics", "compaction-status"),
+        ("topics", "set-inactive-topic-policies"),
+    } <= marked
     assert gap_at(f"{TOPIC}/compaction") is not None
     assert all(PULSAR_ONLY in one.help for one in group_of("topics").commands if one.is_pulsar_only)
 

@@ -22,6 +22,7 @@ from magnetar.broker.host import Host
 from magnetar.broker.maintenance import Maintenance
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
+from magnetar.broker.throttling.limits import BrokerLimits
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic.log import TailCache
 from magnetar.broker.topic.nonpersistent import NonPersistentTopic
@@ -58,6 +59,7 @@ class Broker:
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
         self.policies = Policies.of(self.settings)
         self.timers = Timers(host)
+        self.limits = BrokerLimits(self.now_ms, self.wake_at, self.settings)
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
@@ -220,6 +222,7 @@ class Broker:
         self.settings = self._started_with.with_texts(texts)
         self.dynamic_settings = texts
         self.policies = Policies.of(self.settings)
+        self.limits.apply(self.settings)
         self.catalog.settings_changed()
 
     # -- pump and timers

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from magnetar.broker.subscription.consumer import Consumer
+    from magnetar.broker.throttling.rate_limit import RateLimit
     from magnetar.broker.topic.producer import Producer
     from magnetar.errors import MagnetarError
 
@@ -39,3 +40,8 @@ class Peer(Protocol):
         """Disconnects the consumer; the client looks the topic up again and reconnects."""
 
     def close_producer(self, producer: Producer) -> None: ...
+
+    def hold(self, limit: RateLimit) -> None:
+        """Stops reading from the client until `release` is called for this limit."""
+
+    def release(self, limit: RateLimit) -> None: ...

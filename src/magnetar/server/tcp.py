@@ -17,7 +17,10 @@ _WRITE_BUFFER_LOW = 512 << 10
 
 
 class Connection(asyncio.Protocol):
-    """Reading pauses while too many published messages are not durable yet: the rest waits in the client's socket."""
+    """Reading pauses while too many published messages are not durable yet, or a rate limit is exceeded.
+
+    The rest waits in the client's socket.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -46,7 +49,7 @@ class Connection(asyncio.Protocol):
         session = self._session
         assert session is not None
         session.receive(data)
-        if session.pending_publishes > self._pending_max or self._server.is_full:
+        if session.pending_publishes > self._pending_max or self._server.is_full or session.holds:
             self._pause()
 
     def _pause(self) -> None:
@@ -58,6 +61,8 @@ class Connection(asyncio.Protocol):
     def resume_if_possible(self) -> None:
         session = self._session
         assert session is not None
+        if session.holds:
+            return
         if self._paused and session.pending_publishes <= self._pending_max // 2 and not self._server.is_full:
             self._paused = False
             self._server.paused.discard(self)

@@ -145,6 +145,7 @@ def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
         rollback_ms=request.start_message_rollback_duration_sec * 1000,
         properties={pair.key: pair.value for pair in request.subscription_properties},
         replicated=request.replicate_subscription_state,
+        consumer_name=request.consumer_name,
     )
 
 

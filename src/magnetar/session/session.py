@@ -14,6 +14,7 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
 from magnetar.broker.subscription.consumer import Consumer
+from magnetar.broker.throttling.rate_limit import RateLimit
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Publish
 from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
@@ -59,7 +60,10 @@ _ANNOUNCE_MS = 1000
 
 
 class Session:
-    """`pending_publishes`: messages that were received and are not durable yet."""
+    """`pending_publishes`: messages that were received and are not durable yet.
+
+    `holds`: the rate limits that this client exceeded: it is not read until there are none.
+    """
 
     def __init__(
         self, broker: Broker, address: ClientAddress, on_output: Callable[[], None], on_close: Callable[[], None]
@@ -74,6 +78,7 @@ class Session:
         self.producers: dict[int, ProducerHandle] = {}
         self.consumers: dict[int, ConsumerHandle] = {}
         self.pending_publishes = 0
+        self.holds: set[RateLimit] = set()
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
@@ -356,6 +361,14 @@ class Session:
         close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=_NONE)
         self.send(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
 
+    def hold(self, limit: RateLimit) -> None:
+        self.holds.add(limit)
+
+    def release(self, limit: RateLimit) -> None:
+        self.holds.discard(limit)
+        if not self.holds and self.state is not SessionState.CLOSED:
+            self._on_output()  # the connection looks whether it may be read again
+
     # -- connection
 
     def forget_producer(self, producer_id: int) -> None:
@@ -397,6 +410,8 @@ class Session:
             return
         self.state = SessionState.CLOSED
         self.writable = False
+        for limit in self.holds:
+            limit.forget(self)
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():

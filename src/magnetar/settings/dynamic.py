@@ -35,6 +35,22 @@ DYNAMIC = frozenset(
         "schemaCompatibilityStrategy",
         "isSchemaValidationEnforced",
         "isAllowAutoUpdateSchemaEnabled",
+        "maxPublishRatePerTopicInMessages",
+        "maxPublishRatePerTopicInBytes",
+        "brokerPublisherThrottlingMaxMessageRate",
+        "brokerPublisherThrottlingMaxByteRate",
+        "dispatchThrottlingRateInMsg",
+        "dispatchThrottlingRateInByte",
+        "dispatchThrottlingRatePerTopicInMsg",
+        "dispatchThrottlingRatePerTopicInByte",
+        "dispatchThrottlingRatePerSubscriptionInMsg",
+        "dispatchThrottlingRatePerSubscriptionInByte",
+        "dispatchThrottlingRatePerReplicatorInMsg",
+        "dispatchThrottlingRatePerReplicatorInByte",
+        "dispatchThrottlingRateRelativeToPublishRate",
+        "dispatchThrottlingOnNonBacklogConsumerEnabled",
+        "subscribeThrottlingRatePerConsumer",
+        "subscribeRatePeriodPerConsumerInSecond",
     }
 )
 """Settings that may change while the broker runs: their value is read at each use."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from magnetar.settings.kinds import Whole
+from magnetar.settings.kinds import Flag, Whole
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -40,3 +40,68 @@ class ProtectionSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Whole(1, 65536, "Maximum megabytes of all connections that wait for the disk; reading from them pauses above."),
     ] = 256
+
+    # Rate limits
+    maxPublishRatePerTopicInMessages: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that are published to a topic; 0 is no limit."),
+    ] = 0
+    maxPublishRatePerTopicInBytes: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that are published to a topic; 0 is no limit."),
+    ] = 0
+    brokerPublisherThrottlingMaxMessageRate: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that are published to all topics together; 0 is no limit."),
+    ] = 0
+    brokerPublisherThrottlingMaxByteRate: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that are published to all topics together; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRateInMsg: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that all topics together deliver; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRateInByte: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that all topics together deliver; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerTopicInMsg: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that all subscriptions of a topic deliver; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerTopicInByte: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that all subscriptions of a topic deliver; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerSubscriptionInMsg: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that a subscription delivers; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerSubscriptionInByte: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that a subscription delivers; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerReplicatorInMsg: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum messages per second that a topic replicates to each cluster; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRatePerReplicatorInByte: Annotated[
+        int,
+        Whole(0, LONG_MAX, "Maximum bytes per second that a topic replicates to each cluster; 0 is no limit."),
+    ] = 0
+    dispatchThrottlingRateRelativeToPublishRate: Annotated[
+        bool, Flag("Deliver so many more messages than are published, instead of so many in all.")
+    ] = False
+    dispatchThrottlingOnNonBacklogConsumerEnabled: Annotated[
+        bool,
+        Flag("Limit the delivery of every subscription; if false, only of those over 1000 messages behind."),
+    ] = True
+    subscribeThrottlingRatePerConsumer: Annotated[
+        int,
+        Whole(0, INT_MAX, "How often a consumer may subscribe to a topic per period; 0 is no limit."),
+    ] = 0
+    subscribeRatePeriodPerConsumerInSecond: Annotated[
+        int,
+        Whole(1, INT_MAX, "Period of subscribeThrottlingRatePerConsumer, in seconds."),
+    ] = 30

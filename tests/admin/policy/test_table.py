@@ -21,6 +21,21 @@ TOPICS = "/admin/v2/persistent/public/default"
 
 QUOTA = {"limitSize": 1000, "limitTime": -1, "policy": "producer_exception"}
 
+DISPATCH_RATES = [
+    {
+        "dispatchThrottlingRateInMsg": 10,
+        "dispatchThrottlingRateInByte": -1,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": 1,
+    },
+    {
+        "dispatchThrottlingRateInMsg": 0,
+        "dispatchThrottlingRateInByte": 2**63 - 1,
+        "relativeToPublishRate": True,
+        "ratePeriodInSecond": 2**31 - 1,
+    },
+]
+
 # For each policy: valid values, and invalid ones with the status of the rejection.
 VALUES: dict[str, list[Any]] = {
     "retention": [
@@ -59,6 +74,17 @@ VALUES: dict[str, list[Any]] = {
     "allow_auto_update_schema": [True, False],
     "replication_clusters": [["standalone"]],
     "allowed_clusters": [["standalone"]],
+    "publish_rate": [
+        {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1},
+        {"publishThrottlingRateInMsg": 2**31 - 1, "publishThrottlingRateInByte": 2**63 - 1},
+    ],
+    "dispatch_rate": DISPATCH_RATES,
+    "subscription_dispatch_rate": DISPATCH_RATES,
+    "replicator_dispatch_rate": DISPATCH_RATES,
+    "subscribe_rate": [
+        {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 30},
+        {"subscribeThrottlingRatePerConsumer": 2**31 - 1, "ratePeriodInSecond": 2**31 - 1},
+    ],
     "dead_letters": [
         {"maxRedeliverCount": 1},
         {"maxRedeliverCount": 2**31 - 1, "deadLetterTopic": "persistent://public/default/dead"},
@@ -120,7 +146,7 @@ def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: PolicyLev
     for value in VALUES[policy.field][:1]:
         if policy.in_object and level is NAMESPACE:
             put(admin, policy, level, value)
-            assert admin.get(DEFAULT)[policy.in_object] == value
+            assert admin.get(DEFAULT)[policy.in_object] == ({"standalone": value} if policy.by_cluster else value)
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
@@ -156,6 +182,7 @@ def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: PolicyLev
         ("topic", "max_consumers_per_subscription"),
         ("topic", "max_message_size"),
         ("topic", "subscription_types"),
+        ("topic", "publish_rate"),
     }
     key = (level.name, policy.field)
     response = admin("GET", path_of(policy, level))
@@ -166,7 +193,7 @@ def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: PolicyLev
 def test_every_policy_is_in_the_table_once() -> None:
     fields = [policy.field for policy in POLICIES]
     assert sorted(fields) == sorted(Overrides.__struct_fields__)
-    assert {field for field in fields if field != "backlog_quotas"} == VALUES.keys()
+    assert {field for field in fields if field not in ("backlog_quotas", "dispatch_rates")} == VALUES.keys()
 
 
 @pytest.mark.parametrize(("level", "policy"), ROWS)
@@ -299,7 +326,7 @@ def test_unsupported_topic_policies_are_rejected(admin: Admin) -> None:
     admin.done("PUT", "/admin/v2/non-persistent/public/default/n")
     assert "non-persistent" in admin.reason(501, "GET", "/admin/v2/non-persistent/public/default/n/maxProducers")
     assert "isGlobal" in admin.reason(501, "POST", f"{TOPICS}/t/maxProducers?isGlobal=true", json=1)
-    assert admin.reason(501, "GET", f"{TOPICS}/t/dispatchRate").startswith("GET ")
+    assert admin.reason(501, "GET", f"{TOPICS}/t/compactionThreshold").startswith("GET ")
     admin.reason(400, "GET", f"{TOPICS}/t/maxProducers?applied=perhaps")
 
 

@@ -57,7 +57,6 @@ def test_policies_equal_to_the_defaults_are_accepted(admin: Admin, policies: dic
     ("field", "value"),
     [
         ("offload_threshold", 0),
-        ("publishMaxMessageRate", {"standalone": {"publishThrottlingRateInMsg": 10}}),
         ("persistence", {"bookkeeperEnsemble": 1}),
         ("compaction_threshold", 1),
         ("encryption_required", True),
@@ -97,6 +96,12 @@ def test_an_object_with_an_invalid_field_creates_nothing(admin: Admin, status: i
 
 
 def test_a_namespace_is_created_with_the_policies_of_its_body(admin: Admin) -> None:
+    rate = {
+        "dispatchThrottlingRateInMsg": 10,
+        "dispatchThrottlingRateInByte": -1,
+        "relativeToPublishRate": False,
+        "ratePeriodInSecond": 1,
+    }
     fields = {
         "auth_policies": {
             "namespace_auth": {"app": ["produce"]},
@@ -130,12 +135,26 @@ def test_a_namespace_is_created_with_the_policies_of_its_body(admin: Admin) -> N
         "schema_compatibility_strategy": "FORWARD",
         "schema_validation_enforced": True,
         "subscription_types_enabled": ["Shared"],
+        "publishMaxMessageRate": {"standalone": {"publishThrottlingRateInMsg": 10, "publishThrottlingRateInByte": -1}},
+        "topicDispatchRate": {"standalone": rate},
+        "clusterDispatchRate": {"standalone": rate},
+        "clusterSubscribeRate": {"standalone": {"subscribeThrottlingRatePerConsumer": 3, "ratePeriodInSecond": 30}},
     }
     admin.done("PUT", f"{PATH}/public/a", json=fields)
     shown = admin.after_crash().get(f"{PATH}/public/a")
     assert {field: shown[field] for field in fields} == fields
     admin.done("PUT", f"{PATH}/public/b", json=shown)  # the shown object can be sent back
     assert admin.get(f"{PATH}/public/b") == shown
+
+
+def test_rates_of_the_object_are_of_this_cluster(admin: Admin) -> None:
+    rate = {"publishThrottlingRateInMsg": 10}
+    reason = admin.reason(412, "PUT", f"{PATH}/public/a", json={"publishMaxMessageRate": {"other": rate}})
+    assert reason == "publishMaxMessageRate of cluster other has no effect: this is cluster standalone"
+    admin.reason(400, "PUT", f"{PATH}/public/a", json={"publishMaxMessageRate": 3})
+    admin.reason(400, "PUT", f"{PATH}/public/a", json={"publishMaxMessageRate": {"standalone": 3}})
+    admin.done("PUT", f"{PATH}/public/a", json={"clusterDispatchRate": {"standalone": {"ratePeriodInSecond": 2}}})
+    assert admin.get(f"{PATH}/public/a/dispatchRate")["ratePeriodInSecond"] == 2  # the older name alone
 
 
 def test_the_object_of_a_namespace_without_policies_is_pulsars(admin: Admin) -> None:

@@ -21,12 +21,13 @@ def part_of(policy: PolicyCommand, group: str) -> str | None:
 def requests() -> dict[tuple[str, str], str]:
     """The requests of all policy commands, each with its command."""
     found: dict[tuple[str, str], str] = {}
-    for group, prefix in LEVELS.items():
+    for group in LEVELS:
         names = {command.name for command in group_of(group).commands}
         for policy in POLICIES:
             part = part_of(policy, group)
             if part is None:
                 continue
+            prefix = f"{TOPIC.path}/{{subscription}}" if policy.is_below_topic else LEVELS[group]
             name = policy.topic_name if group == "topics" and policy.topic_name else policy.name
             found[policy.method, f"{prefix}/{part}"] = f"set-{name}"
             found["GET", f"{prefix}/{policy.get_path or part}"] = f"get-{policy.get_name or name}"

@@ -98,7 +98,7 @@ CASES: list[tuple[str, str, str | None, str | None, object]] = [
     ("max-message-size", "-m 1M", None, "maxMessageSize", 1 << 20),
     (
         "publish-rate",
-        "-m 100",
+        "--msg-publish-rate 100",
         "publishRate",
         "publishRate",
         {"publishThrottlingRateInMsg": 100, "publishThrottlingRateInByte": -1},
@@ -108,14 +108,36 @@ CASES: list[tuple[str, str, str | None, str | None, object]] = [
         "-b 1M --period 10s",
         "dispatchRate",
         "dispatchRate",
-        {"dispatchThrottlingRateInMsg": -1, "dispatchThrottlingRateInByte": 1 << 20, "ratePeriodInSecond": 10},
+        {
+            "dispatchThrottlingRateInMsg": -1,
+            "dispatchThrottlingRateInByte": 1 << 20,
+            "relativeToPublishRate": False,
+            "ratePeriodInSecond": 10,
+        },
     ),
     (
         "subscription-dispatch-rate",
-        "-m 5",
+        "-md 5 -rp",
         "subscriptionDispatchRate",
         "subscriptionDispatchRate",
-        {"dispatchThrottlingRateInMsg": 5, "dispatchThrottlingRateInByte": -1, "ratePeriodInSecond": 1},
+        {
+            "dispatchThrottlingRateInMsg": 5,
+            "dispatchThrottlingRateInByte": -1,
+            "relativeToPublishRate": True,
+            "ratePeriodInSecond": 1,
+        },
+    ),
+    (
+        "replicator-dispatch-rate",
+        "--msg-dispatch-rate 5 --byte-dispatch-rate 1K --dispatch-rate-period 2",
+        "replicatorDispatchRate",
+        "replicatorDispatchRate",
+        {
+            "dispatchThrottlingRateInMsg": 5,
+            "dispatchThrottlingRateInByte": 1024,
+            "relativeToPublishRate": False,
+            "ratePeriodInSecond": 2,
+        },
     ),
     (
         "subscribe-rate",
@@ -183,6 +205,17 @@ def test_get_and_remove(recorder: Recorder, recorded: CommandLine) -> None:
     assert recorded("topics", "get-message-ttl", "acme/shop/orders", "--json").out == "null\n"
     assert recorded.ok("topics", "remove-message-ttl", "acme/shop/orders")
     assert recorder.requests.pop()[:3] == ("DELETE", f"{TOPIC}/messageTTL", {})
+
+
+def test_one_subscription_has_a_dispatch_rate_of_its_own(recorder: Recorder, recorded: CommandLine) -> None:
+    recorded.ok("subscriptions", "set-dispatch-rate", "acme/shop/orders", "billing", "-m", "5")
+    sent = recorder.requests.pop()
+    assert sent[:2] == ("POST", f"{TOPIC}/billing/dispatchRate")
+    assert isinstance(sent.body, dict) and sent.body["dispatchThrottlingRateInMsg"] == 5
+    recorded("subscriptions", "get-dispatch-rate", "acme/shop/orders", "billing")
+    assert recorder.requests.pop()[:2] == ("GET", f"{TOPIC}/billing/dispatchRate")
+    recorded.ok("subscriptions", "remove-dispatch-rate", "acme/shop/orders", "billing")
+    assert recorder.requests.pop()[:2] == ("DELETE", f"{TOPIC}/billing/dispatchRate")
 
 
 def test_a_backlog_quota_has_one_of_two_limits(recorder: Recorder, recorded: CommandLine) -> None:

@@ -76,16 +76,9 @@ UNSUPPORTED: tuple[Gap, ...] = (
         ),
     ),
     Gap(
-        "rate limits for publishing, dispatch and subscribing",
-        "the broker limits counts and sizes, not rates",
-        (
-            *_at_both_levels(
-                "publishRate", "dispatchRate", "subscriptionDispatchRate", "subscribeRate", "replicatorDispatchRate"
-            ),
-            f"{_TOPIC}/{{subscription}}/dispatchRate",
-            f"{_NAMESPACE}/resourcegroup",
-            "/admin/v2/resourcegroups",
-        ),
+        "resource groups",
+        "rates are limited per topic, subscription and broker, not for a group of namespaces",
+        (f"{_NAMESPACE}/resourcegroup", "/admin/v2/resourcegroups"),
     ),
     Gap(
         "offloading to other storage",

@@ -12,8 +12,10 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
+from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, PolicyScope
 from magnetar.broker.catalog.policies import Overrides, Policies
+from magnetar.errors import NotAllowed
 
 EMPTY: Final = Response(status_code=200)
 """Pulsar's reply for most policies that are not set. For a few it is 204, which is None here."""
@@ -35,7 +37,8 @@ class Policy:
     """One row. `field` is its name in `Overrides`, `shape` the type of its JSON.
 
     `namespace` and `topic` are the last segments of its paths, empty if there is none; `in_object` is its name in the
-    object with all policies of a namespace. `unset` and `unset_topic` are the replies while it is not set.
+    object with all policies of a namespace, where a value `by_cluster` is in a map of clusters. `unset` and
+    `unset_topic` are the replies while it is not set.
     """
 
     title: str
@@ -44,6 +47,8 @@ class Policy:
     namespace: str = ""
     topic: str = ""
     in_object: str = ""
+    by_cluster: bool = False
+    older_in_object: str = ""  # a second name there, with the same value
     verb: str = "POST"
     can_be_set: bool = True  # by its own path; backlog quotas have a path per kind
     can_be_removed: bool = True  # from a namespace
@@ -73,10 +78,28 @@ class Policy:
 
     def value_in_object(self, scope: PolicyScope, policies: Policies) -> object:
         """None if the object does not show it."""
-        is_unset = getattr(scope.overrides, self.field) is None
+        value = getattr(scope.overrides, self.field)
+        if self.by_cluster:
+            return {} if value is None else {scope.broker.settings.clusterName: self.shown(value)}
+        is_unset = value is None
         if not self.in_object or (is_unset and (self.hides_unset or self.unset is EMPTY)):
             return None
         return self.value_at(NAMESPACE, scope, policies)
+
+    def in_given_object(self, scope: PolicyScope, values: dict[str, Any]) -> Any:
+        """The JSON of the value in an object that a client sent; None if it has none."""
+        value = values.get(self.in_object)
+        if not value and self.older_in_object:
+            value = values.get(self.older_in_object)
+        if not self.by_cluster or value is None:
+            return value
+        if not isinstance(value, dict):
+            raise BadRequest(f"{self.in_object} must be an object with a value for each cluster")
+        own = scope.broker.settings.clusterName
+        other = next((cluster for cluster in value if cluster != own), None)
+        if other is not None:
+            raise NotAllowed(f"{self.in_object} of cluster {other[:100]} has no effect: this is cluster {own}")
+        return value.get(own)
 
     def value_in_force(self, policies: Policies) -> object:
         value = getattr(policies.as_overrides(), self.field)

@@ -16,16 +16,20 @@ from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import find_durable_subscriptions
-from magnetar.admin.policy import bodies, checks
-from magnetar.admin.policy.policy import Policy
+from magnetar.admin.policy import bodies, checks, rate_bodies
+from magnetar.admin.policy.policy import EMPTY, Policy
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, topic_scope
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES, SubscriptionPolicy
 from magnetar.admin.policy.table import POLICIES
+from magnetar.bounds import SUBSCRIPTION_DISPATCH_RATES
 from magnetar.broker.catalog.policies import Overrides, QuotaKind
+from magnetar.broker.catalog.rate_policy import DispatchRate
+from magnetar.errors import NotAllowed
 
 Handler = Callable[[Call], object]
 
 SUBSCRIPTION_PATH = f"{TOPIC.path}/subscription/{{subscription}}"
+DISPATCH_RATE_PATH = f"{TOPIC.path}/{{subscription}}/dispatchRate"  # Pulsar's only policy of a subscription
 
 
 def routes() -> Iterator[tuple[str, str, Handler, bool]]:
@@ -42,6 +46,9 @@ def routes() -> Iterator[tuple[str, str, Handler, bool]]:
                 yield "DELETE", path, _remover(policy, level), True
         yield "POST", f"{level.path}/backlogQuota", _quota_setter(level), True
         yield "DELETE", f"{level.path}/backlogQuota", _quota_remover(level), True
+    yield "GET", DISPATCH_RATE_PATH, _get_dispatch_rate, False
+    yield "POST", DISPATCH_RATE_PATH, _set_dispatch_rate, True
+    yield "DELETE", DISPATCH_RATE_PATH, _remove_dispatch_rate, True
     yield "GET", f"{TOPIC.path}/policies", _all_of_topic, False
     yield "DELETE", f"{TOPIC.path}/policies", _remove_all, True
     for row in SUBSCRIPTION_POLICIES:
@@ -105,13 +112,47 @@ def _all_of_topic(call: Call) -> dict[str, object]:
     """Show all policies set for a topic, by the last part of their path."""
     overrides = topic_scope(call).overrides
     kept = ((policy, getattr(overrides, policy.field)) for policy in POLICIES if policy.topic)
-    return {policy.topic: policy.shown(value) for policy, value in kept if value is not None}
+    shown = {policy.topic: policy.shown(value) for policy, value in kept if value is not None}
+    if overrides.dispatch_rates:
+        shown["subscriptionPolicies"] = rate_bodies.shown_dispatch_rates(overrides.dispatch_rates)
+    return shown
 
 
 def _remove_all(call: Call) -> None:
     """Remove all policies set for a topic."""
     topic_scope(call)
     call.broker.catalog.set_overrides(call.topic, Overrides())
+
+
+def _get_dispatch_rate(call: Call) -> object:
+    """Show for a subscription: its own dispatch rate."""
+    own = (topic_scope(call).overrides.dispatch_rates or {}).get(call.subscription)
+    if own is None and call.flag("applied"):
+        own = TOPIC.in_force(call).dispatch_rate_of(call.subscription)
+    return EMPTY if own is None else rate_bodies.DispatchRateBody.of(own)
+
+
+def _set_dispatch_rate(call: Call) -> None:
+    """Set for a subscription: its own dispatch rate. It need not exist yet."""
+    overrides = topic_scope(call).overrides
+    rate = _body(call, "dispatchRate", rate_bodies.DispatchRateBody).kept()
+    _save_dispatch_rates(call, overrides, {call.subscription: rate})
+
+
+def _remove_dispatch_rate(call: Call) -> None:
+    """Remove from a subscription: its own dispatch rate."""
+    _save_dispatch_rates(call, topic_scope(call).overrides, {call.subscription: None})
+
+
+def _save_dispatch_rates(call: Call, overrides: Overrides, changes: dict[str, DispatchRate | None]) -> None:
+    rates = {**(overrides.dispatch_rates or {}), **changes}
+    kept = {name: rate for name, rate in rates.items() if rate is not None}
+    if len(kept) > SUBSCRIPTION_DISPATCH_RATES.limit:
+        raise NotAllowed(
+            f"topic {call.topic.full} has {len(kept) - 1} subscriptions with a dispatch rate of their own,"
+            f" the limit is {SUBSCRIPTION_DISPATCH_RATES.limit}"
+        )
+    TOPIC.save(call, msgspec.structs.replace(overrides, dispatch_rates=kept or None))
 
 
 def _subscription_getter(policy: SubscriptionPolicy) -> Handler:

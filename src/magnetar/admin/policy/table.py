@@ -13,7 +13,7 @@ import msgspec
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.policy import bodies, checks
+from magnetar.admin.policy import bodies, checks, rate_bodies
 from magnetar.admin.policy.policy import EMPTY, IN_FORCE, Policy
 from magnetar.admin.policy.scope import PolicyScope
 from magnetar.broker.catalog.policies import Overrides
@@ -46,6 +46,74 @@ def _limit(
         hides_unset=True,
     )
 
+
+def _dispatch_rate(field: str, title: str, part: str, *, in_object: str, older_in_object: str = "") -> Policy:
+    return Policy(
+        title=title,
+        field=field,
+        shape=rate_bodies.DispatchRateBody,
+        namespace=part,
+        topic=part,
+        in_object=in_object,
+        by_cluster=True,
+        older_in_object=older_in_object,
+        kept=rate_bodies.DispatchRateBody.kept,
+        shown=rate_bodies.DispatchRateBody.of,
+    )
+
+
+RATES: tuple[Policy, ...] = (
+    Policy(
+        title="publish rate of a topic: messages and bytes per second",
+        field="publish_rate",
+        shape=rate_bodies.PublishRateBody,
+        namespace="publishRate",
+        topic="publishRate",
+        in_object="publishMaxMessageRate",
+        by_cluster=True,
+        kept=rate_bodies.PublishRateBody.kept,
+        shown=rate_bodies.PublishRateBody.of,
+        unset_topic=None,
+    ),
+    _dispatch_rate(
+        "dispatch_rate",
+        "dispatch rate of a topic: messages and bytes per period",
+        "dispatchRate",
+        in_object="topicDispatchRate",
+        older_in_object="clusterDispatchRate",
+    ),
+    _dispatch_rate(
+        "subscription_dispatch_rate",
+        "dispatch rate of every subscription",
+        "subscriptionDispatchRate",
+        in_object="subscriptionDispatchRate",
+    ),
+    _dispatch_rate(
+        "replicator_dispatch_rate",
+        "rate of replication to each cluster",
+        "replicatorDispatchRate",
+        in_object="replicatorDispatchRate",
+    ),
+    Policy(
+        title="subscribe rate of a consumer, per period",
+        field="subscribe_rate",
+        shape=rate_bodies.SubscribeRateBody,
+        namespace="subscribeRate",
+        topic="subscribeRate",
+        in_object="clusterSubscribeRate",
+        by_cluster=True,
+        kept=rate_bodies.SubscribeRateBody.kept,
+        shown=rate_bodies.SubscribeRateBody.of,
+    ),
+    Policy(
+        title="dispatch rates of single subscriptions",
+        field="dispatch_rates",
+        shape=dict[str, rate_bodies.DispatchRateBody],
+        can_be_set=False,
+        can_be_removed=False,
+        shown=rate_bodies.shown_dispatch_rates,
+    ),
+)
 
 BACKLOG_QUOTA = Policy(
     title="backlog quotas, by size and by age",
@@ -272,6 +340,7 @@ POLICIES: tuple[Policy, ...] = (
         unset=IN_FORCE,
         set_response=EMPTY,
     ),
+    *RATES,
     Policy(
         title="dead letter policy of subscriptions without their own",
         field="dead_letters",
@@ -302,7 +371,7 @@ POLICIES: tuple[Policy, ...] = (
 def from_object(scope: PolicyScope, values: dict[str, Any]) -> Overrides:
     """The overrides of an object with all policies of a namespace; raises if a check fails. Ignores other fields."""
     for policy in POLICIES:
-        value = values.get(policy.in_object)
+        value = policy.in_given_object(scope, values)
         if value in (None, []) or value == policy.unset:
             continue
         try:

@@ -38,8 +38,6 @@ BUNDLE = "0x00000000_0xffffffff"
 WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "allowed_topic_property_keys_for_metrics": (),
     "antiAffinityGroup": ("",),
-    "clusterDispatchRate": ({},),
-    "clusterSubscribeRate": ({},),
     "compaction_threshold": (),
     "deduplicationSnapshotIntervalSeconds": (),
     "deleted": (False,),
@@ -55,14 +53,10 @@ WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "offload_threshold": (-1,),
     "offload_threshold_in_seconds": (-1,),
     "persistence": (),
-    "publishMaxMessageRate": ({},),
-    "replicatorDispatchRate": ({},),
     "resource_group_name": (),
     "scalableTopicAutoScalePolicy": (),
-    "subscriptionDispatchRate": ({},),
     "subscription_auth_mode": ("None",),
     "subscription_expiration_time_minutes": (),
-    "topicDispatchRate": ({},),
 }
 """Fields of Pulsar's object without effect on this broker, with the values that clients send for unset fields.
 
@@ -96,7 +90,7 @@ _other_fields: BodyReader[OtherFields] = BodyReader(OtherFields)
 _KNOWN = {
     *WITHOUT_EFFECT,
     *OtherFields.__struct_fields__,
-    *(policy.in_object for policy in POLICIES if policy.in_object),
+    *(name for policy in POLICIES for name in (policy.in_object, policy.older_in_object) if name),
 }
 
 
@@ -131,6 +125,8 @@ def get(call: Call) -> dict[str, object]:
         value = policy.value_in_object(scope, in_force)
         if value is not None:
             shown[policy.in_object] = value
+            if policy.older_in_object:
+                shown[policy.older_in_object] = value
     return shown
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.responses import RedirectResponse, StreamingResponse
 
@@ -20,11 +21,11 @@ from magnetar.admin.stats.topic import backlog_size, storage_size
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.throttling.dispatching import LimitLevel
 from magnetar.broker.topic import waiting
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
-from magnetar.deadletter.properties import Reason
 from magnetar.health import Reading
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
@@ -46,7 +47,7 @@ class Family:
     name: str
     topic: Callable[[Topic], Value] | None = None
     subscription: Callable[[TopicSubscription], Value] | None = None
-    by_reason: Callable[[Subscription], Mapping[Reason, int]] | None = None
+    by_reason: Callable[[Subscription], Mapping[Any, int]] | None = None
     consumer: Callable[[Consumer], float] | None = None
     producer: Callable[[Producer], float] | None = None
     is_summed: bool = False
@@ -133,6 +134,16 @@ def _origin(topic: Topic) -> dict[str, str]:
 
 def _average_size(size: int, count: int) -> float:
     return size / count if count else 0.0
+
+
+def _throttled(events: str) -> Callable[[Subscription], Mapping[LimitLevel, int]]:
+    """How often each level of dispatch rates made a subscription wait."""
+
+    def of(subscription: Subscription) -> Mapping[LimitLevel, int]:
+        throttle = subscription.deliveries.throttle
+        return {} if throttle is None else {level: getattr(throttle, events)[level] for level in LimitLevel}
+
+    return of
 
 
 FAMILIES: tuple[Family, ...] = (
@@ -243,6 +254,9 @@ FAMILIES: tuple[Family, ...] = (
         is_summed=True,
     ),
     Family("magnetar_dead_letters_oldest_seconds", topic=_dead_letters(oldest_age_s), topic_labels=_origin),
+    Family("pulsar_publish_rate_limit_times", topic=lambda topic: topic.limits.publish_limited_times, is_summed=True),
+    Family("pulsar_subscription_dispatch_throttled_msg_events", by_reason=_throttled("message_events")),
+    Family("pulsar_subscription_dispatch_throttled_bytes_events", by_reason=_throttled("byte_events")),
     Family("pulsar_subscription_consumers_count", subscription=lambda one: len(one.consumers)),
     Family(
         "pulsar_out_messages_total",
@@ -405,7 +419,7 @@ def _topic_lines(family: Family, shown: _Shown, topic: Topic, labels: str) -> tu
     return text, total
 
 
-def _reason_lines(name: str, labels: str, numbers: Mapping[Reason, int]) -> str:
+def _reason_lines(name: str, labels: str, numbers: Mapping[Any, int]) -> str:
     """One line per reason that occurred."""
     return "".join([f'{name}{{{labels},reason="{reason}"}} {number}\n' for reason, number in numbers.items()])
 

@@ -17,6 +17,7 @@ from magnetar.admin.stats.replication import ReplicatorStats, replication_of, su
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.dispatch import SingleActive
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.throttling.dispatching import LimitLevel
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
@@ -98,6 +99,12 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     consumers: list[ConsumerStats] = []
     consumers_after_mark_delete_position: dict[str, str] = {}  # of Key_Shared before Pulsar 4.0
     subscription_properties: dict[str, str] = {}
+    dispatch_throttled_msg_events_by_subscription_limit: int = 0
+    dispatch_throttled_msg_events_by_topic_limit: int = 0
+    dispatch_throttled_msg_events_by_broker_limit: int = 0
+    dispatch_throttled_bytes_events_by_subscription_limit: int = 0
+    dispatch_throttled_bytes_events_by_topic_limit: int = 0
+    dispatch_throttled_bytes_events_by_broker_limit: int = 0
     msg_redeliver_counter: int = 0
     dead_letter_policy: PolicyInForce | UnsetType = UNSET
     dead_letter_problem: str | UnsetType = UNSET  # why the last message could not become a dead letter
@@ -187,6 +194,7 @@ def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str
         msg_rate_out=sum((one.msg_rate_out for one in outgoing), 0.0),
         msg_throughput_out=sum((one.msg_throughput_out for one in outgoing), 0.0),
         average_msg_size=_average(topic.bytes_in, topic.messages_in),
+        publish_rate_limited_times=topic.limits.publish_limited_times,
         waiting_publishers=len(topic.producers.waiting),
         topic_epoch=topic.epoch if topic.epoch >= 0 else UNSET,
         publishers=[
@@ -301,6 +309,11 @@ def _add_backlog(
     stats.non_contiguous_deleted_messages_ranges = subscription.cursor.acked_range_count
     if isinstance(subscription.dispatcher, SingleActive) and subscription.dispatcher.active is not None:
         stats.active_consumer_name = subscription.dispatcher.active.name
+    throttle = subscription.deliveries.throttle
+    if throttle is not None:
+        for level in LimitLevel:
+            setattr(stats, f"dispatch_throttled_msg_events_by_{level}_limit", throttle.message_events[level])
+            setattr(stats, f"dispatch_throttled_bytes_events_by_{level}_limit", throttle.byte_events[level])
     _add_failures(stats, topic, subscription)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
+from magnetar.broker.catalog.rate_policy import DispatchRate, PublishRate, SubscribeRate
 from magnetar.settings.settings import Settings
 
 _MINUTE_MS = 60_000
@@ -77,6 +78,11 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     schema_compatibility: str | None = None
     schema_validation_enforced: bool | None = None
     replication_clusters: list[str] | None = None
+    publish_rate: PublishRate | None = None
+    dispatch_rate: DispatchRate | None = None
+    subscription_dispatch_rate: DispatchRate | None = None
+    replicator_dispatch_rate: DispatchRate | None = None
+    subscribe_rate: SubscribeRate | None = None
     dead_letters: DeadLetterPolicy | None = None
     dead_letter_expired: bool | None = msgspec.field(default=None, name="letters_for_expired")  # the stored names
     dead_letter_evicted: bool | None = msgspec.field(default=None, name="letters_for_evicted")
@@ -88,6 +94,7 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     schema_auto_update: str | None = None  # the older schema_compatibility, used if that is not set
     # of a topic only
     max_message_size: int | None = None
+    dispatch_rates: dict[str, DispatchRate] | None = None  # of single subscriptions, by name
 
 
 NOTHING_SET = Overrides()
@@ -122,6 +129,12 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     schema_validation_enforced: bool
     allow_auto_update_schema: bool
     replication_clusters: tuple[str, ...]
+    publish_rate: PublishRate
+    dispatch_rate: DispatchRate  # of a topic
+    subscription_dispatch_rate: DispatchRate
+    replicator_dispatch_rate: DispatchRate
+    subscribe_rate: SubscribeRate
+    dispatch_rates: dict[str, DispatchRate] = {}  # of single subscriptions, by name
     dead_letters: DeadLetterPolicy | None = None
     dead_letter_expired: bool = False  # expired messages become dead letters; evicted ones
     dead_letter_evicted: bool = False
@@ -161,6 +174,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
             schema_validation_enforced=settings.isSchemaValidationEnforced,
             allow_auto_update_schema=settings.isAllowAutoUpdateSchemaEnabled,
             replication_clusters=(settings.clusterName,),
+            **_rates_of(settings),
         )
 
     def with_overrides(self, overrides: Overrides) -> Policies:
@@ -170,6 +184,12 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
         changed: dict[str, Any] = {
             field: value for field in _TAKEN_AS_THEY_ARE if (value := getattr(overrides, field)) is not None
         }
+        for field in _RATES:
+            rate = getattr(overrides, field)
+            if rate is not None and rate.is_limited:
+                changed[field] = rate
+        if overrides.dispatch_rates is not None:
+            changed["dispatch_rates"] = overrides.dispatch_rates
         strategy = overrides.schema_compatibility or overrides.schema_auto_update
         if strategy is not None:
             changed["schema_compatibility"] = strategy
@@ -220,9 +240,52 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
             schema_compatibility=self.schema_compatibility,
             replication_clusters=list(self.replication_clusters),
             max_message_size=self.max_message_size,
-            **{field: getattr(self, field) for field in _TAKEN_AS_THEY_ARE},
+            **{field: getattr(self, field) for field in (*_TAKEN_AS_THEY_ARE, *_RATES)},
         )
 
+    @property
+    def has_relative_rates(self) -> bool:
+        """Whether a rate of dispatch depends on that of publishing."""
+        rates = (self.dispatch_rate, self.subscription_dispatch_rate, self.replicator_dispatch_rate)
+        return any(rate.relative and rate.is_limited for rate in (*rates, *self.dispatch_rates.values()))
+
+    def dispatch_rate_of(self, subscription: str) -> DispatchRate:
+        """The rate of a subscription: its own, or else that of every subscription."""
+        own = self.dispatch_rates.get(subscription)
+        return own if own is not None and own.is_limited else self.subscription_dispatch_rate
+
+
+def _rates_of(settings: Settings) -> dict[str, Any]:
+    """As many messages and bytes as the settings allow, per second."""
+    is_relative = settings.dispatchThrottlingRateRelativeToPublishRate
+    return {
+        "publish_rate": PublishRate(settings.maxPublishRatePerTopicInMessages, settings.maxPublishRatePerTopicInBytes),
+        "dispatch_rate": DispatchRate(
+            settings.dispatchThrottlingRatePerTopicInMsg, settings.dispatchThrottlingRatePerTopicInByte, is_relative
+        ),
+        "subscription_dispatch_rate": DispatchRate(
+            settings.dispatchThrottlingRatePerSubscriptionInMsg,
+            settings.dispatchThrottlingRatePerSubscriptionInByte,
+            is_relative,
+        ),
+        "replicator_dispatch_rate": DispatchRate(
+            settings.dispatchThrottlingRatePerReplicatorInMsg,
+            settings.dispatchThrottlingRatePerReplicatorInByte,
+            is_relative,
+        ),
+        "subscribe_rate": SubscribeRate(
+            settings.subscribeThrottlingRatePerConsumer, settings.subscribeRatePeriodPerConsumerInSecond
+        ),
+    }
+
+
+_RATES = (
+    "publish_rate",
+    "dispatch_rate",
+    "subscription_dispatch_rate",
+    "replicator_dispatch_rate",
+    "subscribe_rate",
+)
 
 _TAKEN_AS_THEY_ARE = (
     "deduplication",

@@ -18,12 +18,21 @@ if TYPE_CHECKING:
     from magnetar.broker.subscription.places import Places
     from magnetar.broker.subscription.redelivery import Redelivery
     from magnetar.broker.subscription.suspects import Suspects
+    from magnetar.broker.throttling.dispatching import Throttle
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.run import Entry
 
 
+# Behind by no more, a subscription has caught up: Apache Pulsar's managedLedgerCursorBackloggedThreshold.
+_CAUGHT_UP_ENTRIES = 1000
+
+
 class Deliveries:
-    """`is_blocked`: too many messages are unacknowledged, nothing is delivered until half of them are acknowledged."""
+    """`is_blocked`: too many messages are unacknowledged, nothing is delivered until half of them are acknowledged.
+
+    `is_stopped`: nothing more may be delivered in this turn, because of that or because a rate limit is exhausted.
+    `throttle` is None until there is a rate limit.
+    """
 
     __slots__ = (
         "_average_messages",
@@ -34,13 +43,16 @@ class Deliveries:
         "_read_size_max",
         "_redelivery",
         "_size_max",
+        "_throttled_by",
         "_topic",
         "bytes",
         "is_blocked",
+        "is_stopped",
         "messages",
         "places",
         "split_batches",
         "suspects",
+        "throttle",
     )
 
     def __init__(
@@ -65,26 +77,50 @@ class Deliveries:
         self.places = places
         self.suspects = suspects
         self.is_blocked = False
+        self.is_stopped = False
+        self.throttle: Throttle | None = None
+        self._throttled_by: Throttle | None = None  # in this turn
         self.messages = 0  # delivered in total
         self.bytes = 0
         self.split_batches = 0
 
     def entries_for(self, permits: int) -> int:
         """About how many entries make up so many messages; at most one read's worth."""
+        if self._throttled_by is not None:
+            permits = min(permits, self._throttled_by.messages)
         return max(1, min(int(permits / self._average_messages), self._read_entries_max))
+
+    def begin_turn(self) -> bool:
+        """Before a turn of dispatch if there is a `throttle`: false if it has to wait for one of its rate limits."""
+        throttle = self.throttle
+        if throttle is not None and self._is_exempt():
+            throttle = None
+        self._throttled_by = throttle
+        is_open = throttle is None or throttle.begin_turn()
+        self.is_stopped = self.is_blocked or not is_open
+        if throttle is not None and not is_open and (self.places.pending or self.places.has_unread):
+            throttle.wait(is_served=False)
+        return is_open
+
+    def _is_exempt(self) -> bool:
+        if self._topic.broker.settings.dispatchThrottlingOnNonBacklogConsumerEnabled:
+            return False
+        return self._log.confirmed - self.places.read_id + len(self.places.pending) < _CAUGHT_UP_ENTRIES
 
     # -- reading
 
     def take_pending(self, limit: int) -> list[Entry]:
         """The first pending entries, in order. Those that are no longer in the log count as acknowledged."""
-        pending = self.places.pending
+        pending, size_max = self.places.pending, self._read_size_max
+        if self._throttled_by is not None:
+            size_max = min(size_max, max(self._throttled_by.bytes, 1))
         entries: list[Entry] = []
         while pending and len(entries) < limit:
             start = pending.min()
             count = 1
             while count < limit - len(entries) and start + count in pending:
                 count += 1
-            found = self._log.read(start, count, self._read_size_max)
+            found = self._log.read(start, count, size_max)
             if not found or found[0][0] != start:
                 self._skip_trimmed()  # while the others are still in their place: it counts them
             for entry_id in range(start, found[-1][0] + 1 if found else start + count):
@@ -101,11 +137,13 @@ class Deliveries:
 
     def read_new(self, limit: int) -> list[Entry]:
         """Unread entries, without acknowledged ones; unless order counts, also without delayed ones."""
-        places, cursor = self.places, self._cursor
+        places, cursor, size_max = self.places, self._cursor, self._read_size_max
+        if self._throttled_by is not None:
+            size_max = min(size_max, max(self._throttled_by.bytes, 1))
         if places.read_id < self._log.first:
             self._skip_trimmed()
         start = cursor.next_open(places.read_id)
-        entries = self._log.read(start, limit, self._read_size_max)
+        entries = self._log.read(start, limit, size_max)
         if not entries:
             places.read_id = start
             return entries
@@ -148,7 +186,8 @@ class Deliveries:
         limit = 0 if places.ordered else self._topic.policies.max_unacked_per_subscription
         room, entries_max = self._room_of(consumer, limit), consumer.entries_max
         total = size = taken = 0
-        for entry_id, messages, _, blob in entries:
+        offered = entries if self._throttled_by is None else self._throttled_by.within_bytes(entries)
+        for entry_id, messages, _, blob in offered:
             if total >= room:
                 break
             state = state_of(entry_id) if state_of is not None else None
@@ -185,7 +224,10 @@ class Deliveries:
         self.bytes += size
         places.unacked += total
         if 0 < limit <= places.unacked:
-            self.is_blocked = True
+            self.is_blocked = self.is_stopped = True
+        if self._throttled_by is not None and not self._throttled_by.take(total, size):
+            self.is_stopped = True
+            self._throttled_by.wait(is_served=True)
         self._average_messages += (total / taken - self._average_messages) * 0.5
         consumer.peer.deliver(consumer, deliveries)
         return entries[taken:]
@@ -203,6 +245,8 @@ class Deliveries:
         room = consumer.permits
         if consumer.unacked_max > 0:
             room = min(room, consumer.unacked_max - consumer.unacked)
+        if self._throttled_by is not None:
+            room = min(room, self._throttled_by.messages)
         return min(room, limit - self.places.unacked) if limit > 0 else room
 
     def end_of_topic(self, consumers: Sequence[Consumer]) -> None:
@@ -215,11 +259,11 @@ class Deliveries:
 
     def unblock(self) -> None:
         if self.is_blocked and self.places.unacked <= self._topic.policies.max_unacked_per_subscription // 2:
-            self.is_blocked = False
+            self.is_blocked = self.is_stopped = False
 
     def limits_changed(self) -> None:
         limit = self._topic.policies.max_unacked_per_subscription
-        self.is_blocked = not self.places.ordered and 0 < limit <= self.places.unacked
+        self.is_blocked = self.is_stopped = not self.places.ordered and 0 < limit <= self.places.unacked
 
 
 def _lower(limit: int, other: int) -> int:

@@ -126,6 +126,8 @@ class SingleActive:
         consumer, deliveries = self.active, self._deliveries
         if consumer is None or not consumer.can_receive:
             return False
+        if deliveries.throttle is not None and not deliveries.begin_turn():
+            return False
         limit = deliveries.entries_for(consumer.permits)
         left_over = deliveries.give(consumer, deliveries.read_new(limit))
         if left_over:
@@ -170,11 +172,13 @@ class RoundRobin:
 
     def pump(self) -> bool:
         deliveries = self._deliveries
+        if deliveries.throttle is not None and not deliveries.begin_turn():
+            return False
         budget = self._settings.dispatcherMaxReadBatchSize
         share = self._settings.dispatcherMaxRoundRobinBatchSize if len(self._consumers) > 1 else budget
         while budget > 0:
             consumer = self._next()
-            if consumer is None or deliveries.is_blocked:
+            if consumer is None or deliveries.is_stopped:
                 return False
             limit = min(budget, share, deliveries.entries_for(consumer.permits))
             entries: Sequence[Entry] = deliveries.take_pending(limit) or deliveries.read_new(limit)
@@ -246,13 +250,15 @@ class StickyKey:
 
     def pump(self) -> bool:
         deliveries, places = self._deliveries, self._deliveries.places
-        if not any(consumer.can_receive for consumer in self._consumers) or deliveries.is_blocked:
+        if not any(consumer.can_receive for consumer in self._consumers):
+            return False
+        if (deliveries.throttle is not None and not deliveries.begin_turn()) or deliveries.is_stopped:
             return False
         budget = self._settings.dispatcherMaxReadBatchSize
         budget -= self._pump_waiting(budget)
         look_ahead = self._look_ahead()
         while budget > 0 and places.has_unread and len(places.pending) < look_ahead:
-            if not any(consumer.can_receive for consumer in self._consumers) or deliveries.is_blocked:
+            if not any(consumer.can_receive for consumer in self._consumers) or deliveries.is_stopped:
                 return False
             entries = deliveries.read_new(min(budget, 20))
             for entry in entries:
@@ -301,7 +307,7 @@ class StickyKey:
     def _receiver(self, key_hash: int) -> Consumer | None:
         assert self._owners is not None
         owner = self._owners.owner(key_hash)
-        if owner is None or not owner.can_receive or self._deliveries.is_blocked:
+        if owner is None or not owner.can_receive or self._deliveries.is_stopped:
             return None
         holder = self._keys.holders.get(key_hash)
         if holder is not None and holder[0] is not owner and not self._out_of_order:

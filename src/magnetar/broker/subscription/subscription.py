@@ -133,7 +133,7 @@ class Subscription:
     def _end(self) -> None:
         self.dispatcher = None
         self.places.keys = None
-        self.deliveries.is_blocked = False
+        self.deliveries.is_blocked = self.deliveries.is_stopped = False
         self._resume_at_ms = 0
 
     def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:

@@ -134,6 +134,7 @@ class NonPersistentTopic(Topic):
         return self._subscriptions  # type: ignore[return-value]  # invariance of dict: callers do not add to it
 
     def publish(self, producer: Producer, publishes: Sequence[Publish]) -> None:
+        messages_before, bytes_before = self.messages_in, self.bytes_in
         for _, _, messages, blob, _, _ in publishes:
             self.messages_in += messages
             self.bytes_in += len(blob)
@@ -142,6 +143,9 @@ class NonPersistentTopic(Topic):
             for subscription in self._subscriptions.values():
                 subscription.offer(messages, blob)
         producer.peer.receipts(producer, [(publish[0], publish[1], 0) for publish in publishes])
+        limit = self.limits.publish
+        if limit is not None:
+            limit.take(producer.peer, self.messages_in - messages_before, self.bytes_in - bytes_before)
 
     def _find_or_create(self, request: SubscribeRequest) -> NonPersistentSubscription:
         subscription = self._subscriptions.get(request.name)

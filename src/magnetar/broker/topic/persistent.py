@@ -66,6 +66,7 @@ class PersistentTopic(Topic):
             self.log.load()
             self.delayed.load()
             self._load_subscriptions()
+            self.apply_rates()
         if self.policies.deduplication:
             self.deduplication = Deduplication(broker.storage, topic_record.id)
 
@@ -123,6 +124,8 @@ class PersistentTopic(Topic):
         producer.bytes_in += size
         if producer.source:
             self.inbound[producer.source].count(messages, size)
+        if self.limits.publish is not None:
+            self.limits.publish.take(producer.peer, messages, size)
 
     def _published(
         self, producer: Producer, receipts: list[Receipt], last: int, delayed: list[tuple[int, int]]
@@ -180,6 +183,11 @@ class PersistentTopic(Topic):
         if is_pipeline_producer(producer_name):
             return self._replicated_entries().last_sequence(producer_name)
         return -1 if self.deduplication is None else self.deduplication.last_sequence(producer_name)
+
+    def apply_rates(self) -> None:
+        super().apply_rates()
+        for subscription in self._subscriptions.values():
+            self.limits.throttle(subscription, self.policies)
 
     def apply_policies(self, policies: Policies) -> None:
         super().apply_policies(policies)
@@ -265,6 +273,7 @@ class PersistentTopic(Topic):
             batch.put(self._subscription_key(request.name), record.encode(subscription_record))
             subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
         self._subscriptions[request.name] = subscription
+        self.limits.throttle(subscription, self.policies)
         if subscription.record.replicated:
             self.broker.replication.topic_changed(self.name)
         return subscription

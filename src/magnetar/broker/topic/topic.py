@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.rates import Rates
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.throttling.limits import TopicLimits
+from magnetar.broker.throttling.subscribing import ConsumerIdentity
 from magnetar.broker.topic.inbound import Inbound
 from magnetar.broker.topic.producer import Producer, Producers
 from magnetar.errors import (
@@ -44,6 +46,7 @@ class SubscribeRequest:
     rollback_ms: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     replicated: bool = False
+    consumer_name: str = ""  # as the client gave it
 
 
 class TopicSubscription(Protocol):
@@ -102,6 +105,8 @@ class Topic(ABC):
         self.bytes_in = 0
         self.rates_in = Rates(2)  # messages and bytes
         self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # by source cluster
+        self.limits = TopicLimits(broker.limits, self.rates_in)
+        self.limits.apply(self.policies)
 
     # -- differs by kind
 
@@ -150,7 +155,10 @@ class Topic(ABC):
                     f"topic {self.name.full} has {same} producers from {host},"
                     f" maxSameAddressProducersPerTopic is {limit}"
                 )
-        return self.producers.add(producer)
+        is_ready = self.producers.add(producer)
+        if self.limits.publish is not None:
+            self.limits.publish.admit(producer.peer)
+        return is_ready
 
     def _claim_epoch(self, producer: Producer) -> None:
         """An exclusive producer starts a new epoch; one that reconnects must not have been replaced meanwhile."""
@@ -164,6 +172,7 @@ class Topic(ABC):
     # -- consumers
 
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
+        self._check_subscribe_rate(consumer, request)
         self._check_consumer_limits(consumer, request.name)
         created = request.name not in self.subscriptions
         subscription = self._find_or_create(request)
@@ -227,6 +236,11 @@ class Topic(ABC):
         """Without those of replication."""
         return [one for one in self.subscriptions.values() if not one.is_internal]
 
+    def _check_subscribe_rate(self, consumer: Consumer, request: SubscribeRequest) -> None:
+        if self.limits.subscribe is not None and not is_replication_subscription(request.name):
+            identity = ConsumerIdentity(_host(consumer.peer.address), request.consumer_name, consumer.consumer_id)
+            self.limits.subscribe.admit(identity, self.broker.now_ms())
+
     def _check_consumer_limits(self, consumer: Consumer, subscription_name: str) -> None:
         settings = self.broker.settings
         if is_replication_subscription(subscription_name):
@@ -270,13 +284,20 @@ class Topic(ABC):
     def apply_policies(self, policies: Policies) -> None:
         """The effective policies changed."""
         self.policies = policies
+        self.apply_rates()
         for subscription in self.subscriptions.values():
             for consumer in subscription.consumers:
                 consumer.limit_unacked(policies.max_unacked_per_consumer)
                 subscription.flow(consumer, 0)  # a higher limit may allow more messages
 
+    def apply_rates(self) -> None:
+        """The limits changed, or the rate of publishing that some of them are relative to."""
+        self.limits.apply(self.policies)
+
     def update_rates(self, seconds: float) -> None:
         self.rates_in.update(seconds, self.messages_in, self.bytes_in)
+        if self.policies.has_relative_rates:
+            self.apply_rates()
         for inbound in self.inbound.values():
             inbound.update_rates(seconds)
         for producer in self.producers.by_name.values():
@@ -300,6 +321,7 @@ class Topic(ABC):
         """Raises if messages are not replicated to every remote cluster yet."""
 
     def disconnect_all(self) -> None:
+        self.limits.lift()
         self.producers.close_all()
         for subscription in list(self.subscriptions.values()):
             subscription.disconnect_consumers()

@@ -74,7 +74,8 @@ def _add(group: CommandGroup, policy: PolicyCommand, level: CommandLevel, name: 
     def split(given: dict[str, Any]) -> tuple[tuple[str, ...], str]:
         """Takes the arguments that name a namespace, topic or subscription out of `given`."""
         named = {argument.name: given.pop(argument.name) for argument in level.arguments}
-        return level.path(*named.values()), level.label.format(**named)
+        path_of = topic_path if policy.is_below_topic else level.path
+        return path_of(*named.values()), level.label.format(**named)
 
     def set_it(rest: Rest, **given: Any) -> Done:
         prefix, label = split(given)

@@ -45,24 +45,6 @@ class Setting:
 
 
 Enable = Annotated[bool, typer.Option("--enable/--disable", "-e/-d", help="Turn it on or off.")]
-MessageRate = Annotated[
-    int, typer.Option("--msg-rate", "-m", metavar="N", parser=whole(-1), help="Messages per period; -1 for no limit.")
-]
-ByteRate = Annotated[
-    int | None,
-    typer.Option(
-        "--byte-rate",
-        "-b",
-        metavar="SIZE",
-        parser=parse_size_or_infinite,
-        help="Bytes per period.",
-        show_default="no limit",
-    ),
-]
-RatePeriod = Annotated[
-    int | None,
-    typer.Option("--period", metavar="DURATION", parser=parse_duration, help="The period.", show_default="1s"),
-]
 
 
 class QuotaAction(StrEnum):
@@ -214,10 +196,10 @@ def _whole(option: str, unit: str, value: int, size: int) -> int:
         raise typer.BadParameter(
             f"{option} must be a whole number of {unit}: {value} {small} are {value / size:g} {unit}"
         )
-    return _int32(option, value // size)
+    return int32(option, value // size)
 
 
-def _int32(option: str, value: int) -> int:
+def int32(option: str, value: int) -> int:
     if value > INT_MAX:
         raise typer.BadParameter(f"{option} {value} exceeds the limit of {INT_MAX}")
     return value
@@ -237,7 +219,7 @@ def message_ttl(
         ),
     ],
 ) -> Setting:
-    return Setting(_int32("--ttl", ttl))
+    return Setting(int32("--ttl", ttl))
 
 
 def backlog_quota(
@@ -266,7 +248,7 @@ def backlog_quota(
     if limit is not None:
         body["limitSize"] = limit
     if limit_time is not None:
-        body["limitTime"] = _int32("--limitTime", limit_time)
+        body["limitTime"] = int32("--limitTime", limit_time)
     return Setting(body, {"backlogQuotaType": type.value})
 
 
@@ -337,7 +319,7 @@ def inactive_topics(
     return Setting(
         {
             "inactiveTopicDeleteMode": delete_mode.value,
-            "maxInactiveDurationSeconds": _int32("--max-inactive-duration", max_inactive_duration),
+            "maxInactiveDurationSeconds": int32("--max-inactive-duration", max_inactive_duration),
             "deleteWhileInactive": enable,
         }
     )
@@ -364,7 +346,11 @@ def delayed_delivery(
     ] = None,
 ) -> Setting:
     return Setting(
-        {"active": enable, "tickTime": _or(time, 1) * 1000, "maxDeliveryDelayInMillis": _or(max_delay, 0) * 1000}
+        {
+            "active": enable,
+            "tickTime": or_default(time, 1) * 1000,
+            "maxDeliveryDelayInMillis": or_default(max_delay, 0) * 1000,
+        }
     )
 
 
@@ -407,41 +393,11 @@ def redelivery_backoff(delays: Delays) -> Setting:
 
 
 def circuit_breaker(percent: Percent, window: Window = None, minimum: Minimum = 10) -> Setting:
-    return Setting({"percent": percent, "windowSeconds": _or(window, 60), "minimum": minimum})
+    return Setting({"percent": percent, "windowSeconds": or_default(window, 60), "minimum": minimum})
 
 
-def publish_rate(message_rate: MessageRate = -1, byte_rate: ByteRate = None) -> Setting:
-    return Setting({"publishThrottlingRateInMsg": message_rate, "publishThrottlingRateInByte": _or(byte_rate, -1)})
-
-
-def _or(value: int | None, default: int) -> int:
+def or_default(value: int | None, default: int) -> int:
     return default if value is None else value
-
-
-def dispatch_rate(message_rate: MessageRate = -1, byte_rate: ByteRate = None, period: RatePeriod = None) -> Setting:
-    return Setting(
-        {
-            "dispatchThrottlingRateInMsg": message_rate,
-            "dispatchThrottlingRateInByte": _or(byte_rate, -1),
-            "ratePeriodInSecond": _int32("--period", _or(period, 1)),
-        }
-    )
-
-
-def subscribe_rate(
-    rate: Annotated[
-        int,
-        typer.Option(
-            "--rate", "-r", metavar="N", parser=whole(-1), help="Subscribes per consumer and period; -1 for no limit."
-        ),
-    ] = -1,
-    period: Annotated[
-        int | None,
-        typer.Option("--period", metavar="DURATION", parser=parse_duration, help="The period.", show_default="30s"),
-    ] = None,
-) -> Setting:
-    seconds = _int32("--period", _or(period, 30))
-    return Setting({"subscribeThrottlingRatePerConsumer": rate, "ratePeriodInSecond": seconds})
 
 
 def minutes(option: str, help: str) -> Callable[..., Setting]:

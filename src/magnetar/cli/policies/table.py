@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from magnetar.cli.policies import setting
+from magnetar.cli.policies import rate_setting, setting
 from magnetar.cli.policies.setting import Setting
 
 
@@ -32,6 +32,7 @@ class PolicyCommand:
     get_path: str | None = None
     method: str = "POST"
     removable: bool = True  # from a namespace; from a topic every policy is
+    is_below_topic: bool = False  # the path of a subscription, without the word "subscription" in it
     is_pulsar_only: bool = False  # this broker returns 501
 
     @property
@@ -226,34 +227,44 @@ POLICIES: tuple[PolicyCommand, ...] = (
     PolicyCommand(
         "publish-rate",
         "maximum rate of publishing to a topic",
-        setting.publish_rate,
+        rate_setting.publish_rate,
         "publishRate",
         "publishRate",
-        is_pulsar_only=True,
     ),
     PolicyCommand(
         "dispatch-rate",
         "maximum rate of delivery per topic",
-        setting.dispatch_rate,
+        rate_setting.dispatch_rate,
         "dispatchRate",
         "dispatchRate",
-        is_pulsar_only=True,
     ),
     PolicyCommand(
         "subscription-dispatch-rate",
         "maximum rate of delivery per subscription",
-        setting.dispatch_rate,
+        rate_setting.dispatch_rate,
         "subscriptionDispatchRate",
         "subscriptionDispatchRate",
-        is_pulsar_only=True,
+    ),
+    PolicyCommand(
+        "replicator-dispatch-rate",
+        "maximum rate of replication to each cluster",
+        rate_setting.dispatch_rate,
+        "replicatorDispatchRate",
+        "replicatorDispatchRate",
+    ),
+    PolicyCommand(
+        "dispatch-rate",
+        "maximum rate of delivery of this subscription",
+        rate_setting.dispatch_rate,
+        subscription="dispatchRate",
+        is_below_topic=True,
     ),
     PolicyCommand(
         "subscribe-rate",
         "maximum rate of subscribing per consumer",
-        setting.subscribe_rate,
+        rate_setting.subscribe_rate,
         "subscribeRate",
         "subscribeRate",
-        is_pulsar_only=True,
     ),
     PolicyCommand(
         "dead-letter-policy",
