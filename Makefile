@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run test check docs compat simulate fuzz bench lock clean
+.PHONY: help setup run test check docs compat simulate fuzz soak bench lock clean
 
 VENV := .venv
 PYTHON := $(VENV)/bin/python
@@ -27,6 +27,11 @@ CHAOS_KILLS ?= 60
 HOURS ?= 1
 RUNS ?= 0
 JOBS ?= 1
+# A steady load: messages a second over so many topics and connections.
+MINUTES ?= 10
+CONNECTIONS ?= 1000
+TOPICS ?= 10000
+RATE ?= 20000
 
 help:
 	@echo 'make run       start a broker here               ARGS="--port 0"'
@@ -36,6 +41,7 @@ help:
 	@echo 'make compat    run the official clients of other languages'
 	@echo 'make simulate  simulate, and kill brokers        SEEDS=2000 KILLS=200 STREAM_KILLS=40 CHAOS_KILLS=60, or ARGS=seed to replay one'
 	@echo 'make fuzz      send hostile input for hours      HOURS=1 JOBS=1, or RUNS=100 per target, or ARGS=file to replay one'
+	@echo 'make soak      a steady load with a vandal       MINUTES=10 CONNECTIONS=1000 TOPICS=10000 RATE=20000'
 	@echo 'make bench     measure against Apache Pulsar'
 	@echo 'make setup     install everything a developer needs'
 	@echo 'make lock      pin the dependencies again        LOCK_ARGS="--upgrade"'
@@ -76,6 +82,9 @@ simulate: $(VENV)/.installed-dev
 
 fuzz: $(VENV)/.installed-dev
 	$(PYTHON) -m tests.fuzz --hours $(HOURS) --runs $(RUNS) --jobs $(JOBS) $(ARGS)
+
+soak: $(VENV)/.installed-dev
+	$(PYTHON) -m tests.soak --minutes $(MINUTES) --connections $(CONNECTIONS) --topics $(TOPICS) --rate $(RATE) $(ARGS)
 
 bench: $(VENV)/.installed-dev
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" benchmarks/run $(ARGS)

@@ -31,6 +31,12 @@ class Fault(NamedTuple):
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     Fault(
+        "reconnect-storm",
+        "all clients lose their connections at once and return, while consumers come and go and a vandal is connected",
+        "all are served within seconds",
+        "nothing; what was not acknowledged is delivered again",
+    ),
+    Fault(
         "nack-of-what-is-not-held",
         "a client nacks messages of batches that it does not hold, or that do not exist",
         "they are ignored, and cost nothing",

@@ -12,16 +12,6 @@ from .worker import Worker
 
 OPEN: dict[str, str] = {
     "get_schema/answers-that-are-not-read": "answers that are not read have no bound",
-    "producer/largest-topic-epoch": "numbers beyond 63 bits are accepted",
-    "producer/names-of-four-megabytes": "names have no bound",
-    "producer/schema-property-not-utf8": "text that is not UTF-8 is accepted",
-    "redeliver_unacknowledged_messages/indexes-of-entries-not-held": "indexes of entries not held take memory",
-    "send/five-million-messages-in-a-byte": "the number of messages in a batch has no bound",
-    "send/sequence-id-beyond-63-bits": "numbers beyond 63 bits are accepted",
-    "subscribe/failover-name-not-utf8": "text that is not UTF-8 is accepted",
-    "subscribe/many-failover-consumers": "joining a Failover subscription is quadratic",
-    "subscribe/many-sticky-ranges": "comparing sticky ranges is quadratic",
-    "subscribe/property-not-utf8": "text that is not UTF-8 is accepted",
 }
 """Known failures that are open, with their causes."""
 

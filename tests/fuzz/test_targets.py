@@ -24,18 +24,9 @@ COMMANDS = sorted(pb.BaseCommand.Type.keys())
 SUPPORTED = [name for name in COMMANDS if targets()[name].folder != "unsupported"]
 UNSUPPORTED = [name for name in COMMANDS if name not in SUPPORTED]
 
-OPEN: dict[str, str] = {
-    "GET_SCHEMA": "text that is not UTF-8 is accepted",
-    "PARTITIONED_METADATA": "text that is not UTF-8 is accepted",
-    "PRODUCER": "text that is not UTF-8 is accepted",
-}
-"""Commands with failures that are open, with their causes."""
-
 
 @pytest.mark.parametrize("name", SUPPORTED)
-def test_fault_random_bytes_in_a_command(request: pytest.FixtureRequest, worker: Worker, name: str) -> None:
-    if name in OPEN:
-        request.applymarker(pytest.mark.xfail(reason=OPEN[name], strict=False))
+def test_fault_random_bytes_in_a_command(worker: Worker, name: str) -> None:
     failure = worker.fuzz(name, 0, RUNS_PER_COMMAND)
     assert failure is None, str(failure)
 
