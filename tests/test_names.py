@@ -136,7 +136,7 @@ def test_illegal_names_are_rejected_with_the_reason(text: str, message: str) -> 
         TopicName.parse(text)
 
 
-def test_the_limit_counts_bytes_of_the_full_name() -> None:
+def test_bound_topic_name_counts_bytes_of_the_full_name() -> None:
     room = TOPIC_NAME_BYTES_MAX - len("persistent://public/default/")
     assert TopicName.parse("é" * (room // 2)).local == "é" * (room // 2)
     with pytest.raises(InvalidName, match=f"topic name of {TOPIC_NAME_BYTES_MAX + 1} bytes exceeds the limit of 1024"):
@@ -157,7 +157,7 @@ def test_names_are_values() -> None:
         name.local = "other"  # type: ignore[misc]
 
 
-def test_parsed_names_are_cached_within_a_bound() -> None:
+def test_bound_parsed_names_are_cached() -> None:
     for number in range(PARSED_NAMES_MAX + 10):
         TopicName.parse(f"topic-{number}")
     assert _parse_topic.cache_info().currsize == PARSED_NAMES_MAX

@@ -26,6 +26,32 @@ def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
 
 # -- connections and frames
 
+MESSAGE_SIZE = _by_setting(
+    "message-size", "an entry that a producer sends", "maxMessageSize", "refused with SEND_ERROR; the connection stays"
+)
+PENDING_PUBLISHES = _by_setting(
+    "pending-publishes",
+    "messages of a connection that wait for the disk",
+    "maxPendingPublishRequestsPerConnection",
+    "the connection is not read",
+)
+PUBLISH_BUFFER = _by_setting(
+    "publish-buffer",
+    "megabytes of all connections that wait for the disk",
+    "maxMessagePublishBufferSizeInMB",
+    "no connection is read",
+)
+IDLE_CONNECTION = _by_setting(
+    "idle-connection", "seconds of silence, twice", "keepAliveIntervalSeconds", "a ping, then the connection is closed"
+)
+CLOSED_PRODUCERS = Bound(
+    "closed-producers",
+    "closed producers of a connection whose last messages are dropped",
+    1000,
+    "producers",
+    "the oldest is forgotten: a message of it closes the connection",
+)
+
 # -- names, numbers and maps in commands
 
 NAME_SIZE = Bound(
@@ -69,6 +95,11 @@ COMMAND_SIZE = Bound(
     "bytes",
     "the connection is closed with the reason; nothing is parsed",
 )
+TOPIC_NAME = Bound("topic-name", "the full name of a topic", 1024, "bytes", "refused")
+SUBSCRIPTION_NAME = Bound("subscription-name", "the name of a subscription", 1024, "bytes", "refused")
+PARSED_NAMES = Bound(
+    "parsed-names", "parsed topic names in memory", 4096, "names", "the least recently used is parsed again"
+)
 
 # -- batches and what is made of them
 
@@ -100,6 +131,13 @@ MESSAGES_PER_BATCH = Bound(
     "",
     "the batch is refused with SEND_ERROR",
 )
+UNCOMPRESSED_SIZE = Bound(
+    "uncompressed-size",
+    "bytes of a compressed entry that is opened as a whole",
+    256 << 20,
+    "bytes",
+    "the entry stays closed: shown as unreadable",
+)
 
 # -- topics, subscriptions and their state
 
@@ -117,6 +155,120 @@ SUBSCRIBE_RATE_BUCKETS = Bound(
     "consumers",
     "the one that subscribed longest ago is forgotten, and begins with a full rate",
 )
+PRODUCERS_PER_TOPIC = _by_setting(
+    "producers-per-topic", "producers of a topic", "maxProducersPerTopic", "refused with ProducerBusy"
+)
+PRODUCERS_PER_ADDRESS = _by_setting(
+    "producers-per-address",
+    "producers of a topic from one address",
+    "maxSameAddressProducersPerTopic",
+    "refused with ProducerBusy",
+)
+CONSUMERS_PER_TOPIC = _by_setting(
+    "consumers-per-topic", "consumers of a topic", "maxConsumersPerTopic", "refused with ConsumerBusy"
+)
+CONSUMERS_PER_ADDRESS = _by_setting(
+    "consumers-per-address",
+    "consumers of a topic from one address",
+    "maxSameAddressConsumersPerTopic",
+    "refused with ConsumerBusy",
+)
+CONSUMERS_PER_SUBSCRIPTION = _by_setting(
+    "consumers-per-subscription",
+    "consumers of a subscription",
+    "maxConsumersPerSubscription",
+    "refused with ConsumerBusy",
+)
+PARTITIONS_BY_SETTING = _by_setting(
+    "partitions-by-setting",
+    "partitions of a topic, where the setting is above 0",
+    "maxNumPartitionsPerPartitionedTopic",
+    "refused with 406",
+)
+PARTITIONS = Bound(
+    "partitions-at-most", "partitions of a topic, where the setting is 0", 10_000, "partitions", "refused with 406"
+)
+UNACKED_PER_CONSUMER = _by_setting(
+    "unacked-per-consumer",
+    "unacknowledged messages of a consumer of Shared and Key_Shared",
+    "maxUnackedMessagesPerConsumer",
+    "it gets none until it acknowledges",
+)
+UNACKED_PER_SUBSCRIPTION = _by_setting(
+    "unacked-per-subscription",
+    "unacknowledged messages of such a subscription",
+    "maxUnackedMessagesPerSubscription",
+    "none are delivered until half are acknowledged",
+)
+LOOK_AHEAD = _by_setting(
+    "look-ahead-per-consumer",
+    "held-back messages per consumer that Key_Shared reads ahead",
+    "keySharedLookAheadMsgInReplayThresholdPerConsumer",
+    "no new ones are read",
+)
+LOOK_AHEAD_TOTAL = _by_setting(
+    "look-ahead-per-subscription",
+    "the same for the whole subscription",
+    "keySharedLookAheadMsgInReplayThresholdPerSubscription",
+    "no new ones are read",
+)
+READ_ENTRIES = _by_setting(
+    "read-entries",
+    "entries that a subscription reads at a time",
+    "dispatcherMaxReadBatchSize",
+    "the rest waits for the next turn",
+)
+READ_BYTES = _by_setting(
+    "read-bytes",
+    "bytes that a subscription reads at a time",
+    "dispatcherMaxReadSizeBytes",
+    "the rest waits for the next turn",
+)
+ROUND_ROBIN = _by_setting(
+    "round-robin",
+    "entries that a consumer gets before the next one",
+    "dispatcherMaxRoundRobinBatchSize",
+    "the next consumer gets the rest",
+)
+ENTRY_CACHE = _by_setting(
+    "entry-cache",
+    "megabytes of newest entries in memory, of all topics",
+    "managedLedgerCacheSizeMB",
+    "the oldest is read from the disk",
+)
+DELAY = _by_setting("delay", "the delay of a message", "delayedDeliveryMaxDelayInMillis", "refused with SEND_ERROR")
+ENTRY_STATES = Bound(
+    "entry-states",
+    "redelivery counts of a subscription in memory",
+    50_000,
+    "entries",
+    "the others are read from the disk",
+)
+ERROR_TEXTS = Bound(
+    "error-texts",
+    "error texts that applications reported, of a subscription",
+    1000,
+    "texts",
+    "refused with 412 until messages are acknowledged",
+)
+DEATHS_KEPT = Bound("death-history", "deaths in the history of a dead letter", 20, "deaths", "the oldest is dropped")
+BACKOFF_STEPS = Bound("backoff-steps", "delays of a redelivery back-off", 100, "delays", "refused with 400")
+SCHEMA_SIZE = Bound("schema-size", "the definition of a schema", 1 << 20, "bytes", "refused with IncompatibleSchema")
+SCHEMA_NAMES = Bound("schema-names", "names in an Avro definition", 5000, "names", "refused with IncompatibleSchema")
+SCHEMA_COMPARISONS = Bound(
+    "schema-comparisons",
+    "comparisons of parts of two schemas",
+    20_000,
+    "comparisons",
+    "refused with IncompatibleSchema",
+)
+SCHEMA_HISTORY = Bound(
+    "schema-history", "bytes of all versions of a schema", 16 << 20, "bytes", "another version is refused"
+)
+SCHEMA_CACHE = Bound(
+    "schema-cache", "bytes of schemas in memory", 64 << 20, "bytes", "the least recently used is read from the disk"
+)
+DECODED_VALUES = Bound("decoded-values", "values of an Avro payload that is shown", 100_000, "values", "shown as bytes")
 
 # -- storage and disk
 
@@ -142,6 +294,10 @@ LAST_COMMIT_WAIT = Bound(
     "it ends without them; none is acknowledged",
 )
 STOP_WAIT = Bound("stop", "Time that a stop takes, whatever hangs", 10, "s", "the process ends with exit code 1")
+RUN_ENTRIES = Bound("run-entries", "entries that are stored as one record", 64, "entries", "the next record")
+GROUP_SIZE = Bound(
+    "group-size", "bytes of a group of changes", 1 << 20, "bytes", "the next transaction is in the next group"
+)
 
 # -- administration
 
@@ -152,6 +308,49 @@ SUBSCRIPTION_DISPATCH_RATES = Bound(
     1000,
     "subscriptions",
     "another one is refused",
+)
+REQUEST_BODY = Bound("request-body", "the body of an HTTP request", 1 << 20, "bytes", "refused with 413")
+BACKLOG_SCAN_ENTRIES = _by_setting(
+    "backlog-scan-entries",
+    "entries that an analysis of a backlog reads",
+    "subscriptionBacklogScanMaxEntries",
+    "the answer says `aborted`",
+)
+BACKLOG_SCAN_TIME = _by_setting(
+    "backlog-scan-time",
+    "milliseconds that such an analysis takes",
+    "subscriptionBacklogScanMaxTimeMs",
+    "the answer says `aborted`",
+)
+CURSOR_TOPICS = Bound(
+    "cursor-topics", "topics in one request for positions of replication", 1000, "topics", "refused with 400"
+)
+LONG_POLL = Bound(
+    "long-poll",
+    "time that a request for the declaration of replication waits",
+    60_000,
+    "ms",
+    "a longer one is refused with 400",
+)
+ORIGINS = Bound(
+    "origins",
+    "distinct origins that statistics of dead letters name",
+    1000,
+    "origins",
+    "the others are counted together",
+)
+LOG_VALUE = Bound(
+    "log-value", "a value in a line of the log", 500, "characters", "cut, with the number of those left out"
+)
+LOG_KINDS = Bound(
+    "log-kinds", "kinds of lines that are limited by themselves", 1000, "kinds", "the others are limited together"
+)
+LOG_LINES = Bound(
+    "log-lines",
+    "lines of one kind, unless [log.md](log.md) says otherwise",
+    60,
+    "lines a minute",
+    "counted, not written",
 )
 
 BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))

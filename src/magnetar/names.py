@@ -15,6 +15,7 @@ from functools import lru_cache
 
 import msgspec
 
+from magnetar.bounds import PARSED_NAMES, SUBSCRIPTION_NAME, TOPIC_NAME
 from magnetar.errors import InvalidName
 
 PERSISTENT = "persistent"
@@ -34,7 +35,7 @@ SYSTEM_TOPICS = frozenset(
 )
 """Topics in which Apache Pulsar stores its own data, in any namespace."""
 
-SUBSCRIPTION_NAME_BYTES_MAX = 1024
+SUBSCRIPTION_NAME_BYTES_MAX = SUBSCRIPTION_NAME.limit
 
 ANONYMOUS_PREFIX = "magnetar-"
 """Non-durable subscriptions with which our client waits for messages: the prefix, and a random number."""
@@ -43,10 +44,10 @@ PARTITION_SUFFIX = "-partition-"
 PARTITION_MAX = 2**31 - 1
 """Clients keep a partition index in a signed 32-bit integer."""
 
-TOPIC_NAME_BYTES_MAX = 1024
+TOPIC_NAME_BYTES_MAX = TOPIC_NAME.limit
 """Limit of a full topic name in UTF-8: names are part of storage keys and of every lookup."""
 
-PARSED_NAMES_MAX = 4096
+PARSED_NAMES_MAX = PARSED_NAMES.limit
 """Size of the cache of parsed names: clients repeat a name in every lookup, metadata and producer command."""
 
 # The alphabet of tenants and namespaces is Pulsar's, ASCII only: they become path segments of the REST API.

@@ -36,7 +36,7 @@ def test_other_paths_are_not_found(admin: Admin) -> None:
     admin.reason(405, "PUT", "/lookup/v2/topic/persistent/public/default/t")
 
 
-def test_the_body_size_is_limited(admin: Admin) -> None:
+def test_bound_request_body(admin: Admin) -> None:
     path = "/admin/v2/persistent/public/default/t/partitions"
     assert str(BODY_SIZE_MAX) in admin.reason(413, "PUT", path, content=b" " * BODY_SIZE_MAX + b"1")
     admin.done("PUT", path, content=b" " * (BODY_SIZE_MAX - 1) + b"1")

@@ -31,7 +31,7 @@ def test_completions_run_in_order_and_only_on_request() -> None:
     assert commits.take() is None
 
 
-def test_a_large_group_is_split_between_transactions() -> None:
+def test_bound_group_size_splits_between_transactions() -> None:
     commits = Commits(MemoryStorage(), ManualHost())
     first = commits.open()
     first.grow(GROUP_SIZE_MAX + 1)

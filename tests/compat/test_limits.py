@@ -22,7 +22,7 @@ from tests.compat.stage import (
 Type = pulsar.ConsumerType
 
 
-def test_max_producers_per_topic(topic: str) -> None:
+def test_bound_producers_per_topic(topic: str) -> None:
     with serving(maxProducersPerTopic=2) as (_, client):
         producers = [client.create_producer(topic) for _ in range(2)]
         with pytest.raises(pulsar.ProducerBusy):
@@ -32,14 +32,14 @@ def test_max_producers_per_topic(topic: str) -> None:
         client.create_producer(topic).send(b"room again")
 
 
-def test_max_producers_per_address(topic: str) -> None:
+def test_bound_producers_per_address(topic: str) -> None:
     with serving(maxSameAddressProducersPerTopic=1) as (_, client):
         client.create_producer(topic)
         with pytest.raises(pulsar.ProducerBusy):
             client.create_producer(topic)
 
 
-def test_max_consumers_per_topic(topic: str) -> None:
+def test_bound_consumers_per_topic(topic: str) -> None:
     with serving(maxConsumersPerTopic=2) as (_, client):
         consumers = [client.subscribe(topic, name) for name in "ab"]
         with pytest.raises(pulsar.ConsumerBusy):
@@ -48,14 +48,14 @@ def test_max_consumers_per_topic(topic: str) -> None:
         client.subscribe(topic, "c")
 
 
-def test_max_consumers_per_address(topic: str) -> None:
+def test_bound_consumers_per_address(topic: str) -> None:
     with serving(maxSameAddressConsumersPerTopic=1) as (_, client):
         client.subscribe(topic, "a")
         with pytest.raises(pulsar.ConsumerBusy):
             client.subscribe(topic, "b")
 
 
-def test_max_consumers_per_subscription(topic: str) -> None:
+def test_bound_consumers_per_subscription(topic: str) -> None:
     with serving(maxConsumersPerSubscription=2) as (_, client):
         consumers = [client.subscribe(topic, "s", Type.Shared) for _ in range(2)]
         with pytest.raises(pulsar.ConsumerBusy):
@@ -84,7 +84,7 @@ def test_max_topics_per_namespace(topic: str) -> None:
         client.create_producer(f"{topic}-a")
 
 
-def test_max_unacked_messages_per_consumer(topic: str) -> None:
+def test_bound_unacked_per_consumer(topic: str) -> None:
     with serving(maxUnackedMessagesPerConsumer=10) as (_, client):
         blocked = client.subscribe(topic, "s", Type.Shared)
         send_batch(client.create_producer(topic), numbered(100))
@@ -104,7 +104,7 @@ def test_max_unacked_messages_does_not_apply_to_ordered_types(topic: str) -> Non
         assert data_of(take(consumer, 100)) == numbered(100)
 
 
-def test_max_unacked_messages_per_subscription(topic: str) -> None:
+def test_bound_unacked_per_subscription(topic: str) -> None:
     with serving(maxUnackedMessagesPerSubscription=60) as (_, client):
         consumers = [client.subscribe(topic, "s", Type.Shared) for _ in range(2)]
         send_batch(client.create_producer(topic), numbered(200))

@@ -51,3 +51,12 @@ def test_the_publisher_replaces_the_producer() -> None:
     metadata.replicate_to.append("east")
     set_publisher(metadata, "q", 7)
     assert metadata == MessageMetadata(producer_name="q", sequence_id=7)
+
+
+def test_bound_death_history_drops_the_oldest() -> None:
+    metadata = MessageMetadata()
+    for number in range(HISTORY_MAX + 5):
+        record = FailureRecord(topic=TOPIC, subscription="s", reason="Expired", count=number, first=1, last=2)
+        stamp(metadata.properties, record, f"7:{number}:-1", "why")
+    history = read_history(text_properties(metadata.properties))
+    assert [record.count for record in history] == list(range(5, HISTORY_MAX + 5))

@@ -71,7 +71,7 @@ def test_a_value_cannot_start_a_line_or_talk_to_the_terminal(
         assert "more characters)" in message
 
 
-def test_a_long_value_is_cut_and_its_length_noted() -> None:
+def test_bound_log_value_is_cut_and_its_length_noted() -> None:
     assert bounded("x" * VALUE_MAX) == "x" * VALUE_MAX
     assert bounded("x" * (VALUE_MAX + 7)) == "x" * VALUE_MAX + "… (7 more characters)"
 
@@ -102,7 +102,7 @@ def test_an_unexpected_error_is_one_line_that_names_its_place(stream: io.StringI
     assert "Traceback" in json.loads(line)["traceback"]
 
 
-def test_a_kind_of_line_is_limited_and_the_rest_is_counted(stream: io.StringIO) -> None:
+def test_bound_log_lines_of_a_kind_and_the_rest_is_counted(stream: io.StringIO) -> None:
     write_log(stream, level="info", form="json")
     for number in range(events.LOOKUP_REFUSED.per_minute + 40):
         emit(events.LOOKUP_REFUSED, topic=f"t{number}", client="c", version="v", error="E", reason="r")
@@ -127,7 +127,7 @@ def test_the_count_is_written_when_the_minute_is_over() -> None:
     assert list(limit.take_suppressed(1e9)) == []
 
 
-def test_kinds_are_bounded() -> None:
+def test_bound_log_kinds() -> None:
     limit = LineLimit()
     for number in range(KINDS_MAX * 3):
         limit.admits(f"kind {number}", 0, 1.0)

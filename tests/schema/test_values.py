@@ -185,7 +185,7 @@ def test_what_cannot_be_decoded_has_a_reason(schema: Schema, payload: bytes, wor
         decode_value(schema, payload)
 
 
-def test_a_few_bytes_that_claim_many_values_are_bounded() -> None:
+def test_bound_decoded_values_of_a_few_bytes_that_claim_many() -> None:
     many_nulls = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f" + b"\x00"  # half of all longs
     with pytest.raises(UndecodableValue, match=f"more than {values.VALUES_MAX} values"):
         decode_value(avro_schema({"type": "array", "items": "null"}), many_nulls)

@@ -62,7 +62,7 @@ def test_a_wrong_checksum_is_rejected_and_the_connection_kept(server: TestBroker
     assert client.receive().send_receipt.sequence_id == 2
 
 
-def test_an_oversized_message_is_rejected_with_the_limit(server: TestBroker) -> None:
+def test_bound_message_size_is_named_in_the_refusal(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     client.send(1, b"x" * 100_001)
@@ -252,7 +252,7 @@ def test_a_client_that_never_reads_fills_only_its_buffer(server: TestBroker) -> 
     assert received == set(range(600))
 
 
-def test_a_flooding_client_waits_in_its_own_socket(server: TestBroker) -> None:
+def test_bound_pending_publishes_wait_in_the_socket(server: TestBroker) -> None:
     limit = server.server.settings.maxPendingPublishRequestsPerConnection
     client = RawClient(server)
     client.produce_to(TOPIC)

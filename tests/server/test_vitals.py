@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -60,6 +60,13 @@ def wait_for(running: TestBroker, path: str, status: int) -> httpx.Response:
         assert time.monotonic() < deadline_s, response.text
         time.sleep(0.05)
     return response
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.02)
 
 
 def test_a_health_check_makes_a_write_durable(running: TestBroker, disk: SlowDisk) -> None:
@@ -244,3 +251,25 @@ def test_groups_that_wait_are_counted(running: TestBroker, disk: SlowDisk) -> No
         assert time.monotonic() < deadline_s
     assert found["magnetar_commit_waiting_seconds"] > 0
     disk.answers.set()
+
+
+# -- what waits for the disk
+
+
+def test_bound_publish_buffer_stops_reading_from_all(disk: SlowDisk) -> None:
+    running = TestBroker(disk, Settings(maxMessagePublishBufferSizeInMB=1))
+    try:
+        client, other = RawClient(running), RawClient(running)
+        for one in (client, other):
+            one.produce_to("t")
+        disk.answers.clear()
+        client.send(1, b"x" * (3 << 20))
+        wait_until(lambda: running.server.is_full and len(running.server.paused) == 1)
+        other.send(1)  # the broker reads it, and then no more
+        wait_until(lambda: len(running.server.paused) == 2)
+        disk.answers.set()
+        assert client.receive().type == other.receive().type == Command.SEND_RECEIPT
+        wait_until(lambda: not running.server.paused)
+    finally:
+        disk.answers.set()
+        running.close()

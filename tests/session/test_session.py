@@ -7,12 +7,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.bounds import CLOSED_PRODUCERS
 from magnetar.session.handles import ClientAddress, SessionState, bits_of, words_of
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import FrameDecoder, encode_frame, encode_frame_with_blob
 from magnetar.wire.metadata import build_blob
 from tests.broker.world import World
+from tests.session.talk import Talk
 from tools.protocol_reference import protocol_page
 
 Command = pb.BaseCommand
@@ -48,7 +50,7 @@ def test_pm2_connected_announces_exactly_the_supported_features() -> None:
     }
 
 
-def test_a_silent_client_is_pinged_once_and_then_disconnected() -> None:
+def test_bound_idle_connection_is_pinged_once_and_then_closed() -> None:
     session, closed = conversation()
     said(session)
     session.keep_alive()  # it sent something during the last interval
@@ -105,3 +107,14 @@ def test_the_receipt_of_a_dropped_duplicate_has_no_position() -> None:
     nowhere = (1 << 64) - 1
     assert (first.ledgerId, first.entryId) == (world.topic().ledger_id, 0)
     assert (second.ledgerId, second.entryId) == (nowhere, nowhere)  # -1:-1, as in Apache Pulsar
+
+
+def test_bound_closed_producers_are_forgotten() -> None:
+    talk = Talk(World())
+    for producer_id in range(CLOSED_PRODUCERS.limit + 1):
+        talk.session.forget_producer(producer_id)
+    assert len(talk.session._closed_producers) == CLOSED_PRODUCERS.limit
+    talk.publish(producer_id=1)  # in flight when it was closed
+    assert not talk.closed
+    talk.publish(producer_id=0)
+    assert talk.closed

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from magnetar.bounds import UNCOMPRESSED_SIZE
 from magnetar.wire.batch import build_batch
 from magnetar.wire.compression import CompressionError, compress
 from magnetar.wire.entry import (
@@ -146,3 +147,9 @@ class TestPacking:
         metadata = metadata_for(None)
         pack(metadata, b"other")
         assert not metadata.HasField("uncompressed_size")
+
+
+def test_bound_uncompressed_size_is_the_default() -> None:
+    metadata = metadata_for(None, compression=LZ4, uncompressed_size=UNCOMPRESSED_SIZE.limit + 1)
+    with pytest.raises(CompressionError, match=f"exceeds the limit of {UNCOMPRESSED_SIZE.limit} bytes"):
+        content_of(metadata, compress(LZ4, b"small"))

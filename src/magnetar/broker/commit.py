@@ -14,11 +14,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from magnetar.bounds import GROUP_SIZE
 from magnetar.broker.host import Host
 from magnetar.storage.api import Batch, Storage
 
 # RocksDB copies a batch while holding the interpreter's lock: larger groups would freeze the loop.
-GROUP_SIZE_MAX = 1 << 20
+GROUP_SIZE_MAX = GROUP_SIZE.limit
 
 
 class Storable(Protocol):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.bounds import DEATHS_KEPT
 from magnetar.deadletter.properties import (
     DEATH_BATCH_SIZE,
     DEATH_CLIENT_VERSION,
@@ -31,7 +32,7 @@ from magnetar.wire.schema_pb2 import KeyValue, MessageMetadata
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-HISTORY_MAX = 20
+HISTORY_MAX = DEATHS_KEPT.limit
 """Failures that are kept: a message that is redriven and fails again and again must not grow without bound."""
 
 _ERROR_IN_HISTORY_MAX = 200

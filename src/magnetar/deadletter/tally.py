@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.bounds import ORIGINS
 from magnetar.deadletter.properties import UNKNOWN, DeadLetterInfo
 
-ORIGINS_MAX = 1000
+ORIGINS_MAX = ORIGINS.limit
 """Origins that are counted separately."""
 
 _REASONS_MAX = 50

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Literal
 
+from magnetar.bounds import LOG_LINES, LOG_VALUE
+
 Component = Literal["server", "session", "admin", "catalog", "subscription", "storage", "replication", "log"]
 
-VALUE_MAX = 500
+VALUE_MAX = LOG_VALUE.limit
 """Characters of a value; the rest is cut, and its length noted."""
 
 # Control characters, line and paragraph separators, marks that reverse the direction of text, lone surrogates.
@@ -31,7 +33,7 @@ class Event:
     component: Component
     text: str
     meaning: str
-    per_minute: int = 60
+    per_minute: int = LOG_LINES.limit
 
     @property
     def fields(self) -> tuple[str, ...]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from magnetar.bounds import LOG_KINDS
+
 WINDOW_S = 60.0
-KINDS_MAX = 1000  # kinds are places in the code; the bound is for a library that surprises us
+KINDS_MAX = LOG_KINDS.limit  # kinds are places in the code; the bound is for a library that surprises us
 
 
 @dataclass(slots=True)

@@ -10,11 +10,12 @@ import logging
 import threading
 from typing import TextIO
 
+from magnetar.bounds import LOG_LINES
 from magnetar.log.events import SUPPRESSED, Occurrence
 from magnetar.log.limit import WINDOW_S, LineLimit
 from magnetar.log.line import JsonLine, TextLine, level_name
 
-PER_MINUTE = 60
+PER_MINUTE = LOG_LINES.limit
 """Lines of a kind that is no event."""
 
 _SILENT = ("py4j",)  # what it logs is raised too, and logged by the caller in one line

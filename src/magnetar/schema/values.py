@@ -21,11 +21,12 @@ from datetime import UTC, date, datetime, timedelta
 from struct import Struct, error
 from typing import Any
 
+from magnetar.bounds import DECODED_VALUES
 from magnetar.schema.avro import AvroDefinitionError, AvroType, parse_definition
 from magnetar.schema.key_value import KeyValueError, Part, decode_whole, is_separated, parts_of
 from magnetar.schema.types import Schema, SchemaType
 
-VALUES_MAX = 100_000
+VALUES_MAX = DECODED_VALUES.limit
 """Values in one Avro payload: a few bytes may claim any number of nulls."""
 
 _DEPTH_MAX = 100

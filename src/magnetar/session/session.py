@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from magnetar.bounds import COMMAND_SIZE, MESSAGES_PER_BATCH, NUMBER
+from magnetar.bounds import CLOSED_PRODUCERS, COMMAND_SIZE, MESSAGES_PER_BATCH, NUMBER
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
@@ -48,7 +48,7 @@ from magnetar.wire.templates import encode_send_receipt
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
 FRAME_PADDING = 10 * 1024
-_CLOSED_REMEMBERED = 1000
+_CLOSED_REMEMBERED = CLOSED_PRODUCERS.limit
 _NONE = (1 << 64) - 1
 _SIGN = 1 << 63
 _MESSAGES_MAX = MESSAGES_PER_BATCH.limit

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from magnetar.bounds import BYTES_SPLIT
+from magnetar.bounds import BYTES_SPLIT, UNCOMPRESSED_SIZE
 from magnetar.wire.batch import build_batch, iter_batch
 from magnetar.wire.compression import compress, decompress
 from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import checksum_ok, metadata_bounds, parse_metadata
 from magnetar.wire.schema_pb2 import MessageMetadata, SingleMessageMetadata
 
-UNCOMPRESSED_SIZE_MAX = 256 << 20
+UNCOMPRESSED_SIZE_MAX = UNCOMPRESSED_SIZE.limit
 """A bound on the announced size of compressed data: far above any sensible entry, far below a bomb."""
 
 

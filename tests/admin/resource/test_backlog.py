@@ -292,7 +292,7 @@ def test_analyze_counts_entries_and_messages(admin: Admin) -> None:
 
 
 @pytest.mark.parametrize(("limit", "aborted"), [(4, True), (5, False)])
-def test_an_analysis_reports_an_early_stop(limit: int, aborted: bool) -> None:
+def test_bound_backlog_scan_entries_are_reported(limit: int, aborted: bool) -> None:
     admin = Admin(subscriptionBacklogScanMaxEntries=limit)
     admin.publish("t", *[b"x"] * 5)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
@@ -300,7 +300,7 @@ def test_an_analysis_reports_an_early_stop(limit: int, aborted: bool) -> None:
     assert (result["entries"], result["aborted"]) == (min(limit, 5), aborted)
 
 
-def test_an_analysis_has_a_time_limit_and_lets_other_tasks_run() -> None:
+def test_bound_backlog_scan_time_lets_other_tasks_run() -> None:
     admin = Admin(dispatcherMaxReadBatchSize=2, subscriptionBacklogScanMaxTimeMs=1000)
     admin.publish("t", *[b"x"] * 10)
     admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')

@@ -268,7 +268,7 @@ def test_stats_report_their_limit_and_can_be_continued() -> None:
     assert counted == [2, 2, 1]
 
 
-def test_the_number_of_distinct_origins_is_bounded(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_origins_of_dead_letters(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dead_letter_tally, "ORIGINS_MAX", 2)
     for index in range(4):
         put(admin, REAL_TOPIC=f"t{index}", ORIGIN_MESSAGE_ID="1:1:-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.bounds import PARTITIONS
 from tests.admin.driver import Admin
 
 PATH = "/admin/v2/persistent/public/default"
@@ -136,14 +137,14 @@ def test_at_least_one_partition_is_required(admin: Admin, count: int) -> None:
     assert admin.existing() == NOTHING
 
 
-@pytest.mark.parametrize("count", [10_001, 2**31 - 1])
-def test_a_huge_number_of_partitions_is_rejected(admin: Admin, count: int) -> None:
+@pytest.mark.parametrize("count", [PARTITIONS.limit + 1, 2**31 - 1])
+def test_bound_partitions_at_most(admin: Admin, count: int) -> None:
     reason = admin.reason(406, "PUT", f"{PATH}/t/partitions", json=count)
     assert reason == "Number of partitions should be less than or equal to 10000"
     assert admin.existing() == NOTHING
 
 
-def test_the_limit_of_partitions_is_a_setting() -> None:
+def test_bound_partitions_by_setting() -> None:
     admin = Admin(maxNumPartitionsPerPartitionedTopic=4)
     assert "4" in admin.reason(406, "PUT", f"{PATH}/t/partitions", json=5)
     admin.done("PUT", f"{PATH}/t/partitions", json=4)

@@ -122,7 +122,7 @@ def test_a_request_with_an_old_version_does_not_wait(replicated: Admin) -> None:
 
 
 @pytest.mark.parametrize("timeout", ["-1", "60001", "x", ""])
-def test_a_wait_is_limited(admin: Admin, timeout: str) -> None:
+def test_bound_long_poll(admin: Admin, timeout: str) -> None:
     assert "timeoutMs" in admin.reason(400, "GET", f"{DECLARATION}?timeoutMs={timeout}")
 
 

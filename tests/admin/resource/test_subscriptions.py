@@ -89,7 +89,7 @@ def test_the_invalid_field_is_named(admin: Admin) -> None:
     assert "`$.ledgerId`" in admin.reason(400, "PUT", f"{PATH}/t/subscription/s", json={"ledgerId": "x"})
 
 
-def test_the_length_of_a_name_is_limited(admin: Admin) -> None:
+def test_bound_subscription_name(admin: Admin) -> None:
     assert "1025 bytes" in admin.reason(412, "PUT", f"{PATH}/t/subscription/{'x' * 1025}")
     assert admin.get(PATH) == []
 

@@ -65,14 +65,6 @@ def test_accepted_definitions(good: Schema) -> None:
         (Schema(SchemaType.INT32, b"x"), "INT32 schema has no definition, but 1 bytes are given"),
         (Schema(SchemaType.STRING, b'"s"'), "STRING schema has no definition"),
         (Schema(SchemaType.AUTO_CONSUME), "AUTO_CONSUME schema is for consumers only"),
-        (
-            Schema(SchemaType.AVRO, b" " * (definition.SCHEMA_SIZE_MAX + 1)),
-            "1048577 bytes exceeds the limit of 1048576",
-        ),
-        (
-            avro(record(*(field(f"f{i}") for i in range(avro_definition.NAMES_MAX)))),
-            "it has 5001 names, the limit is 5000",
-        ),
         (Schema(SchemaType.KEY_VALUE, b""), "ends before the length of the key"),
         (Schema(SchemaType.KEY_VALUE, b"\0\0\0\5abc"), "ends before the 5 bytes of the key"),
         (Schema(SchemaType.KEY_VALUE, b"\0" * 9), "1 bytes after the value"),
@@ -196,3 +188,16 @@ def test_a_key_value_inside_a_key_value() -> None:
     )
     definition.check(outer)
     assert key_and_value(key_and_value(outer)[1]) == (Schema(SchemaType.STRING), avro(ONE))
+
+
+def test_bound_schema_size() -> None:
+    with pytest.raises(InvalidSchema, match="1048577 bytes exceeds the limit of 1048576"):
+        definition.check(Schema(SchemaType.AVRO, b" " * (definition.SCHEMA_SIZE_MAX + 1)))
+    definition.check(Schema(SchemaType.AVRO, b'"string"' + b" " * (definition.SCHEMA_SIZE_MAX - 8)))
+
+
+def test_bound_schema_names() -> None:
+    fields = [field(f"f{number}") for number in range(avro_definition.NAMES_MAX)]
+    with pytest.raises(InvalidSchema, match="it has 5001 names, the limit is 5000"):
+        definition.check(avro(record(*fields)))
+    definition.check(avro(record(*fields[1:])))

@@ -102,7 +102,7 @@ def test_a_schema_deleted_before_it_is_written_is_gone() -> None:
     assert schemas_of(world.restart()) == {0: STRING}
 
 
-def test_the_total_size_of_versions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_schema_history(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas, "HISTORY_SIZE_MAX", 1200)
     world = World()
     put(world, ONE, TWO)
@@ -114,7 +114,7 @@ def test_the_total_size_of_versions_is_limited(monkeypatch: pytest.MonkeyPatch) 
 # -- memory
 
 
-def test_only_recently_used_schemas_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bound_schema_cache_keeps_what_was_used_recently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schemas, "CACHE_SIZE_MAX", 20_000)
     world = World()
     names = [f"public/default/t{index}" for index in range(200)]

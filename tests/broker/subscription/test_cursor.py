@@ -168,7 +168,7 @@ def test_a_change_that_closes_a_full_group_is_not_lost() -> None:
     assert found is not None and found.count == 1
 
 
-def test_error_texts_are_bounded_and_go_with_their_messages() -> None:
+def test_bound_error_texts_go_with_their_messages() -> None:
     cursor = Cursor(None, 1, -1)
     for entry in range(ERRORS_MAX):
         cursor.report_error(entry, entry % 3 - 1, "e")

@@ -67,7 +67,7 @@ class TestCounts:
         fail(world, consumer, 0, indexes={0: 0b001})
         assert world.client.delivered[-1][1][1] == 2
 
-    def test_more_entry_states_than_memory_keeps(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_bound_entry_states_beyond_are_read_from_disk(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("magnetar.broker.subscription.cursor.STATES_KEPT", 4)
         world = World()
         world.publish(50)

@@ -171,7 +171,7 @@ def test_shared_distributes_over_consumers_of_the_best_priority() -> None:
     assert [len(client.delivered) for client in clients] == [10, 10, 5]
 
 
-def test_a_consumer_with_too_many_unacknowledged_messages_waits() -> None:
+def test_bound_unacked_per_consumer_waits_for_acks() -> None:
     world = World(maxUnackedMessagesPerConsumer=3)
     world.publish(5)
     consumer = world.consumer()
@@ -182,7 +182,7 @@ def test_a_consumer_with_too_many_unacknowledged_messages_waits() -> None:
     assert world.client.take() == [3]
 
 
-def test_a_subscription_with_too_many_unacknowledged_messages_waits_for_half_of_them() -> None:
+def test_bound_unacked_per_subscription_waits_for_half_of_them() -> None:
     world = World(maxUnackedMessagesPerSubscription=4, dispatcherMaxRoundRobinBatchSize=1)
     clients = [Client(), Client()]
     for index, client in enumerate(clients):
@@ -363,7 +363,7 @@ class TestKeyShared:
         world.consumer(type=SHARED)
         assert world.client.take() == [0, 1, 2]
 
-    def test_a_slow_key_stops_reading_ahead_at_the_limit(self) -> None:
+    def test_bound_look_ahead_per_consumer_of_a_slow_key(self) -> None:
         world = World(keySharedLookAheadMsgInReplayThresholdPerConsumer=50)
         world.consumer(name="c", type=KEY_SHARED, permits=1)
         other = Client()

@@ -44,5 +44,10 @@ class TestCut:
         huge = (1, 0, bytes(run.SIZE_MAX * 3))
         assert [len(entries) for entries in run.cut([huge, huge])] == [1, 1]
 
+    def test_bound_run_entries(self) -> None:
+        small = (1, 0, b"x")
+        sizes = [len(entries) for entries in run.cut([small] * (run.COUNT_MAX * 2 + 1))]
+        assert sizes == [run.COUNT_MAX, run.COUNT_MAX, 1]
+
     def test_no_entries_make_no_run(self) -> None:
         assert list(run.cut([])) == []

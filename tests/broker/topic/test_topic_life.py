@@ -329,7 +329,7 @@ def test_a_subscription_of_another_durability_is_rejected() -> None:
         world.topic()._find_or_create(SubscribeRequest("s", durable=True))
 
 
-def test_a_delay_above_the_limit_is_rejected_and_nothing_is_stored() -> None:
+def test_bound_delay_refuses_and_stores_nothing() -> None:
     world = World(delayedDeliveryMaxDelayInMillis=1000, brokerDeduplicationEnabled=True)
     world.publish(1, deliver_at_ms=world.clock.now_ms() + 1001)
     assert str(world.client.errors[0]) == "delay of 1001 ms exceeds delayedDeliveryMaxDelayInMillis 1000"

@@ -10,11 +10,12 @@ from collections.abc import Callable
 from magnetar.admin.http.errors import BadRequest, Forbidden
 from magnetar.admin.policy import bodies
 from magnetar.admin.policy.scope import PolicyScope
+from magnetar.bounds import PARTITIONS
 from magnetar.broker.catalog.policies import BacklogQuota, QuotaKind, Retention
 from magnetar.errors import NamespaceNotFound, NotAllowed, PartitionCountInvalid, TenantNotFound
 from magnetar.names import TopicName
 
-PARTITIONS_MAX = 10_000
+PARTITIONS_MAX = PARTITIONS.limit
 """The limit if maxNumPartitionsPerPartitionedTopic is 0: partitions are created in one transaction, in memory."""
 
 _MB = 1 << 20

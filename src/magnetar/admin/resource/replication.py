@@ -16,6 +16,7 @@ from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
+from magnetar.bounds import CURSOR_TOPICS, LONG_POLL
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.broker.schema.definition import field_names, value_definition
@@ -29,8 +30,8 @@ from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, c
 from magnetar.replication.topic_template import clashes
 from magnetar.replication.where import check_where
 
-WAIT_MS_MAX = 60_000
-TOPICS_MAX = 1000
+WAIT_MS_MAX = LONG_POLL.limit
+TOPICS_MAX = CURSOR_TOPICS.limit
 COALESCED_S = 0.02
 """Changes come in bursts: a waiting client receives those that follow within this time in one reply."""
 

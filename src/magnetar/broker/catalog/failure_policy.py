@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 import msgspec
 
+from magnetar.bounds import BACKOFF_STEPS
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import InvalidName, NotAllowed
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 
 COUNT_MAX = 2**31 - 1
 BACKOFF_MS_MAX = 30 * 24 * 3_600_000
-BACKOFF_STEPS_MAX = 100
+BACKOFF_STEPS_MAX = BACKOFF_STEPS.limit
 
 _PREFIX = "deadLetterPolicy."
 _COUNT, _TOPIC, _SUBSCRIPTION = (

@@ -36,12 +36,13 @@ from avro.schema import (
 )
 from avro.schema import Schema as Definition
 
+from magnetar.bounds import SCHEMA_COMPARISONS, SCHEMA_NAMES
 from magnetar.errors import InvalidSchema
 
-NAMES_MAX = 5000
+NAMES_MAX = SCHEMA_NAMES.limit
 """Names in a definition: parsing time grows with the square of their number, and it blocks the broker."""
 
-COMPARISONS_MAX = 20_000
+COMPARISONS_MAX = SCHEMA_COMPARISONS.limit
 """Pairs of types that one comparison may take: unions are compared branch by branch, each with each."""
 
 _PROBLEMS_SHOWN = 5

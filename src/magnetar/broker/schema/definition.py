@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.bounds import SCHEMA_SIZE
 from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import InvalidSchema
 from magnetar.schema.avro import AvroDefinitionError, AvroType, is_jackson, parse_definition
@@ -18,7 +19,7 @@ from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 if TYPE_CHECKING:
     from avro.schema import Schema as Definition
 
-SCHEMA_SIZE_MAX = 1 << 20
+SCHEMA_SIZE_MAX = SCHEMA_SIZE.limit
 """Bytes of one definition with its properties. Apache Pulsar's limit is the size of a frame, 5 MB."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from magnetar.bounds import SCHEMA_CACHE, SCHEMA_HISTORY
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.schema import compatibility
@@ -23,10 +24,10 @@ from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
 from magnetar.storage.api import Batch, Space, Storage
 
-HISTORY_SIZE_MAX = 16 << 20
+HISTORY_SIZE_MAX = SCHEMA_HISTORY.limit
 """Bytes of all versions of one schema: a new one is compared with all of them, in memory."""
 
-CACHE_SIZE_MAX = 64 << 20
+CACHE_SIZE_MAX = SCHEMA_CACHE.limit
 """Bytes of the most recently used schemas, which are kept in memory."""
 
 _OVERHEAD = 300  # Python's own, per version and per list of versions

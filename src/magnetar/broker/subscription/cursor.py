@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from pyroaring import BitMap64
 
+from magnetar.bounds import ENTRY_STATES, ERROR_TEXTS
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription import entry_state
@@ -24,12 +25,12 @@ from magnetar.storage.api import Batch, Space, Storage
 _ACKED = b"a"
 _OPEN = b"o"  # then the EntryState
 
-ERRORS_MAX = 1000
+ERRORS_MAX = ERROR_TEXTS.limit
 """Error texts of applications that a cursor remembers."""
 
 _INDEX_BITS = 32  # of a batch index, in `_errors`
 
-STATES_KEPT = 50_000
+STATES_KEPT = ENTRY_STATES.limit
 """Entry states that a cursor keeps in memory; the others are read from disk when they are needed."""
 
 _NOTHING = EntryState()
