@@ -233,6 +233,30 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     Fault(
+        "full-disk",
+        "the disk fills up",
+        "a warning, then producers are held until there is room; consumers, acks, dead letters and deletions go on",
+        "nothing",
+    ),
+    Fault(
+        "start-on-full-disk",
+        "a start on a disk without any space left",
+        "the line `ballast_used`: a file kept for this is deleted, the broker starts and holds producers",
+        "nothing",
+    ),
+    Fault(
+        "read-only-disk",
+        "the disk of the data folder is read-only",
+        "a refused start that says so",
+        "nothing",
+    ),
+    Fault(
+        "failing-disk",
+        "the disk fails, is gone, over its quota, or may not be used",
+        "exit code 1 with the folder, the kind of problem and the system's name for it",
+        "nothing that was acknowledged",
+    ),
+    Fault(
         "failing-close",
         "the last flush of a broker that stops fails",
         "the reason in the log, and exit code 1",

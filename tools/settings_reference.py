@@ -26,6 +26,7 @@ HEADINGS = {
     "createTopicToRemoteClusterForReplication": "Geo-replication",
     "maxMessageSize": "Connections",
     "maxPublishRatePerTopicInMessages": "Rate limits",
+    "diskCheckInterval": "Disk",
 }
 
 _INTRODUCTION = """\

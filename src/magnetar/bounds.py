@@ -282,6 +282,12 @@ SEQUENCE_MARK = Bound(
     "ms",
     "it is written again; older losses are found",
 )
+DISK_SPACE = _by_setting(
+    "disk-space",
+    "Use of the disk of the data folder",
+    "diskUsageThreshold",
+    "producers are held; consumers, acks and deletions go on",
+)
 COMMIT_WAIT_WARNED = Bound(
     "late-commit", "Time that the disk takes for a group of changes", 30, "s", "a line in the log; health says no"
 )

@@ -69,6 +69,7 @@ class Broker:
         self._names = count()
         self.deleted_space = DeletedSpace(settings.retentionCheckIntervalInSeconds * 1000)
         self._unloading: set[str] = set()
+        self.held = ""  # why producers are held
         last = storage.get(Space.STATE, keys.LAST_ID)
         self.is_new = last is None
         self._last_id = keys.ID.unpack(last)[0] if last else 0
@@ -206,6 +207,23 @@ class Broker:
         self.catalog.forget_partitioned(name)
         if not self.catalog.has_relatives(name):
             self.schemas.forget(schema_id(name), self.commits.batch())
+
+    # -- producers of persistent topics, while storage needs room
+
+    def hold_producers(self, reason: str) -> None:
+        """Disconnects all, and refuses them until they are released; their clients wait and retry."""
+        is_new = not self.held
+        self.held = reason
+        if is_new:
+            for topic in list(self.topics.values()):
+                if isinstance(topic, PersistentTopic):
+                    try:
+                        topic.producers.close_all()
+                    except Exception as error:
+                        self._host.fault("maintenance", error, topic.name.full)
+
+    def release_producers(self) -> None:
+        self.held = ""
 
     # -- settings that change while the broker runs
 

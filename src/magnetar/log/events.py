@@ -146,6 +146,41 @@ MARK_UNREADABLE = Event(
     "{path} is damaged: whether this start has found everything that was acknowledged is not known",
     "Both records of what was on disk are unreadable. They are written anew.",
 )
+DISK_LOW = Event(
+    "disk_low",
+    logging.WARNING,
+    "storage",
+    "{left}, less than {limit} MB",
+    "The disk of the data folder is filling up (`diskUsageWarnThreshold`).",
+)
+DISK_HELD = Event(
+    "disk_held",
+    logging.ERROR,
+    "storage",
+    "{left}, less than {limit} MB: producers are held until it has {release} MB",
+    "The disk is nearly full (`diskUsageThreshold`): producers wait; consumers, acks and deletions go on.",
+)
+DISK_RELEASED = Event(
+    "disk_released",
+    logging.INFO,
+    "storage",
+    "producers are released: {left}",
+    "The disk has room again (`diskUsageLwmThreshold`).",
+)
+BALLAST_USED = Event(
+    "ballast_used",
+    logging.ERROR,
+    "storage",
+    "the disk is full: {path} was deleted, so that the broker can start and something can be deleted",
+    "A start on a full disk gave up its ballast. It is made again when there is room.",
+)
+BALLAST_RESTORED = Event(
+    "ballast_restored",
+    logging.INFO,
+    "storage",
+    "{path} takes {size} MB, to be given up by a start on a full disk",
+    "The ballast was made, a minute after a start with room on the disk.",
+)
 COMMIT_WAITING = Event(
     "commit_waiting",
     logging.ERROR,

@@ -28,8 +28,9 @@ from magnetar.log.events import (
     emit_traceback,
 )
 from magnetar.server.committer import CommitFailed, Committer
+from magnetar.server.disk.space import SpaceReclaimer
+from magnetar.server.disk.watch import DiskWatch
 from magnetar.server.remote_topics import RemoteTopics
-from magnetar.server.space import SpaceReclaimer
 from magnetar.server.tasks import Run, spawn
 from magnetar.server.tcp import Connection
 from magnetar.server.vitals import ServerVitals
@@ -71,6 +72,7 @@ class Server:
         self.phase: Phase = "starting"
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
+        self.disk = DiskWatch(self.broker, storage, self.event)
         self.committer.start(self.broker.commits)
         self.connections: set[Connection] = set()
         self.connections_opened = 0
@@ -95,13 +97,18 @@ class Server:
 
     async def start(self) -> None:
         """Opens both ports; binary clients are served before HTTP is ready."""
+        await self.disk.check()
         listener = _listen(self.bind, self.port, "brokerServicePort")
         self.port = listener.getsockname()[1]
         self._http_listener = _listen(self.bind, self.http_port, "webServicePort")
         self.http_port = self._http_listener.getsockname()[1]
         self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
         space = SpaceReclaimer(self.broker, self.storage, self.committer.drained)
-        self._tasks = [self.spawn("keep-alive", self._keep_alive), self.spawn("space of deleted messages", space.run)]
+        self._tasks = [
+            self.spawn("keep-alive", self._keep_alive),
+            self.spawn("space of deleted messages", space.run),
+            self.spawn("disk watch", self.disk.run),
+        ]
         self.vitals.loop_lag.start()
         # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
         http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")

@@ -16,11 +16,21 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
-from magnetar.log.events import LOSS_ACCEPTED, MARK_UNREADABLE, OPEN_TO_OTHERS, RECOVERED, STARTED, STOPPED, emit
+from magnetar.log.events import (
+    BALLAST_USED,
+    LOSS_ACCEPTED,
+    MARK_UNREADABLE,
+    OPEN_TO_OTHERS,
+    RECOVERED,
+    STARTED,
+    STOPPED,
+    emit,
+)
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageError, StorageLoss
+from magnetar.storage.ballast import Ballast, open_with
 from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
 
@@ -55,7 +65,8 @@ def run_standalone(
     folder = data or Path("data/standalone")
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
-    storage = _open(folder, accept_loss)
+    ballast = Ballast(folder, settings.ballastSizeInMB << 20)
+    storage = _open(folder, ballast, accept_loss)
     try:
         name = own_cluster.choose_name(storage, cluster, rename=rename_cluster)
     except own_cluster.OtherCluster as error:
@@ -65,19 +76,19 @@ def run_standalone(
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     deadline = StopDeadline()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code = runner.run(_run(settings, storage, folder, bind, port, http_port, out, started_s, deadline))
+        code = runner.run(_run(settings, storage, folder, ballast, bind, port, http_port, out, started_s, deadline))
     if code == 0:
         deadline.cancel()  # otherwise it stays: a thread that hangs would keep the interpreter from ending
     return code
 
 
-def _open(folder: Path, accept_loss: bool) -> Storage:
+def _open(folder: Path, ballast: Ballast, accept_loss: bool) -> Storage:
     from magnetar.storage.rocks import RocksStorage
 
     try:
         claim_folder(folder)  # first: rights of a folder that is not ours stay as they are
         warning = protect_folder(folder)
-        storage = RocksStorage(folder, accept_loss=accept_loss)
+        storage, is_given_up = open_with(ballast, lambda: RocksStorage(folder, accept_loss=accept_loss))
     except StorageLoss as error:
         raise StartError(
             f"{error}; nothing was changed. --accept-loss starts without them, keeps the damaged log in {folder}, and"
@@ -87,6 +98,8 @@ def _open(folder: Path, accept_loss: bool) -> Storage:
         raise StartError(str(error)) from error
     if warning is not None:
         emit(OPEN_TO_OTHERS, warning=warning)
+    if is_given_up:
+        emit(BALLAST_USED, path=ballast.path)
     if storage.mark is not None and storage.mark.is_damaged:
         emit(MARK_UNREADABLE, path=storage.mark.path)
     if storage.lost_writes:
@@ -98,6 +111,7 @@ async def _run(
     settings: Settings,
     storage: Storage,
     folder: Path,
+    ballast: Ballast,
     bind: str,
     port: int,
     http_port: int,
@@ -106,6 +120,7 @@ async def _run(
     deadline: StopDeadline,
 ) -> int:
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
+    server.disk.ballast = ballast
     for number in (signal.SIGINT, signal.SIGTERM):
         server.loop.add_signal_handler(number, server.stop, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)

@@ -105,6 +105,8 @@ class ServerVitals:
             timer_overdue_s=server.timer_overdue_s,
             commit_waiting_s=self._commit_waiting_s,
             storage_failure="" if server.failure is None else str(server.failure),
+            disk_held=server.disk.held,
+            disk_low=server.disk.low,
         )
 
     @property
@@ -177,6 +179,8 @@ class ServerVitals:
             yield "magnetar_storage_write_stopped", int(pressure.is_stopped)
             yield "magnetar_storage_delayed_write_rate", pressure.delayed_rate
             yield "magnetar_storage_background_errors", pressure.background_errors
+            yield "magnetar_storage_read_failures_total", server.storage.read_failures
+            yield "magnetar_storage_producers_held", int(server.disk.state == "held")
             yield "magnetar_storage_deleted_bytes", server.broker.deleted_space.size
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from magnetar.settings.kinds import Flag, Whole
+from magnetar.settings.kinds import Flag, Number, Whole
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -105,3 +105,33 @@ class ProtectionSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         Whole(1, INT_MAX, "Period of subscribeThrottlingRatePerConsumer, in seconds."),
     ] = 30
+
+    # Disk
+    diskCheckInterval: Annotated[
+        int,
+        Whole(0, DAY_SECONDS * 1000, "Milliseconds between checks of the free space of the disk; 0 disables them."),
+    ] = 2000
+    diskUsageThreshold: Annotated[
+        float,
+        Number(0, 1, "Share of the disk in use from which producers are held, as by a backlog quota."),
+    ] = 0.95
+    diskUsageLwmThreshold: Annotated[
+        float,
+        Number(0, 1, "Share of the disk in use below which held producers are released."),
+    ] = 0.90
+    diskUsageWarnThreshold: Annotated[
+        float,
+        Number(0, 1, "Share of the disk in use from which the log and the health have a warning."),
+    ] = 0.90
+    enoughUsableDiskSizeInMB: Annotated[
+        int,
+        Whole(0, INT_MAX, "Free megabytes with which producers are not held, whatever the share; released with twice."),
+    ] = 2048
+    minUsableDiskSizeInMB: Annotated[
+        int,
+        Whole(0, INT_MAX, "Free megabytes below which producers are held, whatever the share, or a tenth of the disk."),
+    ] = 256
+    ballastSizeInMB: Annotated[
+        int,
+        Whole(0, 65536, "Megabytes of a file that a start on a full disk deletes, to have room; 0 means none."),
+    ] = 64

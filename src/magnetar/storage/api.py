@@ -10,6 +10,7 @@ Threads: one thread at a time writes and syncs; others may build batches, get, s
 from __future__ import annotations
 
 import enum
+from pathlib import Path
 from typing import NamedTuple, Protocol, runtime_checkable
 
 FORMATS = ("3", "3.1")
@@ -29,6 +30,10 @@ class StorageError(Exception):
 
 class StorageBusy(StorageError):
     """The data folder is open in another process (or a second time in this one)."""
+
+
+class StorageFull(StorageError):
+    """The disk, or the quota on it, is used up."""
 
 
 class StorageLoss(StorageError):
@@ -105,6 +110,16 @@ class Batch(Protocol):
 
 class Storage(Protocol):
     """Ordered key-value storage that is durable up to the last `sync`."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The data folder; None for a storage without a disk."""
+        ...
+
+    @property
+    def read_failures(self) -> int:
+        """Reads that failed: a few are a bad block, many are a disk that dies. They do not end anything."""
+        ...
 
     @property
     def lost_writes(self) -> int:

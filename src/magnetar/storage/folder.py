@@ -38,6 +38,8 @@ def claim_folder(path: Path) -> None:
         raise StorageError(f"data folder {path} cannot be used: {error.strerror}") from error
     check_format(path)
     if not os.access(path, os.W_OK | os.X_OK):
+        if os.statvfs(path).f_flag & os.ST_RDONLY:
+            raise StorageError(f"the disk of data folder {path} is read-only")
         raise StorageError(f"data folder {path} cannot be used: no permission to write")
     if "CURRENT" not in names and any(name.endswith(".sst") for name in names):
         raise StorageError(f"data folder {path} is corrupted: it holds data, but the file CURRENT is missing")

@@ -71,8 +71,10 @@ class MemoryStorage:
         "_synced",
         "_tables",
         "_unsynced",
+        "folder",
         "lost_writes",
         "marked",
+        "read_failures",
         "sequence",
     )
 
@@ -80,6 +82,8 @@ class MemoryStorage:
         self._tables = (SortedDict(), SortedDict())
         self._unsynced: list[tuple[int, list[Undo]]] = []  # sequence before each write since the last sync, undo steps
         self._lock = threading.Lock()  # a committer thread writes while others scan
+        self.folder = None
+        self.read_failures = 0
         self.sequence = 0
         self._synced = 0
         self.marked = 0

@@ -41,11 +41,11 @@ from magnetar.storage.api import (
     DiskUse,
     Pressure,
     Space,
-    StorageBusy,
     StorageError,
     StorageLoss,
 )
 from magnetar.storage.folder import claim_folder, raise_format
+from magnetar.storage.problem import problem_of
 from magnetar.storage.sequence_mark import SequenceMark, keep_logs
 
 _STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
@@ -107,6 +107,7 @@ class RocksStorage:
         "lost_writes",
         "mark",
         "path",
+        "read_failures",
         "state_family",
     )
 
@@ -121,6 +122,7 @@ class RocksStorage:
         self._synced: int | None = None  # by this process
         self._accepts_loss = accept_loss
         self.mark: SequenceMark | None = None
+        self.read_failures = 0
         self.lost_writes = 0
         self.kept_log: Path | None = None
         self._db = self._open()
@@ -155,6 +157,10 @@ class RocksStorage:
             raise StorageLoss(self.path, mark.sequence - sequence)
         self.lost_writes = mark.sequence - sequence
         self.kept_log = keep_logs(self.path)
+
+    @property
+    def folder(self) -> Path:
+        return self.path
 
     @property
     def sequence(self) -> int:
@@ -219,7 +225,7 @@ class RocksStorage:
 
     def _failure(self, error: Exception) -> StorageError:
         """The error to raise, also by every later write: the content of the disk is unknown."""
-        failure = _translated(error, self.path)
+        failure = problem_of(error, self.path)
         if not isinstance(error, DbClosedError):
             self._failed = failure
         return failure
@@ -228,7 +234,7 @@ class RocksStorage:
         try:
             value: bytes | None = self._spaces[space].get(key)
         except Exception as error:
-            raise _translated(error, self.path) from error
+            raise self._read_failure(error) from error
         return value
 
     def scan(
@@ -253,8 +259,13 @@ class RocksStorage:
             if _take(items, rows, start, limit, size_max):
                 _check_end(family.iter(options), start, rows, reverse)
         except Exception as error:
-            raise _translated(error, self.path) from error
+            raise self._read_failure(error) from error
         return rows
+
+    def _read_failure(self, error: Exception) -> StorageError:
+        """Not remembered, unlike a failed write: what can be read is as good as before."""
+        self.read_failures += not isinstance(error, DbClosedError)
+        return problem_of(error, self.path)
 
     def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
         options = CompactOptions()
@@ -263,7 +274,7 @@ class RocksStorage:
             try:
                 self._spaces[space].compact_range(start, end, options)
             except Exception as error:
-                raise _translated(error, self.path) from error
+                raise problem_of(error, self.path) from error
 
     def release_log(self) -> None:
         with self._compacting:
@@ -271,7 +282,7 @@ class RocksStorage:
                 for family in self._spaces:  # a log is kept as long as any family has something only there
                     family.flush(True)
             except Exception as error:
-                raise _translated(error, self.path) from error
+                raise problem_of(error, self.path) from error
 
     def checkpoint(self) -> CheckpointFolder:
         """A copy of everything written so far, in a folder beside the data. Slow, releases the GIL: call in a thread.
@@ -290,7 +301,7 @@ class RocksStorage:
         except StorageError:
             raise
         except Exception as error:
-            raise _translated(error, self.path) from error
+            raise problem_of(error, self.path) from error
 
     def discard_checkpoint(self) -> bool:
         """Whether there was one."""
@@ -317,7 +328,7 @@ class RocksStorage:
         try:
             stopped, rate, errors = (number(name) or 0 for name in names)
         except Exception as error:
-            raise _translated(error, self.path) from error
+            raise problem_of(error, self.path) from error
         return Pressure(bool(stopped), rate, errors)
 
     def close(self) -> None:
@@ -332,7 +343,7 @@ class RocksStorage:
             problems = [problem for family in self._spaces if (problem := _closing_problem(family)) is not None]
         try:
             if problems and self._failed is None:  # a failure was reported when it happened
-                raise _translated(problems[0], self.path) from problems[0]
+                raise problem_of(problems[0], self.path) from problems[0]
             # A loss is known until what was decided about it is on disk.
             if self._failed is None and (self._synced is not None or not self.lost_writes):
                 self._write_mark(sequence)
@@ -411,21 +422,7 @@ def open_database(path: Path, *, log_folder: str = "") -> Rdict:
     try:
         return Rdict(str(path), options, column_families={_STATE_FAMILY: _state_options()}, access_type=access)
     except Exception as error:
-        raise _translated(error, path) from error
-
-
-def _translated(error: Exception, path: Path) -> StorageError:
-    """RocksDB's errors arrive as bare exceptions; their text is all there is."""
-    text = str(error)
-    if isinstance(error, DbClosedError):
-        return StorageError(f"the storage in {path} is closed")
-    if "LOCK" in text and ("lock file" in text or "lock hold" in text):
-        return StorageBusy(f"data folder {path} is in use by another process")
-    if "No space left" in text:
-        return StorageError(f"no space left on the disk of data folder {path}: {text}")
-    if text.startswith("Corruption"):
-        return StorageError(f"data folder {path} is corrupted: {text}")
-    return StorageError(f"storage in {path} failed: {text}")
+        raise problem_of(error, path) from error
 
 
 def _database_options() -> Options:

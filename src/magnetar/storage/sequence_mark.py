@@ -27,6 +27,7 @@ from struct import Struct
 
 from magnetar.storage.api import StorageBusy, StorageError
 from magnetar.storage.folder import sync_folder
+from magnetar.storage.problem import problem_of
 
 FILE_NAME = "SEQUENCE"
 KEPT_PREFIX = "damaged-log-"
@@ -53,7 +54,7 @@ class SequenceMark:
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise StorageError(f"data folder {folder} cannot be used: {error.strerror}: {self.path}") from error
+            raise problem_of(error, folder) from error
         try:
             self._claim(folder)
             content = os.pread(self._file, 2 * _SLOT_SIZE, 0)
@@ -63,7 +64,7 @@ class SequenceMark:
                 sync_folder(folder)
         except OSError as error:
             os.close(self._file)
-            raise StorageError(f"data folder {folder} cannot be used: {error.strerror}: {self.path}") from error
+            raise problem_of(error, folder) from error
         except StorageBusy:
             os.close(self._file)
             raise
@@ -92,7 +93,7 @@ class SequenceMark:
                 os.pwrite(self._file, slot, (turn % 2) * _SLOT_SIZE)
                 os.fdatasync(self._file)
             except OSError as error:
-                raise StorageError(f"{self.path} cannot be written: {error.strerror}") from error
+                raise problem_of(error, self.path.parent) from error
             self._turn, self.sequence = turn, sequence
 
     def close(self) -> None:

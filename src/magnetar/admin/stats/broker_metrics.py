@@ -55,6 +55,8 @@ METRICS: tuple[Metric, ...] = (
     Metric("magnetar_storage_write_stopped", "gauge", "1 while RocksDB takes no writes, until it has compacted"),
     Metric("magnetar_storage_delayed_write_rate", "gauge", "bytes a second that RocksDB takes; 0 is any number"),
     Metric("magnetar_storage_background_errors", "gauge", "failed flushes and compactions of RocksDB"),
+    Metric("magnetar_storage_read_failures_total", "counter", "reads that failed: a bad block, or a disk that dies"),
+    Metric("magnetar_storage_producers_held", "gauge", "1 while producers are held because the disk is nearly full"),
     Metric("magnetar_storage_disk_bytes", "gauge", "bytes that the data folder takes"),
     Metric("magnetar_storage_disk_free_bytes", "gauge", "bytes that its disk has left"),
     Metric("magnetar_storage_disk_total_bytes", "gauge", "bytes that its disk has in all"),

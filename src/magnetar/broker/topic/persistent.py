@@ -25,7 +25,7 @@ from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
-from magnetar.errors import NotAllowed, SubscriptionNotFound, TopicBusy, TopicTerminated
+from magnetar.errors import NotAllowed, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.log.events import CRASH_ATTRIBUTED
 from magnetar.names import TopicName
 from magnetar.replication.model import (
@@ -156,6 +156,8 @@ class PersistentTopic(Topic):
                 subscription.schedule_pump()
 
     def check_quota(self) -> None:
+        if self.broker.held:
+            raise QuotaHold(self.broker.held)
         if self.broker.settings.backlogQuotaCheckEnabled:
             backlog_quota.check(self)
 
