@@ -31,6 +31,24 @@ class Fault(NamedTuple):
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     Fault(
+        "message-damaged-on-its-way",
+        "a message arrives with a checksum that does not fit",
+        "it is refused with ChecksumError, and the client sends it again; the connection stays",
+        "nothing",
+    ),
+    Fault(
+        "client-that-vanishes",
+        "a client's process, machine or network is gone",
+        "what its consumers held is delivered to others, at once or after two missed pings",
+        "nothing",
+    ),
+    Fault(
+        "consumer-that-does-not-read",
+        "a consumer with permits does not read from its socket",
+        "2 MB are sent ahead, the rest stays on disk; others get the messages when it leaves",
+        "nothing",
+    ),
+    Fault(
         "reconnect-storm",
         "all clients lose their connections at once and return, while consumers come and go and a vandal is connected",
         "all are served within seconds",
@@ -263,6 +281,24 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     # -- machine: clock, processes, descriptors
+    Fault(
+        "blocked-loop",
+        "something blocks the broker's event loop",
+        "requests wait; from 10 s on health says no, with the length; a metric",
+        "nothing",
+    ),
+    Fault(
+        "stopped-timers",
+        "timers do not run any more",
+        "after 60 s both probes answer 503, so that a supervisor starts the broker again",
+        "nothing; delayed messages and expiry wait",
+    ),
+    Fault(
+        "pipelines-process",
+        "the pipelines process ends or is killed",
+        "replication is `stopped` with the reason, and goes on when the broker has started it again",
+        "nothing",
+    ),
 )
 
 

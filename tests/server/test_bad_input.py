@@ -48,7 +48,7 @@ def test_garbage_after_connect(server: TestBroker) -> None:
     assert client.is_closed()
 
 
-def test_a_wrong_checksum_is_rejected_and_the_connection_kept(server: TestBroker) -> None:
+def test_fault_message_damaged_on_its_way_is_refused(server: TestBroker) -> None:
     client = RawClient(server)
     client.produce_to(TOPIC)
     broken = bytearray(send_frame(1, b"payload"))
@@ -233,7 +233,7 @@ def test_more_messages_than_bytes(server: TestBroker) -> None:
         assert reply.send_error.message == f"batch of {messages} messages: must be 1 to 100000"
 
 
-def test_a_client_that_never_reads_fills_only_its_buffer(server: TestBroker) -> None:
+def test_fault_consumer_that_does_not_read_fills_only_its_buffer(server: TestBroker) -> None:
     publisher, deaf = RawClient(server), RawClient(server)
     publisher.produce_to(TOPIC)
     deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)

@@ -105,9 +105,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def test_it_is_started_with_the_first_declaration_and_restarted_after_a_failure(
-    tmp_path: Path, children: list[FakeProcess]
-) -> None:
+def test_fault_pipelines_process_that_ends_is_started_again(tmp_path: Path, children: list[FakeProcess]) -> None:
     async def live() -> None:
         replication = FakeReplication()
         process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ def test_fault_hanging_disk_is_seen_by_health(
         wait_for(running, path, 200)
 
 
-def test_timers_that_stopped_are_seen(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_stopped_timers_are_seen_by_the_probes(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "TIMER_WARNING_S", 0.2)
     monkeypatch.setattr(health, "TIMER_FAILED_S", 0.2)
     server = running.server
@@ -106,7 +106,7 @@ def test_timers_that_stopped_are_seen(running: TestBroker, monkeypatch: pytest.M
     assert "timers do not run" in wait_for(running, "/health/live", 503).json()["reason"]
 
 
-def test_a_blocked_loop_is_seen(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fault_blocked_loop_is_seen_by_health(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOOP_LAG_WARNING_S", 0.2)
     monkeypatch.setattr(health, "LOOP_LAG_FAILED_S", 0.2)
     running.run(lambda: time.sleep(vitals.SAMPLE_EVERY_S + 0.5))

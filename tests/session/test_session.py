@@ -118,3 +118,19 @@ def test_bound_closed_producers_are_forgotten() -> None:
     assert not talk.closed
     talk.publish(producer_id=0)
     assert talk.closed
+
+
+def test_fault_client_that_vanishes_leaves_its_messages_to_others() -> None:
+    world = World()
+    first, second = Talk(world, "10.0.0.1:1"), Talk(world, "10.0.0.2:1")
+    first.subscribe()
+    world.publish(3)
+    assert [command.type for command in first.said()].count(Command.MESSAGE) == 3
+    second.subscribe()
+    assert [command.type for command in second.said()].count(Command.MESSAGE) == 0
+    first.session.keep_alive()
+    first.session.keep_alive()  # pinged
+    first.session.keep_alive()
+    assert first.closed
+    received = [command.message.message_id.entryId for command in second.said() if command.type == Command.MESSAGE]
+    assert sorted(received) == [0, 1, 2]
