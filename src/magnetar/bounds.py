@@ -148,9 +148,16 @@ PRODUCERS_WAITING = Bound(
     "producers",
     "another is refused with ProducerBusy",
 )
+LATE_SUBSCRIBES = Bound(
+    "late-subscribes",
+    "consumers of a connection that wait for their subscribe rate",
+    1000,
+    "consumers",
+    "another is refused with ServiceNotReady",
+)
 SUBSCRIBE_RATE_BUCKETS = Bound(
     "subscribe-rate-buckets",
-    "Consumers whose rate of subscribing is remembered, per topic with a subscribe rate",
+    "consumers whose rate of subscribing is remembered, per topic with a subscribe rate",
     10_000,
     "consumers",
     "the one that subscribed longest ago is forgotten, and begins with a full rate",
@@ -310,7 +317,7 @@ GROUP_SIZE = Bound(
 BACKUPS = Bound("backups", "checkpoints for a backup", 1, "", "refused with 409 until it is removed")
 SUBSCRIPTION_DISPATCH_RATES = Bound(
     "subscription-dispatch-rates",
-    "Subscriptions of a topic with a dispatch rate of their own",
+    "subscriptions of a topic with a dispatch rate of their own",
     1000,
     "subscriptions",
     "another one is refused",

@@ -138,10 +138,6 @@ class ServiceNotReady(MagnetarError):
     http_status = 503
 
 
-class SubscribeLimited(ServiceNotReady):
-    """A consumer subscribes more often than its subscribe rate allows: the client tries again later."""
-
-
 class SchemaNotFound(TopicNotFound):
     pass
 

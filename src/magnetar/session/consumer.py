@@ -58,6 +58,10 @@ def on_subscribe(session: Session, command: Command) -> None:
     if not broker.replication.admits_consumer(name, metadata):
         raise RouteChanged(f"the route policy of {name.full} changed, or it is no longer replicated")
     topic = broker.topic(name, create=request.force_topic_creation)
+    wait_ms = topic.subscribe_wait_ms(session.address, request.consumer_name, request.consumer_id, metadata)
+    if wait_ms:
+        session.late_subscribes.wait(command, wait_ms)
+        return
     schema = schema_of(request)
     admit_consumer(topic, schema)
     key_shared = request.keySharedMeta
@@ -145,7 +149,6 @@ def _subscribe_request(request: pb.CommandSubscribe) -> SubscribeRequest:
         rollback_ms=request.start_message_rollback_duration_sec * 1000,
         properties={pair.key: pair.value for pair in request.subscription_properties},
         replicated=request.replicate_subscription_state,
-        consumer_name=request.consumer_name,
     )
 
 
@@ -352,6 +355,7 @@ def on_close_consumer(session: Session, command: Command) -> None:
     if handle is not None:
         handle.topic.remove_consumer(handle.consumer)
         session.consumers.pop(close.consumer_id, None)
+    session.late_subscribes.cancel(close.consumer_id)
     session.reply_success(close.request_id)
 
 

@@ -37,6 +37,7 @@ from magnetar.session.handles import (
     request_id_of,
     words_of,
 )
+from magnetar.session.late_subscribes import LateSubscribes
 from magnetar.session.limits import check_limits
 from magnetar.session.refusals import report_failure, report_refusal
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
@@ -79,6 +80,7 @@ class Session:
         self.consumers: dict[int, ConsumerHandle] = {}
         self.pending_publishes = 0
         self.holds: set[RateLimit] = set()
+        self.late_subscribes = LateSubscribes(self)
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
@@ -183,6 +185,10 @@ class Session:
         if producer_id not in self._closed_producers:
             self.fail(f"producer {producer_id} does not exist on this connection")
         return None
+
+    def handle(self, command: Command) -> None:
+        """A command whose time has come."""
+        self._handle(command)
 
     def _handle(self, command: Command) -> None:
         handler = TABLE[self.state].get(command.type)
@@ -410,6 +416,7 @@ class Session:
             return
         self.state = SessionState.CLOSED
         self.writable = False
+        self.late_subscribes.end()
         for limit in self.holds:
             limit.forget(self)
         producers, self.producers = self.producers, {}

@@ -8,6 +8,7 @@ import pytest
 from magnetar.broker.catalog.rate_policy import DispatchRate
 from magnetar.broker.throttling.dispatching import LimitLevel
 from magnetar.names import TopicName
+from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT
 from tests.broker.world import Client, SubscriptionType, World
 
 T = TopicName.parse("t")
@@ -168,6 +169,25 @@ def test_replication_has_its_own_rate_and_no_other() -> None:
     assert messages(client) == 20
     run(world, 1000)
     assert messages(client) == 40
+    world.consumer()
+    assert messages(world.client) == 5
+
+
+def test_what_reads_for_a_cluster_shares_the_rate_of_its_replicator() -> None:
+    world = World()
+    limit(world, dispatch_rate=DispatchRate(5), replicator_dispatch_rate=DispatchRate(20))
+    world.publish(200)
+    for count in (20, 0):  # a task that reads anew has no burst of its own
+        client = Client("10.0.0.2:1")
+        consumer = world.consumer("r", client=client, durable=False, metadata={ROUTE_FINGERPRINT: "b/123"})
+        assert messages(client) == count
+        world.topic().remove_consumer(consumer)
+    other = Client("10.0.0.2:1")
+    world.consumer("r2", client=other, durable=False, metadata={ROUTE_FINGERPRINT: "c/123"})
+    assert messages(other) == 20
+    watcher = Client("10.0.0.2:1")
+    world.consumer("w", client=watcher, durable=False, metadata={PIPELINE: "p"})
+    assert messages(watcher) == 200
     world.consumer()
     assert messages(world.client) == 5
 

@@ -1,4 +1,4 @@
-"""The subscribe rate: refused with an error that clients retry, for each consumer by itself."""
+"""The subscribe rate, for each consumer by itself. The session, which waits, has its own tests."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ import pytest
 
 from magnetar.bounds import SUBSCRIBE_RATE_BUCKETS
 from magnetar.broker.catalog.rate_policy import SubscribeRate
-from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.throttling.subscribing import ConsumerIdentity, SubscribeLimit
-from magnetar.broker.topic.topic import SubscribeRequest
-from magnetar.errors import ServiceNotReady, SubscribeLimited
 from magnetar.names import TopicName
-from tests.broker.world import START_MS, Client, World
+from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT
+from tests.broker.world import START_MS, World
 
 T = TopicName.parse("t")
 
@@ -23,76 +21,52 @@ def limit(world: World, rate: SubscribeRate | None) -> None:
     world.broker.catalog.set_overrides(T, overrides)
 
 
-def subscribe(
-    world: World, name: str = "c", consumer_id: int = 1, host: str = "10.0.0.1", subscription: str = "s"
-) -> None:
-    topic = world.topic()
-    consumer = Consumer(Client(f"{host}:5000"), consumer_id, name, SubscriptionType.Shared)
-    topic.subscribe(consumer, SubscribeRequest(subscription, consumer_name=name))
-    topic.remove_consumer(consumer)
-    world.settle()
+def wait_ms(world: World, name: str = "c", consumer_id: int = 1, host: str = "10.0.0.1") -> int:
+    return world.topic().subscribe_wait_ms(f"{host}:5000", name, consumer_id, {})
 
 
 def test_a_consumer_that_subscribes_too_often_has_to_wait() -> None:
     world = World()
     limit(world, SubscribeRate(2, 30))
-    subscribe(world)
-    subscribe(world)
-    with pytest.raises(
-        SubscribeLimited, match=r"'c' from 10\.0\.0\.1 may subscribe 2 times in 30 s, again in 15000 ms"
-    ):
-        subscribe(world)
+    assert [wait_ms(world) for _ in range(4)] == [0, 0, 15_000, 15_000]  # what has to wait does not count
     world.advance(milliseconds=14_999)
-    with pytest.raises(SubscribeLimited):
-        subscribe(world)  # attempts that are refused do not count
+    assert wait_ms(world) == 1
     world.advance(milliseconds=1)
-    subscribe(world)
-
-
-def test_clients_retry_the_error() -> None:
-    assert issubclass(SubscribeLimited, ServiceNotReady) and SubscribeLimited.wire_code == 6
+    assert [wait_ms(world), wait_ms(world)] == [0, 15_000]
 
 
 def test_others_are_not_concerned() -> None:
     world = World()
     limit(world, SubscribeRate(1, 30))
-    subscribe(world)
-    subscribe(world, name="other")
-    subscribe(world, consumer_id=2)
-    subscribe(world, host="10.0.0.2")
-    with pytest.raises(SubscribeLimited):
-        subscribe(world, subscription="another")
+    assert wait_ms(world) == 0
+    assert wait_ms(world, name="other") == wait_ms(world, consumer_id=2) == wait_ms(world, host="10.0.0.2") == 0
+    assert wait_ms(world) == 30_000
 
 
 def test_changes_and_removal_take_effect_at_once() -> None:
     world = World(subscribeThrottlingRatePerConsumer=1)
-    subscribe(world)
-    with pytest.raises(SubscribeLimited):
-        subscribe(world)
+    assert [wait_ms(world), wait_ms(world)] == [0, 30_000]
     limit(world, SubscribeRate(10, 1))
-    world.advance(milliseconds=100)
-    subscribe(world)
+    assert wait_ms(world) == 100
     world.broker.set_dynamic_setting("subscribeThrottlingRatePerConsumer", "0")
     limit(world, None)
-    for _ in range(100):
-        subscribe(world)
+    assert {wait_ms(world) for _ in range(100)} == {0}
 
 
-def test_replication_is_exempt() -> None:
+@pytest.mark.parametrize("metadata", [{ROUTE_FINGERPRINT: "b/1"}, {PIPELINE: "p"}])
+def test_replication_is_exempt(metadata: dict[str, str]) -> None:
     world = World(subscribeThrottlingRatePerConsumer=1)
-    world.topic().begin_replication("pulsar.repl.b", from_earliest=True)
     for _ in range(3):
-        subscribe(world, subscription="pulsar.repl.b")
+        assert world.topic().subscribe_wait_ms("10.0.0.1:5000", "c", 1, metadata) == 0
 
 
 def test_bound_subscribe_rate_buckets() -> None:
     rate_limit, most = SubscribeLimit(SubscribeRate(1, 30)), SUBSCRIBE_RATE_BUCKETS.limit
-    for index in range(most):
-        rate_limit.admit(ConsumerIdentity("h", "c", index), START_MS)
-    with pytest.raises(SubscribeLimited):
-        rate_limit.admit(ConsumerIdentity("h", "c", 0), START_MS)  # remembered, and now the last one to be forgotten
-    rate_limit.admit(ConsumerIdentity("h", "c", most), START_MS)
-    assert rate_limit.consumers == most
-    rate_limit.admit(ConsumerIdentity("h", "c", 1), START_MS)
-    with pytest.raises(SubscribeLimited):
-        rate_limit.admit(ConsumerIdentity("h", "c", 0), START_MS)
+
+    def wait_ms(consumer_id: int) -> int:
+        return rate_limit.wait_ms(ConsumerIdentity("h", "c", consumer_id), START_MS)
+
+    assert {wait_ms(index) for index in range(most)} == {0}
+    assert wait_ms(0) > 0  # remembered, and now the last one to be forgotten
+    assert wait_ms(most) == 0 and rate_limit.consumers == most
+    assert wait_ms(1) == 0 and wait_ms(0) > 0

@@ -5,7 +5,7 @@ Without a rate there is no limit object at all: publishing, dispatch and subscri
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from magnetar.broker.catalog.rate_policy import DispatchRate
@@ -13,6 +13,7 @@ from magnetar.broker.throttling.dispatching import LimitLevel, Throttle
 from magnetar.broker.throttling.publishing import PublishLimit
 from magnetar.broker.throttling.rate_limit import RateLimit, Resume
 from magnetar.broker.throttling.subscribing import SubscribeLimit
+from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT, remote_of
 
 if TYPE_CHECKING:
     from magnetar.broker.catalog.policies import Policies
@@ -24,11 +25,19 @@ class Throttled(Protocol):
     throttle: Throttle | None
 
 
+class ThrottledConsumer(Protocol):
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
 class ThrottledSubscription(Protocol):
     """What is throttled; `is_internal` is the position of a replication."""
 
     name: str
     is_internal: bool
+
+    @property
+    def consumers(self) -> Sequence[ThrottledConsumer]: ...
 
     @property
     def deliveries(self) -> Throttled: ...
@@ -81,6 +90,7 @@ class TopicLimits:
         self._rates_in = rates_in
         self._publish: RateLimit | None = None
         self._dispatch: RateLimit | None = None
+        self._replicators: dict[str, RateLimit] = {}  # by remote cluster
         self.publish: PublishLimit | None = None
         self.subscribe: SubscribeLimit | None = None
         self._publish_limited_times = 0
@@ -105,16 +115,17 @@ class TopicLimits:
             self.subscribe.set(policies.subscribe_rate, broker.now_ms())
 
     def throttle(self, subscription: ThrottledSubscription, policies: Policies) -> None:
-        """Applies the limits to a subscription. The position of a replication has only its own."""
+        """Applies the limits to a subscription. Those of replication have no other limit than the replicator's."""
         throttle = subscription.deliveries.throttle
-        if subscription.is_internal:
-            rate, shared = policies.replicator_dispatch_rate, {}
-        else:
-            rate = policies.dispatch_rate_of(subscription.name)
-            shared = {LimitLevel.BROKER: self._broker.dispatch, LimitLevel.TOPIC: self._dispatch}
-        before = None if throttle is None else throttle.limits.get(LimitLevel.SUBSCRIPTION)
-        own = self._dispatch_limit(before, rate)
-        levels = {**shared, LimitLevel.SUBSCRIPTION: own}
+        remote = _remote_of(subscription)
+        levels: dict[LimitLevel, RateLimit | None] = {}
+        if remote is None:
+            before = None if throttle is None else throttle.limits.get(LimitLevel.SUBSCRIPTION)
+            own = self._dispatch_limit(before, policies.dispatch_rate_of(subscription.name))
+            levels = {LimitLevel.BROKER: self._broker.dispatch, LimitLevel.TOPIC: self._dispatch}
+            levels[LimitLevel.SUBSCRIPTION] = own
+        elif remote:
+            levels[LimitLevel.SUBSCRIPTION] = self._replicator_limit(remote, policies.replicator_dispatch_rate)
         limits = {level: limit for level, limit in levels.items() if limit is not None}
         if throttle is None and limits:
             throttle = subscription.deliveries.throttle = Throttle(subscription, subscription.schedule_pump)
@@ -122,6 +133,13 @@ class TopicLimits:
             throttle.forget()
             throttle.limits = limits
             subscription.schedule_pump()
+
+    def _replicator_limit(self, remote: str, rate: DispatchRate) -> RateLimit | None:
+        """One for all that reads for a remote cluster: it reads for some seconds at a time, each time anew."""
+        limit = self._dispatch_limit(self._replicators.pop(remote, None), rate)
+        if limit is not None:
+            self._replicators[remote] = limit
+        return limit
 
     def _dispatch_limit(self, limit: RateLimit | None, rate: DispatchRate) -> RateLimit | None:
         messages, size, period_s = rate.messages, rate.bytes, max(rate.period_s, 1)
@@ -134,3 +152,20 @@ class TopicLimits:
         """The topic is closed: connections that wait for it go on."""
         if self._publish is not None:
             self._publish.lift()
+
+
+def _remote_of(subscription: ThrottledSubscription) -> str | None:
+    """The cluster that a subscription is read for, None for one of a client, empty for a pipeline that only watches."""
+    if subscription.is_internal:
+        return remote_of(subscription.name)
+    for consumer in subscription.consumers:
+        if ROUTE_FINGERPRINT in consumer.metadata:
+            return consumer.metadata[ROUTE_FINGERPRINT].partition("/")[0]
+        if PIPELINE in consumer.metadata:
+            return ""
+    return None
+
+
+def is_of_replication(metadata: Mapping[str, str]) -> bool:
+    """Whether a pipeline reads by the consumer with these properties."""
+    return PIPELINE in metadata or ROUTE_FINGERPRINT in metadata

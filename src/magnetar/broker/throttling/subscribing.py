@@ -1,8 +1,4 @@
-"""The limit on subscribing to one topic, for each consumer by itself.
-
-Subscribing cannot be delayed without a request that is open for as long, so it is refused with an error that clients
-take as a reason to wait and try again.
-"""
+"""The limit on subscribing to one topic, for each consumer by itself. It says how long to wait; the session waits."""
 
 from __future__ import annotations
 
@@ -11,7 +7,6 @@ from typing import NamedTuple
 from magnetar.bounds import SUBSCRIBE_RATE_BUCKETS
 from magnetar.broker.catalog.rate_policy import SubscribeRate
 from magnetar.broker.throttling.token_bucket import TokenBucket
-from magnetar.errors import SubscribeLimited
 
 
 class ConsumerIdentity(NamedTuple):
@@ -36,20 +31,17 @@ class SubscribeLimit:
         for bucket in self._buckets.values():
             bucket.change(rate.per_consumer, rate.period_s * 1000, now_ms)
 
-    def admit(self, consumer: ConsumerIdentity, now_ms: int) -> None:
-        """Counts an attempt; raises if the consumer has to wait."""
+    def wait_ms(self, consumer: ConsumerIdentity, now_ms: int) -> int:
+        """How long the consumer has to wait; 0 if it may subscribe now, which is counted."""
         rate = self._rate
         bucket = self._buckets.pop(consumer, None) or TokenBucket(rate.per_consumer, rate.period_s * 1000, now_ms)
         self._buckets[consumer] = bucket
         if len(self._buckets) > SUBSCRIBE_RATE_BUCKETS.limit:
             del self._buckets[next(iter(self._buckets))]
-        if bucket.available(now_ms) <= 0:
-            raise SubscribeLimited(
-                f"subscribe limited by subscribe rate limit per consumer: consumer {consumer.name!r} from"
-                f" {consumer.host} may subscribe {rate.per_consumer} times in {rate.period_s} s,"
-                f" again in {bucket.wait_ms(now_ms)} ms"
-            )
-        bucket.take(1, now_ms)
+        wait_ms = bucket.wait_ms(now_ms)
+        if not wait_ms:
+            bucket.take(1, now_ms)
+        return wait_ms
 
     @property
     def consumers(self) -> int:

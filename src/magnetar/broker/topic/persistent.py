@@ -16,6 +16,7 @@ from magnetar.broker.peer import Receipt
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.throttling.limits import is_of_replication
 from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
@@ -235,6 +236,13 @@ class PersistentTopic(Topic):
             cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
             self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
         self._schedule_delayed()  # also without subscriptions: later ones rely on it
+
+    def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
+        subscription = super().subscribe(consumer, request)
+        if is_of_replication(consumer.metadata):
+            assert isinstance(subscription, Subscription)
+            self.limits.throttle(subscription, self.policies)
+        return subscription
 
     def _find_or_create(self, request: SubscribeRequest) -> Subscription:
         existing = self._subscriptions.get(request.name)

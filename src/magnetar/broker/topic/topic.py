@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.rates import Rates
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
-from magnetar.broker.throttling.limits import TopicLimits
+from magnetar.broker.throttling.limits import TopicLimits, is_of_replication
 from magnetar.broker.throttling.subscribing import ConsumerIdentity
 from magnetar.broker.topic.inbound import Inbound
 from magnetar.broker.topic.producer import Producer, Producers
@@ -26,7 +26,7 @@ from magnetar.errors import (
     TopicTerminated,
 )
 from magnetar.names import TopicName
-from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT, is_replication_subscription
+from magnetar.replication.model import is_replication_subscription
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
@@ -46,7 +46,6 @@ class SubscribeRequest:
     rollback_ms: int = 0
     properties: dict[str, str] = field(default_factory=dict)
     replicated: bool = False
-    consumer_name: str = ""  # as the client gave it
 
 
 class TopicSubscription(Protocol):
@@ -171,8 +170,13 @@ class Topic(ABC):
 
     # -- consumers
 
+    def subscribe_wait_ms(self, address: str, name: str, consumer_id: int, metadata: Mapping[str, str]) -> int:
+        """How long a consumer has to wait before it may subscribe; 0 if it may now, which is counted."""
+        if self.limits.subscribe is None or is_of_replication(metadata):
+            return 0
+        return self.limits.subscribe.wait_ms(ConsumerIdentity(_host(address), name, consumer_id), self.broker.now_ms())
+
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
-        self._check_subscribe_rate(consumer, request)
         self._check_consumer_limits(consumer, request.name)
         created = request.name not in self.subscriptions
         subscription = self._find_or_create(request)
@@ -229,17 +233,12 @@ class Topic(ABC):
     def user_count(self) -> int:
         """Consumers without any of replication: also without those by which it reads."""
         consumers = (consumer for subscription in self.client_subscriptions for consumer in subscription.consumers)
-        return sum(not (PIPELINE in one.metadata or ROUTE_FINGERPRINT in one.metadata) for one in consumers)
+        return sum(not is_of_replication(one.metadata) for one in consumers)
 
     @property
     def client_subscriptions(self) -> list[TopicSubscription]:
         """Without those of replication."""
         return [one for one in self.subscriptions.values() if not one.is_internal]
-
-    def _check_subscribe_rate(self, consumer: Consumer, request: SubscribeRequest) -> None:
-        if self.limits.subscribe is not None and not is_replication_subscription(request.name):
-            identity = ConsumerIdentity(_host(consumer.peer.address), request.consumer_name, consumer.consumer_id)
-            self.limits.subscribe.admit(identity, self.broker.now_ms())
 
     def _check_consumer_limits(self, consumer: Consumer, subscription_name: str) -> None:
         settings = self.broker.settings
