@@ -102,6 +102,12 @@ FAULTS: tuple[Fault, ...] = (
         "its connection is not read until its rate allows more: receipts come later; other connections notice nothing",
         "nothing",
     ),
+    Fault(
+        "consumer-never-acks",
+        "an Exclusive or Failover consumer receives millions of messages and acknowledges none",
+        "it goes on; an unacknowledged entry takes a byte of memory, a large batch four",
+        "nothing",
+    ),
     # -- bugs of our own
     Fault(
         "bug-in-a-handler",

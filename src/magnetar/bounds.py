@@ -141,6 +141,13 @@ UNCOMPRESSED_SIZE = Bound(
 
 # -- topics, subscriptions and their state
 
+SUSPECTS_OF_CRASH = Bound(
+    "suspects-of-crash",
+    "unacknowledged entries of a consumer that crashed which become suspects, the first ones first",
+    10_000,
+    "entries",
+    "the others are only delivered again",
+)
 PRODUCERS_WAITING = Bound(
     "producers-waiting",
     "producers that wait for exclusive access to a topic",

@@ -374,10 +374,11 @@ class Oracle:
             expect(False, f"{what} is at {found}, expected {model.state()}")
         if subscription.durable:
             expect(topic.log.first - 1 <= found.mark, f"{what}: trimmed to {topic.log.first}, acked to {found.mark}")
-        for entry, consumer in subscription.places.in_flight.items():
+        in_flight = {entry: consumer for consumer in subscription.consumers for entry in consumer.pending}
+        for entry, consumer in in_flight.items():
             if entry not in model.delivered and model.in_flight.get(entry) is not consumer:
                 expect(False, f"{what}: {entry} is in flight to {consumer.name} but was never sent")
-        model.in_flight = dict(subscription.places.in_flight)
+        model.in_flight = in_flight
         for entry, unsent in model.unsent.items():
             expect(not unsent, f"{what}: of batch {entry}, messages {unsent:b} were not sent with the others")
         model.unsent.clear()

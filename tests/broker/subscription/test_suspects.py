@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.bounds import SUSPECTS_OF_CRASH
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS
 from tests.broker.dead_letters import (
@@ -134,3 +135,16 @@ class TestSuspects:
         assert len(consumer.pending) == 3
         assert not world.subscription().cursor.has_states
         assert second is None or not second.pending
+
+
+def test_bound_suspects_of_crash() -> None:
+    world = World(dispatcherMaxReadBatchSize=10_000)
+    count = SUSPECTS_OF_CRASH.limit + 10
+    for _ in range(10):
+        world.publish(count // 10)
+    consumer = world.consumer(type=SubscriptionType.Exclusive, permits=count)
+    with_policy(world, 2)
+    assert len(consumer.pending) == count
+    world.topic().remove_consumer(consumer, vanished=True)
+    suspects = world.subscription().cursor.suspects
+    assert (len(suspects), suspects.max()) == (SUSPECTS_OF_CRASH.limit, SUSPECTS_OF_CRASH.limit - 1)

@@ -197,7 +197,7 @@ class TestTimeToLive:
         world.advance(minutes=3)
         assert world.subscription().backlog == 1
         assert world.subscription().expired_messages == 5
-        assert not world.subscription().places.in_flight
+        assert not world.subscription().places.has_in_flight
 
 
 class TestBacklogQuota:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from typing import TYPE_CHECKING
 
+from magnetar.broker.held_entries import HeldEntries
 from magnetar.broker.peer import Peer
 from magnetar.broker.rates import Rates
 
@@ -22,6 +23,10 @@ class SubscriptionType(enum.IntEnum):
     Shared = 1
     Failover = 2
     Key_Shared = 3
+
+
+SPREADING = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
+"""The types that spread messages over consumers; on the others one consumer gets everything in order."""
 
 
 class Consumer:
@@ -90,7 +95,7 @@ class Consumer:
         self.entries_max = 0  # that it may hold while one of them is a suspect; 0 for any number
         self.last_flow_ms = 0  # when it last requested messages
         self.unacked = 0
-        self.pending: dict[int, int] = {}
+        self.pending: dict[int, int] | HeldEntries = {} if type in SPREADING else HeldEntries()
         self.singles: dict[int, int] = {}
         self.delivered_messages = 0
         self.delivered_bytes = 0
@@ -102,8 +107,7 @@ class Consumer:
 
     def limit_unacked(self, unacked_max: int) -> None:
         """Limits only types that spread messages over consumers, as Apache Pulsar does."""
-        several = self.type in (SubscriptionType.Shared, SubscriptionType.Key_Shared)
-        self.unacked_max = unacked_max if several else 0
+        self.unacked_max = unacked_max if self.type in SPREADING else 0
 
     @property
     def is_blocked(self) -> bool:

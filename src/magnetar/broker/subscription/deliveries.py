@@ -182,8 +182,9 @@ class Deliveries:
         """Puts entries in flight while the consumer may have more; returns the others."""
         deliveries: list[Delivery] = []
         state_of = self._cursor.state_of if self._cursor.has_states else None
-        places, in_flight = self.places, self.places.in_flight
-        limit = 0 if places.ordered else self._topic.policies.max_unacked_per_subscription
+        places, in_flight, ordered = self.places, self.places.in_flight, self.places.ordered
+        pending, held, counts = consumer.pending, len(consumer.pending), list[int]()
+        limit = 0 if ordered else self._topic.policies.max_unacked_per_subscription
         room, entries_max = self._room_of(consumer, limit), consumer.entries_max
         total = size = taken = 0
         offered = entries if self._throttled_by is None else self._throttled_by.within_bytes(entries)
@@ -193,7 +194,7 @@ class Deliveries:
             state = state_of(entry_id) if state_of is not None else None
             if entries_max or (state is not None and state.suspicions):
                 entries_max = _lower(entries_max, self.suspects.company_of(entry_id))
-                if 0 < entries_max <= len(consumer.pending):
+                if 0 < entries_max <= held + taken:
                     break
                 consumer.entries_max = entries_max
             count, open_bits = (0, None) if state is None else (state.highest_count, state.open_bits)
@@ -202,8 +203,11 @@ class Deliveries:
             )
             if open_bits is not None:
                 messages = open_bits.bit_count()
-            in_flight[entry_id] = consumer
-            consumer.pending[entry_id] = messages
+            if ordered:
+                counts.append(messages)
+            else:
+                in_flight[entry_id] = consumer
+                pending[entry_id] = messages  # type: ignore[index]
             if singles:
                 consumer.singles[entry_id] = 0
                 deliveries += singles
@@ -216,6 +220,8 @@ class Deliveries:
             self.suspects.hold_back()
         if not taken:
             return entries
+        if ordered:
+            places.hold(consumer, [entry[0] for entry in entries[:taken]], counts)
         consumer.permits -= total
         consumer.unacked += total
         consumer.delivered_messages += total

@@ -3,7 +3,8 @@
 Every position above the mark-delete position is in exactly one place:
 
     acknowledged   in `cursor.acked`
-    in flight      in `in_flight`, and in `pending` of the consumer that holds it
+    in flight      in `pending` of the consumer that holds it: the `holder` of an ordered subscription, or else in
+                   `in_flight` too
     pending        in `pending`: due for delivery, again or because no consumer could take it
     backing off    in `backing_off`: it failed, and its back-off is not over
     delayed        below `read_id` and in none of the above: its deliver-at time is in the future
@@ -15,8 +16,7 @@ no policy: other parts decide when a position moves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import takewhile
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pyroaring import BitMap64
@@ -44,6 +44,7 @@ class Places:
         "backing_off",
         "cursor",
         "delayed",
+        "holder",
         "in_flight",
         "keys",
         "ordered",
@@ -56,7 +57,8 @@ class Places:
         self._log = log
         self._suspects = suspects
         self.cursor = cursor
-        self.in_flight: dict[int, Consumer] = {}
+        self.in_flight: dict[int, Consumer] = {}  # empty on ordered subscriptions
+        self.holder: Consumer | None = None  # on ordered ones, the consumer that holds everything in flight
         self.pending = BitMap64()
         self.backing_off = BitMap64()
         self.delayed = 0
@@ -85,6 +87,16 @@ class Places:
             return False
         return index < 0 or (index < self.messages_in(entry_id) and bool(self.open_bits(entry_id) >> index & 1))
 
+    @property
+    def has_in_flight(self) -> bool:
+        return bool(self.in_flight) or (self.holder is not None and bool(self.holder.pending))
+
+    def holder_of(self, entry_id: int) -> Consumer | None:
+        """The consumer that an entry is in flight to."""
+        if self.holder is not None:
+            return self.holder if entry_id in self.holder.pending else None
+        return self.in_flight.get(entry_id)
+
     def is_nacked(self, entry_id: int) -> bool:
         """Whether all open messages of a batch that is in flight as single messages have been nacked."""
         consumer = self.in_flight.get(entry_id)
@@ -97,7 +109,12 @@ class Places:
         """Acknowledges a whole entry; false if it was acknowledged before."""
         if not self.cursor.ack(entry_id):
             return False
-        if entry_id in self.in_flight:
+        if self.holder is not None:
+            messages = self.holder.pending.pop(entry_id, 0)
+            if messages:
+                self._released(self.holder, messages)
+                self.acked_messages += messages
+        elif entry_id in self.in_flight:
             self.acked_messages += self.release(entry_id)
         elif entry_id in self.pending:
             self.pending.remove(entry_id)
@@ -120,11 +137,15 @@ class Places:
         if open_bits & ((1 << messages) - 1) & (-1 if before is None else before) == 0:
             return self.ack(entry_id)
         still_open = self.cursor.ack_part(entry_id, open_bits, messages).bit_count()
-        consumer = self.in_flight.get(entry_id)
+        consumer = self.holder_of(entry_id)
         if consumer is None or not still_open:
             return False
-        fewer = consumer.pending[entry_id] - still_open
-        consumer.pending[entry_id] = still_open
+        pending = consumer.pending
+        fewer = pending[entry_id] - still_open
+        if isinstance(pending, dict):
+            pending[entry_id] = still_open
+        else:
+            pending.lower(entry_id, still_open)
         consumer.unacked -= fewer
         self.unacked -= fewer
         self.acked_messages += fewer
@@ -135,7 +156,11 @@ class Places:
         if entry_id <= self.cursor.mark_delete:
             return False
         self.cursor.ack_up_to(entry_id)
-        for held in self._held_up_to(entry_id):
+        if self.holder is not None and not isinstance(self.holder.pending, dict):
+            messages = self.holder.pending.pop_up_to(entry_id)
+            self._released(self.holder, messages)
+            self.acked_messages += messages
+        for held in [held for held in self.in_flight if held <= entry_id]:
             self.acked_messages += self.release(held)
             if self.keys is not None:
                 self.keys.acked(held)
@@ -161,26 +186,44 @@ class Places:
             self.ack(entry_id)
         self.acked_messages = acked
 
-    def _held_up_to(self, entry_id: int) -> list[int]:
-        if not self.ordered:
-            return [held for held in self.in_flight if held <= entry_id]
-        return list(takewhile(lambda held: held <= entry_id, self.in_flight))
-
     # -- moving
+
+    def hold(self, consumer: Consumer, entry_ids: Sequence[int], messages: Sequence[int]) -> None:
+        """Puts entries that were read in flight, with the open messages of each, where order counts."""
+        if self.holder is not consumer:
+            assert not self.has_in_flight, "an ordered subscription has one consumer with entries in flight"
+            self.holder = consumer
+        assert not isinstance(consumer.pending, dict)
+        consumer.pending.extend(entry_ids, messages)
 
     def release(self, entry_id: int) -> int:
         """Takes an entry from the consumer that holds it. Returns the messages that were open in it."""
         consumer = self.in_flight.pop(entry_id)
-        messages = consumer.pending.pop(entry_id)
+        messages = consumer.pending.pop(entry_id, 0)
         if consumer.singles:
             consumer.singles.pop(entry_id, None)
+        self._released(consumer, messages)
+        if self.keys is not None:
+            self.keys.released(entry_id)
+        return messages
+
+    def _released(self, consumer: Consumer, messages: int) -> None:
         consumer.unacked -= messages
         self.unacked -= messages
         if consumer.entries_max:
             self._suspects.released(consumer)
-        if self.keys is not None:
-            self.keys.released(entry_id)
-        return messages
+
+    def release_all(self, consumer: Consumer) -> list[int]:
+        """Takes everything from a consumer. Returns the entries, unless order counts: then all of it is read again."""
+        if consumer is self.holder:
+            consumer.pending.clear()
+            self._released(consumer, consumer.unacked)
+            self.holder = None
+            return []
+        held = sorted(consumer.pending)
+        for entry_id in held:
+            self.release(entry_id)
+        return held
 
     def make_pending(self, entry_ids: Iterable[int]) -> None:
         for entry_id in entry_ids:
@@ -202,13 +245,18 @@ class Places:
     def wake(self, entry_id: int) -> bool:
         """The deliver-at time of an entry has come. True if it was delayed: then the caller finds it another place."""
         is_read = entry_id < self.read_id and not self.cursor.is_acked(entry_id)
-        if not is_read or entry_id in self.in_flight or entry_id in self.pending or entry_id in self.backing_off:
+        if not is_read or self.ordered or self._is_placed(entry_id):
             return False
         self.delayed -= 1
         return True
 
+    def _is_placed(self, entry_id: int) -> bool:
+        return entry_id in self.in_flight or entry_id in self.pending or entry_id in self.backing_off
+
     def rewind(self) -> None:
         """Makes everything unacknowledged unread again."""
+        if self.holder is not None:
+            self.release_all(self.holder)
         for entry_id in list(self.in_flight):
             self.release(entry_id)
         self.pending.clear()
@@ -222,7 +270,8 @@ class Places:
         """Positions below `read_id` that are in no other place, which means delayed."""
         read = self.read_id - 1 - self.cursor.mark_delete
         acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
-        return max(0, read - acked - len(self.in_flight) - len(self.pending) - len(self.backing_off))
+        in_flight = len(self.in_flight) + (len(self.holder.pending) if self.holder is not None else 0)
+        return max(0, read - acked - in_flight - len(self.pending) - len(self.backing_off))
 
     def invariants(self, consumers: Iterable[Consumer]) -> None:
         """Raises AssertionError unless every position is in exactly one place."""
@@ -233,6 +282,9 @@ class Places:
         # Not by iterating: pyroaring 1.2 leaks at every iteration of an empty bitmap.
         acked, pending = set(cursor.acked.to_array()), set(self.pending.to_array())
         in_flight, backing_off = set(self.in_flight), set(self.backing_off.to_array())
+        if self.holder is not None:
+            assert self.ordered and not in_flight, "an ordered subscription has one holder"
+            in_flight = set(self.holder.pending)
         assert not backing_off & (acked | pending | in_flight), "a position that backs off is in another place too"
         assert not acked & pending and not acked & in_flight and not pending & in_flight, "a position in two places"
         assert all(cursor.mark_delete < entry < self.read_id for entry in pending | in_flight | backing_off), (
@@ -242,7 +294,7 @@ class Places:
         assert self.unacked == sum(consumer.unacked for consumer in consumers), "unacked counts differ"
         for consumer in consumers:
             assert consumer.unacked == sum(consumer.pending.values()), "unacked count of a consumer"
-            assert all(self.in_flight.get(entry) is consumer for entry in consumer.pending), "held by two consumers"
+            assert all(self.holder_of(entry) is consumer for entry in consumer.pending), "held by two consumers"
             for entry, nacked in consumer.singles.items():
                 assert entry in consumer.pending, "single messages of an entry that is not in flight"
                 assert self.open_bits(entry) & ~nacked, "a batch whose messages are all nacked is in flight"

@@ -81,7 +81,7 @@ class Redelivery:
 
     def back_off(self, entry_id: int, count: int, steps_ms: Sequence[int]) -> None:
         """Delays an entry that failed `count` times by the step for that count, if there is one."""
-        consumer = self._places.in_flight.get(entry_id)
+        consumer = self._places.holder_of(entry_id)
         if consumer is not None and entry_id in consumer.singles:
             return  # when it comes back
         delay_ms = steps_ms[min(count, len(steps_ms)) - 1] if steps_ms and count else 0

@@ -13,6 +13,7 @@ No part calls the subscription. Parts return what has to happen, or request a tu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -146,16 +147,15 @@ class Subscription:
         assert self.dispatcher is not None
         self.consumers.remove(consumer)
         blamed = self._blame(consumer) if vanished else []
-        held = sorted(consumer.pending)
-        for entry_id in held:
-            self.places.release(entry_id)
+        had_any = bool(consumer.pending)
+        held = self.places.release_all(consumer)
         if not self.consumers:
             self._end()
             self._rewind()
         else:
             if not self.places.ordered:
                 self.places.make_pending(held)
-            elif held:
+            elif had_any:
                 self._rewind()  # it may be the formerly active one, whose successor still waits
             self._hand_over(self.dispatcher.remove(consumer))
             self.deliveries.unblock()
@@ -185,7 +185,7 @@ class Subscription:
         """If another consumer is active now, it starts with what the former one has not acknowledged by then."""
         if delay_ms is None:
             return
-        if delay_ms and self.places.in_flight:
+        if delay_ms and self.places.has_in_flight:
             self._resume_at_ms = self._topic.broker.now_ms() + delay_ms
             self._pump_at(self._resume_at_ms)
         else:
@@ -265,26 +265,25 @@ class Subscription:
         self, consumer: Consumer, entry_ids: Sequence[int] | None, indexes: Mapping[int, int] | None
     ) -> None:
         places = self.places
-        returned = sorted(consumer.pending if entry_ids is None else {i for i in entry_ids if i in consumer.pending})
+        pending, is_rewound = consumer.pending, places.ordered and entry_ids is None
+        named = pending if entry_ids is None else {i for i in entry_ids if i in pending}
+        returned = list(islice(pending, 1)) if is_rewound else sorted(named)  # those behind the first one only waited
         if consumer.singles:
             singles, indexes = self.redelivery.count_singles(consumer, returned, indexes, is_all=entry_ids is None)
             returned = [entry_id for entry_id in returned if entry_ids is None or entry_id not in consumer.singles]
             self._settle_singles(singles)
-        for entry_id in returned:
-            messages = consumer.pending[entry_id]
-            consumer.redelivered_messages += messages
-            self.redelivered_messages += messages
-        # Where order counts, those behind the first one only waited.
-        blamed = returned[:1] if places.ordered and entry_ids is None else returned
-        self.nacked_batches += sum(consumer.pending[i] > 1 and not (indexes and i in indexes) for i in blamed)
+        messages = consumer.unacked if is_rewound else sum([pending[entry_id] for entry_id in returned])
+        consumer.redelivered_messages += messages
+        self.redelivered_messages += messages
+        self.nacked_batches += sum(pending[i] > 1 and not (indexes and i in indexes) for i in returned)
         if not places.ordered:
             for entry_id in returned:
                 places.release(entry_id)
             places.make_pending(returned)
         if not self.is_internal:  # a pipeline nacks when it or the other cluster was killed: the entry did not fail
-            for entry_id in blamed:
+            for entry_id in returned:
                 self.redelivery.count(entry_id, consumer, indexes.get(entry_id) if indexes else None)
-            self._settle(blamed)
+            self._settle(returned)
         if places.ordered:
             self._rewind()  # order would be lost if only the nacked entries came again
         self.deliveries.unblock()

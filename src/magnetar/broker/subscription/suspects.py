@@ -11,8 +11,10 @@ no dead letters: the subscription counts the entry that `vanished` returns.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from magnetar.bounds import SUSPECTS_OF_CRASH
 from magnetar.broker.subscription.entry_state import EntryState
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class Suspects:
         """A connection broke. Returns the entry that was delivered alone, if any; otherwise all become suspects."""
         if consumer.entries_max == len(consumer.pending) == 1:
             return next(iter(consumer.pending))
-        for entry_id in consumer.pending:
+        for entry_id in list(islice(consumer.pending, SUSPECTS_OF_CRASH.limit)):
             self._cursor.change(entry_id, EntryState.suspect)
         return None
 
