@@ -14,8 +14,7 @@ from random import Random
 
 import msgspec
 
-from magnetar.broker import broker as broker_module
-from magnetar.broker import commit
+from magnetar.broker import commit, maintenance
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
@@ -456,7 +455,7 @@ def _small_limits(rng: Random) -> Iterator[None]:
         (cursor, "STATES_KEPT", (50_000, 50_000, 4)),
         (delayed, "_WINDOW", (1000, 2)),
         (subscription, "_DEAD_LETTERED_PER_TURN", (100, 2)),
-        (broker_module, "_TOPICS_PER_SWEEP", (200, 1)),
+        (maintenance, "_TOPICS_PER_SWEEP", (200, 1)),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, values in limits:

@@ -87,15 +87,24 @@ class HeldEntries(Mapping[int, int]):
 
     def pop(self, entry_id: int, default: int = 0) -> int:
         """Removes an entry. Returns its open messages, or `default` if it is not held."""
-        number, index, messages = self._find(entry_id)
+        starts, runs, counts, number = self._starts, self._runs, self._counts, 0
+        if not starts:
+            return default
+        run, index = runs[0], entry_id - starts[0]
+        if not 0 <= index < len(run):  # most acks are of the first ones
+            number, index, messages = self._find(entry_id)
+            run = runs[number]
+            if not messages:
+                return default
+        messages = run[index]
         if not messages:
             return default
         self._held -= 1
-        self._counts[number] -= 1
-        if self._counts[number]:
-            self._runs[number][index] = 0
+        left = counts[number] = counts[number] - 1
+        if left:
+            run[index] = 0
         else:
-            del self._starts[number], self._runs[number], self._counts[number]
+            del starts[number], runs[number], counts[number]
         return messages
 
     def pop_up_to(self, entry_id: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from magnetar.broker.bits import bits_at
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy, policy_from
@@ -237,18 +238,9 @@ def _indexes_of(named: Sequence[tuple[int, int]], held: Mapping[int, int], place
     for entry_id, those in indexes.items():
         # It holds the open messages of a batch; which ones, only matters where some are acknowledged.
         messages = held[entry_id] if max(those) < held[entry_id] else places.messages_in(entry_id)
-        known = {index for index in those if index < messages}
-        if known:
-            bits[entry_id] = _bits(known)
+        # None left means that nothing of it failed: without bits the whole entry would have.
+        bits[entry_id] = bits_at(index for index in those if index < messages)
     return bits
-
-
-def _bits(indexes: set[int]) -> int:
-    """Linear in the highest index, however many there are."""
-    bits = bytearray(max(indexes) // 8 + 1)
-    for index in indexes:
-        bits[index >> 3] |= 1 << (index & 7)
-    return int.from_bytes(bits, "little")
 
 
 def _index_of(message_id: pb.MessageIdData) -> tuple[int, int]:

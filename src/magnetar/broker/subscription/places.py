@@ -109,11 +109,14 @@ class Places:
         """Acknowledges a whole entry; false if it was acknowledged before."""
         if not self.cursor.ack(entry_id):
             return False
-        if self.holder is not None:
-            messages = self.holder.pending.pop(entry_id, 0)
-            if messages:
-                self._released(self.holder, messages)
-                self.acked_messages += messages
+        holder = self.holder
+        if holder is not None:
+            messages = holder.pending.pop(entry_id, 0)
+            holder.unacked -= messages
+            self.unacked -= messages
+            self.acked_messages += messages
+            if messages and holder.entries_max:
+                self._suspects.released(holder)
         elif entry_id in self.in_flight:
             self.acked_messages += self.release(entry_id)
         elif entry_id in self.pending:
