@@ -257,6 +257,13 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     Fault(
+        "damaged-block",
+        "a block of stored messages is damaged, and a compaction reads it",
+        "the broker starts again within the process, `compaction_off` in the log, a warning in the health; that block"
+        " cannot be read, disk space does not come back until it is repaired, all else works",
+        "the messages in that block",
+    ),
+    Fault(
         "full-disk",
         "the disk fills up",
         "a warning, then producers are held until there is room; consumers, acks, dead letters and deletions go on",

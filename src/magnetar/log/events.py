@@ -139,6 +139,13 @@ LOSS_ACCEPTED = Event(
     "{count} acknowledged changes or more are lost, as accepted by --accept-loss; the damaged log is in {kept}",
     "The log was damaged. Message ids of each topic continue in a new ledger, so that no id is given twice.",
 )
+COMPACTION_OFF = Event(
+    "compaction_off",
+    logging.ERROR,
+    "storage",
+    "disk space of deleted messages does not come back until this is repaired: {reason}",
+    "A compaction met a block that cannot be read. Nothing is compacted as long as that file is there; all else works.",
+)
 MARK_UNREADABLE = Event(
     "mark_unreadable",
     logging.ERROR,

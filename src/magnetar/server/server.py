@@ -80,6 +80,7 @@ class Server:
         self.failure: Exception | None = None
         self.faults: Counter[FaultKind] = Counter()
         self.stop_reason = ""
+        self.is_wanted = True  # until the operator stops it, whatever else does
         self._stopped = asyncio.Event()
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
         self._tasks: list[asyncio.Task[None]] = []

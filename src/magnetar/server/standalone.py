@@ -18,6 +18,7 @@ from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
 from magnetar.log.events import (
     BALLAST_USED,
+    COMPACTION_OFF,
     LOSS_ACCEPTED,
     MARK_UNREADABLE,
     OPEN_TO_OTHERS,
@@ -29,7 +30,7 @@ from magnetar.log.events import (
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
-from magnetar.storage.api import Storage, StorageError, StorageLoss
+from magnetar.storage.api import Storage, StorageDamaged, StorageError, StorageLoss
 from magnetar.storage.ballast import Ballast, open_with
 from magnetar.storage.folder import PRIVATE_UMASK, claim_folder, protect_folder
 from magnetar.version import __version__
@@ -74,12 +75,24 @@ def run_standalone(
         raise StartError(f"data folder {folder}: {error}") from error
     settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
-    deadline = StopDeadline()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        code = runner.run(_run(settings, storage, folder, ballast, bind, port, http_port, out, started_s, deadline))
-    if code == 0:
-        deadline.cancel()  # otherwise it stays: a thread that hangs would keep the interpreter from ending
-    return code
+    while True:
+        deadline = StopDeadline()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            server = runner.run(
+                _run(settings, storage, folder, ballast, bind, port, http_port, out, started_s, deadline)
+            )
+        if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
+            break
+        deadline.cancel()
+        storage = _open(
+            folder, ballast, accept_loss=False
+        )  # and does not compact, so it does not meet the damage again
+        port, http_port, started_s = server.port, server.http_port, time.monotonic()
+    if server.failure is not None:
+        return 1  # the deadline stays: a thread that hangs would keep the interpreter from ending
+    deadline.cancel()
+    out("stopped")
+    return 0
 
 
 def _open(folder: Path, ballast: Ballast, accept_loss: bool) -> Storage:
@@ -102,6 +115,8 @@ def _open(folder: Path, ballast: Ballast, accept_loss: bool) -> Storage:
         emit(BALLAST_USED, path=ballast.path)
     if storage.mark is not None and storage.mark.is_damaged:
         emit(MARK_UNREADABLE, path=storage.mark.path)
+    if storage.damage:
+        emit(COMPACTION_OFF, reason=storage.damage)
     if storage.lost_writes:
         emit(LOSS_ACCEPTED, count=storage.lost_writes, kept=storage.kept_log)
     return storage
@@ -118,11 +133,11 @@ async def _run(
     out: Callable[[str], None],
     started_s: float,
     deadline: StopDeadline,
-) -> int:
+) -> Server:
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     server.disk.ballast = ballast
     for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, server.stop, _SIGNAL.format(number.name))
+        server.loop.add_signal_handler(number, _obey, server, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
     try:
@@ -141,10 +156,12 @@ async def _run(
         if pipelines is not None:
             await pipelines.close()
     emit(STOPPED, reason=server.stop_reason)
-    if server.failure is not None:
-        return 1
-    out("stopped")
-    return 0
+    return server
+
+
+def _obey(server: Server, reason: str) -> None:
+    server.is_wanted = False
+    server.stop(reason)
 
 
 def _part_from(pipelines: PipelinesProcess, server: Server) -> None:

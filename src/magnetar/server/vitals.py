@@ -107,6 +107,7 @@ class ServerVitals:
             storage_failure="" if server.failure is None else str(server.failure),
             disk_held=server.disk.held,
             disk_low=server.disk.low,
+            damaged=(server.storage.damage,) if server.storage.damage else (),
         )
 
     @property

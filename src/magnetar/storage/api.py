@@ -32,6 +32,10 @@ class StorageBusy(StorageError):
     """The data folder is open in another process (or a second time in this one)."""
 
 
+class StorageDamaged(StorageError):
+    """A part of the data cannot be read. Other parts can."""
+
+
 class StorageFull(StorageError):
     """The disk, or the quota on it, is used up."""
 
@@ -119,6 +123,11 @@ class Storage(Protocol):
     @property
     def read_failures(self) -> int:
         """Reads that failed: a few are a bad block, many are a disk that dies. They do not end anything."""
+        ...
+
+    @property
+    def damage(self) -> str:
+        """The damaged part that a compaction met earlier; nothing is compacted as long as it is there. Else empty."""
         ...
 
     @property

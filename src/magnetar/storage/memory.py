@@ -71,6 +71,7 @@ class MemoryStorage:
         "_synced",
         "_tables",
         "_unsynced",
+        "damage",
         "folder",
         "lost_writes",
         "marked",
@@ -83,6 +84,7 @@ class MemoryStorage:
         self._unsynced: list[tuple[int, list[Undo]]] = []  # sequence before each write since the last sync, undo steps
         self._lock = threading.Lock()  # a committer thread writes while others scan
         self.folder = None
+        self.damage = ""
         self.read_failures = 0
         self.sequence = 0
         self._synced = 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rocksdict import DbClosedError
 
-from magnetar.storage.api import StorageBusy, StorageError, StorageFull
+from magnetar.storage.api import StorageBusy, StorageDamaged, StorageError, StorageFull
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _MEANINGS = {
@@ -43,7 +43,7 @@ def problem_of(error: Exception, path: Path) -> StorageError:
         kind = StorageFull if number in _FULL else StorageError
         return kind(f"{_MEANINGS[number].format(path)} ({errno.errorcode[number]}): {text}")
     if text.startswith("Corruption"):
-        return StorageError(f"data folder {path} is corrupted: {text}")
+        return StorageDamaged(f"data folder {path} is corrupted: {text}")
     return StorageError(f"storage in {path} failed: {text}")
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from rocksdict import Rdict
 
 from magnetar.storage.api import StorageBusy, StorageError
+from magnetar.storage.database import open_database
 from magnetar.storage.folder import check_format
-from magnetar.storage.rocks import RocksStorage, open_database
+from magnetar.storage.rocks import RocksStorage
 
 
 class ReadOnlyStorage(RocksStorage):

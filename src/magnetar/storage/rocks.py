@@ -21,13 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from rocksdict import (
-    AccessType,
-    BlockBasedOptions,
-    Cache,
     CompactOptions,
     DbClosedError,
-    DBCompressionType,
-    Options,
     Rdict,
     RdictIter,
     ReadOptions,
@@ -41,14 +36,15 @@ from magnetar.storage.api import (
     DiskUse,
     Pressure,
     Space,
+    StorageDamaged,
     StorageError,
     StorageLoss,
 )
+from magnetar.storage.damage import note_damage, noted_damage
+from magnetar.storage.database import STATE_FAMILY, open_database
 from magnetar.storage.folder import claim_folder, raise_format
 from magnetar.storage.problem import problem_of
 from magnetar.storage.sequence_mark import SequenceMark, keep_logs
-
-_STATE_FAMILY = "state"  # entries live in the default family: putting there needs no third argument
 
 STOPPED_POLL_S = 0.001
 """Interval of the checks whether RocksDB accepts writes again, after the disk fell behind."""
@@ -56,7 +52,6 @@ STOPPED_POLL_S = 0.001
 RANGE_DELETES_MAX = 4096
 """Range deletions beyond which the memtable is flushed: 4,096 cost a read 0.6 ms, 70,000 cost it 19 ms."""
 
-_MB = 1024 * 1024
 _BLOCK_SIZE = 512  # of st_blocks, whatever the file system's own
 
 
@@ -103,6 +98,7 @@ class RocksStorage:
         "_spaces",
         "_synced",
         "_writing",
+        "damage",
         "kept_log",
         "lost_writes",
         "mark",
@@ -122,19 +118,21 @@ class RocksStorage:
         self._synced: int | None = None  # by this process
         self._accepts_loss = accept_loss
         self.mark: SequenceMark | None = None
+        self.damage = ""
         self.read_failures = 0
         self.lost_writes = 0
         self.kept_log: Path | None = None
         self._db = self._open()
-        self.state_family = self._db.get_column_family_handle(_STATE_FAMILY)
-        self._spaces = (self._db, self._db.get_column_family(_STATE_FAMILY))
+        self.state_family = self._db.get_column_family_handle(STATE_FAMILY)
+        self._spaces = (self._db, self._db.get_column_family(STATE_FAMILY))
 
     def _open(self) -> Rdict:
         claim_folder(self.path)
         self.mark = SequenceMark(self.path)
         try:
             self._check_mark(self.mark, _sequence_before_opening)  # before RocksDB drops what it cannot read
-            database = open_database(self.path)
+            self.damage = noted_damage(self.path)
+            database = open_database(self.path, compacts=not self.damage)
         except BaseException:
             self.mark.close()
             raise
@@ -228,6 +226,8 @@ class RocksStorage:
         failure = problem_of(error, self.path)
         if not isinstance(error, DbClosedError):
             self._failed = failure
+        if isinstance(failure, StorageDamaged):
+            note_damage(self.path, str(failure))
         return failure
 
     def get(self, space: Space, key: bytes, /) -> bytes | None:
@@ -268,6 +268,8 @@ class RocksStorage:
         return problem_of(error, self.path)
 
     def compact(self, space: Space, start: bytes, end: bytes, /) -> None:
+        if self.damage:
+            raise StorageDamaged(f"nothing is compacted: {self.damage}")
         options = CompactOptions()
         options.set_exclusive_manual_compaction(False)  # else level 0 grows meanwhile, until writes are stopped
         with self._compacting:
@@ -410,68 +412,3 @@ def _check_end(iterator: RdictIter, start: bytes, rows: list[tuple[bytes, bytes]
     else:
         iterator.seek_to_last()
     iterator.status()
-
-
-def open_database(path: Path, *, log_folder: str = "") -> Rdict:
-    """With a folder for RocksDB's own log, the database is only read, and its folder not changed."""
-    options, access = _database_options(), AccessType.read_write()
-    if log_folder:
-        options.create_if_missing(False)
-        options.set_db_log_dir(log_folder)
-        access = AccessType.read_only(False)  # the log of writes is read into memory
-    try:
-        return Rdict(str(path), options, column_families={_STATE_FAMILY: _state_options()}, access_type=access)
-    except Exception as error:
-        raise problem_of(error, path) from error
-
-
-def _database_options() -> Options:
-    """Options of the whole database, and of the default family, which holds the entries.
-
-    For low CPU first, because clients share the machine. Compared with benchmarks/storage.py on two cores: compression,
-    recycling of logs, sizes of memtable and block, compaction trigger. The others are reasoned, not measured.
-    """
-    options = Options(raw_mode=True)
-    options.create_if_missing(True)
-    options.create_missing_column_families(True)
-    options.set_max_background_jobs(2)  # one flush, one compaction: the loop needs the other core
-    options.set_recycle_log_file_num(3)  # a log written before needs no new blocks: cheaper fsync, no slow unlink
-    options.set_max_total_wal_size(128 * _MB)  # bounds the recovery after a crash; else rare state pins old logs
-    options.set_bytes_per_sync(_MB)  # a flushed file reaches the disk steadily, not in one burst that delays fsyncs
-    options.set_max_open_files(512)  # opening reads few files, however many there are
-    options.set_skip_stats_update_on_db_open(True)  # opening must not read every file
-    options.set_keep_log_file_num(3)  # RocksDB's own log, one per start
-    options.set_max_log_file_size(4 * _MB)
-    options.set_stats_dump_period_sec(0)  # not read there
-    options.set_stats_persist_period_sec(0)
-    options.set_write_buffer_size(48 * _MB)  # larger files cost less compaction with many topics, smaller less memory
-    options.set_max_write_buffer_number(3)  # two may wait for a slow disk before writers do: 144 MB at most
-    options.set_level_zero_file_num_compaction_trigger(8)  # entries are read once and deleted by range: compact late
-    options.set_level_zero_slowdown_writes_trigger(40)  # a slowed write sleeps with the GIL held
-    options.set_level_zero_stop_writes_trigger(60)
-    options.set_max_bytes_for_level_base(384 * _MB)  # what level 0 holds when it is compacted
-    options.set_target_file_size_base(48 * _MB)
-    _set_tables(options, block_size=32 * 1024, cache_size=16 * _MB)  # long scans: fewer index entries
-    return options
-
-
-def _state_options() -> Options:
-    """Options of the state family: few keys that live, most of them overwritten or deleted soon."""
-    options = Options(raw_mode=True)
-    options.set_write_buffer_size(8 * _MB)  # small: deleted keys stay in the way of scans until they are flushed
-    options.set_max_write_buffer_number(3)
-    options.set_level_zero_slowdown_writes_trigger(40)  # as above
-    options.set_level_zero_stop_writes_trigger(60)
-    options.set_max_bytes_for_level_base(64 * _MB)
-    options.set_target_file_size_base(16 * _MB)
-    options.add_compact_on_deletion_collector_factory(1024, 512, 0.5)  # a file half of deletions is rewritten at once
-    _set_tables(options, block_size=8 * 1024, cache_size=8 * _MB)  # single keys are read, not long ranges
-    return options
-
-
-def _set_tables(options: Options, *, block_size: int, cache_size: int) -> None:
-    options.set_compression_type(DBCompressionType.lz4())  # costs the CPU that writing fewer pages saves
-    tables = BlockBasedOptions()
-    tables.set_block_size(block_size)
-    tables.set_block_cache(Cache(cache_size))  # small: the kernel caches the files
-    options.set_block_based_table_factory(tables)
