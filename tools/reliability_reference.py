@@ -31,6 +31,12 @@ class Fault(NamedTuple):
 FAULTS: tuple[Fault, ...] = (
     # -- hostile or broken clients
     Fault(
+        "answers-not-read",
+        "a client sends requests and does not read the answers",
+        "no more is read from it until it reads; it is disconnected if it reads nothing for two keep-alive intervals",
+        "nothing",
+    ),
+    Fault(
         "message-damaged-on-its-way",
         "a message arrives with a checksum that does not fit",
         "it is refused with ChecksumError, and the client sends it again; the connection stays",

@@ -51,6 +51,38 @@ CLOSED_PRODUCERS = Bound(
     "producers",
     "the oldest is forgotten: a message of it closes the connection",
 )
+TURN = Bound(
+    "commands-per-turn",
+    "acknowledgements and permits of one connection in one turn of the event loop; other commands count tenfold, and"
+    " SEND not at all",
+    1000,
+    "",
+    "the rest waits for the next turn, after the other connections",
+)
+FIRST_FRAME = Bound(
+    "first-frames",
+    "a frame before the client is connected",
+    64 << 10,
+    "bytes",
+    "the connection is closed with the reason",
+)
+OUTBOX = Bound(
+    "outbox", "the outbox of a connection", 2 << 20, "bytes", "its consumers wait, and its requests, until it is read"
+)
+CLOSING = Bound(
+    "closing",
+    "time until a closed connection ends, for answers that its client has yet to read",
+    10,
+    "s",
+    "it is cut off",
+)
+ANSWERS = Bound(
+    "answers-not-read",
+    "answers that a client does not read, beside the outbox of its socket",
+    2 << 20,
+    "bytes",
+    "nothing more is read from it until it reads; without any progress for two keep-alive intervals it is disconnected",
+)
 
 # -- names, numbers and maps in commands
 

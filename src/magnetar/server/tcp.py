@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
+from magnetar.bounds import CLOSING, OUTBOX
 from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 
@@ -12,12 +13,14 @@ if TYPE_CHECKING:
     from magnetar.server.server import Server
 
 # Delivery to the consumers of a connection pauses above the first and resumes below the second.
-_WRITE_BUFFER_HIGH = 2 << 20
+_WRITE_BUFFER_HIGH = OUTBOX.limit
 _WRITE_BUFFER_LOW = 512 << 10
+_CLOSE_MAX_S = CLOSING.limit
 
 
 class Connection(asyncio.Protocol):
-    """Reading pauses while too many published messages are not durable yet, or a rate limit is exceeded.
+    """Reading pauses while too many published messages are not durable yet or a rate limit is exceeded, and while input
+    that was received waits: for its next turn, or for the client to read its answers.
 
     The rest waits in the client's socket.
     """
@@ -25,7 +28,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: Server) -> None:
         self._server = server
         self._loop = server.loop
-        self._paused = False
+        self._paused = False  # until published messages are durable
+        self._held = False  # until the session has handled what it has
+        self._goes_on = False  # a turn is scheduled
+        self._is_reading = True
+        self._left_unread = -1  # bytes at the last keep-alive check
+        self._abort: asyncio.TimerHandle | None = None
         self._pending_max = server.broker.settings.maxPendingPublishRequestsPerConnection
         self._transport: asyncio.Transport | None = None
         self._session: Session | None = None
@@ -45,18 +53,56 @@ class Connection(asyncio.Protocol):
         self._server.connections.add(self)
         self._server.connections_opened += 1
 
+    # -- bytes in
+
     def data_received(self, data: bytes) -> None:
         session = self._session
         assert session is not None
         session.receive(data)
         if session.pending_publishes > self._pending_max or self._server.is_full or session.holds:
             self._pause()
+        if session.has_input or not session.can_answer:
+            self._held = True
+            self._set_reading()
+            self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """One more turn of input; called again when there is more, and when the client has read."""
+        session = self._session
+        self._goes_on = False
+        assert session is not None
+        if not self._held or self._paused or not session.can_answer:
+            return
+        if session.has_input:
+            session.receive(b"")
+            if session.pending_publishes > self._pending_max or self._server.is_full or session.holds:
+                self._pause()
+        if session.has_input or not session.can_answer:
+            self._go_on_soon()
+        else:
+            self._held = False
+            self._set_reading()
+
+    def _set_reading(self) -> None:
+        wanted = not (self._paused or self._held)
+        if wanted is self._is_reading or self._transport is None or self._transport.is_closing():
+            return
+        self._is_reading = wanted
+        if wanted:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._paused = True
-            self._transport.pause_reading()
             self._server.paused.add(self)
+            self._set_reading()
 
     def resume_if_possible(self) -> None:
         session = self._session
@@ -66,8 +112,11 @@ class Connection(asyncio.Protocol):
         if self._paused and session.pending_publishes <= self._pending_max // 2 and not self._server.is_full:
             self._paused = False
             self._server.paused.discard(self)
-            if self._transport is not None and not self._transport.is_closing():
-                self._transport.resume_reading()
+            self._set_reading()
+            if self._held:
+                self._go_on_soon()
+
+    # -- bytes out
 
     def _flush_soon(self) -> None:
         self._loop.call_soon(self._flush)
@@ -79,12 +128,28 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"".join(output) if len(output) > 1 else output[0])
         if self._paused:
             self.resume_if_possible()
+        if self._held:
+            self._go_on_soon()
 
     def _close_soon(self) -> None:
-        """Closes the connection after the remaining output."""
+        """Closes the connection after the remaining output, which a client that does not read cannot hold up."""
         assert self._transport is not None
         self._flush()
         self._transport.close()
+        if self._abort is None:
+            self._abort = self._loop.call_later(_CLOSE_MAX_S, self._transport.abort)
+
+    @property
+    def is_held(self) -> bool:
+        """Input waits that was received already."""
+        return self._held
+
+    @property
+    def unread_bytes(self) -> int:
+        """Of answers and messages that the client has not taken."""
+        if self._session is None or self._transport is None:
+            return 0
+        return self._session.unread_bytes + self._transport.get_write_buffer_size()
 
     @property
     def pending_publishes(self) -> int:
@@ -96,9 +161,18 @@ class Connection(asyncio.Protocol):
 
     def keep_alive(self) -> None:
         assert self._session is not None
-        # While reading is paused, the client cannot show that it is alive.
-        if not self._paused:
+        # While reading is paused, the client cannot show that it is alive, except by reading.
+        if self._held and not self._session.can_answer:
+            self._check_progress()
+        elif not self._paused:
+            self._left_unread = -1
             self._session.keep_alive()
+
+    def _check_progress(self) -> None:
+        assert self._session is not None and self._transport is not None
+        before, self._left_unread = self._left_unread, self._transport.get_write_buffer_size()
+        if self._left_unread and self._left_unread == before:
+            self._session.close(vanished=True)
 
     def pause_writing(self) -> None:
         assert self._session is not None
@@ -107,9 +181,13 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         assert self._session is not None
         self._session.set_writable(True)
+        if self._held:
+            self._go_on_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
         self._server.paused.discard(self)
+        if self._abort is not None:
+            self._abort.cancel()
         if self._session is not None:
             self._session.connection_lost()

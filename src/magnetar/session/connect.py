@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.session.handles import Command, SessionState
+from magnetar.session.handles import Command
 from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
 
@@ -18,7 +18,7 @@ def on_connect(session: Session, command: Command) -> None:
     connect = command.connect
     session.client_version = connect.client_version
     session.knows_positions = connect.feature_flags.supports_repl_dedup_by_lid_and_eid
-    session.state = SessionState.CONNECTED
+    session.connected()
     connected = pb.CommandConnected(
         server_version=f"Magnetar {__version__}",
         protocol_version=min(connect.protocol_version, PROTOCOL_VERSION),

@@ -6,10 +6,10 @@ are in the modules beside this one, `table` lists them; SEND, the hot path, is h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from magnetar.bounds import CLOSED_PRODUCERS, COMMAND_SIZE, MESSAGES_PER_BATCH, NUMBER
+from magnetar.bounds import ANSWERS, CLOSED_PRODUCERS, COMMAND_SIZE, FIRST_FRAME, TURN
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
@@ -17,7 +17,7 @@ from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.throttling.rate_limit import RateLimit
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Publish
-from magnetar.errors import ChecksumMismatch, MagnetarError, MessageTooLarge, NotAllowed
+from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.session.guards import (
     REFUSED,
     attempt,
@@ -41,10 +41,11 @@ from magnetar.session.late_subscribes import LateSubscribes
 from magnetar.session.limits import check_limits
 from magnetar.session.refusals import report_failure, report_refusal
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
+from magnetar.session.send import fault_of, is_batch_of, is_too_large
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
-from magnetar.wire.frames import PING, PONG, FrameDecoder, encode_frame
-from magnetar.wire.metadata import BAD_CHECKSUM, MALFORMED, MAY_BE_DELAYED, examine, messages_in, payload_of
+from magnetar.wire.frames import PING, PONG, Frame, FrameDecoder, encode_frame
+from magnetar.wire.metadata import MALFORMED, MAY_BE_DELAYED, examine
 from magnetar.wire.templates import encode_send_receipt
 
 # Room for the command and the metadata around the largest payload, as Apache Pulsar's frame decoder leaves.
@@ -52,7 +53,9 @@ FRAME_PADDING = 10 * 1024
 _CLOSED_REMEMBERED = CLOSED_PRODUCERS.limit
 _NONE = (1 << 64) - 1
 _SIGN = 1 << 63
-_MESSAGES_MAX = MESSAGES_PER_BATCH.limit
+_TURN = TURN.limit
+_UNREAD_MAX = ANSWERS.limit
+_NO_FRAMES: list[Frame] = []
 # Frequent, and without names and maps; their ids only find what exists.
 _UNLIMITED = frozenset((Command.ACK, Command.FLOW, Command.PING, Command.PONG))
 
@@ -84,10 +87,11 @@ class Session:
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
-        self._decoder = FrameDecoder(
-            broker.settings.maxMessageSize + FRAME_PADDING, command_size_max=COMMAND_SIZE.limit
-        )
+        self._decoder = FrameDecoder(FIRST_FRAME.limit, command_size_max=COMMAND_SIZE.limit)
         self._last_send = (0, 0)  # producer and sequence id
+        self._waiting: list[Frame] = []  # decoded, for when the client has read its answers
+        self.unread_bytes = 0  # of answers that the transport has not taken yet
+        self._held_bytes = 0  # of those, answers that wait for the disk
         self._output: list[bytes] = []
         self._on_output = on_output
         self._on_close = on_close
@@ -98,18 +102,38 @@ class Session:
         """Handles every whole frame in `data`; after an unexpected error, none of the rest."""
         self.has_received = True
         try:
-            self._receive(data)
+            if self.state is SessionState.START:
+                self._receive(data, 1)  # what follows CONNECT has other limits
+                data = b""
+            if self.state is not SessionState.START:
+                self._receive(data, _TURN)
         except Exception as error:
             self._end("publish", error, self.address)
 
-    def _receive(self, data: bytes) -> None:
+    def connected(self) -> None:
+        """The handshake is complete: from now on frames may be large."""
+        self.state = SessionState.CONNECTED
+        self._decoder.frame_size_max = self.broker.settings.maxMessageSize + FRAME_PADDING
+
+    @property
+    def has_input(self) -> bool:
+        """Input waits: for the next turn of the loop, or for the client to read. `receive(b"")` goes on."""
+        return self.state is not SessionState.CLOSED and (bool(self._waiting) or self._decoder.has_rest)
+
+    @property
+    def can_answer(self) -> bool:
+        """The client has not left too many answers unread."""
+        return self.writable and self.unread_bytes <= _UNREAD_MAX
+
+    def _receive(self, data: bytes, budget: int) -> None:
         """Consecutive SENDs of a producer become one publish."""
         # The hot path: one loop, locals only.
         publishes: list[Publish] = []
         handle: ProducerHandle | None = None  # looked up again after anything that may have closed it
         producer_id, sequence_id = self._last_send
         send_type, size_max = Command.SEND, 0
-        for command, blob in self._decoder.receive_data(data):
+        frames = self._frames(data, budget)
+        for command, blob in frames:
             if command is None:
                 sequence_id += 1
                 highest_id, messages, is_chunk, is_refused = sequence_id, 1, False, False
@@ -127,6 +151,9 @@ class Session:
                 if self.state is SessionState.CLOSED:
                     return
                 self._handle(command)
+                if self.unread_bytes > _UNREAD_MAX or not self.writable:
+                    self._waiting = list(frames)
+                    break
                 continue
             if handle is None:
                 handle = self._sender(producer_id)
@@ -137,12 +164,12 @@ class Session:
             if (
                 found > MAY_BE_DELAYED
                 or blob is None
-                or (messages != 1 and not _is_batch_of(messages, blob, size_max))
-                or (len(blob) > size_max and _is_too_large(blob, size_max))
+                or (messages != 1 and not is_batch_of(messages, blob, size_max))
+                or (len(blob) > size_max and is_too_large(blob, size_max))
                 or is_refused
             ):
                 self.publish(handle, publishes)
-                error = _fault_of(sequence_id, highest_id, messages, blob, found, size_max)
+                error = fault_of(sequence_id, highest_id, messages, blob, found, size_max)
                 self._reject(handle.producer, sequence_id, error)
                 publishes, handle = [], None
                 continue
@@ -155,8 +182,13 @@ class Session:
             publishes.append(publish)
         self._last_send = producer_id, sequence_id
         self.publish(handle, publishes)
-        if self._decoder.error is not None and self.state is not SessionState.CLOSED:
+        if self._decoder.error is not None and not self._waiting and self.state is not SessionState.CLOSED:
             self.fail(str(self._decoder.error))
+
+    def _frames(self, data: bytes, budget: int) -> Iterator[Frame]:
+        waiting, self._waiting = self._waiting, _NO_FRAMES
+        decoded = self._decoder.receive_data(data, budget)
+        return iter(waiting + decoded if waiting else decoded)
 
     def publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
         """Clients wait for the receipts: if there is an error instead, they get the end of the connection."""
@@ -226,6 +258,7 @@ class Session:
 
     def take_output(self) -> list[bytes]:
         output, self._output = self._output, []
+        self.unread_bytes = self._held_bytes
         return output
 
     def write(self, frame: bytes) -> None:
@@ -233,16 +266,25 @@ class Session:
             if not self._output:
                 self._on_output()
             self._output.append(frame)
+            self.unread_bytes += len(frame)
 
     def send(self, command: Command) -> None:
         self.write(encode_frame(command))
 
     def send_when_durable(self, command: Command) -> None:
         """Sends the command when all changes so far are durable."""
+        frame = encode_frame(command)
         if self.broker.commits.idle:
-            self.send(command)
+            self.write(frame)
         else:
-            self.broker.commits.after(lambda: self.send(command))
+            self._held_bytes += len(frame)
+            self.unread_bytes += len(frame)
+            self.broker.commits.after(lambda: self._release(frame))
+
+    def _release(self, frame: bytes) -> None:
+        self._held_bytes -= len(frame)
+        self.unread_bytes -= len(frame)
+        self.write(frame)
 
     def reply_success(self, request_id: int) -> None:
         self.send_when_durable(Command(type=Command.SUCCESS, success=pb.CommandSuccess(request_id=request_id)))
@@ -419,43 +461,10 @@ class Session:
         self.late_subscribes.end()
         for limit in self.holds:
             limit.forget(self)
+        self._waiting = _NO_FRAMES
         producers, self.producers = self.producers, {}
         consumers, self.consumers = self.consumers, {}
         for producer in producers.values():
             remove_producer(self, producer)
         for consumer in consumers.values():
             remove_consumer(self, consumer, vanished=vanished)
-
-
-def _fault_of(
-    sequence_id: int, highest_id: int, messages: int, blob: bytes | None, found: int, size_max: int
-) -> MagnetarError:
-    """The error of an invalid SEND."""
-    if blob is None:
-        return NotAllowed(f"message with sequence id {sequence_id} has no payload")
-    if found == BAD_CHECKSUM:
-        return ChecksumMismatch(f"checksum of message with sequence id {sequence_id} does not match")
-    if found == MALFORMED:
-        return NotAllowed(f"metadata of message with sequence id {sequence_id} is truncated")
-    if _is_too_large(blob, size_max):
-        return MessageTooLarge(f"entry of {len(blob)} bytes exceeds maxMessageSize {size_max}")
-    if max(sequence_id, highest_id) >= _SIGN:
-        return NotAllowed(f"sequence id {max(sequence_id, highest_id)} exceeds {NUMBER.limit}")
-    if not 0 < messages <= _MESSAGES_MAX:
-        return NotAllowed(f"batch of {messages} messages: must be 1 to {_MESSAGES_MAX}")
-    if messages > size_max:
-        return NotAllowed(f"entry of {len(blob)} bytes cannot hold {messages} messages")
-    if messages != 1 and messages_in(blob) != messages:
-        return NotAllowed(f"SEND of {messages} messages, but its metadata does not have {messages} in the batch")
-    return NotAllowed("transactions are not supported by this broker")
-
-
-def _is_batch_of(messages: int, blob: bytes, size_max: int) -> bool:
-    """Whether a SEND with more than one message, or with less, is true."""
-    # Uncompressed, every message takes at least a byte.
-    return 1 < messages <= _MESSAGES_MAX and messages <= size_max and messages_in(blob) == messages
-
-
-def _is_too_large(blob: bytes, size_max: int) -> bool:
-    # Clients measure the payload alone; the metadata comes on top, within the padding of the frame.
-    return len(payload_of(blob)) > size_max

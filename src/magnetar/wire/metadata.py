@@ -33,6 +33,7 @@ _MAGIC_SIZE = 2
 _METADATA_AFTER_CHECKSUM = _MAGIC_SIZE + 4 + 4
 _U32 = Struct(">I")
 _pack_u32 = _U32.pack
+_unpack_u32 = _U32.unpack_from
 _crc32c = google_crc32c.value
 
 # Pulsar orders by this where there is no key.
@@ -138,6 +139,18 @@ def metadata_of(blob: bytes) -> MessageMetadata:
 
 
 _BATCH_TAG = encode_varint(MessageMetadata.NUM_MESSAGES_IN_BATCH_FIELD_NUMBER << 3 | _WIRE_TYPE_VARINT)
+
+
+def may_have_messages(blob: bytes, messages: int) -> bool:
+    """Whether the metadata may name this number of messages in the batch, without parsing: its bytes occur there.
+
+    For a blob that was examined. By chance they may be those of another field: a batch that is opened is counted again.
+    """
+    if blob.startswith(_MAGIC_CHECKSUM):
+        end = _METADATA_AFTER_CHECKSUM + _unpack_u32(blob, _METADATA_AFTER_CHECKSUM - 4)[0]
+    else:
+        end = metadata_bounds(blob)[1]
+    return blob.find(_BATCH_TAG + encode_varint(messages), 0, end) >= 0
 
 
 def messages_in(blob: bytes) -> int:
