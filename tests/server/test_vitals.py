@@ -75,6 +75,29 @@ def test_a_health_check_makes_a_write_durable(running: TestBroker, disk: SlowDis
     assert disk.syncs > before
 
 
+def test_health_checks_at_the_same_time_share_one_write(
+    running: TestBroker, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vitals, "PROOF_DEADLINE_S", 0.05)
+    disk.answers.clear()
+    server = running.server
+    written: list[None] = []
+    write = server.broker.write_something
+    monkeypatch.setattr(server.broker, "write_something", lambda: written.append(write()))
+
+    async def many() -> list[str]:
+        return [await server.vitals.proof() for _ in range(5)] + list(
+            await asyncio.gather(*(server.vitals.proof() for _ in range(20)))
+        )
+
+    outcomes = asyncio.run_coroutine_threadsafe(many(), server.loop).result(60)
+    assert set(outcomes) == {"a write was not durable within 0.05 s"} and len(outcomes) == 25
+    assert len(written) == 1
+    monkeypatch.undo()
+    disk.answers.set()
+    wait_for(running, "/admin/v2/brokers/health", 200)
+
+
 def test_fault_hanging_disk_is_seen_by_health(
     running: TestBroker, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,11 @@ METRICS: tuple[Metric, ...] = (
     Metric("pulsar_connection_created_total_count", "counter", "binary connections that were opened"),
     Metric("pulsar_connection_closed_total_count", "counter", "binary connections that were closed"),
     Metric("pulsar_connection_create_fail_count", "counter", "binary connections refused before CONNECTED"),
-    Metric("magnetar_connections_paused", "gauge", "connections that are not read until the disk has caught up"),
+    Metric(
+        "magnetar_connections_paused",
+        "gauge",
+        "connections not read: the disk is behind, or a rate is used up",
+    ),
     Metric(
         "magnetar_refused_requests_total",
         "counter",
