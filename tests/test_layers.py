@@ -20,6 +20,7 @@ LEAVES = (
     "errors",
     "version",
     "bounds",
+    "setting_bounds",
     "latency",
     "health",
     "clock",

@@ -1,8 +1,8 @@
 """Generates the tables of docs/reliability.md: `python -m tools.reliability_reference docs/reliability.md`.
 
-Owns the fault table and the layout of both; bounds come from `magnetar.bounds`. Each is placed between
-`<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept. A row is proven by the tests whose names begin
-with `test_fault_` or `test_bound_` and the words of the row's name.
+Owns the fault table and the layout of both; bounds come from `magnetar.bounds` and `magnetar.setting_bounds`. Each is
+placed between `<!-- table: name -->` and `<!-- end -->`; the rest of the page is kept. A row is proven by the tests
+whose names begin with `test_fault_` or `test_bound_` and the words of the row's name.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from magnetar.bounds import BOUNDS, Bound
+from magnetar.bounds import Bound
+from magnetar.setting_bounds import ALL_BOUNDS
 
 _TESTS = Path(__file__).parent.parent / "tests"
 _MARKER = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
@@ -349,7 +350,7 @@ def _faults() -> Iterator[str]:
 
 def _bounds() -> Iterator[str]:
     yield from ("| bounded | limit | beyond it | test |", "|---|---|---|---|")
-    for bound in BOUNDS:
+    for bound in ALL_BOUNDS:
         yield f"| {bound.what} | {_limit(bound)} | {bound.beyond} | {_shown(proofs_of('bound', bound.name))} |"
 
 

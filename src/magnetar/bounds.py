@@ -1,7 +1,8 @@
 """Bounds: the limit of every queue, cache, name and request of the broker, with what happens beyond it.
 
 The set is closed: the table of docs/reliability.md is generated from it, and each row has a test, whose name begins
-with `test_bound_` and the words of the row's name. Code that enforces a limit reads it here, or from its setting.
+with `test_bound_` and the words of the row's name. Code that enforces a limit reads it here, or from its setting;
+most of those that a setting decides are in `setting_bounds`.
 """
 
 from __future__ import annotations
@@ -26,24 +27,6 @@ def _by_setting(name: str, what: str, setting: str, beyond: str) -> Bound:
 
 # -- connections and frames
 
-MESSAGE_SIZE = _by_setting(
-    "message-size", "an entry that a producer sends", "maxMessageSize", "refused with SEND_ERROR; the connection stays"
-)
-PENDING_PUBLISHES = _by_setting(
-    "pending-publishes",
-    "messages of a connection that wait for the disk",
-    "maxPendingPublishRequestsPerConnection",
-    "the connection is not read",
-)
-PUBLISH_BUFFER = _by_setting(
-    "publish-buffer",
-    "megabytes of all connections that wait for the disk",
-    "maxMessagePublishBufferSizeInMB",
-    "no connection is read",
-)
-IDLE_CONNECTION = _by_setting(
-    "idle-connection", "seconds of silence, twice", "keepAliveIntervalSeconds", "a ping, then the connection is closed"
-)
 CLOSED_PRODUCERS = Bound(
     "closed-producers",
     "closed producers of a connection whose last messages are dropped",
@@ -201,88 +184,9 @@ SUBSCRIBE_RATE_BUCKETS = Bound(
     "consumers",
     "the one that subscribed longest ago is forgotten, and begins with a full rate",
 )
-PRODUCERS_PER_TOPIC = _by_setting(
-    "producers-per-topic", "producers of a topic", "maxProducersPerTopic", "refused with ProducerBusy"
-)
-PRODUCERS_PER_ADDRESS = _by_setting(
-    "producers-per-address",
-    "producers of a topic from one address",
-    "maxSameAddressProducersPerTopic",
-    "refused with ProducerBusy",
-)
-CONSUMERS_PER_TOPIC = _by_setting(
-    "consumers-per-topic", "consumers of a topic", "maxConsumersPerTopic", "refused with ConsumerBusy"
-)
-CONSUMERS_PER_ADDRESS = _by_setting(
-    "consumers-per-address",
-    "consumers of a topic from one address",
-    "maxSameAddressConsumersPerTopic",
-    "refused with ConsumerBusy",
-)
-CONSUMERS_PER_SUBSCRIPTION = _by_setting(
-    "consumers-per-subscription",
-    "consumers of a subscription",
-    "maxConsumersPerSubscription",
-    "refused with ConsumerBusy",
-)
-PARTITIONS_BY_SETTING = _by_setting(
-    "partitions-by-setting",
-    "partitions of a topic, where the setting is above 0",
-    "maxNumPartitionsPerPartitionedTopic",
-    "refused with 406",
-)
 PARTITIONS = Bound(
     "partitions-at-most", "partitions of a topic, where the setting is 0", 10_000, "partitions", "refused with 406"
 )
-UNACKED_PER_CONSUMER = _by_setting(
-    "unacked-per-consumer",
-    "unacknowledged messages of a consumer of Shared and Key_Shared",
-    "maxUnackedMessagesPerConsumer",
-    "it gets none until it acknowledges",
-)
-UNACKED_PER_SUBSCRIPTION = _by_setting(
-    "unacked-per-subscription",
-    "unacknowledged messages of such a subscription",
-    "maxUnackedMessagesPerSubscription",
-    "none are delivered until half are acknowledged",
-)
-LOOK_AHEAD = _by_setting(
-    "look-ahead-per-consumer",
-    "held-back messages per consumer that Key_Shared reads ahead",
-    "keySharedLookAheadMsgInReplayThresholdPerConsumer",
-    "no new ones are read",
-)
-LOOK_AHEAD_TOTAL = _by_setting(
-    "look-ahead-per-subscription",
-    "the same for the whole subscription",
-    "keySharedLookAheadMsgInReplayThresholdPerSubscription",
-    "no new ones are read",
-)
-READ_ENTRIES = _by_setting(
-    "read-entries",
-    "entries that a subscription reads at a time",
-    "dispatcherMaxReadBatchSize",
-    "the rest waits for the next turn",
-)
-READ_BYTES = _by_setting(
-    "read-bytes",
-    "bytes that a subscription reads at a time",
-    "dispatcherMaxReadSizeBytes",
-    "the rest waits for the next turn",
-)
-ROUND_ROBIN = _by_setting(
-    "round-robin",
-    "entries that a consumer gets before the next one",
-    "dispatcherMaxRoundRobinBatchSize",
-    "the next consumer gets the rest",
-)
-ENTRY_CACHE = _by_setting(
-    "entry-cache",
-    "megabytes of newest entries in memory, of all topics",
-    "managedLedgerCacheSizeMB",
-    "the oldest is read from the disk",
-)
-DELAY = _by_setting("delay", "the delay of a message", "delayedDeliveryMaxDelayInMillis", "refused with SEND_ERROR")
 ENTRY_STATES = Bound(
     "entry-states",
     "redelivery counts of a subscription in memory",
@@ -315,6 +219,7 @@ SCHEMA_CACHE = Bound(
     "schema-cache", "bytes of schemas in memory", 64 << 20, "bytes", "the least recently used is read from the disk"
 )
 DECODED_VALUES = Bound("decoded-values", "values of an Avro payload that is shown", 100_000, "values", "shown as bytes")
+ERROR_TEXT_SIZE = Bound("error-text-size", "an error text that an application reports", 4096, "characters", "cut")
 
 # -- storage and disk
 
@@ -327,12 +232,6 @@ SEQUENCE_MARK = Bound(
     1000,
     "ms",
     "it is written again; older losses are found",
-)
-DISK_SPACE = _by_setting(
-    "disk-space",
-    "Use of the disk of the data folder",
-    "diskUsageThreshold",
-    "producers are held; consumers, acks and deletions go on",
 )
 COMMIT_WAIT_WARNED = Bound(
     "late-commit", "Time that the disk takes for a group of changes", 30, "s", "a line in the log; health says no"
@@ -350,6 +249,14 @@ RUN_ENTRIES = Bound("run-entries", "entries that are stored as one record", 64, 
 GROUP_SIZE = Bound(
     "group-size", "bytes of a group of changes", 1 << 20, "bytes", "the next transaction is in the next group"
 )
+RUN_BYTES = Bound(
+    "run-bytes",
+    "bytes of entries that are stored as one record, unless it is a single one",
+    64 << 10,
+    "bytes",
+    "the next record",
+)
+GROUPS_PER_SYNC = Bound("groups-per-sync", "groups of changes that share one fsync", 8, "groups", "the next fsync")
 
 # -- administration
 
@@ -362,18 +269,6 @@ SUBSCRIPTION_DISPATCH_RATES = Bound(
     "another one is refused",
 )
 REQUEST_BODY = Bound("request-body", "the body of an HTTP request", 1 << 20, "bytes", "refused with 413")
-BACKLOG_SCAN_ENTRIES = _by_setting(
-    "backlog-scan-entries",
-    "entries that an analysis of a backlog reads",
-    "subscriptionBacklogScanMaxEntries",
-    "the answer says `aborted`",
-)
-BACKLOG_SCAN_TIME = _by_setting(
-    "backlog-scan-time",
-    "milliseconds that such an analysis takes",
-    "subscriptionBacklogScanMaxTimeMs",
-    "the answer says `aborted`",
-)
 CURSOR_TOPICS = Bound(
     "cursor-topics", "topics in one request for positions of replication", 1000, "topics", "refused with 400"
 )
@@ -404,6 +299,26 @@ LOG_LINES = Bound(
     "lines a minute",
     "counted, not written",
 )
+REPORTS_BODY = Bound(
+    "reports-body", "the body of a report of the pipelines process", 32 << 20, "bytes", "refused with 413"
+)
+DEAD_LETTER_PAGE = Bound(
+    "dead-letter-page",
+    "dead letters, or dead letter topics, in one response",
+    1000,
+    "",
+    "more are refused with 400; the response says how to go on",
+)
+PAUSE_REASON = Bound("pause-reason", "the reason of a paused subscription", 1000, "characters", "refused with 400")
+ROLE_SIZE = Bound("role-size", "the name of a role", 1024, "characters", "refused with 412")
+CLUSTER_URL = Bound("cluster-url", "an address of a cluster", 1024, "bytes", "refused with 400")
+CONDITION_SIZE = Bound("condition-size", "the condition of a route policy", 10_000, "characters", "refused with 412")
+MASKS = Bound("masks", "masks of a route policy", 100, "masks", "refused with 412")
+TEMPLATE_SIZE = Bound("template-size", "the topic template of a route policy", 1024, "characters", "refused with 412")
+LOG_TEXT = Bound(
+    "log-text", "a line of the log that is no event", 4000, "characters", "cut, with the number of those left out"
+)
+LOG_TRACEBACK = Bound("log-traceback", "a traceback in a JSON log", 20_000, "characters", "its end is kept")
 
 BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))
-"""Every bound, in the order of the reference page."""
+"""Every bound of this module, in the order of the reference page."""

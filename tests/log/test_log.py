@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from magnetar.bounds import LOG_TEXT, LOG_TRACEBACK
 from magnetar.log import events
 from magnetar.log.events import EVENTS, TOPIC_CREATED, TOPIC_DELETED, VALUE_MAX, Event, bounded, emit
 from magnetar.log.limit import KINDS_MAX, WINDOW_S, LineLimit
@@ -100,6 +101,22 @@ def test_an_unexpected_error_is_one_line_that_names_its_place(stream: io.StringI
     text, line = stream.getvalue().splitlines()
     assert text.partition(" server: ")[2].startswith("please report it: KeyError: 'gone\\n' [test_log.py:")
     assert "Traceback" in json.loads(line)["traceback"]
+
+
+def test_bound_log_text_is_cut(stream: io.StringIO) -> None:
+    write_log(stream, level="info", form="text")
+    logging.getLogger("magnetar.server").info("x" * (LOG_TEXT.limit + 7))
+    assert stream.getvalue().rstrip().endswith("x… (7 more characters)")
+
+
+def test_bound_log_traceback_keeps_its_end(stream: io.StringIO) -> None:
+    write_log(stream, level="info", form="json")
+    try:
+        raise ValueError("x" * LOG_TRACEBACK.limit + "the end")
+    except ValueError as error:
+        logging.getLogger("magnetar.server").error("please report it", exc_info=error)
+    shown = json.loads(stream.getvalue())["traceback"]
+    assert len(shown) == LOG_TRACEBACK.limit and shown.endswith("the end\n")
 
 
 def test_bound_log_lines_of_a_kind_and_the_rest_is_counted(stream: io.StringIO) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 
 import pytest
 
+from magnetar.bounds import GROUP_SIZE, GROUPS_PER_SYNC
 from magnetar.broker.commit import Commits
 from magnetar.broker.host import ManualHost
 from magnetar.latency import BUCKETS_S, Latencies
@@ -279,3 +280,17 @@ def test_a_latency_is_in_the_bucket_of_the_next_bound() -> None:
     for seconds in (0.0, BUCKETS_S[0], BUCKETS_S[0] + 1e-9, 1e9):
         latencies.add(seconds)
     assert (latencies.counts[0], latencies.counts[1], latencies.counts[-1]) == (2, 1, 1)
+
+
+def test_bound_groups_per_sync(storage: CountingStorage) -> None:
+    async def test(running: Running) -> None:
+        storage.may_sync.clear()
+        running.commits.batch()
+        await until(lambda: running.committer.waiting_since_s is not None)
+        for _ in range(2 * GROUPS_PER_SYNC.limit):  # while the first is in flight
+            running.commits.batch()
+            running.commits.open().grow(GROUP_SIZE.limit + 1)
+        storage.may_sync.set()
+        await running.committer.drained()
+
+    assert run(storage, test).written == [1, GROUPS_PER_SYNC.limit, GROUPS_PER_SYNC.limit, 1]

@@ -30,10 +30,10 @@ from magnetar.admin.resource import (
 )
 from magnetar.admin.stats import dead_letters as dead_letter_stats
 from magnetar.admin.stats import health, metrics
-from magnetar.bounds import REQUEST_BODY
+from magnetar.bounds import REPORTS_BODY, REQUEST_BODY
 
 BODY_SIZE_MAX = REQUEST_BODY.limit
-REPORTS_SIZE_MAX = 32 << 20  # a pipelines process may report a hundred thousand topics
+REPORTS_SIZE_MAX = REPORTS_BODY.limit  # a pipelines process may report a hundred thousand topics
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from typing import Annotated
 
 import msgspec
 
+from magnetar.bounds import ERROR_TEXT_SIZE
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX
 from magnetar.errors import InvalidName
 from magnetar.names import TopicName
@@ -40,7 +41,7 @@ BY_CLIENT = "Client"
 UNKNOWN = "Unknown"
 """The reason of a message in a dead letter topic that has no dead letter properties."""
 
-ERROR_MAX = 4096
+ERROR_MAX = ERROR_TEXT_SIZE.limit
 """Characters of an application's error text that are kept."""
 
 _SHOWN_MAX = 1024  # untrusted text is cut

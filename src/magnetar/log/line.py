@@ -11,12 +11,13 @@ import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 
+from magnetar.bounds import LOG_TEXT, LOG_TRACEBACK
 from magnetar.log.events import Occurrence, bounded
 
-TEXT_MAX = 4000
+TEXT_MAX = LOG_TEXT.limit
 """Characters of a message that is no event."""
 
-TRACEBACK_MAX = 20_000
+TRACEBACK_MAX = LOG_TRACEBACK.limit
 _FRAMES = 8  # the innermost, of an unexpected error in a text log
 
 FIELDS = {

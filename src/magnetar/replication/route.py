@@ -6,12 +6,13 @@ conditions. Whether a mask fits the schema of a topic is known when messages are
 
 from __future__ import annotations
 
+from magnetar.bounds import MASKS
 from magnetar.errors import InvalidSetting
 from magnetar.replication.model import Mask, MaskKind, RoutePolicy
 from magnetar.replication.topic_template import check_covers, check_template
 from magnetar.replication.where import check_where
 
-MASKS_MAX = 100
+MASKS_MAX = MASKS.limit
 FIELD_SIZE_MAX = 1_000
 
 

@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import msgspec
 
+from magnetar.bounds import TEMPLATE_SIZE
 from magnetar.errors import InvalidName
 from magnetar.names import PARTITION_SUFFIX, PERSISTENT, TopicName
 from magnetar.replication.model import DeclaredRoute
@@ -27,7 +28,7 @@ from magnetar.replication.partitions import WantedTopic
 FIELDS = ("tenant", "namespace", "topic")
 
 # More than any name of a topic needs.
-TEMPLATE_SIZE_MAX = 1024
+TEMPLATE_SIZE_MAX = TEMPLATE_SIZE.limit
 
 _PERSISTENT = f"{PERSISTENT}://"
 _PIECES = re.compile(r"\{(?P<field>[^{}]*)\}|(?P<brace>[{}])")

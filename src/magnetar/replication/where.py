@@ -12,13 +12,14 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from magnetar.bounds import CONDITION_SIZE
 from magnetar.errors import InvalidSetting
 from magnetar.replication.spark_functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
-WHERE_SIZE_MAX = 10_000
+WHERE_SIZE_MAX = CONDITION_SIZE.limit
 
 METADATA_COLUMNS = (
     "__key",

@@ -16,12 +16,19 @@ import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from magnetar.bounds import COMMIT_WAIT, COMMIT_WAIT_WARNED, LAST_COMMIT_WAIT, SEQUENCE_MARK, UNSYNCED_WAIT
+from magnetar.bounds import (
+    COMMIT_WAIT,
+    COMMIT_WAIT_WARNED,
+    GROUPS_PER_SYNC,
+    LAST_COMMIT_WAIT,
+    SEQUENCE_MARK,
+    UNSYNCED_WAIT,
+)
 from magnetar.broker.commit import Commits, Group
 from magnetar.latency import Latencies
 from magnetar.storage.api import Storage, StorageError
 
-_GROUPS_PER_SYNC = 8  # bounds the latency of the first group
+_GROUPS_PER_SYNC = GROUPS_PER_SYNC.limit  # bounds the latency of the first group
 _SYNC_AFTER_S = UNSYNCED_WAIT.limit / 1000
 _CLOSE_S = LAST_COMMIT_WAIT.limit
 _JOIN_S = 1.0

@@ -36,7 +36,7 @@ class TestCut:
         assert [entry for entries in runs for entry in entries] == new
         assert all(0 < len(entries) <= run.COUNT_MAX for entries in runs)
 
-    def test_a_run_ends_with_the_entry_that_fills_it(self) -> None:
+    def test_bound_run_bytes_end_with_the_entry_that_fills_it(self) -> None:
         large, small = (1, 0, bytes(run.SIZE_MAX // 2)), (1, 0, b"x")
         assert [len(entries) for entries in run.cut([large, small, large, small, small])] == [3, 2]
 

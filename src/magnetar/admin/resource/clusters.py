@@ -12,12 +12,13 @@ from starlette.responses import Response
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound
 from magnetar.admin.http.request import Call
+from magnetar.bounds import CLUSTER_URL
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
 from magnetar.names import check_entity
 
-URL_SIZE_MAX = 1024
+URL_SIZE_MAX = CLUSTER_URL.limit
 TEXT_SIZE_MAX = 16_384  # of a token or a file path
 
 

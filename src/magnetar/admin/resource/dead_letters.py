@@ -21,7 +21,7 @@ from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import open_persistent_partitions
 from magnetar.admin.stats.dead_letters import dead_letter_topics_of
-from magnetar.bounds import BYTES_SPLIT
+from magnetar.bounds import BYTES_SPLIT, DEAD_LETTER_PAGE
 from magnetar.broker.topic import waiting
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
@@ -34,7 +34,7 @@ from magnetar.wire.errors import EntryError
 from magnetar.wire.metadata import MetadataError, split_blob
 from magnetar.wire.text import readable
 
-LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+LIMIT_DEFAULT, LIMIT_MAX = 100, DEAD_LETTER_PAGE.limit
 _PREVIEW_MAX = 4096
 _PART = 100  # dead letters of a batch that are read together
 

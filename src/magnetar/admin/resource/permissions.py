@@ -13,13 +13,14 @@ from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
 from magnetar.admin.policy.scope import namespace_scope
+from magnetar.bounds import ROLE_SIZE
 from magnetar.broker.catalog.record import NamespaceRecord
 from magnetar.errors import NotAllowed
 
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
 Permissions = dict[str, list[str]]  # by role, or by subscription
 
-ROLE_SIZE_MAX = 1024
+ROLE_SIZE_MAX = ROLE_SIZE.limit
 
 _actions: BodyReader[list[Action]] = BodyReader(list[Action])
 _roles: BodyReader[list[str]] = BodyReader(list[str])

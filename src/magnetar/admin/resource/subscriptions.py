@@ -19,6 +19,7 @@ from magnetar.admin.opened import (
     open_partitions,
     subscription_not_found,
 )
+from magnetar.bounds import PAUSE_REASON
 from magnetar.broker.catalog import creation
 from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -28,7 +29,7 @@ from magnetar.errors import NotAllowed
 from magnetar.replication.model import is_replication_subscription
 
 LONG_MAX = (1 << 63) - 1
-PAUSE_REASON_MAX = 1000
+PAUSE_REASON_MAX = PAUSE_REASON.limit
 PAUSE_REASON_DEFAULT = "paused by an administrator"
 
 Id = Annotated[int, msgspec.Meta(ge=-1, le=LONG_MAX)]

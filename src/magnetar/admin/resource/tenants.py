@@ -9,11 +9,12 @@ from magnetar.admin.http.errors import Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.resource.clusters import known_clusters
 from magnetar.admin.resource.namespaces import delete_with_topics
+from magnetar.bounds import ROLE_SIZE
 from magnetar.broker.catalog.record import TenantRecord
 from magnetar.errors import NotAllowed, TenantNotFound
 from magnetar.names import check_entity
 
-ROLE_SIZE_MAX = 1024
+ROLE_SIZE_MAX = ROLE_SIZE.limit
 
 
 class TenantInfo(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

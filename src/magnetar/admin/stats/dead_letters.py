@@ -13,6 +13,7 @@ import msgspec
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.iso_time import iso_time_or_none
+from magnetar.bounds import DEAD_LETTER_PAGE
 from magnetar.broker.broker import Broker
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic import waiting
@@ -22,7 +23,7 @@ from magnetar.errors import NamespaceNotFound
 from magnetar.names import TopicName
 from magnetar.replication.model import PARKED_SUFFIX, SUBSCRIPTION_PREFIX
 
-LIMIT_DEFAULT, LIMIT_MAX = 100, 1000
+LIMIT_DEFAULT, LIMIT_MAX = 100, DEAD_LETTER_PAGE.limit
 
 _NAMED_MAX = 20  # dead letter topics in an error text
 _HOUR_MS = 3_600_000

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from struct import Struct
 
-from magnetar.bounds import RUN_ENTRIES
+from magnetar.bounds import RUN_BYTES, RUN_ENTRIES
 
 # entry id, messages, deliver at ms (0: at once), blob
 Entry = tuple[int, int, int, bytes]
@@ -23,7 +23,7 @@ NewEntry = tuple[int, int, bytes]
 
 # A run is read as a whole. Larger ones would save little: a run only saves the storage's cost per record.
 COUNT_MAX = RUN_ENTRIES.limit
-SIZE_MAX = 64 * 1024
+SIZE_MAX = RUN_BYTES.limit
 
 _HEAD = Struct(">IQQ")
 _ENTRY = Struct(">IQI")

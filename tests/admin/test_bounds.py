@@ -1,0 +1,101 @@
+"""Limits of what administrators send and get: the value at the limit is taken, the next one refused with the limit."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.admin.routes import ROUTES
+from magnetar.bounds import (
+    CLUSTER_URL,
+    CONDITION_SIZE,
+    DEAD_LETTER_PAGE,
+    ERROR_TEXT_SIZE,
+    MASKS,
+    PAUSE_REASON,
+    REPORTS_BODY,
+    ROLE_SIZE,
+    TEMPLATE_SIZE,
+)
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.errors import InvalidName, InvalidSetting
+from magnetar.replication.model import Mask
+from magnetar.replication.route import check_masks
+from magnetar.replication.topic_template import check_template
+from magnetar.replication.where import check_where
+from tests.admin.driver import Admin
+
+DEFAULT = "/admin/v2/persistent/public/default"
+SUBSCRIPTION = f"{DEFAULT}/t/subscription/s"
+
+
+def test_bound_reports_body(admin: Admin) -> None:
+    (route,) = [route for route in ROUTES if route.path == "/admin/v2/replication/reports"]
+    assert route.body_size_max == REPORTS_BODY.limit
+    body = b" " * (REPORTS_BODY.limit + 1)
+    assert str(REPORTS_BODY.limit) in admin.reason(413, "PUT", route.path, content=body)
+
+
+@pytest.mark.parametrize("path", [f"{DEFAULT}/t-s-DLQ/deadLetters", "/admin/v2/namespaces/public/default/deadLetters"])
+def test_bound_dead_letter_page(admin: Admin, path: str) -> None:
+    admin.done("PUT", f"{DEFAULT}/t-s-DLQ")
+    limit = DEAD_LETTER_PAGE.limit
+    assert admin("GET", f"{path}?limit={limit}").status_code == 200
+    assert f"1 to {limit}" in admin.reason(400, "GET", f"{path}?limit={limit + 1}")
+
+
+def test_bound_pause_reason(admin: Admin) -> None:
+    admin.done("PUT", SUBSCRIPTION)
+    reason = "x" * PAUSE_REASON.limit
+    assert str(PAUSE_REASON.limit) in admin.reason(400, "POST", f"{SUBSCRIPTION}/pause", json={"reason": reason + "x"})
+    admin.done("POST", f"{SUBSCRIPTION}/pause", json={"reason": reason})
+
+
+def test_bound_error_text_size(admin: Admin) -> None:
+    admin.done("PUT", SUBSCRIPTION, content=b'"earliest"')
+    admin.publish("t", b"a")
+    topic = admin.broker.topics["persistent://public/default/t"]
+    assert isinstance(topic, PersistentTopic)
+    error = "e" * (ERROR_TEXT_SIZE.limit + 100)
+    admin.done("POST", f"{SUBSCRIPTION}/failure", json={"messageId": f"{topic.ledger_id}:0", "error": error})
+    subscription = topic.subscriptions["s"]
+    assert isinstance(subscription, Subscription)
+    state = subscription.cursor.state_of(0)
+    assert state is not None and list(state.errors.values()) == ["e" * ERROR_TEXT_SIZE.limit]
+
+
+def test_bound_role_size(admin: Admin) -> None:
+    role = "r" * ROLE_SIZE.limit
+    tenant = {"allowedClusters": ["standalone"], "adminRoles": [role + "r"]}
+    assert str(ROLE_SIZE.limit) in admin.reason(412, "PUT", "/admin/v2/tenants/a", json=tenant)
+    admin.done("PUT", "/admin/v2/tenants/a", json=tenant | {"adminRoles": [role]})
+    path = "/admin/v2/namespaces/public/default/permissions"
+    assert str(ROLE_SIZE.limit) in admin.reason(412, "POST", f"{path}/{role}r", json=["produce"])
+    admin.done("POST", f"{path}/{role}", json=["produce"])
+
+
+def test_bound_cluster_url(admin: Admin) -> None:
+    hosts = ",".join(["host"] * 300)
+    url = f"http://{hosts}"[: CLUSTER_URL.limit].rstrip(",")
+    url += "h" * (CLUSTER_URL.limit - len(url))
+    reason = admin.reason(400, "PUT", "/admin/v2/clusters/west", json={"serviceUrl": url + "h"})
+    assert str(CLUSTER_URL.limit) in reason
+    assert admin("PUT", "/admin/v2/clusters/west", json={"serviceUrl": url}).status_code == 200
+
+
+def test_bound_condition_size() -> None:
+    check_where("n > 1" + " " * (CONDITION_SIZE.limit - 5))
+    with pytest.raises(InvalidSetting, match=f"more than {CONDITION_SIZE.limit}"):
+        check_where("n > 1" + " " * (CONDITION_SIZE.limit - 4))
+
+
+def test_bound_masks() -> None:
+    masks = tuple(Mask(f"f{number}") for number in range(MASKS.limit + 1))
+    check_masks(masks[1:])
+    with pytest.raises(InvalidSetting, match=f"exceed the limit of {MASKS.limit}"):
+        check_masks(masks)
+
+
+def test_bound_template_size() -> None:
+    with pytest.raises(InvalidName, match=f"more than {TEMPLATE_SIZE.limit}"):
+        check_template("x" * (TEMPLATE_SIZE.limit + 1))
