@@ -170,6 +170,13 @@ PRODUCERS_WAITING = Bound(
     "producers",
     "another is refused with ProducerBusy",
 )
+FRAMES_OVER_RATE = Bound(
+    "frames-over-rate",
+    "frames that a connection with a publish rate may send above it at once",
+    8,
+    "frames",
+    "the others wait, and it is not read",
+)
 LATE_SUBSCRIBES = Bound(
     "late-subscribes",
     "consumers of a connection that wait for their subscribe rate",

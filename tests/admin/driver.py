@@ -37,6 +37,7 @@ class Listener:
     writable = True
     address = "/127.0.0.1:50000"
     client_version = "Test-Client-1.0"
+    is_limited = False
 
     def __init__(self) -> None:
         self.delivered: list[int] = []

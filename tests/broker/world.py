@@ -32,6 +32,7 @@ class Client:
         self.writable = True
         self.address = address
         self.client_version = "test"
+        self.is_limited = False
         self.receipted: list[Receipt] = []
         self.errors: list[MagnetarError] = []
         self.delivered: list[tuple[str, Delivery]] = []

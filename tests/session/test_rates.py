@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from magnetar.bounds import LATE_SUBSCRIBES
+from magnetar.bounds import FRAMES_OVER_RATE, LATE_SUBSCRIBES
 from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
 from magnetar.wire import schema_pb2 as pb
@@ -138,3 +138,44 @@ def test_bound_late_subscribes() -> None:
     (answer,) = talk.subscribe(LATE_SUBSCRIBES.limit)
     assert answer.error.message == "1000 consumers of this connection wait for their subscribe rate, the limit is 1000"
     assert answer.error.error == pb.ServiceNotReady
+
+
+def test_bound_frames_over_rate() -> None:
+    """One read has a thousand messages: the rest of them stays with the session until the rate allows it."""
+    world = World(maxPublishRatePerTopicInMessages=100)
+    talk = Talk(world)
+    talk.produce()
+    frames = []
+    for number in range(1000):
+        blob = build_blob(pb.MessageMetadata(producer_name="p", sequence_id=number, publish_time=1), b"x")
+        send = pb.CommandSend(producer_id=1, sequence_id=number)
+        frames.append(encode_frame_with_blob(Command(type=Command.SEND, send=send), blob))
+    ping = encode_frame(Command(type=Command.PING, ping=pb.CommandPing()))
+    talk.session.receive(b"".join([*frames, ping]))
+    receipts: list[int] = []
+    for passed_ms in range(10_000):
+        while talk.session.has_input and not talk.session.holds:
+            talk.session.receive(b"")
+        answers = talk.answers()
+        receipts += [answer.send_receipt.sequence_id for answer in answers if answer.type == Command.SEND_RECEIPT]
+        assert len(receipts) <= 100 + passed_ms * 100 // 1000 + FRAMES_OVER_RATE.limit
+        if not talk.session.has_input:
+            break
+        world.advance(milliseconds=1)
+    assert receipts == list(range(1000)) and answers[-1].type == Command.PONG
+    assert world.topic().log.last == 999
+
+
+def test_a_limit_that_is_set_later_is_noticed_and_one_that_is_gone_forgotten() -> None:
+    talk = Talk(World())
+    talk.produce()
+    talk.send(0)
+    assert not talk.session.is_limited
+    talk.world.broker.set_dynamic_setting("maxPublishRatePerTopicInMessages", "100")
+    talk.send(1)
+    assert talk.session.is_limited
+    talk.session.keep_alive()
+    assert talk.session.is_limited
+    talk.world.broker.remove_dynamic_setting("maxPublishRatePerTopicInMessages")
+    talk.session.keep_alive()
+    assert not talk.session.is_limited

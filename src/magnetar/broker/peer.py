@@ -25,6 +25,7 @@ class Peer(Protocol):
     writable: bool
     address: str
     client_version: str
+    is_limited: bool  # one of its topics has a publish rate: few of its messages are taken at a time
 
     def receipts(self, producer: Producer, receipts: Sequence[Receipt]) -> None: ...
 

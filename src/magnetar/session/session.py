@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from magnetar.bounds import ANSWERS, CLOSED_PRODUCERS, COMMAND_SIZE, FIRST_FRAME, TURN
+from magnetar.bounds import ANSWERS, CLOSED_PRODUCERS, COMMAND_SIZE, FIRST_FRAME, FRAMES_OVER_RATE, TURN
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
 from magnetar.broker.peer import Delivery, Receipt
@@ -56,6 +56,7 @@ _SIGN = 1 << 63
 _TURN = TURN.limit
 _UNREAD_MAX = ANSWERS.limit
 _NO_FRAMES: list[Frame] = []
+_FEW = FRAMES_OVER_RATE.limit
 # Frequent, and without names and maps; their ids only find what exists.
 _UNLIMITED = frozenset((Command.ACK, Command.FLOW, Command.PING, Command.PONG))
 
@@ -66,7 +67,8 @@ _ANNOUNCE_MS = 1000
 class Session:
     """`pending_publishes`: messages that were received and are not durable yet.
 
-    `holds`: the rate limits that this client exceeded: it is not read until there are none.
+    `holds`: the rate limits that this client exceeded: it is not read until there are none. `is_limited`: one of its
+    topics has a publish rate, so that few frames are handled at a time, and little can exceed it.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Session:
         self.consumers: dict[int, ConsumerHandle] = {}
         self.pending_publishes = 0
         self.holds: set[RateLimit] = set()
+        self.is_limited = False
         self.late_subscribes = LateSubscribes(self)
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
@@ -152,7 +155,7 @@ class Session:
                     return
                 self._handle(command)
                 if self.unread_bytes > _UNREAD_MAX or not self.writable:
-                    self._waiting = list(frames)
+                    self._waiting = [*frames, *self._waiting]
                     break
                 continue
             if handle is None:
@@ -187,8 +190,12 @@ class Session:
 
     def _frames(self, data: bytes, budget: int) -> Iterator[Frame]:
         waiting, self._waiting = self._waiting, _NO_FRAMES
-        decoded = self._decoder.receive_data(data, budget)
-        return iter(waiting + decoded if waiting else decoded)
+        frames = self._decoder.receive_data(data, budget)
+        if waiting:
+            frames = waiting + frames
+        if self.is_limited and len(frames) > _FEW:
+            frames, self._waiting = frames[:_FEW], frames[_FEW:]
+        return iter(frames)
 
     def publish(self, handle: ProducerHandle | None, publishes: list[Publish]) -> None:
         """Clients wait for the receipts: if there is an error instead, they get the end of the connection."""
@@ -437,6 +444,7 @@ class Session:
 
     def keep_alive(self) -> None:
         """Called once per keep-alive interval: pings an idle client, and closes the connection at the next call."""
+        self.is_limited = self.is_limited and any(one.topic.limits.publish for one in self.producers.values())
         if self.has_received:
             self.has_received = False
             self._ping_is_open = False

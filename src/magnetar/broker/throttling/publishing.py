@@ -31,7 +31,7 @@ class PublishLimit:
 
     def admit(self, peer: Peer) -> None:
         """Holds the connection while a limit is exhausted: a client that reconnects does not evade it."""
-        is_held = False
+        is_held, peer.is_limited = False, True
         for limit in self._limits:
             if limit.is_exhausted and limit.wait(peer, partial(peer.release, limit), is_served=True):
                 peer.hold(limit)
