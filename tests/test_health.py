@@ -19,7 +19,7 @@ def states(facts: Facts, proof: str | None = "") -> dict[str, str]:
 
 def test_a_broker_that_works() -> None:
     assert set(states(FINE).values()) == {"ok"}
-    assert {check.name for check in health_of(FINE, "").checks} == HEALTHY | {"damage"}
+    assert {check.name for check in health_of(FINE, "").checks} == HEALTHY | {"damage", "faults"}
 
 
 @pytest.mark.parametrize("phase", ["starting", "stopping"])
@@ -66,3 +66,12 @@ def test_damage_is_a_warning_with_names() -> None:
     assert set(states(replace(FINE, damaged=("persistent://a/b/t",))).values()) == {"warning"}
     many = health_of(replace(FINE, damaged=tuple(f"t{number}" for number in range(100))))
     assert [check.reason for check in many.checks if check.reason] == ["cannot be read: t0, t1, t2, t3, t4 and 95 more"]
+
+
+def test_faults_are_a_warning_with_their_number() -> None:
+    def shown(number: int) -> list[str]:
+        return [check.reason for check in health_of(replace(FINE, faults=number)).checks if check.reason]
+
+    assert set(states(replace(FINE, faults=3)).values()) == {"warning"}
+    assert shown(1) == ["1 unexpected error within 10 minutes: see the broker's log"]
+    assert shown(health.FAULTS_COUNTED) == ["1000 or more unexpected errors within 10 minutes: see the broker's log"]

@@ -7,8 +7,8 @@ alive     a restart would help: timers or commits make no progress
 ready     clients may connect: started, not stopping, and nothing of the above
 healthy   everything works: also the event loop keeps up, the disk has room, and a write was durable in time
 
-A full disk does not end readiness: consumers have to connect, or nothing would ever free it. Damage is a warning: one
-topic cannot be read, the others are fine.
+A full disk does not end readiness: consumers have to connect, or nothing would ever free it. Damage and faults are
+warnings: one thing cannot be read or failed, the others are fine.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ PROOF_DEADLINE_S = 10.0
 """A health check writes something, which has to be durable within this time."""
 
 DAMAGED_SHOWN = 5
+FAULTS_WITHIN_S = 600.0
+FAULTS_COUNTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Facts:
     timer was due and did not run, `commit_waiting_s` that of the oldest change that is not written.
 
     `storage_failure`, `disk_held` and `disk_low` are reasons, empty while all is well; `damaged` names what cannot be
-    read.
+    read, `faults` counts the unexpected errors of the last ten minutes.
     """
 
     phase: Phase
@@ -52,6 +54,7 @@ class Facts:
     disk_held: str = ""
     disk_low: str = ""
     damaged: tuple[str, ...] = ()
+    faults: int = 0
 
 
 class Vitals(Protocol):
@@ -119,6 +122,7 @@ def health_of(facts: Facts, proof: str | None = None) -> Health:
         _commits(facts),
         _disk(facts),
         _damage(facts.damaged),
+        _faults(facts.faults),
     )
     if proof is None:
         return Health(checks)
@@ -153,3 +157,11 @@ def _damage(damaged: tuple[str, ...]) -> HealthCheck:
         return HealthCheck("damage")
     more = f" and {len(damaged) - DAMAGED_SHOWN} more" if len(damaged) > DAMAGED_SHOWN else ""
     return HealthCheck("damage", "warning", f"cannot be read: {', '.join(damaged[:DAMAGED_SHOWN])}{more}")
+
+
+def _faults(number: int) -> HealthCheck:
+    if not number:
+        return HealthCheck("faults")
+    many = f"{number} or more" if number >= FAULTS_COUNTED else str(number)
+    errors = "error" if number == 1 else "errors"
+    return HealthCheck("faults", "warning", f"{many} unexpected {errors} within 10 minutes: see the broker's log")

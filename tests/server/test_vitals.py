@@ -138,6 +138,18 @@ def test_fault_blocked_loop_is_seen_by_health(running: TestBroker, monkeypatch: 
     assert ask(running, "/health/ready").status_code == 200
 
 
+def test_a_fault_is_a_warning_for_ten_minutes(running: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    running.run(lambda: running.server.fault("task", ValueError("a bug")))
+    found = ask(running, "/health/ready").json()
+    assert (found["status"], found["reason"]) == (
+        "warning",
+        "1 unexpected error within 10 minutes: see the broker's log",
+    )
+    assert ask(running, "/admin/v2/brokers/health").text == "ok"
+    monkeypatch.setattr(vitals, "FAULTS_WITHIN_S", -1.0)
+    assert ask(running, "/health/ready").json()["status"] == "ok"
+
+
 def test_a_failed_disk_is_named(running: TestBroker) -> None:
     def facts() -> health.Facts:
         server = running.server

@@ -208,6 +208,7 @@ class Server:
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         self.faults[kind] += 1
+        self.vitals.fault()
         emit_traceback(FAULT, error, kind=kind, where=where)
 
     def event(self, event: Event, **values: object) -> None:

@@ -16,7 +16,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from magnetar.health import HEALTHY, PROOF_DEADLINE_S, STATES, Facts, Reading, health_of
+from magnetar.health import (
+    FAULTS_COUNTED,
+    FAULTS_WITHIN_S,
+    HEALTHY,
+    PROOF_DEADLINE_S,
+    STATES,
+    Facts,
+    Reading,
+    health_of,
+)
 from magnetar.latency import Latencies
 from magnetar.log.events import CONNECT_REFUSED, Event
 from magnetar.storage.api import DiskUse, StorageError
@@ -83,6 +92,7 @@ class ServerVitals:
         self.refused_http: Counter[int] = Counter()
         self.refused: Counter[tuple[str, ...]] = Counter()
         self.events: Counter[str] = Counter()
+        self._faults_s: deque[float] = deque(maxlen=FAULTS_COUNTED)
 
     # -- counted as it happens
 
@@ -91,6 +101,9 @@ class ServerVitals:
         self.events[event.name] += 1
         if event.name.endswith("_refused") and "error" in values:
             self.refused[event.name.removesuffix("_refused"), str(values["error"])] += 1
+
+    def fault(self) -> None:
+        self._faults_s.append(time.monotonic())
 
     def responded(self, status: int) -> None:
         if status >= 400:
@@ -108,6 +121,7 @@ class ServerVitals:
             storage_failure="" if server.failure is None else str(server.failure),
             disk_held=server.disk.held,
             disk_low=server.disk.low,
+            faults=self._recent_faults(),
             damaged=(server.storage.damage,) if server.storage.damage else (),
         )
 
@@ -115,6 +129,12 @@ class ServerVitals:
     def _commit_waiting_s(self) -> float:
         since_s = self._server.committer.waiting_since_s
         return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def _recent_faults(self) -> int:
+        since_s = time.monotonic() - FAULTS_WITHIN_S
+        while self._faults_s and self._faults_s[0] < since_s:
+            self._faults_s.popleft()
+        return len(self._faults_s)
 
     async def proof(self) -> str:
         """Checks at the same time share one write: a disk that does not answer must not collect them."""
@@ -202,7 +222,8 @@ def _machine(disk: DiskUse | None) -> Iterator[tuple[str, Reading]]:
     yield "process_cpu_seconds_total", use.ru_utime + use.ru_stime
     yield "process_resident_memory_bytes", _memory(use.ru_maxrss)
     yield "process_open_fds", len(os.listdir("/dev/fd")) - 1  # without the one that lists them
-    yield "process_max_fds", resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield "process_max_fds", sys.maxsize if descriptors == resource.RLIM_INFINITY else descriptors
 
 
 def _memory(largest: int) -> int:

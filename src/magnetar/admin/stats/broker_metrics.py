@@ -35,7 +35,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("pulsar_active_connections", "gauge", "open binary connections"),
     Metric("pulsar_connection_created_total_count", "counter", "binary connections that were opened"),
     Metric("pulsar_connection_closed_total_count", "counter", "binary connections that were closed"),
-    Metric("pulsar_connection_create_fail_count", "counter", "binary connections refused before CONNECTED"),
+    Metric("pulsar_connection_create_fail_count", "counter", "connections refused: over a limit, or before CONNECTED"),
     Metric(
         "magnetar_connections_paused",
         "gauge",
