@@ -105,6 +105,32 @@ def test_fault_hanging_disk_does_not_keep_sigterm_from_ending_the_process(tmp_pa
         client.shutdown()
 
 
+HANGING_START = """
+    import asyncio, sys
+    from magnetar.cli.main import main
+    from magnetar.server.disk.watch import DiskWatch
+    from magnetar.server.stop_deadline import StopDeadline
+
+    async def hang(self):
+        print("hangs", flush=True)
+        await asyncio.sleep(600)
+
+    DiskWatch.check = hang
+    StopDeadline.__init__.__defaults__ = (1.5,)
+    sys.exit(main(["standalone", "--data", sys.argv[1], "--port", "0", "--http-port", "0"]))
+"""
+
+
+def test_fault_hanging_disk_does_not_keep_sigterm_from_ending_a_start(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", textwrap.dedent(HANGING_START), str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "hangs\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 1
+        assert "the broker did not stop within 1.5 s" in process.stderr.read()
+
+
 ENDLESS = """
     import sys, threading, time
     from magnetar.server.stop_deadline import StopDeadline

@@ -137,7 +137,7 @@ async def _run(
     server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
     server.disk.ballast = ballast
     for number in (signal.SIGINT, signal.SIGTERM):
-        server.loop.add_signal_handler(number, _obey, server, _SIGNAL.format(number.name))
+        server.loop.add_signal_handler(number, _obey, server, deadline, _SIGNAL.format(number.name))
     _report_recovery(server, started_s)
     pipelines: PipelinesProcess | None = None
     try:
@@ -159,7 +159,8 @@ async def _run(
     return server
 
 
-def _obey(server: Server, reason: str) -> None:
+def _obey(server: Server, deadline: StopDeadline, reason: str) -> None:
+    deadline.start()  # whatever the broker is doing: a start may hang too
     server.is_wanted = False
     server.stop(reason)
 

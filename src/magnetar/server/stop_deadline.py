@@ -19,14 +19,18 @@ _BACKSTOP_S = 1.0  # in which the last line is written
 
 
 class StopDeadline:
-    """Ends the process some seconds after `start`, unless it is cancelled."""
+    """Ends the process some seconds after the first `start`, unless it is cancelled."""
 
     def __init__(self, seconds: float = STOP_WAIT.limit) -> None:
         self._seconds = seconds
         self._timer = threading.Timer(seconds - _BACKSTOP_S, self._end)
         self._timer.daemon = True
+        self._is_started = False
 
     def start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
         self._timer.start()
         with contextlib.suppress(ValueError, OSError, AttributeError):  # stderr is closed, or no file
             # Without Python: a native call that hangs may hold the interpreter's lock.

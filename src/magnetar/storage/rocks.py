@@ -337,12 +337,14 @@ class RocksStorage:
         if self._closed:
             return
         self._closed = True
+        last = self._last_sync()
         if self._compacting.locked():
-            self._cancel_compaction()
+            self._db.cancel_all_background(True)  # RocksDB flushes nothing after this
         with self._compacting, self._writing:
             del self.state_family  # a living handle would keep the database open, and its folder locked
             sequence = self.sequence
-            problems = [problem for family in self._spaces if (problem := _closing_problem(family)) is not None]
+            found = [last, *map(_closing_problem, self._spaces)]
+            problems = [problem for problem in found if problem is not None]
         try:
             if problems and self._failed is None:  # a failure was reported when it happened
                 raise problem_of(problems[0], self.path) from problems[0]
@@ -353,11 +355,15 @@ class RocksStorage:
             if self.mark is not None:
                 self.mark.close()
 
-    def _cancel_compaction(self) -> None:
-        """RocksDB flushes nothing after this, so everything has to be in the synced log before."""
-        with contextlib.suppress(Exception):  # a failed storage cannot be synced, and is closed all the same
+    def _last_sync(self) -> Exception | None:
+        """Everything has to be in the synced log before the end, since its mark says so."""
+        if self.mark is None:
+            return None
+        try:
             self._db.flush_wal(True)
-        self._db.cancel_all_background(True)
+        except Exception as problem:  # reported if nothing failed before
+            return problem
+        return None
 
 
 def _sequence_before_opening(path: Path) -> int | None:
