@@ -104,6 +104,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "delayed-messages-each-earlier",
+        "a producer sends delayed messages, each to be delivered before the one before it",
+        "they are delivered in time; the topic has one timer, which is moved",
+        "nothing",
+    ),
+    Fault(
         "producer-over-rate",
         "a producer sends faster than its publish rate",
         "its connection is not read until its rate allows more: receipts come later; other connections notice nothing",

@@ -39,7 +39,7 @@ from magnetar.replication.model import is_replication_subscription
 if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
 
-_RETURN_MS = 60_000  # time for a reader that was disconnected by its own seek to come back
+_RETURN_MS = 61_000  # after the last full second: for a reader that was disconnected by its own seek to return
 _ACK_DELAY_MS = 150  # clients group acks for 100 ms, also while they nack other messages
 _DEAD_LETTERED_PER_TURN = 100
 _NO_LIMIT = DeadLetterPolicy(COUNT_MAX)
@@ -314,8 +314,7 @@ class Subscription:
         policy, state_of = self.dead_letter_policy, self.cursor.state_of
         exhausted: list[int] = []
         for entry_id in entry_ids:
-            state = state_of(entry_id)
-            if state is None:
+            if (state := state_of(entry_id)) is None:
                 continue
             if policy is not None and self.dead_letters.is_exhausted(state, policy):
                 exhausted.append(entry_id)
@@ -384,7 +383,6 @@ class Subscription:
         self._topic.save_subscription(self, msgspec.structs.replace(self.record, **changes))
 
     def limits_changed(self) -> None:
-        """The topic has new policies."""
         self.deliveries.limits_changed()
         self.schedule_pump()
 
@@ -474,8 +472,11 @@ class Subscription:
             self.cursor.ack_part(entry_id, open_bits, self.places.messages_in(entry_id))
         self._rewind()
         if not self.durable:
-            broker = self._topic.broker
-            broker.wake_at(broker.now_ms() + _RETURN_MS, lambda: self._topic.drop_if_deserted(self))
+            seconds = self._topic.broker.now_ms() // 1000
+            self._topic.broker.wake_at(seconds * 1000 + _RETURN_MS, self._end_if_deserted)
+
+    def _end_if_deserted(self) -> None:
+        self._topic.drop_if_deserted(self)
 
     # -- statistics
 

@@ -17,6 +17,7 @@ from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import is_of_replication
+from magnetar.broker.timers import MovedTimer
 from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
@@ -62,6 +63,7 @@ class PersistentTopic(Topic):
         self.deduplication: Deduplication | None = None
         self._replicated: ReplicatedEntries | None = None
         self._pulsar_replicated: PulsarReplicatedEntries | None = None
+        self._delay = MovedTimer(broker.timers, self.wake_delayed)
         self._subscriptions: dict[str, Subscription] = {}
         if not is_new:
             self.log.load()
@@ -136,7 +138,7 @@ class PersistentTopic(Topic):
         self._stored(last)
         producer.peer.receipts(producer, receipts)
         if delayed:
-            self._schedule_delayed()
+            self._delay.move(self.delayed.next_ms)
 
     def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
         """Dead letters, in the group that also acknowledges where they come from."""
@@ -209,10 +211,14 @@ class PersistentTopic(Topic):
         return self.delayed.next_ms is not None
 
     def wake_delayed(self) -> None:
-        if self.delayed.next_ms is None or self.delayed.next_ms > self.broker.now_ms() or self.is_unloaded:
+        next_ms = self.delayed.next_ms
+        if next_ms is None or self.is_unloaded:
+            return
+        if next_ms > self.broker.now_ms():
+            self._delay.move(next_ms)  # the clock may have been set back
             return
         due = self.delayed.take_due(self.broker.now_ms())
-        self._schedule_delayed()
+        self._delay.move(self.delayed.next_ms)
         for subscription in self._subscriptions.values():
             try:
                 for entry_id in due:
@@ -221,10 +227,6 @@ class PersistentTopic(Topic):
                 self.broker.fault("timer", error, f"delayed messages of {subscription.name} of {self.name.full}")
             if subscription.dispatcher is not None:
                 subscription.schedule_pump()
-
-    def _schedule_delayed(self) -> None:
-        if self.delayed.next_ms is not None:
-            self.broker.wake_at(self.delayed.next_ms, self.wake_delayed)
 
     # -- subscriptions
 
@@ -235,7 +237,7 @@ class PersistentTopic(Topic):
             subscription_record = record.decode_subscription(value)
             cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
             self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
-        self._schedule_delayed()  # also without subscriptions: later ones rely on it
+        self._delay.move(self.delayed.next_ms)  # also without subscriptions: later ones rely on it
 
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
         subscription = super().subscribe(consumer, request)
