@@ -203,6 +203,30 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "repaired-record",
+        "a record that cannot be read, while the broker is stopped",
+        "`magnetar doctor data DIR` names it; `--fix` writes it anew on the safe side, and exports it as it was",
+        "what only the record said: policies, properties; no message, no position that can be found",
+    ),
+    Fault(
+        "repaired-position",
+        "a position that is lost or out of bounds, while the broker is stopped",
+        "`magnetar doctor data DIR --fix` sets it; messages are delivered again rather than never",
+        "nothing",
+    ),
+    Fault(
+        "repaired-run",
+        "messages whose sizes or checksums are wrong, while the broker is stopped",
+        "`magnetar doctor data DIR --fix` exports them; their ids stay empty, and every subscription passes them",
+        "those messages",
+    ),
+    Fault(
+        "repaired-block",
+        "a block of a data file that cannot be read, while the broker is stopped",
+        "`magnetar doctor data DIR --fix` copies everything else into a new folder and keeps the old one",
+        "what was in the block",
+    ),
+    Fault(
         "data-lost",
         "a disk that is lost with its data folder",
         "`magnetar restore` makes the folder from a backup, which a running broker made under load",

@@ -267,6 +267,9 @@ GROUPS_PER_SYNC = Bound("groups-per-sync", "groups of changes that share one fsy
 
 # -- administration
 
+FINDINGS_SHOWN = Bound(
+    "findings-shown", "findings that `magnetar doctor data` shows", 1000, "", "counted; all are repaired with --fix"
+)
 BACKUPS = Bound("backups", "checkpoints for a backup", 1, "", "refused with 409 until it is removed")
 SUBSCRIPTION_DISPATCH_RATES = Bound(
     "subscription-dispatch-rates",

@@ -164,3 +164,7 @@ class BackupInTheWay(BackupFailed):
     """There is a backup that was not finished."""
 
     http_status = 409
+
+
+class DataCheckFailed(MagnetarError):
+    """A data folder cannot be opened to be checked or repaired."""

@@ -18,12 +18,9 @@ from magnetar.bounds import ENTRY_STATES, ERROR_TEXTS
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription import entry_state
-from magnetar.broker.subscription.entry_state import EntryState
+from magnetar.broker.subscription.entry_state import ACKED, OPEN, EntryState
 from magnetar.errors import NotAllowed
 from magnetar.storage.api import Batch, Space, Storage
-
-_ACKED = b"a"
-_OPEN = b"o"  # then the EntryState
 
 ERRORS_MAX = ERROR_TEXTS.limit
 """Error texts of applications that a cursor remembers."""
@@ -85,7 +82,7 @@ class Cursor:
         for key, state in storage.scan(Space.STATE, start, keys.after(start)):
             entry = keys.ID.unpack_from(key, 9)[0]
             cursor._stored.add(entry)
-            if state == _ACKED:
+            if state == ACKED:
                 cursor.acked.add(entry)
                 continue
             found = entry_state.decode(state[1:])
@@ -108,7 +105,7 @@ class Cursor:
             return found
         if not self.is_acked(entry):
             state = self._storage.get(Space.STATE, self._position_key(entry))
-            if state is not None and state != _ACKED:
+            if state is not None and state != ACKED:
                 return entry_state.decode(state[1:])
         return None
 
@@ -323,9 +320,9 @@ class Cursor:
         if entry <= self.mark_delete:
             return None
         if entry in self.acked:
-            return _ACKED
+            return ACKED
         found = self._states.get(entry)
-        return None if found is None or found == _NOTHING else _OPEN + entry_state.encode(found)
+        return None if found is None or found == _NOTHING else OPEN + entry_state.encode(found)
 
     def _position_key(self, entry: int) -> bytes:
         return keys.POSITION + keys.PAIR.pack(self._id, entry)

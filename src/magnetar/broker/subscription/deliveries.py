@@ -144,8 +144,10 @@ class Deliveries:
             self._skip_trimmed()
         start = cursor.next_open(places.read_id)
         entries = self._log.read(start, limit, size_max)
+        if (entries[-1][0] if entries else self._log.confirmed) - start >= len(entries):
+            entries = self._past_void(start, entries, limit, size_max)
         if not entries:
-            places.read_id = start
+            places.read_id = cursor.next_open(start)
             return entries
         places.read_id = entries[-1][0] + 1
         if cursor.acked:
@@ -156,6 +158,18 @@ class Deliveries:
             places.delayed += len(entries) - len(due)
             entries = due
         return self._without_early(entries) if cursor.has_states else entries
+
+    def _past_void(self, start: int, entries: list[Entry], limit: int, size_max: int) -> list[Entry]:
+        """Acknowledges the void entries from `start` on, which were lost, and reads behind them."""
+        stored = start
+        if not entries:
+            stored = self._log.stored_from(start)
+            entries = self._log.read(stored, limit, size_max)
+        found = {entry[0] for entry in entries}
+        for entry_id in range(start, entries[-1][0] + 1 if entries else stored):
+            if entry_id not in found:
+                self.places.ack(entry_id)
+        return entries
 
     def _without_early(self, entries: list[Entry]) -> list[Entry]:
         """Entries whose back-off is over. Where order counts, an early one blocks those behind it."""

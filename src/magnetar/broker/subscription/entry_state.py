@@ -88,6 +88,12 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
         self.index_counts = counts
 
 
+ACKED = b"a"
+"""The stored value of a position that is acknowledged."""
+
+OPEN = b"o"
+"""The first byte of the stored value of one that is not; the state follows."""
+
 encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(EntryState).decode
 

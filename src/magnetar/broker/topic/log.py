@@ -1,8 +1,9 @@
 """The log of a persistent topic: append, read, find by time, trim. Knows no subscriptions.
 
-Entry ids are 0, 1, 2 … without gaps from `first` to `last`. `confirmed` is the last durable one: nothing above it is
-ever read. Entries are stored in runs, which record the bytes published before them, so the size of any backlog is one
-look-up. The run of `first` may contain entries before it: they cannot be read, and are deleted with their run.
+Entry ids are 0, 1, 2 … from `first` to `last`; some may be void, where entries were lost and a repair kept their ids.
+`confirmed` is the last durable one: nothing above it is ever read. Entries are stored in runs, which record the bytes
+published before them, so the size of any backlog is one look-up. The run of `first` may contain entries before it: they
+cannot be read, and are deleted with their run.
 """
 
 from __future__ import annotations
@@ -114,6 +115,21 @@ class Log:
         entries = self.read(entry_id, 1, 1) if entry_id >= self.first else []
         return entries[0] if entries else None
 
+    def stored_from(self, entry_id: int) -> int:
+        """The first entry from `entry_id` on that is not void; one past the last if there is none."""
+        while entry_id <= self.confirmed:
+            rows = self._storage.scan(
+                Space.ENTRIES, self._key(entry_id), keys.after(self._prefix), limit=run.COUNT_MAX, size_max=run.SIZE_MAX
+            )
+            for key, value in rows:
+                for entry in run.decode(_last_of(key), value):
+                    if entry[0] >= entry_id:
+                        return min(entry[0], self.confirmed + 1)
+            if not rows:
+                break
+            entry_id = _last_of(rows[-1][0]) + 1
+        return self.confirmed + 1
+
     def header(self, entry_id: int) -> tuple[int, int, int, int] | None:
         """messages, broker time ms, bytes before it, deliver at ms."""
         if not self.first <= entry_id <= self.confirmed:
@@ -173,7 +189,7 @@ class Log:
         """The publish time of an entry, as its producer stamped it; 0 if there is no such entry."""
         entry = self.read_one(entry_id)
         try:
-            return metadata_of(entry[3]).publish_time if entry else 0
+            return metadata_of(entry[3]).publish_time if entry else self._received_ms(entry_id)
         except MetadataError:
             return self._received_ms(entry_id)  # the producer's stamp cannot be read
 

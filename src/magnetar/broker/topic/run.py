@@ -7,6 +7,8 @@ position contains it.
     │ count u32, broker time ms u64,            │ per entry: messages u32,                    │ the blobs as   │
     │ bytes published to the topic before it u64│ deliver at ms u64 (0: at once), size u32    │ clients sent   │
     └───────────────────────────────────────────┴─────────────────────────────────────────────┴────────────────┘
+
+A void run takes the place of entries that were lost: no messages, no bytes, only their ids.
 """
 
 from __future__ import annotations
@@ -43,6 +45,33 @@ def cut(new: Sequence[NewEntry]) -> Iterator[Sequence[NewEntry]]:
         yield new[start:] if start else new
 
 
+def head(value: bytes) -> tuple[int, int, int]:
+    """Number of entries, broker time ms, bytes published before them."""
+    count, received_ms, bytes_before = _unpack_head(value)
+    return count, received_ms, bytes_before
+
+
+def parts(value: bytes) -> list[NewEntry]:
+    """The entries without their ids, void ones too; raises ValueError if the sizes do not add up."""
+    start = _HEAD_SIZE + head(value)[0] * _ENTRY_SIZE
+    found: list[NewEntry] = []
+    for messages, deliver_at_ms, size in _ENTRY.iter_unpack(value[_HEAD_SIZE:start]):
+        found.append((messages, deliver_at_ms, value[start : start + size]))
+        start += size
+    if start != len(value) or len(found) != head(value)[0]:
+        raise ValueError(f"it has {len(value)} bytes, its table needs {start}")
+    return found
+
+
+def void(count: int, received_ms: int, bytes_before: int) -> bytes:
+    """A run in the place of entries that are lost: their ids are taken, and nothing is read."""
+    return encode([(0, 0, b"")] * count, received_ms, bytes_before)
+
+
+def is_void(entries: Sequence[NewEntry]) -> bool:
+    return bool(entries) and not entries[0][0] and not entries[0][2]
+
+
 def encode(new: Sequence[NewEntry], now_ms: int, bytes_before: int) -> bytes:
     parts = [_pack_entry(messages, deliver_at_ms, len(blob)) for messages, deliver_at_ms, blob in new]
     parts += [entry[2] for entry in new]
@@ -50,7 +79,7 @@ def encode(new: Sequence[NewEntry], now_ms: int, bytes_before: int) -> bytes:
 
 
 def decode(last: int, value: bytes) -> list[Entry]:
-    """The entries of the run that ends with the id `last`."""
+    """The entries of the run that ends with the id `last`; none of a void one."""
     count = _unpack_head(value)[0]
     table_end = _HEAD_SIZE + count * _ENTRY_SIZE
     entries: list[Entry] = []
@@ -60,6 +89,8 @@ def decode(last: int, value: bytes) -> list[Entry]:
         end = start + size
         entries.append((entry_id, messages, deliver_at_ms, value[start:end]))
         start = end
+    if entries and not entries[0][1] and not entries[0][3]:
+        return []  # void: their ids are all there is
     return entries
 
 

@@ -8,6 +8,7 @@ import typer
 
 from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.command import CommandGroup
+from magnetar.cli.doctor.data import data
 from magnetar.cli.doctor.replication import replication
 from magnetar.cli.doctor.topic_damage import Damage, examine, repair
 from magnetar.cli.output import Done, Page, Record, counted
@@ -45,6 +46,7 @@ def topics(
 
 
 group.command("replication")(replication)
+group.command("data")(data)
 
 
 def _all_namespaces(rest: Rest) -> list[NamespaceName]:
