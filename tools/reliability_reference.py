@@ -110,6 +110,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "client-that-leaves-while-it-is-held",
+        "a client disconnects while its connection is not read: because of a rate, the disk or unread answers",
+        "it is noticed at the next keep-alive check: its producers are removed, what its consumers held is redelivered",
+        "nothing that was acknowledged: what it sent and was not read is sent again by the client",
+    ),
+    Fault(
         "producer-over-rate",
         "a producer sends faster than its publish rate",
         "its connection is not read until its rate allows more: receipts come later; other connections notice nothing",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 
 import msgspec
 
@@ -35,9 +36,7 @@ def test_a_connection_is_not_read_until_its_rate_allows_it() -> None:
         client.send(0)
         assert client.receive().type == Command.SEND_RECEIPT
         client.send_bytes(b"".join(send_frame(number) for number in range(1, COUNT)))
-        deadline_s = time.monotonic() + 30
-        while running.run(lambda: topic.limits.publish_limited_times) < 2 and time.monotonic() < deadline_s:
-            time.sleep(0.05)
+        _until(lambda: running.run(lambda: topic.limits.publish_limited_times) >= 2)
         published = running.run(lambda: topic.messages_in)
         assert published <= 1 + (time.monotonic() - started_s) + 8
         assert running.run(lambda: len(running.server.paused)) == 1
@@ -46,3 +45,29 @@ def test_a_connection_is_not_read_until_its_rate_allows_it() -> None:
         assert numbers == list(range(1, COUNT))
         assert running.run(lambda: topic.messages_in) == COUNT
         assert running.run(lambda: len(running.server.paused)) == 0
+
+
+def test_fault_client_that_leaves_while_it_is_held() -> None:
+    """Its producer and consumer would otherwise stay as long as the hold: the consumer with its messages."""
+    with broker(maxPublishRatePerTopicInMessages=1) as running:
+        client = RawClient(running)
+        RawClient.opened.remove(client)
+        client.subscribe_to("t")
+        client.produce_to("t")
+        client.send_bytes(b"".join(send_frame(number, bytes(1000), messages=100) for number in range(1000)))
+        topic = running.server.broker.topics[T.full]
+        (connection,) = running.run(lambda: list(running.server.connections))
+        _until(lambda: running.run(lambda: topic.limits.publish_limited_times) > 0)
+        running.run(connection.keep_alive)
+        assert running.run(lambda: len(topic.producers)) == 1  # still there: it only waits
+        client.close()
+        _until(lambda: running.run(lambda: (connection.keep_alive(), len(topic.producers))[1]) == 0)
+        _until(lambda: running.run(lambda: len(running.server.connections)) == 0)
+        assert running.run(lambda: topic.consumer_count) == 0
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition never held"
+        time.sleep(0.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import select
 from typing import TYPE_CHECKING, cast
 
 from magnetar.bounds import CLOSING, OUTBOX
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _WRITE_BUFFER_HIGH = OUTBOX.limit
 _WRITE_BUFFER_LOW = 512 << 10
 _CLOSE_MAX_S = CLOSING.limit
+_RDHUP = getattr(select, "POLLRDHUP", 0)  # where there is none, only a reset is seen
 
 
 class Connection(asyncio.Protocol):
@@ -167,6 +169,15 @@ class Connection(asyncio.Protocol):
         elif not self._paused:
             self._left_unread = -1
             self._session.keep_alive()
+        elif self._is_left():
+            self._session.close(vanished=True)
+
+    def _is_left(self) -> bool:
+        """Whether the client has closed a connection that is not read, where the end of the input is not seen."""
+        assert self._transport is not None
+        poll = select.poll()
+        poll.register(self._transport.get_extra_info("socket").fileno(), _RDHUP)
+        return any(event & (_RDHUP | select.POLLHUP | select.POLLERR) for _, event in poll.poll(0))
 
     def _check_progress(self) -> None:
         assert self._session is not None and self._transport is not None

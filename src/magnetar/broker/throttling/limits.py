@@ -85,6 +85,17 @@ class BrokerLimits:
 class TopicLimits:
     """The limits of one topic. `rates_in` are the messages and bytes that are published per second."""
 
+    __slots__ = (
+        "_broker",
+        "_dispatch",
+        "_publish",
+        "_publish_limited_times",
+        "_rates_in",
+        "_replicators",
+        "publish",
+        "subscribe",
+    )
+
     def __init__(self, broker: BrokerLimits, rates_in: Rates) -> None:
         self._broker = broker
         self._rates_in = rates_in
