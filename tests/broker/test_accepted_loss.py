@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from magnetar.broker.accepted_loss import ID_GAP
+from magnetar.broker.accepted_loss import ID_GAP, LOST_PROPERTY
+from magnetar.storage.api import Space
 from magnetar.storage.memory import MemoryStorage
+from magnetar.wire.metadata import metadata_of
 
 from .world import World
 
@@ -68,6 +70,33 @@ def test_a_second_loss_below_the_first_one_limits_both(worlds: tuple[World, Worl
     assert former < second < topic.ledger_id
     assert topic.record.former_ledgers == {former: 4, second: 4}
     assert topic.entry_after(second, 6) == topic.entry_after(former, 6) == 4
+
+
+def test_lost_entries_before_others_become_messages_that_say_so() -> None:
+    world = World()
+    world.consumer(permits=0)
+    for _ in range(5):
+        world.publish(100)
+    log = world.topic().log
+    runs = world.storage.scan(Space.ENTRIES, b"", b"\xff" * 9)
+    assert len(runs) == 10  # of 64 and 36 entries
+    batch = world.storage.batch()
+    for key, _ in (runs[0], *runs[3:6]):
+        batch.delete_range(Space.ENTRIES, key, key + b"\0")
+    world.storage.write(batch)
+    world.storage.sync()
+    damaged = world.storage.crash()
+    damaged.has_gaps = True
+    after = after_loss(damaged)
+    found = after.topic().log.read(0, 1000, 1 << 30)
+    assert [entry[0] for entry in found] == list(range(500))
+    lost = [entry[0] for entry in found if LOST_PROPERTY in str(metadata_of(entry[3]).properties)]
+    assert lost == [*range(64), *range(164, 300)]
+    assert after.topic().log.last == log.last and after.topic().log.size == log.size
+    consumer = after.consumer(permits=1000)
+    assert after.client.take() == list(range(500))
+    assert consumer.subscription is not None
+    after.broker.invariants()
 
 
 def test_without_a_loss_the_ledger_is_the_id() -> None:

@@ -293,3 +293,36 @@ def test_the_twin_in_memory_counts_alike() -> None:
     survivor = storage.crash()
     assert (survivor.sequence, survivor.marked) == (4, 4)
     assert storage.crash(keep_unsynced_writes=1).sequence == 6
+
+
+def test_fault_flipped_log_byte_behind_the_files_of_a_family_is_found(tmp_path: Path) -> None:
+    """RocksDB opens no folder where one family would be at a later moment than the other."""
+    storage = RocksStorage(tmp_path / "live")
+    for number in range(120):
+        batch = storage.batch()
+        batch.put_entry(key(number), os.urandom(500_000))
+        batch.put(key(number), b"state")
+        storage.write(batch)
+        storage.sync()
+    storage.mark_synced()
+    storage._spaces[Space.ENTRIES].flush(True)  # a file has all entries now, and the log alone the state
+    put(storage, 120)
+    storage.sync()
+    image = image_of(storage, tmp_path / "image")
+    storage.close()
+    log = min(image.glob("*.log"))
+    flip(log, log.stat().st_size // 2)
+    before = contents(image)
+    with pytest.raises(StorageLoss):
+        RocksStorage(image)
+    assert contents(image) == before
+    storage = RocksStorage(image, accept_loss=True)
+    assert storage.has_gaps and storage.lost_writes
+    assert (image / "damaged-log-1" / log.name).exists()
+    assert len(storage.scan(Space.ENTRIES, *EVERYTHING)) == 121
+    assert 110 < len(storage.scan(Space.STATE, *EVERYTHING)) < 120  # nothing but what was in the damaged record
+    storage.sync()
+    storage.close()
+    storage = RocksStorage(image)
+    assert not storage.has_gaps and not storage.lost_writes
+    storage.close()

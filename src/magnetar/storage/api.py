@@ -136,6 +136,11 @@ class Storage(Protocol):
         ...
 
     @property
+    def has_gaps(self) -> bool:
+        """Whether writes before later ones are among those that were lost, not only the last ones."""
+        ...
+
+    @property
     def sequence(self) -> int:
         """The number of operations ever written, those of earlier processes included."""
         ...

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, Options, Rdict
+from rocksdict import AccessType, BlockBasedOptions, Cache, DBCompressionType, DBRecoveryMode, Options, Rdict
 
 from magnetar.storage.problem import problem_of
 
@@ -13,14 +13,19 @@ STATE_FAMILY = "state"  # entries live in the default family: putting there need
 _MB = 1024 * 1024
 
 
-def open_database(path: Path, *, log_folder: str = "", compacts: bool = True) -> Rdict:
-    """With a folder for RocksDB's own log, the database is only read, and its folder not changed."""
+def open_database(path: Path, *, log_folder: str = "", compacts: bool = True, skips_damage: bool = False) -> Rdict:
+    """With a folder for RocksDB's own log, the database is only read, and its folder not changed.
+
+    A damaged record of the log of writes is its end, unless it is skipped.
+    """
     options, access = _database_options(), AccessType.read_write()
     state_options = _state_options()
     if log_folder:
         options.create_if_missing(False)
         options.set_db_log_dir(log_folder)
         access = AccessType.read_only(False)  # the log of writes is read into memory
+    if skips_damage:
+        options.set_wal_recovery_mode(DBRecoveryMode.skip_any_corrupted_record())
     if not compacts:
         for each in (options, state_options):
             each.set_disable_auto_compactions(True)  # writes are then not slowed by many files either

@@ -73,6 +73,7 @@ class MemoryStorage:
         "_unsynced",
         "damage",
         "folder",
+        "has_gaps",
         "lost_writes",
         "marked",
         "read_failures",
@@ -90,6 +91,7 @@ class MemoryStorage:
         self._synced = 0
         self.marked = 0
         """The operations up to which `mark_synced` has recorded that they are synced."""
+        self.has_gaps = False
         self.lost_writes = 0
         """For tests to set: a start that goes on without synced writes."""
         self._fail_next: dict[str, Exception] = {}

@@ -46,6 +46,8 @@ from magnetar.storage.folder import claim_folder, raise_format
 from magnetar.storage.problem import problem_of
 from magnetar.storage.sequence_mark import SequenceMark, keep_logs
 
+_LOG_BEHIND = -1
+
 STOPPED_POLL_S = 0.001
 """Interval of the checks whether RocksDB accepts writes again, after the disk fell behind."""
 
@@ -99,6 +101,7 @@ class RocksStorage:
         "_synced",
         "_writing",
         "damage",
+        "has_gaps",
         "kept_log",
         "lost_writes",
         "mark",
@@ -121,6 +124,7 @@ class RocksStorage:
         self.damage = ""
         self.read_failures = 0
         self.lost_writes = 0
+        self.has_gaps = False
         self.kept_log: Path | None = None
         self._db = self._open()
         self.state_family = self._db.get_column_family_handle(STATE_FAMILY)
@@ -132,7 +136,7 @@ class RocksStorage:
         try:
             self._check_mark(self.mark, _sequence_before_opening)  # before RocksDB drops what it cannot read
             self.damage = noted_damage(self.path)
-            database = open_database(self.path, compacts=not self.damage)
+            database = open_database(self.path, compacts=not self.damage, skips_damage=self.has_gaps)
         except BaseException:
             self.mark.close()
             raise
@@ -146,14 +150,16 @@ class RocksStorage:
         return database
 
     def _check_mark(self, mark: SequenceMark, found: Callable[[Path], int | None]) -> None:
-        if mark.sequence is None or self.lost_writes:
+        if self.lost_writes or (mark.sequence is None and not self._accepts_loss):
             return
         sequence = found(self.path)
-        if sequence is None or sequence >= mark.sequence:
+        if sequence is None or sequence >= (mark.sequence or 0):
             return
+        missing = 1 if sequence == _LOG_BEHIND else (mark.sequence or 0) - sequence
         if not self._accepts_loss:
-            raise StorageLoss(self.path, mark.sequence - sequence)
-        self.lost_writes = mark.sequence - sequence
+            raise StorageLoss(self.path, missing)
+        self.lost_writes = missing
+        self.has_gaps = sequence == _LOG_BEHIND
         self.kept_log = keep_logs(self.path)
 
     @property
@@ -367,14 +373,18 @@ class RocksStorage:
 
 
 def _sequence_before_opening(path: Path) -> int | None:
-    """The last write that RocksDB will find, without changing anything; None if it cannot be read, for any reason."""
+    """The last write that RocksDB will find, without changing anything; None if it cannot be read, for any reason.
+
+    `_LOG_BEHIND` if the damaged log ends before what one of the families has in its files: then RocksDB would not open
+    at all. What can be read after the damage is needed too.
+    """
     try:
         with tempfile.TemporaryDirectory(prefix="magnetar-log-") as own_log:
             found = open_database(path, log_folder=own_log)
             sequence = found.latest_sequence_number()
             found.close()
-    except (StorageError, OSError):
-        return None
+    except (StorageError, OSError) as error:
+        return _LOG_BEHIND if "ahead of WALs" in str(error) else None
     return sequence
 
 

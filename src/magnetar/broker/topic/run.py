@@ -108,6 +108,12 @@ def header(last: int, value: bytes, entry_id: int) -> tuple[int, int, int, int] 
     return messages, received_ms, bytes_before, deliver_at_ms
 
 
+def count_of(value: bytes) -> int:
+    """The number of entries in the run."""
+    count: int = _unpack_head(value)[0]
+    return count
+
+
 def bytes_after(value: bytes) -> int:
     """Bytes published to the topic up to the end of the run."""
     count, _, bytes_before = _unpack_head(value)
