@@ -10,16 +10,20 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from magnetar import bounds, setting_bounds
 from magnetar.bounds import Bound
-from magnetar.setting_bounds import ALL_BOUNDS
+from magnetar.settings.settings import KINDS, Settings
 
 _TESTS = Path(__file__).parent.parent / "tests"
 _MARKER = re.compile(r"(?<=<!-- table: )([a-z ]+)( -->\n).*?(?=<!-- end -->)", re.DOTALL)
+
+
+_SECTION = re.compile(r"\s*# -- (.+)")
 
 
 class Fault(NamedTuple):
@@ -358,6 +362,9 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
+Row = TypeVar("Row", Fault, Bound)
+
+
 def proofs_of(kind: str, name: str) -> list[str]:
     """Test ids that prove a row: `kind` is "bound" or "fault"."""
     prefix = f"test_{kind}_{name.replace('-', '_')}"
@@ -378,20 +385,53 @@ def _tests() -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
+@cache
+def _sections(source: str) -> dict[str, str]:
+    """The section of each row of a table in Python: the comment `# -- section` before it."""
+    text = Path(source).read_text(encoding="utf-8")
+    starts = {number: found[1] for number, line in enumerate(text.splitlines(), 1) if (found := _SECTION.match(line))}
+    sections: dict[str, str] = {}
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            before = [number for number in starts if number < node.lineno]
+            sections[str(node.args[0].value)] = starts[max(before)] if before else ""
+    return sections
+
+
+def _grouped(rows: Iterable[Row], source: str, head: str) -> Iterator[tuple[str, list[Row]]]:
+    """The heading of each section with the head of its table, and its rows."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(_sections(source)[row.name], []).append(row)
+    for section, members in groups.items():
+        line = "|---" * (head.count("|") - 1) + "|"
+        yield f"### {section[0].upper()}{section[1:]}\n\n{head}\n{line}", members
+
+
 def _faults() -> Iterator[str]:
-    yield from ("| fault | what the user sees | what is lost | test |", "|---|---|---|---|")
-    for fault in FAULTS:
-        yield f"| {fault.what} | {fault.seen} | {fault.lost} | {_shown(proofs_of('fault', fault.name))} |"
+    for heading, faults in _grouped(FAULTS, __file__, "| fault | what the user sees | what is lost | test |"):
+        yield from ("", heading)
+        for fault in faults:
+            yield f"| {fault.what} | {fault.seen} | {fault.lost} | {_shown(proofs_of('fault', fault.name))} |"
+    yield ""
 
 
 def _bounds() -> Iterator[str]:
-    yield from ("| bounded | limit | beyond it | test |", "|---|---|---|---|")
-    for bound in ALL_BOUNDS:
-        yield f"| {bound.what} | {_limit(bound)} | {bound.beyond} | {_shown(proofs_of('bound', bound.name))} |"
+    for module in (bounds, setting_bounds):
+        source = str(module.__file__)
+        rows = [bound for bound in setting_bounds.ALL_BOUNDS if bound.name in _sections(source)]
+        for heading, members in _grouped(rows, source, "| bounded | limit | beyond it | test |"):
+            yield from ("", heading)
+            for bound in members:
+                yield f"| {bound.what} | {_limit(bound)} | {bound.beyond} | {_shown(proofs_of('bound', bound.name))} |"
+    yield ""
 
 
 def _limit(bound: Bound) -> str:
-    return f"`{bound.setting}`" if bound.setting else f"{bound.limit:,} {bound.unit}".rstrip()
+    if not bound.setting:
+        return f"{bound.limit:,} {bound.unit}".rstrip()
+    default = KINDS[bound.setting].show(getattr(Settings(), bound.setting))
+    return f"`{bound.setting}` ({default if default != '0' else '0: none'})"
 
 
 def _shown(tests: list[str]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from magnetar.bounds import BOUNDS, Bound, _by_setting
 
+# -- limits that settings decide
+
 MESSAGE_SIZE = _by_setting(
     "message-size", "an entry that a producer sends", "maxMessageSize", "refused with SEND_ERROR; the connection stays"
 )

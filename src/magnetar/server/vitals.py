@@ -197,6 +197,8 @@ class ServerVitals:
 
     def _of_disk(self) -> Iterator[tuple[str, Reading]]:
         server = self._server
+        if server.committer.last_commit_s is not None:
+            yield "magnetar_commit_age_seconds", time.monotonic() - server.committer.last_commit_s
         yield "magnetar_commit_seconds", server.committer.commit_seconds
         yield "magnetar_fsync_seconds", server.committer.fsync_seconds
         yield "magnetar_commit_waiting_groups", server.broker.commits.waiting_groups

@@ -51,6 +51,7 @@ METRICS: tuple[Metric, ...] = (
     # -- loop and disk
     Metric("magnetar_loop_lag_seconds", "histogram", "delay of the event loop, measured twice a second"),
     Metric("magnetar_timer_overdue_seconds", "gauge", "time since the next timer was due"),
+    Metric("magnetar_commit_age_seconds", "gauge", "time since the last commit; an idle broker makes none"),
     Metric("magnetar_commit_seconds", "histogram", "time to write and sync the changes of one commit"),
     Metric("magnetar_fsync_seconds", "histogram", "time of the sync alone"),
     Metric("magnetar_commit_waiting_groups", "gauge", "groups of changes that wait for the disk"),
