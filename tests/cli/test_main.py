@@ -106,6 +106,11 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
         ("--set maxMesageSize=1", "--set maxMesageSize is not a setting; did you mean maxMessageSize?"),
         ("--set qqqqzzzz=1", "--set qqqqzzzz is not a setting"),
         ("--set maxMessageSize", "--set maxMessageSize is not of the form key=value"),
+        (
+            "--set brokerClientAuthenticationParameters=token:abc",
+            "--set brokerClientAuthenticationParameters shows a secret to every user of this machine: use --config, the"
+            " environment, or file:",
+        ),
         ("--config no/such.conf", "--config no/such.conf cannot be read: No such file or directory"),
     ],
 )
@@ -130,6 +135,12 @@ def test_invalid_usage_is_one_line_and_code_2(
     assert err.startswith("magnetar: ")
     assert err.count("\n") == 1
     assert started.settings is None
+
+
+@pytest.mark.parametrize("text", ["file:///run/token", "tlsCertFile:/a,tlsKeyFile:/b", ""])
+def test_a_path_to_a_secret_is_no_secret(started: Started, text: str) -> None:
+    main(["standalone", "--set", f"brokerClientAuthenticationParameters={text}"])
+    assert started.settings is not None
 
 
 def test_an_option_does_not_swallow_the_next_one(started: Started) -> None:

@@ -180,6 +180,36 @@ def test_fault_data_in_use_is_not_checked(data: Path, doctor: Doctor) -> None:
         holder.kill()
 
 
+MARKED = """
+import os, sys
+from pathlib import Path
+from magnetar.storage.rocks import RocksStorage
+from tests.formats.content import populate
+storage = RocksStorage(Path(sys.argv[1]))
+populate(storage)
+storage.sync()
+storage.mark_synced()
+os._exit(0)
+"""
+
+
+def test_a_log_that_was_cut_off_is_the_brokers_to_decide(tmp_path: Path, doctor: Doctor) -> None:
+    data = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", MARKED, data], check=True)
+    assert doctor(data)[0] == 0
+    (log,) = data.glob("*.log")
+    content_of_log = bytearray(log.read_bytes())
+    content_of_log[len(content_of_log) // 2] ^= 0xFF
+    log.write_bytes(content_of_log)
+    before = content(data)
+    report = doctor.json(data)
+    assert report["findings"][0]["kind"] == "log"
+    assert "that were acknowledged are missing" in report["findings"][0]["what"]
+    code, said = doctor(data, "--fix")
+    assert (code, "--accept-loss" in said) == (1, True)
+    assert content(data) == before
+
+
 def test_what_is_no_data_folder_is_refused(tmp_path: Path, doctor: Doctor) -> None:
     assert "not a magnetar data folder" in doctor(tmp_path)[1]
     assert "not a magnetar data folder" in doctor(tmp_path / "missing")[1]

@@ -43,7 +43,9 @@ def test_every_command_has_a_help_text(path: str, command: Any) -> None:
     assert command.help.endswith(".")
     options = {option for parameter in command.params for option in parameter.opts}
     about_two = [parameter.name for parameter in command.params[:2]] == ["a", "b"]  # both are named as arguments
-    assert {"--token" if about_two else "--url", "--json"} <= options
+    if path != "doctor data":  # it talks to no broker
+        assert ("--token" if about_two else "--url") in options
+    assert "--json" in options
     for parameter in command.params:
         assert parameter.help, parameter.name
 

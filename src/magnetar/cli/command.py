@@ -122,6 +122,23 @@ class CommandGroup:
 
         return add
 
+    def offline(self, name: str, function: Command) -> None:
+        """Adds a function that works on files and talks to no broker; its docstring is the help text."""
+
+        def run(**options: Any) -> int:
+            from magnetar.cli.output import present
+
+            as_json = options.pop("json")
+            return present(function(**options), as_json=as_json)
+
+        parameters = inspect.signature(function, eval_str=True).parameters.values()
+        shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+        run.__signature__ = inspect.Signature([*shown, _JSON])  # type: ignore[attr-defined]
+        run.__annotations__ = {}
+        run.__doc__ = inspect.getdoc(function)
+        self.app.command(name, cls=PlainCommand, rich_help_panel=self.panel)(run)
+        self.commands.append(CommandHelp(name, run.__doc__ or "", tuple(shown), self.panel))
+
     def add(
         self,
         name: str,

@@ -22,7 +22,7 @@ from magnetar.broker.check.ledgers import new_ledgers
 from magnetar.broker.check.reading import Hole, rows
 from magnetar.broker.check.repair import repair
 from magnetar.errors import DataCheckFailed
-from magnetar.storage.api import Space, Storage, StorageError
+from magnetar.storage.api import Space, Storage, StorageError, StorageLoss
 from magnetar.storage.folder import PRIVATE_MODE, PRIVATE_UMASK, sync_folder
 from magnetar.storage.read_only import ReadOnlyStorage
 from magnetar.storage.rocks import RocksStorage
@@ -62,6 +62,8 @@ def check_data(path: Path) -> DataReport:
     try:
         report = DataReport(storage.format)
         check = DataCheck(storage)
+        if storage.missing_writes:
+            report.add(_cut_log(storage.missing_writes))
         for finding in check.findings():
             report.add(finding)
         _describe(report, check)
@@ -79,6 +81,8 @@ def fix_data(path: Path) -> DataReport:
     before = os.umask(PRIVATE_UMASK)
     try:
         _fix(path, report)
+    except StorageLoss as error:
+        raise DataCheckFailed(f"{error}: start the broker once with --accept-loss, or restore a backup") from error
     except (StorageError, OSError) as error:
         raise DataCheckFailed(f"the repair of data folder {path} ended: {error}") from error
     finally:
@@ -87,6 +91,16 @@ def fix_data(path: Path) -> DataReport:
     report.left = after.left
     report.topics, report.subscriptions = after.topics, after.subscriptions
     return report
+
+
+def _cut_log(missing: int) -> Finding:
+    """Only the broker can go on without them: it gives no id twice."""
+    return Finding(
+        "log",
+        "the broker",
+        f"{missing} changes or more that were acknowledged are missing: the log is damaged",
+        "not be done here: start the broker once with --accept-loss, or restore a backup",
+    )
 
 
 def _describe(report: DataReport, check: DataCheck) -> None:

@@ -17,6 +17,7 @@ from magnetar.storage.api import StorageBusy, StorageError
 from magnetar.storage.database import open_database
 from magnetar.storage.folder import check_format
 from magnetar.storage.rocks import RocksStorage
+from magnetar.storage.sequence_mark import marked_sequence
 
 
 class ReadOnlyStorage(RocksStorage):
@@ -33,6 +34,12 @@ class ReadOnlyStorage(RocksStorage):
         except StorageError:
             self._release()
             raise
+
+    @property
+    def missing_writes(self) -> int:
+        """Synced writes that the folder does not have: its log is damaged, and a broker refuses to start."""
+        marked = marked_sequence(self.path)
+        return 0 if marked is None else max(0, marked - self.sequence)
 
     def close(self) -> None:
         super().close()

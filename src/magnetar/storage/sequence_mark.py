@@ -103,6 +103,16 @@ class SequenceMark:
                 self._file = -1
 
 
+def marked_sequence(folder: Path) -> int | None:
+    """What the file says, without opening it for writing; None if it does not exist or cannot be read."""
+    try:
+        content = (folder / FILE_NAME).read_bytes()
+    except OSError:
+        return None
+    slots = [slot for at in (0, _SLOT_SIZE) if (slot := _read(content[at : at + _SLOT_SIZE])) is not None]
+    return max(slots)[1] if slots else None
+
+
 def _read(slot: bytes) -> tuple[int, int] | None:
     """Turn and sequence of a whole slot."""
     if len(slot) < _BODY.size + _CHECKSUM.size:

@@ -19,9 +19,9 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`kind` names the record, `name` what it belongs to. Without changes, it has no repair of its own.
+    """`kind` names the record, `name` what it belongs to. `repair` completes the sentence "--fix would …".
 
-    `is_lost`: data is lost, whatever is done: messages, positions or policies that cannot be read.
+    Without changes, it waits for the repair of another one, or has none.
     """
 
     kind: str

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from magnetar.cli.output import Done, Page, Table, counted, shown_value
-from magnetar.cli.rest import Rest
 from magnetar.errors import InvalidSetting
 
 if TYPE_CHECKING:
@@ -18,7 +17,6 @@ DAMAGE_LEFT = 1
 
 
 def data(
-    rest: Rest,
     folder: Annotated[str, typer.Argument(metavar="DIR", help="The data folder of a broker that is stopped.")],
     fix: Annotated[
         bool, typer.Option("--fix", help="Repair it, and export what cannot be read to a folder beside it.")

@@ -46,7 +46,7 @@ def topics(
 
 
 group.command("replication")(replication)
-group.command("data")(data)
+group.offline("data", data)
 
 
 def _all_namespaces(rest: Rest) -> list[NamespaceName]:

@@ -227,7 +227,19 @@ def _from_set(words: Iterable[str]) -> dict[str, str]:
         pairs[name.strip()] = text
     for name in _check("--set", pairs):
         raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
+    _refuse_secrets(pairs)
     return pairs
+
+
+def _refuse_secrets(pairs: Mapping[str, str]) -> None:
+    """Every user of the machine sees the command line of every process; a path to a file is no secret."""
+    from magnetar.settings.settings import SECRET
+
+    for name, text in pairs.items():
+        if name in SECRET and text.strip() and not text.strip().startswith(("file:", "tlsCertFile:")):
+            raise InvalidSetting(
+                f"--set {name} shows a secret to every user of this machine: use --config, the environment, or file:"
+            )
 
 
 def _from_flags(options: StandaloneOptions) -> dict[str, str]:
