@@ -156,6 +156,43 @@ UNCOMPRESSED_SIZE = Bound(
 
 # -- topics, subscriptions and their state
 
+PRODUCERS_REMEMBERED = _by_setting(
+    "producers-remembered",
+    "producers whose highest sequence id a topic remembers, for deduplication and from each kind of replication",
+    "brokerDeduplicationMaxNumberOfProducers",
+    "the longest idle one is forgotten",
+)
+INBOUND_SOURCES = Bound(
+    "inbound-sources",
+    "clusters whose replicated messages a topic counts separately",
+    64,
+    "clusters",
+    "others are counted together",
+)
+LETTERS_OF_MESSAGE = Bound(
+    "letters-of-message",
+    "dead letters and retries of a message that is not acknowledged, which a client published and must not repeat",
+    64,
+    "hashes",
+    "the oldest is forgotten: repeated, it is stored again",
+)
+LETTERS_OF_BATCH = Bound(
+    "letters-of-batch",
+    "the same of all messages of a batch",
+    1000,
+    "hashes",
+    "the oldest is forgotten: repeated, it is stored again",
+)
+INDEX_COUNTS = Bound(
+    "index-counts",
+    "failure counts of single messages of batches that a subscription keeps in memory",
+    100_000,
+    "counts",
+    "they are read from disk when needed; a subscription that is not durable forgets them",
+)
+ERRORS_OF_ENTRY = Bound(
+    "errors-of-entry", "error texts of applications for the messages of one batch", 100, "texts", "refused with 412"
+)
 SUSPECTS_OF_CRASH = Bound(
     "suspects-of-crash",
     "unacknowledged entries of a consumer that crashed which become suspects, the first ones first",
@@ -281,6 +318,13 @@ SUBSCRIPTION_DISPATCH_RATES = Bound(
 REQUEST_BODY = Bound("request-body", "the body of an HTTP request", 1 << 20, "bytes", "refused with 413")
 CURSOR_TOPICS = Bound(
     "cursor-topics", "topics in one request for positions of replication", 1000, "topics", "refused with 400"
+)
+LONG_POLLS = Bound(
+    "long-polls",
+    "requests that wait for a change of the declaration of replication",
+    16,
+    "requests",
+    "another is refused with 429",
 )
 LONG_POLL = Bound(
     "long-poll",

@@ -230,7 +230,7 @@ class Broker:
     def set_dynamic_setting(self, name: str, text: str) -> None:
         """Raises InvalidSetting if the value is not allowed."""
         self._apply_dynamic_settings({**self.dynamic_settings, name: text})
-        self.commits.batch().put(keys.named(keys.DYNAMIC_SETTING, name), text.encode())
+        self.commits.put(keys.named(keys.DYNAMIC_SETTING, name), text.encode())
 
     def remove_dynamic_setting(self, name: str) -> None:
         self._apply_dynamic_settings({key: text for key, text in self.dynamic_settings.items() if key != name})

@@ -84,6 +84,13 @@ class Commits:
         group.durable = True
         return group.batch
 
+    def put(self, key: bytes, value: bytes) -> None:
+        """A record that must be durable before the reply to its change. Its size counts as that of a message does."""
+        group = self.open()
+        group.durable = True
+        group.batch.put(key, value)
+        group.grow(len(key) + len(value))
+
     def after(self, completion: Callable[[], None]) -> None:
         """Runs `completion` when everything decided so far is durable."""
         group = self.open()

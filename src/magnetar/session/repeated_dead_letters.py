@@ -10,12 +10,14 @@ such a publish goes to is a dead letter or retry topic, whatever its name (DL10)
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from magnetar.bounds import MESSAGES_SPLIT
+from magnetar.bounds import LETTERS_OF_BATCH, LETTERS_OF_MESSAGE, MESSAGES_SPLIT
 from magnetar.broker.subscription.single_messages import SINGLE_ID_MIN, parse_id
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -36,16 +38,25 @@ _PROPERTY_WITHIN = 8192
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter or retry for a message that a consumer holds; `key` separates those for the same entry."""
+    """A dead letter or retry for a message that a consumer holds; `key` separates those for the same entry.
+
+    What is stored of it is a hash, because clients choose the texts in it; earlier versions stored it as it is.
+    """
 
     subscription: Subscription
     entry_id: int
+    batch_index: int
     key: str
 
     @property
     def is_published(self) -> bool:
         state = self.subscription.cursor.state_of(self.entry_id)
-        return state is not None and self.key in state.published
+        return state is not None and (self.hash in state.published or self.key in state.published)
+
+    @property
+    def hash(self) -> str:
+        digest = hashlib.blake2b(self.key.encode(errors="surrogatepass"), digest_size=9).digest()
+        return base64.b64encode(digest).decode()
 
 
 def may_be_dead_letter(handle: ProducerHandle, blob: bytes) -> bool:
@@ -88,7 +99,8 @@ def publish_dead_letters(session: Session, handle: ProducerHandle, publish: Publ
 
 
 def _record(dead_letter: DeadLetter) -> None:
-    dead_letter.subscription.cursor.change(dead_letter.entry_id, lambda found: found.publish(dead_letter.key))
+    kept = LETTERS_OF_MESSAGE.limit if dead_letter.batch_index < 0 else LETTERS_OF_BATCH.limit
+    dead_letter.subscription.cursor.change(dead_letter.entry_id, lambda found: found.publish(dead_letter.hash, kept))
 
 
 def _holds_any(session: Session) -> bool:
@@ -119,7 +131,7 @@ def _dead_letter(session: Session, handle: ProducerHandle, properties: dict[str,
             and consumer.topic.ledger_id == origin.ledger_id
             and origin.entry_id in consumer.consumer.pending
         ):
-            return DeadLetter(subscription, origin.entry_id, _key(origin, handle))
+            return DeadLetter(subscription, origin.entry_id, origin.batch_index, _key(origin, handle))
     return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 import magnetar.testing
+from magnetar.bounds import LONG_POLLS
 from magnetar.names import TopicName
 from magnetar.replication.model import Declaration, DeclaredRoute, Report, Reports, RoutePolicy, State, Status
 from tests.admin.driver import NOW_MS, Admin
@@ -452,3 +453,13 @@ def test_gr9_a_replicated_subscription_is_declared(replicated: Admin) -> None:
 def test_a_default_route_policy_is_an_empty_object() -> None:
     """A broker of another version reads missing fields as defaults."""
     assert msgspec.json.encode(RoutePolicy()) == b"{}"
+
+
+def test_bound_long_polls(admin: Admin) -> None:
+    replication = admin.broker.replication
+    watchers = [lambda number=number: None for number in range(LONG_POLLS.limit + 2)]  # type: ignore[misc]
+    assert all(replication.watch(watcher) for watcher in watchers)
+    path = f"/admin/v2/replication/declaration?after={replication.version}&timeoutMs=60000"
+    assert f"{LONG_POLLS.limit} requests wait" in admin.reason(429, "GET", path)
+    replication.unwatch(watchers[0])
+    assert replication.watch(watchers[0])

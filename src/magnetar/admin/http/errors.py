@@ -59,6 +59,12 @@ class PartitionCountRefused(MagnetarError):
     http_status = 422
 
 
+class TooManyRequests(MagnetarError):
+    """As many requests of this kind as may wait do wait."""
+
+    http_status = 429
+
+
 class Unsupported(MagnetarError):
     """A request of Pulsar's interface that this broker does not serve."""
 

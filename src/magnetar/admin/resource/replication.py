@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET
 
-from magnetar.admin.http.errors import BadRequest, ClusterNotFound
+from magnetar.admin.http.errors import BadRequest, ClusterNotFound, TooManyRequests
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
-from magnetar.bounds import CURSOR_TOPICS, LONG_POLL
+from magnetar.bounds import CURSOR_TOPICS, LONG_POLL, LONG_POLLS
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.replication.route_policies import topic_scope
 from magnetar.broker.schema.definition import field_names, value_definition
@@ -61,7 +61,8 @@ async def declaration(call: Call) -> Declaration:
     timeout_ms = call.number("timeoutMs", 0, WAIT_MS_MAX, default=30_000)
     if after == replication.version and timeout_ms:
         alarm = call.alarm()
-        replication.watch(alarm.ring)
+        if not replication.watch(alarm.ring):
+            raise TooManyRequests(f"{LONG_POLLS.limit} requests wait for the declaration already")
         try:
             if not await alarm.wait(timeout_ms / 1000):
                 replication.process_left(call.query.get("pipeline", ""))

@@ -345,7 +345,7 @@ class Catalog:
         self._save(keys.PARTITIONED, name.full, partitioned)
 
     def _save(self, kind: bytes, name: str, kept: record.Record) -> None:
-        self._broker.commits.batch().put(keys.named(kind, name), record.encode(kept))
+        self._broker.commits.put(keys.named(kind, name), record.encode(kept))
 
     def _list(self, full: str) -> None:
         name = TopicName.parse(full)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from magnetar.bounds import LONG_POLLS
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import ClusterRecord
 from magnetar.broker.replication.reports import ReplicationReports
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
 
 _TOPICS_PER_TURN = 200
+_OWN_WATCHERS = 2  # of the server: they come first
+
 LATE_S = 5.0
 """A route whose oldest message waits longer than this is not running, whatever was reported before it was published."""
 
@@ -186,9 +189,15 @@ class DeclaredRoutes:
 
     # -- changes
 
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Calls `watcher` after every change, until `unwatch`. It must not change anything itself."""
+    def watch(self, watcher: Callable[[], None]) -> bool:
+        """Calls `watcher` after every change, until `unwatch`. It must not change anything itself.
+
+        False if there are as many as there may be.
+        """
+        if len(self._watchers) >= LONG_POLLS.limit + _OWN_WATCHERS:
+            return False
         self._watchers[watcher] = None
+        return True
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
         self._watchers.pop(watcher, None)

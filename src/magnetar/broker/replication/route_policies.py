@@ -73,7 +73,7 @@ class RoutePolicies:
     def _keep(self, remote: str, scope: str, parts: RouteParts) -> None:
         if parts != NOTHING:
             self._parts[remote, scope] = parts
-            self._commits.batch().put(_key(remote, scope), encode_parts(parts))
+            self._commits.put(_key(remote, scope), encode_parts(parts))
         elif self._parts.pop((remote, scope), None) is not None:
             self._commits.batch().delete(_key(remote, scope))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from pyroaring import BitMap64
 
-from magnetar.bounds import ENTRY_STATES, ERROR_TEXTS
+from magnetar.bounds import ENTRY_STATES, ERROR_TEXTS, ERRORS_OF_ENTRY, INDEX_COUNTS
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.subscription import entry_state
@@ -43,6 +43,7 @@ class Cursor:
         "_changed",
         "_changed_since",
         "_commits",
+        "_counts",
         "_errors",
         "_id",
         "_states",
@@ -66,6 +67,7 @@ class Cursor:
         self.suspects = BitMap64()  # entries with suspicions in their state
         self._errors = BitMap64()  # messages with an error text in the state of their entry: entry id, batch index + 1
         self._states: dict[int, EntryState] = {}
+        self._counts = 0  # of single messages of batches, in the states; at least as many as there are
         self._changed_since: set[int] | None = None  # since states were chosen to be dropped from memory
         self._changed: set[int] = set()
         self._stored = BitMap64()
@@ -112,9 +114,11 @@ class Cursor:
     def change(self, entry: int, change: Callable[[EntryState], None]) -> EntryState:
         """Changes the state of an unacknowledged entry."""
         found = self._states[entry] = self.state_of(entry) or EntryState()
+        counts = len(found.index_counts)
         # Before the cursor is touched, which may store it: a later change would not be noticed.
         change(found)
         self._index(entry, found)
+        self._counts += len(found.index_counts) - counts
         self._position_changed(entry)
         self._forget_some()
         return found
@@ -132,6 +136,9 @@ class Cursor:
                 f"the subscription remembers {ERRORS_MAX} errors already: they go when their messages are"
                 " acknowledged or dead"
             )
+        state = self.state_of(entry)
+        if state is not None and len(state.errors) >= ERRORS_OF_ENTRY.limit and index not in state.errors:
+            raise NotAllowed(f"the batch has {ERRORS_OF_ENTRY.limit} errors already")
         self.change(entry, lambda found: found.report(index, error))
 
     def open_bits(self, entry: int) -> int | None:
@@ -140,11 +147,20 @@ class Cursor:
         return None if found is None else found.open_bits
 
     def _forget_some(self) -> None:
-        """When too many states are in memory, drops most of them as soon as they are durable."""
-        is_full = len(self._states) > STATES_KEPT and self._changed_since is None
-        if not is_full or self._commits is None or self._storage is None:
+        """When too many states are in memory, drops most of them as soon as they are durable; a cursor that is only
+        in memory forgets them.
+        """
+        is_heavy = self._counts > INDEX_COUNTS.limit
+        if is_heavy:  # those of dropped and acknowledged states are still in it
+            self._counts = sum([len(state.index_counts) for state in self._states.values()])
+            is_heavy = self._counts > INDEX_COUNTS.limit
+        if not (is_heavy or len(self._states) > STATES_KEPT) or self._changed_since is not None:
             return
-        older = list(self._states)[: -STATES_KEPT // 2]
+        older = list(self._states)[: -1 if is_heavy else -STATES_KEPT // 2]
+        if self._commits is None or self._storage is None:
+            for entry in older:
+                del self._states[entry]
+            return
         self._changed_since = set()
         self._commits.after(lambda: self._forget(older))
 
@@ -279,6 +295,8 @@ class Cursor:
         self._touch()
 
     def _position_changed(self, entry: int) -> None:
+        if self._commits is None:
+            return
         self._changed.add(entry)
         if self._changed_since is not None:
             self._changed_since.add(entry)

@@ -15,8 +15,8 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
     `suspicions` is the number of consumers that crashed while they held this entry and others. `open_bytes` are the
     open messages of a batch as big-endian bits; empty means all. `index_counts` holds the counts of single messages of
     a batch, by index, where they differ from `count`. `published` are the dead letters that a client has published for
-    it (DL12), by batch index and topic; they are forgotten when the entry is acknowledged. `failed_by` is the identity
-    of the consumer that failed last. `errors` are the application's error texts, by batch index, -1 for the entry.
+    it (DL12), as hashes; they are forgotten when the entry is acknowledged. `failed_by` is the identity of the consumer
+    that failed last. `errors` are the application's error texts, by batch index, -1 for the entry.
     """
 
     count: int = 0
@@ -55,8 +55,9 @@ class EntryState(msgspec.Struct, array_like=True, omit_defaults=True):
         ]
         return max(counts, default=self.count)
 
-    def publish(self, key: str) -> None:
-        self.published = [*self.published, key]
+    def publish(self, key: str, kept: int) -> None:
+        """Remembers a dead letter that a client published, beside the last ones, `kept` in all."""
+        self.published = [*self.published, key][-kept:]
 
     def suspect(self) -> None:
         self.suspicions += 1

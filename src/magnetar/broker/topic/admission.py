@@ -59,7 +59,7 @@ def admit(
         receipts.append((sequence_id, highest_id, next_id + len(new)))
         new.append((messages, deliver_at_ms, blob))
     if deduplication is not None and is_recorded:
-        deduplication.store(batch, producer.name, now_ms)
+        deduplication.store(batch, producer.name, now_ms, topic.broker.settings.brokerDeduplicationMaxNumberOfProducers)
     return new, receipts
 
 
@@ -125,7 +125,8 @@ def _admit_foreign(
         new.append((messages, deliver_at_ms, blob))
     for identity in recorded.values():
         if identity.memory is not None:
-            identity.memory.store(batch, identity.name, now_ms)
+            producers_max = topic.broker.settings.brokerDeduplicationMaxNumberOfProducers
+            identity.memory.store(batch, identity.name, now_ms, producers_max)
     return new, receipts
 
 

@@ -6,6 +6,8 @@ long are forgotten, as in Apache Pulsar. Replicators from other clusters are in 
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from magnetar.broker import keys
 from magnetar.storage.api import Batch, Space, Storage
 from magnetar.wire.metadata import MetadataError, metadata_of
@@ -21,13 +23,14 @@ class Deduplication:
         self._topic_id = topic_id
         self._kind = kind
         self._sequences: dict[str, int] = {}
-        self._used_ms: dict[str, int] = {}
+        self._used_ms: OrderedDict[str, int] = OrderedDict()  # the longest idle first
         if storage is None:
             return
         start = keys.under(kind, topic_id)
-        for key, value in storage.scan(Space.STATE, start, keys.after(start)):
-            name = key[9:].decode()
-            self._sequences[name], self._used_ms[name] = keys.SEQUENCE.unpack(value)
+        rows = storage.scan(Space.STATE, start, keys.after(start))
+        found = [(key[9:].decode(), *keys.SEQUENCE.unpack(value)) for key, value in rows]
+        for name, sequence_id, used_ms in sorted(found, key=lambda row: row[2]):
+            self._sequences[name], self._used_ms[name] = sequence_id, used_ms
 
     def last_sequence(self, producer_name: str) -> int:
         return self._sequences.get(producer_name, -1)
@@ -38,8 +41,12 @@ class Deduplication:
     def record(self, producer_name: str, sequence_id: int) -> None:
         self._sequences[producer_name] = sequence_id
 
-    def store(self, batch: Batch, producer_name: str, now_ms: int) -> None:
+    def store(self, batch: Batch, producer_name: str, now_ms: int, producers_max: int) -> None:
+        """Stores what was recorded. Producers above `producers_max` are forgotten, the longest idle first."""
         self._used_ms[producer_name] = now_ms
+        self._used_ms.move_to_end(producer_name)
+        while len(self._used_ms) > producers_max:
+            self.forget(batch, next(iter(self._used_ms)))
         batch.put(self._key(producer_name), keys.SEQUENCE.pack(self._sequences[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:

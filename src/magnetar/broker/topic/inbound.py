@@ -6,7 +6,11 @@ nothing of declared routes.
 
 from __future__ import annotations
 
+from magnetar.bounds import INBOUND_SOURCES
 from magnetar.broker.rates import Rates
+
+OTHERS = "others"
+"""The name under which sources beyond the limit are counted."""
 
 
 class Inbound:
@@ -25,3 +29,12 @@ class Inbound:
 
     def update_rates(self, seconds: float) -> None:
         self.rates.update(seconds, self.messages_in, self.bytes_in)
+
+
+class InboundBySource(dict[str, Inbound]):
+    """Counters by source cluster, created when first used. Clients choose the names: beyond a limit they share one."""
+
+    def __missing__(self, source: str) -> Inbound:
+        if len(self) >= INBOUND_SOURCES.limit:
+            source = OTHERS
+        return self.setdefault(source, Inbound())

@@ -282,7 +282,7 @@ class PersistentTopic(Topic):
             )
             cursor = Cursor(self.broker.commits, subscription_record.id, mark_delete, self.broker.storage)
             cursor.create(batch)
-            batch.put(self._subscription_key(request.name), record.encode(subscription_record))
+            self.broker.commits.put(self._subscription_key(request.name), record.encode(subscription_record))
             subscription = Subscription(self, request.name, subscription_record, cursor, durable=True)
         self._subscriptions[request.name] = subscription
         self.limits.throttle(subscription, self.policies)
@@ -356,8 +356,7 @@ class PersistentTopic(Topic):
         if replicates_differently:
             self.broker.replication.topic_changed(self.name)
         if subscription.durable:
-            batch = self.broker.commits.batch()
-            batch.put(self._subscription_key(subscription.name), record.encode(subscription_record))
+            self.broker.commits.put(self._subscription_key(subscription.name), record.encode(subscription_record))
 
     def _subscription_key(self, name: str) -> bytes:
         return keys.under(keys.SUBSCRIPTION, self.record.id, name.encode())
@@ -407,7 +406,7 @@ class PersistentTopic(Topic):
         self._save_record()
 
     def _save_record(self) -> None:
-        self.broker.commits.batch().put(keys.named(keys.TOPIC, self.name.full), record.encode(self.record))
+        self.broker.commits.put(keys.named(keys.TOPIC, self.name.full), record.encode(self.record))
 
     # -- limits over time
 

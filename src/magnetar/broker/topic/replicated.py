@@ -8,6 +8,7 @@ the topic's deduplication policy is, and stored in the transaction of the entrie
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 
 from magnetar.broker import keys
@@ -68,14 +69,15 @@ class PulsarReplicatedEntries:
     def __init__(self, storage: Storage | None, topic_id: int) -> None:
         self._topic_id = topic_id
         self._positions: dict[str, SourcePosition] = {}
-        self._used_ms: dict[str, int] = {}
+        self._used_ms: OrderedDict[str, int] = OrderedDict()  # the longest idle first
         if storage is None:
             return
         start = keys.under(keys.PULSAR_REPLICATED, topic_id)
-        for key, value in storage.scan(Space.STATE, start, keys.after(start)):
-            ledger_id, entry_id, used_ms = keys.REPLICATED_POSITION.unpack(value)
-            self._positions[key[9:].decode()] = ledger_id, entry_id
-            self._used_ms[key[9:].decode()] = used_ms
+        rows = storage.scan(Space.STATE, start, keys.after(start))
+        found = [(key[9:].decode(), *keys.REPLICATED_POSITION.unpack(value)) for key, value in rows]
+        for name, ledger_id, entry_id, used_ms in sorted(found, key=lambda row: row[3]):
+            self._positions[name] = ledger_id, entry_id
+            self._used_ms[name] = used_ms
 
     def is_duplicate(self, producer_name: str, position: SourcePosition) -> bool:
         last = self._positions.get(producer_name)
@@ -84,8 +86,12 @@ class PulsarReplicatedEntries:
     def record(self, producer_name: str, position: SourcePosition) -> None:
         self._positions[producer_name] = position
 
-    def store(self, batch: Batch, producer_name: str, now_ms: int) -> None:
+    def store(self, batch: Batch, producer_name: str, now_ms: int, producers_max: int) -> None:
+        """As that of deduplication."""
         self._used_ms[producer_name] = now_ms
+        self._used_ms.move_to_end(producer_name)
+        while len(self._used_ms) > producers_max:
+            self.forget(batch, next(iter(self._used_ms)))
         batch.put(self._key(producer_name), keys.REPLICATED_POSITION.pack(*self._positions[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
@@ -96,8 +102,11 @@ class PulsarReplicatedEntries:
         """Drops only the excess above `producers_max`: a replicator may reconnect after any time."""
         idle = sorted((used_ms, name) for name, used_ms in self._used_ms.items() if name not in connected)
         for _, name in idle[: max(0, len(self._positions) - producers_max)]:
-            del self._positions[name], self._used_ms[name]
-            batch.delete(self._key(name))
+            self.forget(batch, name)
+
+    def forget(self, batch: Batch, producer_name: str) -> None:
+        del self._positions[producer_name], self._used_ms[producer_name]
+        batch.delete(self._key(producer_name))
 
     def _key(self, producer_name: str) -> bytes:
         return keys.under(keys.PULSAR_REPLICATED, self._topic_id, producer_name.encode())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -13,7 +12,7 @@ from magnetar.broker.rates import Rates
 from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
 from magnetar.broker.throttling.limits import TopicLimits, is_of_replication
 from magnetar.broker.throttling.subscribing import ConsumerIdentity
-from magnetar.broker.topic.inbound import Inbound
+from magnetar.broker.topic.inbound import InboundBySource
 from magnetar.broker.topic.producer import Producer, Producers
 from magnetar.errors import (
     ConsumerBusy,
@@ -103,7 +102,7 @@ class Topic(ABC):
         self.messages_in = 0
         self.bytes_in = 0
         self.rates_in = Rates(2)  # messages and bytes
-        self.inbound: dict[str, Inbound] = defaultdict(Inbound)  # by source cluster
+        self.inbound = InboundBySource()
         self.limits = TopicLimits(broker.limits, self.rates_in)
         self.limits.apply(self.policies)
 
