@@ -59,7 +59,7 @@ class PartitionCountRefused(MagnetarError):
     http_status = 422
 
 
-class TooManyRequests(MagnetarError):
+class TooManyWaiting(MagnetarError):
     """As many requests of this kind as may wait do wait."""
 
     http_status = 429

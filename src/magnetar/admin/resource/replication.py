@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET
 
-from magnetar.admin.http.errors import BadRequest, ClusterNotFound, TooManyRequests
+from magnetar.admin.http.errors import BadRequest, ClusterNotFound, TooManyWaiting
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.stats.internal import InternalStats, internal_stats
@@ -62,7 +62,7 @@ async def declaration(call: Call) -> Declaration:
     if after == replication.version and timeout_ms:
         alarm = call.alarm()
         if not replication.watch(alarm.ring):
-            raise TooManyRequests(f"{LONG_POLLS.limit} requests wait for the declaration already")
+            raise TooManyWaiting(f"{LONG_POLLS.limit} requests wait for the declaration already")
         try:
             if not await alarm.wait(timeout_ms / 1000):
                 replication.process_left(call.query.get("pipeline", ""))
