@@ -15,11 +15,13 @@ from magnetar.session.handles import Command
 if TYPE_CHECKING:
     from magnetar.session.session import Session
 
+_LOOK_MS = 1000  # the rate may have changed since
+
 
 class LateSubscribes:
     """Those of one connection, by consumer id; None for one that the client has closed since.
 
-    Its place is kept until its time has come: each has one timer, however often a client changes its mind.
+    Its place is kept until the next look: each has one timer, however often a client changes its mind.
     """
 
     __slots__ = ("_commands", "_session")
@@ -37,7 +39,7 @@ class LateSubscribes:
                     f"{len(self._commands)} consumers of this connection wait for their subscribe rate,"
                     f" the limit is {LATE_SUBSCRIBES.limit}"
                 )
-            broker.wake_at(broker.now_ms() + wait_ms, lambda: self._wake(consumer_id))
+            broker.wake_at(broker.now_ms() + min(wait_ms, _LOOK_MS), lambda: self._wake(consumer_id))
         self._commands[consumer_id] = command
 
     def cancel(self, consumer_id: int) -> None:

@@ -245,6 +245,19 @@ def test_waiting_costs_a_timer_and_not_one_for_each_message() -> None:
     assert throttle is not None and throttle.message_events[LimitLevel.SUBSCRIPTION] == 1
 
 
+@pytest.mark.parametrize("type", ALL_TYPES)
+def test_a_clock_that_is_set_back_does_not_hold_a_subscription_for_long(type: SubscriptionType) -> None:
+    world = World()
+    limit(world, subscription_dispatch_rate=DispatchRate(10))
+    world.consumer(type=type)
+    world.publish(30)
+    assert messages(world.client) == 10
+    world.advance(days=-1)
+    world.publish(1)
+    run(world, 1000)
+    assert messages(world.client) == 20
+
+
 def test_rates_survive_a_restart() -> None:
     world = World()
     limit(world, dispatch_rate=DispatchRate(5), dispatch_rates={"s": DispatchRate(3, relative=True, period_s=2)})

@@ -177,6 +177,19 @@ def test_a_connection_that_is_lost_is_forgotten() -> None:
     world.advance(minutes=10)
 
 
+def test_a_clock_that_is_set_back_does_not_hold_a_connection_for_long() -> None:
+    world = World()
+    limit(world, 10)
+    world.publish(30, producer=world.producer())
+    world.advance(days=-1)
+    (held_by,) = world.client.holds
+    held_by.check()  # as every keep-alive interval
+    world.advance(milliseconds=2099)
+    assert world.client.holds
+    world.advance(milliseconds=1)
+    assert not world.client.holds
+
+
 def test_rates_survive_a_restart() -> None:
     world = World()
     limit(world, 10, 5000)

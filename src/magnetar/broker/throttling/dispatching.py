@@ -66,8 +66,10 @@ class Throttle:
 
     def wait(self, *, is_served: bool) -> None:
         """Resumes the subscription when the first limit that it waits for has room."""
-        if any(limit.is_awaited_by(self._waiter) for limit in self.limits.values()):
-            return
+        for limit in self.limits.values():
+            if limit.is_awaited_by(self._waiter):
+                limit.check()
+                return
         for level, limit in self.limits.items():
             messages, size = limit.room
             if messages > 0 and size > 0 and not limit.waiting:
