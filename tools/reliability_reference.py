@@ -342,6 +342,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # -- machine: clock, processes, descriptors
     Fault(
+        "sockets-take-all-descriptors",
+        "more connections than the process has file descriptors, or more than allowed",
+        "new ones get the reason and are closed; clients that are connected, and storage, notice nothing",
+        "nothing",
+    ),
+    Fault(
         "blocked-loop",
         "something blocks the broker's event loop",
         "requests wait; from 10 s on health says no, with the length; a metric",

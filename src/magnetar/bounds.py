@@ -42,6 +42,30 @@ TURN = Bound(
     "",
     "the rest waits for the next turn, after the other connections",
 )
+DESCRIPTORS_KEPT = Bound(
+    "descriptors-kept",
+    "file descriptors that no connection gets: 512 for RocksDB, the others for logs, pipes and connections that are"
+    " being refused",
+    768,
+    "",
+    "connections are refused; a quarter of the rest is for HTTP",
+)
+ACCEPTED_PER_TURN = Bound(
+    "accepted-per-turn", "new connections in one turn of the event loop", 64, "", "the next turn takes them"
+)
+HANDSHAKE_WAIT = Bound(
+    "handshake", "time until a client has sent CONNECT", 10, "s", "it gets the reason and is disconnected"
+)
+HANDLES_PER_CONNECTION = Bound(
+    "handles-per-connection", "producers of a connection, and consumers", 10_000, "each", "refused"
+)
+HANDLE_BYTES = Bound(
+    "handle-bytes",
+    "names and metadata of all producers and consumers of a connection",
+    16 << 20,
+    "bytes",
+    "another one is refused",
+)
 FIRST_FRAME = Bound(
     "first-frames",
     "a frame before the client is connected",
@@ -307,6 +331,9 @@ GROUPS_PER_SYNC = Bound("groups-per-sync", "groups of changes that share one fsy
 FINDINGS_SHOWN = Bound(
     "findings-shown", "findings that `magnetar doctor data` shows", 1000, "", "counted; all are repaired with --fix"
 )
+HTTP_HEAD_WAIT = Bound("http-head", "time until the head of a request is complete", 10, "s", "408, and closed")
+HTTP_BODY_WAIT = Bound("http-body", "time from the head to the end of the body", 30, "s", "408, and closed")
+
 BACKUPS = Bound("backups", "checkpoints for a backup", 1, "", "refused with 409 until it is removed")
 SUBSCRIPTION_DISPATCH_RATES = Bound(
     "subscription-dispatch-rates",

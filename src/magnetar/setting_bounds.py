@@ -24,6 +24,27 @@ PUBLISH_BUFFER = _by_setting(
 IDLE_CONNECTION = _by_setting(
     "idle-connection", "seconds of silence, twice", "keepAliveIntervalSeconds", "a ping, then the connection is closed"
 )
+CONNECTIONS = _by_setting(
+    "connections",
+    "connections of clients; also by the limit of file descriptors",
+    "brokerMaxConnections",
+    "a new one gets the reason and is closed",
+)
+CONNECTIONS_PER_ADDRESS = _by_setting(
+    "connections-per-address",
+    "connections of clients from one address",
+    "brokerMaxConnectionsPerIp",
+    "a new one gets the reason and is closed",
+)
+HTTP_CONNECTIONS = _by_setting(
+    "http-connections",
+    "connections of HTTP; also a quarter of the file descriptors for connections",
+    "maxHttpServerConnections",
+    "a new one gets 503 and is closed",
+)
+HTTP_REQUESTS = _by_setting(
+    "http-requests", "requests of HTTP that run at the same time", "maxConcurrentHttpRequests", "refused with 503"
+)
 PRODUCERS_PER_TOPIC = _by_setting(
     "producers-per-topic", "producers of a topic", "maxProducersPerTopic", "refused with ProducerBusy"
 )

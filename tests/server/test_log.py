@@ -62,6 +62,7 @@ def test_a_life_in_json(tmp_path: Path) -> None:
     assert out[0].startswith("Magnetar ") and out[-2].startswith("ready ") and out[-1] == "stopped\n"
     assert [line["event"] for line in lines] == [
         "started",
+        "descriptors",
         "topic_created",
         "subscribe_refused",
         "topic_created",
@@ -79,7 +80,7 @@ def test_a_life_in_json(tmp_path: Path) -> None:
             assert set(event.fields) < set(by_event[event.name])
 
     _, second = run(tmp_path / "d")
-    assert [line.split()[2] for line in second] == ["storage:", "server:", "server:"]
+    assert [line.split()[2] for line in second] == ["storage:", "server:", "server:", "server:"]
     assert "recovered 1 namespaces and 1 topics in " in second[0]
 
     _, third = run(tmp_path / "d", "--log-level", "warning", "--set", "logFormat=text")

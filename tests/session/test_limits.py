@@ -379,3 +379,37 @@ def test_fault_nack_of_what_is_not_held() -> None:
 
 def test_bounds_are_those_of_the_table() -> None:
     assert bounds.NAME_SIZE.limit == 1024 and bounds.MAP_SIZE.limit == 64 << 10
+
+
+# -- producers and consumers
+
+
+def test_bound_handles_per_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert bounds.HANDLES_PER_CONNECTION.limit == 10_000
+    monkeypatch.setattr("magnetar.session.limits._HANDLES_MAX", 3)
+    talk = Talk(World())
+    for number in range(4):
+        produced, subscribed = talk.produce(producer_id=number), talk.subscribe(consumer_id=number)
+        assert (produced.type, subscribed.type) == (
+            (Command.PRODUCER_SUCCESS, Command.SUCCESS) if number < 3 else (Command.ERROR, Command.ERROR)
+        )
+    assert produced.error.message == "the connection has 3 producers, the limit is 3"
+    assert subscribed.error.message == "the connection has 3 consumers, the limit is 3"
+    # Who closes one may have another.
+    talk.ask(Command(type=Command.CLOSE_PRODUCER, close_producer=pb.CommandCloseProducer(producer_id=1, request_id=9)))
+    assert talk.produce(producer_id=8).type == Command.PRODUCER_SUCCESS
+
+
+def test_bound_handle_bytes() -> None:
+    talk = Talk(World())
+    taken = 0
+    while (reply := talk.produce(f"t{taken}", producer_id=taken, metadata=_pairs(65_000))).type != Command.ERROR:
+        taken += 1
+        assert taken * 65_000 < bounds.HANDLE_BYTES.limit + 65_000
+    assert taken * 65_000 >= bounds.HANDLE_BYTES.limit
+    assert reply.error.message.endswith("bytes of metadata, the limit is 16777216")
+    for number in range(taken):
+        close = pb.CommandCloseProducer(producer_id=number, request_id=9)
+        talk.ask(Command(type=Command.CLOSE_PRODUCER, close_producer=close))
+    assert talk.session.producers.size == 0
+    assert talk.produce(producer_id=1, metadata=_pairs(65_000)).type == Command.PRODUCER_SUCCESS

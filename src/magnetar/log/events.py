@@ -103,6 +103,13 @@ RECOVERED = Event(
     "recovered {namespaces} namespaces and {topics} topics in {milliseconds} ms",
     "The data folder was opened and its catalog read. Topics themselves are opened when they are used.",
 )
+DESCRIPTORS = Event(
+    "descriptors",
+    logging.INFO,
+    "server",
+    "{limit} file descriptors: room for {connections} connections of clients and {http} of HTTP",
+    "The limit of the process, raised as far as it may. More connections are refused: storage keeps its share.",
+)
 OPEN_TO_OTHERS = Event(
     "open_to_others",
     logging.WARNING,

@@ -13,10 +13,14 @@ import uvicorn
 from starlette.types import Receive
 
 from magnetar.admin.app import create_app
+from magnetar.server.admission.http import BoundedRequests, bounded_http
 from magnetar.server.backup import Backups
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server
+
+
+_BACKLOG = 64  # connections that may be accepted in one turn, before the first is counted
 
 
 class _Uvicorn(uvicorn.Server):
@@ -82,7 +86,9 @@ class HttpServer:
             backups=Backups(server.storage, server.committer.drained),
         )
         config = uvicorn.Config(
-            app,
+            BoundedRequests(app, server.settings.maxConcurrentHttpRequests),
+            http=bounded_http(server.capacity.http, server.refused_http),
+            backlog=_BACKLOG,
             lifespan="off",
             ws="none",
             log_config=None,

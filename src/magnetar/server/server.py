@@ -19,6 +19,7 @@ from magnetar.errors import MagnetarError
 from magnetar.health import Phase
 from magnetar.log.events import (
     COMMIT_WAITING,
+    CONNECT_REFUSED,
     FAULT,
     HTTP_FAILED,
     SLOW_COMMIT,
@@ -27,6 +28,8 @@ from magnetar.log.events import (
     emit,
     emit_traceback,
 )
+from magnetar.server.admission.acceptor import Acceptor
+from magnetar.server.admission.descriptors import capacity, limit
 from magnetar.server.committer import CommitFailed, Committer
 from magnetar.server.disk.space import SpaceReclaimer
 from magnetar.server.disk.watch import DiskWatch
@@ -84,7 +87,8 @@ class Server:
         self._stopped = asyncio.Event()
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
         self._tasks: list[asyncio.Task[None]] = []
-        self._listener: asyncio.Server | None = None
+        self.capacity = capacity(limit(), settings.brokerMaxConnections, settings.maxHttpServerConnections)
+        self._acceptor: Acceptor | None = None
         self._http: HttpServer | None = None
         self._http_listener: socket.socket | None = None
         self._remote_topics = RemoteTopics(
@@ -103,7 +107,8 @@ class Server:
         self.port = listener.getsockname()[1]
         self._http_listener = _listen(self.bind, self.http_port, "webServicePort")
         self.http_port = self._http_listener.getsockname()[1]
-        self._listener = await self.loop.create_server(lambda: Connection(self), sock=listener, backlog=1024)
+        self._acceptor = Acceptor(self, listener, self.capacity.binary)
+        self._acceptor.start()
         space = SpaceReclaimer(self.broker, self.storage, self.committer.drained)
         self._tasks = [
             self.spawn("keep-alive", self._keep_alive),
@@ -136,8 +141,8 @@ class Server:
         """Disconnects clients, makes everything durable and releases the data folder."""
         self.phase = "stopping"
         self.vitals.loop_lag.close()
-        if self._listener is not None:
-            self._listener.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         for task in self._tasks:
             task.cancel()
         self.broker.replication.unwatch(self._remote_topics.changed)
@@ -221,6 +226,9 @@ class Server:
     def is_full(self) -> bool:
         """More published data waits for the disk than allowed: no connection is read until it is written."""
         return self.broker.commits.waiting_bytes > self._buffer_max
+
+    def refused_http(self, client: str, reason: str) -> None:
+        self.event(CONNECT_REFUSED, client=client, version="HTTP", reason=reason)
 
     def service_url(self, host: str) -> str:
         """The binary address of this broker for a client that reached `host` and names no listener."""

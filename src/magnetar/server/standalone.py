@@ -19,6 +19,7 @@ from magnetar.clock import SystemClock
 from magnetar.log.events import (
     BALLAST_USED,
     COMPACTION_OFF,
+    DESCRIPTORS,
     LOSS_ACCEPTED,
     MARK_UNREADABLE,
     OPEN_TO_OTHERS,
@@ -27,6 +28,7 @@ from magnetar.log.events import (
     STOPPED,
     emit,
 )
+from magnetar.server.admission.descriptors import limit, raise_limit
 from magnetar.server.server import Server, StartError, url_host
 from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
@@ -66,6 +68,7 @@ def run_standalone(
     folder = data or Path("data/standalone")
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
+    raise_limit()
     ballast = Ballast(folder, settings.ballastSizeInMB << 20)
     storage = _open(folder, ballast, accept_loss)
     try:
@@ -190,6 +193,7 @@ def _report_start(server: Server, folder: Path) -> None:
         http_url=server.http_url(server.bind),
         data=folder.resolve(),
     )
+    emit(DESCRIPTORS, limit=limit(), connections=server.capacity.binary, http=server.capacity.http)
 
 
 def _pipelines(server: Server, folder: Path) -> PipelinesProcess:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import select
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from magnetar.bounds import CLOSING, OUTBOX
-from magnetar.session.handles import ClientAddress
+from magnetar.bounds import CLOSING, HANDSHAKE_WAIT, OUTBOX
+from magnetar.session.handles import ClientAddress, SessionState
 from magnetar.session.session import Session
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ _WRITE_BUFFER_HIGH = OUTBOX.limit
 _WRITE_BUFFER_LOW = 512 << 10
 _CLOSE_MAX_S = CLOSING.limit
 _RDHUP = getattr(select, "POLLRDHUP", 0)  # where there is none, only a reset is seen
+_HANDSHAKE_S = HANDSHAKE_WAIT.limit
 
 
 class Connection(asyncio.Protocol):
@@ -27,8 +29,10 @@ class Connection(asyncio.Protocol):
     The rest waits in the client's socket.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, on_lost: Callable[[], None]) -> None:
         self._server = server
+        self._on_lost = on_lost
+        self._handshake: asyncio.TimerHandle | None = None
         self._loop = server.loop
         self._paused = False  # until published messages are durable
         self._held = False  # until the session has handled what it has
@@ -54,6 +58,17 @@ class Connection(asyncio.Protocol):
         self._session = Session(self._server.broker, address, self._flush_soon, self._close_soon)
         self._server.connections.add(self)
         self._server.connections_opened += 1
+        self._handshake = self._loop.call_later(_HANDSHAKE_S, self._check_handshake)
+
+    @property
+    def is_made(self) -> bool:
+        return self._session is not None
+
+    def _check_handshake(self) -> None:
+        """The time is absolute: single bytes now and then do not extend it."""
+        self._handshake = None
+        if self._session is not None and self._session.state is SessionState.START:
+            self._session.fail(f"the handshake is not complete within {_HANDSHAKE_S} s")
 
     # -- bytes in
 
@@ -201,7 +216,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._server.connections.discard(self)
         self._server.paused.discard(self)
-        if self._abort is not None:
-            self._abort.cancel()
+        self._on_lost()
+        for timer in (self._abort, self._handshake):
+            if timer is not None:
+                timer.cancel()
         if self._session is not None:
             self._session.connection_lost()

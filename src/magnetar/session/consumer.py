@@ -30,7 +30,7 @@ from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
 from magnetar.session.guards import REFUSED, refusal_of, remove_consumer
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
-from magnetar.session.limits import takes_ids
+from magnetar.session.limits import check_room, takes_ids
 from magnetar.session.schema import schema_of
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.metadata import MetadataError, metadata_of
@@ -51,6 +51,7 @@ def on_subscribe(session: Session, command: Command) -> None:
     if request.consumer_id in session.consumers:
         session.reply_success(request.request_id)
         return
+    check_room(session, session.consumers, "consumers")
     broker = session.broker
     name = TopicName.parse(request.topic)
     metadata = {pair.key: pair.value for pair in request.metadata}

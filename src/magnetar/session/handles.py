@@ -8,6 +8,7 @@ import enum
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.topic.producer import Producer
@@ -35,13 +36,19 @@ class ClientAddress:
     is_local: bool = False  # on the broker's own machine: it can reach this address, whatever is advertised elsewhere
 
 
+def _size_of(named: Producer | Consumer) -> int:
+    """Characters of its name and metadata, which its client chose."""
+    return len(named.name) + sum(len(key) + len(value) for key, value in named.metadata.items())
+
+
 class ProducerHandle:
     """A producer of this connection, with its encoder for the hot path."""
 
-    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "takes_dead_letters", "topic")
+    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "size", "takes_dead_letters", "topic")
 
     def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
         self.producer = producer
+        self.size = _size_of(producer)
         self.schema_version = schema_version
         self.topic = topic
         self.encoder = SendReceiptEncoder(producer.producer_id, topic.ledger_id)
@@ -52,14 +59,38 @@ class ProducerHandle:
 class ConsumerHandle:
     """`is_known`: the client has the reply to its SUBSCRIBE. Until then, `is_active` waits to be sent."""
 
-    __slots__ = ("consumer", "encoder", "is_active", "is_known", "topic")
+    __slots__ = ("consumer", "encoder", "is_active", "is_known", "size", "topic")
 
     def __init__(self, consumer: Consumer, topic: Topic) -> None:
         self.consumer = consumer
+        self.size = _size_of(consumer)
         self.topic = topic
         self.is_known = False
         self.is_active: bool | None = None
         self.encoder = MessageEncoder(consumer.consumer_id, topic.ledger_id, topic.name.partition)
+
+
+H = TypeVar("H", bound=ProducerHandle | ConsumerHandle)
+
+
+class Handles(dict[int, H]):
+    """Producers or consumers of a connection by id; `size` is what their names and metadata take together.
+
+    Only `[id] = handle` and `pop` change it.
+    """
+
+    size = 0
+
+    def __setitem__(self, number: int, handle: H) -> None:
+        self.pop(number, None)
+        super().__setitem__(number, handle)
+        self.size += handle.size
+
+    def pop(self, number: int, default: H | None = None) -> H | None:  # type: ignore[override]  # never raises
+        handle = super().pop(number, default)
+        if handle is not None:
+            self.size -= handle.size
+        return handle
 
 
 def words_of(open_bits: int) -> list[int]:

@@ -13,15 +13,25 @@ from typing import TYPE_CHECKING, NamedTuple
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from magnetar.bounds import IDS_PER_COMMAND, MAP_SIZE, NAME_SIZE, NUMBER, TEXT_SIZE
+from magnetar.bounds import (
+    HANDLE_BYTES,
+    HANDLES_PER_CONNECTION,
+    IDS_PER_COMMAND,
+    MAP_SIZE,
+    NAME_SIZE,
+    NUMBER,
+    TEXT_SIZE,
+)
 from magnetar.errors import MetadataInvalid, NotAllowed
-from magnetar.session.handles import Command
+from magnetar.session.handles import Command, H, Handles
 from magnetar.wire.schema_pb2 import KeyValue, Schema
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
 
 _IDS_MAX = IDS_PER_COMMAND.limit
+_HANDLES_MAX = HANDLES_PER_CONNECTION.limit
+_HANDLE_BYTES_MAX = HANDLE_BYTES.limit
 
 # Topics and subscriptions have limits of their own, with an error of their own (see `names`).
 _CHECKED_ELSEWHERE = frozenset(("topic", "subscription"))
@@ -85,6 +95,17 @@ def _fields_of(descriptor: Descriptor) -> _Fields:
         numbers=tuple(name for name in numbers if name not in _ANY_NUMBER),
         has_schema=messages.get("schema") is Schema.DESCRIPTOR,
     )
+
+
+def check_room(session: Session, handles: Handles[H], what: str) -> None:
+    """Raises NotAllowed if the connection may not have another producer or consumer."""
+    if len(handles) >= _HANDLES_MAX:
+        raise NotAllowed(f"the connection has {len(handles)} {what}, the limit is {_HANDLES_MAX}")
+    size = session.producers.size + session.consumers.size
+    if size >= _HANDLE_BYTES_MAX:
+        raise NotAllowed(
+            f"producers and consumers of the connection have {size} bytes of metadata, the limit is {_HANDLE_BYTES_MAX}"
+        )
 
 
 def takes_ids(session: Session, command: str, count: int) -> bool:

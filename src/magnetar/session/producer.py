@@ -12,6 +12,7 @@ from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
 from magnetar.session.guards import remove_producer
 from magnetar.session.handles import Command, ProducerHandle
+from magnetar.session.limits import check_room
 from magnetar.session.refusals import report_refusal
 from magnetar.session.schema import schema_of, version_bytes
 from magnetar.wire import schema_pb2 as pb
@@ -28,6 +29,7 @@ def on_producer(session: Session, command: Command) -> None:
         if existing.is_ready:
             _send_success(session, existing, request.request_id, ready=True)
         return
+    check_room(session, session.producers, "producers")
     broker = session.broker
     topic = broker.topic(TopicName.parse(request.topic), create=True)
     schema_version = version_bytes(admit_producer(topic, schema_of(request)))

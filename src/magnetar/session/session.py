@@ -32,6 +32,7 @@ from magnetar.session.handles import (
     ClientAddress,
     Command,
     ConsumerHandle,
+    Handles,
     ProducerHandle,
     SessionState,
     request_id_of,
@@ -81,8 +82,8 @@ class Session:
         self.writable = True
         self.client_version = ""
         self.knows_positions = False  # receipts of its replicators carry positions in the source
-        self.producers: dict[int, ProducerHandle] = {}
-        self.consumers: dict[int, ConsumerHandle] = {}
+        self.producers: Handles[ProducerHandle] = Handles()
+        self.consumers: Handles[ConsumerHandle] = Handles()
         self.pending_publishes = 0
         self.holds: set[RateLimit] = set()
         self.is_limited = False
@@ -470,8 +471,8 @@ class Session:
         for limit in self.holds:
             limit.forget(self)
         self._waiting = _NO_FRAMES
-        producers, self.producers = self.producers, {}
-        consumers, self.consumers = self.consumers, {}
+        producers, self.producers = self.producers, Handles()
+        consumers, self.consumers = self.consumers, Handles()
         for producer in producers.values():
             remove_producer(self, producer)
         for consumer in consumers.values():

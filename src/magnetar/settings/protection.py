@@ -32,6 +32,22 @@ class ProtectionSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Idle time before a connection is pinged, and then closed; 0 disables keep-alive.",
         ),
     ] = 30
+    brokerMaxConnections: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum connections of clients; 0 is as many as there are file descriptors for."),
+    ] = 0
+    brokerMaxConnectionsPerIp: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum connections of clients from one address; 0 is no limit."),
+    ] = 0
+    maxHttpServerConnections: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum connections to the HTTP port; 0 is as many as there are file descriptors for."),
+    ] = 2048
+    maxConcurrentHttpRequests: Annotated[
+        int,
+        Whole(0, INT_MAX, "Maximum HTTP requests that run at the same time; 0 is no limit."),
+    ] = 1024
     maxPendingPublishRequestsPerConnection: Annotated[
         int,
         Whole(1, 1_000_000, "Maximum messages of one connection that wait for the disk; reading from it pauses above."),

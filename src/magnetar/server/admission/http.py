@@ -1,0 +1,122 @@
+"""HTTP connections within limits: their number, the requests that run at the same time, and the time of a request.
+
+A subclass of uvicorn's protocol on h11, which has limits of sizes but none of time before the first reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, cast
+
+import h11
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from magnetar.bounds import HTTP_BODY_WAIT, HTTP_HEAD_WAIT
+
+_HEAD_S = HTTP_HEAD_WAIT.limit
+_BODY_S = HTTP_BODY_WAIT.limit
+
+Refused = Callable[[str, str], None]
+"""A client and the reason why its connection was refused."""
+
+
+class BoundedHttp(H11Protocol):
+    """A head has its time from the first byte on, or from the start of the connection; a body from its head on.
+
+    Between two requests uvicorn's own time-out counts, and while a request is handled none.
+    """
+
+    connections_max = 0
+    on_refused: Refused
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._awaited: Any = None  # the state of h11 whose end is awaited
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
+        super().connection_made(transport)
+        if len(self.connections) > self.connections_max:
+            reason = f"Reached the maximum number of HTTP connections: {self.connections_max}"
+            self.on_refused("%s:%s" % (self.client or ("?", 0)), reason)
+            self._end(b"503 Service Unavailable", reason)
+        else:
+            self._await(h11.IDLE)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._await(None)
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        state = self.conn.their_state
+        # Idle without data: the next request has not begun.
+        is_begun = state is h11.SEND_BODY or (state is h11.IDLE and bool(self.conn.trailing_data[0]))
+        self._await(state if is_begun and not self.transport.is_closing() else None)
+
+    def _await(self, state: Any) -> None:
+        if state is self._awaited and self._deadline is not None:
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._awaited = state
+        if state is not None:
+            seconds = _HEAD_S if state is h11.IDLE else _BODY_S
+            self._deadline = self.loop.call_later(seconds, self._too_late, state, seconds)
+
+    def _too_late(self, state: Any, seconds: int) -> None:
+        what = "head" if state is h11.IDLE else "body"
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()
+        else:
+            self._end(b"408 Request Timeout", f"the {what} of the request did not arrive within {seconds} s")
+
+    def _end(self, status: bytes, reason: str) -> None:
+        body = msgspec.json.encode({"reason": reason})
+        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        with contextlib.suppress(OSError, RuntimeError):
+            self.transport.write(head % (status, len(body)) + body)
+        self.transport.close()
+
+
+def bounded_http(connections_max: int, on_refused: Refused) -> type[BoundedHttp]:
+    return cast(
+        type[BoundedHttp],
+        type(
+            "BoundedHttp", (BoundedHttp,), {"connections_max": connections_max, "on_refused": staticmethod(on_refused)}
+        ),
+    )
+
+
+class BoundedRequests:
+    """An application that runs at most `requests_max` requests at the same time; more are refused with 503."""
+
+    def __init__(self, app: ASGIApp, requests_max: int) -> None:
+        self._app = app
+        self._requests_max = requests_max
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if 0 < self._requests_max <= self._running:
+            reason = f"{self._running} requests are running, maxConcurrentHttpRequests is {self._requests_max}"
+            headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+            await send({"type": "http.response.start", "status": 503, "headers": headers})
+            await send({"type": "http.response.body", "body": msgspec.json.encode({"reason": reason})})
+            return
+        self._running += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._running -= 1
