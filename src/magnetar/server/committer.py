@@ -10,7 +10,6 @@ written, and a disk that does not answer. Nothing is acknowledged after it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -141,8 +140,10 @@ class Committer:
             self._in_loop(self._fail, error)
 
     def _in_loop(self, action: Callable[..., None], *arguments: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop did not wait for the disk any longer, and is closed
+        try:
             self._loop.call_soon_threadsafe(action, *arguments)
+        except RuntimeError:
+            return  # the loop did not wait for the disk any longer, and is closed
 
     # -- in the loop
 
