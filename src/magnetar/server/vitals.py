@@ -38,8 +38,8 @@ SAMPLE_EVERY_S = 0.5
 SAMPLES_KEPT = 20
 """Ten seconds: a probe that comes every ten sees every delay once."""
 
-MACHINE_WAIT_S = 2.0
-"""A disk that does not answer must not hold a scrape: after this time it gets the values of the last one."""
+MACHINE_WAIT_S, MACHINE_FIRST_WAIT_S = 2.0, 10.0
+"""A disk that does not answer must not hold a scrape: after this time it gets the values of the last one, if any."""
 
 _STATM = Path("/proc/self/statm")
 
@@ -159,7 +159,7 @@ class ServerVitals:
     async def readings(self) -> Mapping[str, Reading]:
         if self._measuring is None:
             self._measuring = self._server.loop.create_task(self._measure())
-        await asyncio.wait([self._measuring], timeout=MACHINE_WAIT_S)
+        await asyncio.wait([self._measuring], timeout=MACHINE_WAIT_S if self._machine else MACHINE_FIRST_WAIT_S)
         return {**self._machine, **dict(self._own()), **dict(self._of_clients()), **dict(self._of_disk())}
 
     async def _measure(self) -> None:
