@@ -241,6 +241,7 @@ def test_a_verb_in_the_engine_is_found(source: str) -> None:
 # -- rooms
 
 CIRCLES = {
+    ("broker/damage", "broker/topic"): "a topic has subscriptions that cannot be read, and these belong to it",
     ("broker/subscription", "broker/topic"): "a topic has subscriptions, and these read its log",
     ("client", "security"): "security raises the client's errors, which are a leaf",
     (

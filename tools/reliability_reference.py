@@ -183,6 +183,42 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # -- storage and disk
     Fault(
+        "topic-record",
+        "the record of a topic cannot be read",
+        "the broker starts; that topic is refused with the reason, listed as damaged, and deleted by force",
+        "that topic",
+    ),
+    Fault(
+        "namespace-record",
+        "the record of a namespace, a tenant, a cluster, a partitioned topic or a route policy cannot be read",
+        "the broker starts and serves its topics, which keep every message, until it is set again",
+        "its policies",
+    ),
+    Fault(
+        "subscription-record",
+        "the record or the cursor of a subscription cannot be read",
+        "that subscription is refused with the reason; its topic is served and keeps every message",
+        "the position: `skipDamaged` starts it over with the first message",
+    ),
+    Fault(
+        "schema-record",
+        "the record of a schema cannot be read",
+        "clients with a schema are refused with the reason; messages without one flow; the schema can be deleted",
+        "that schema",
+    ),
+    Fault(
+        "unreadable-block",
+        "a block of messages on the disk cannot be read",
+        "what is before it is delivered; the subscription stops there with the reason, until `skipDamaged`",
+        "the messages of that block",
+    ),
+    Fault(
+        "global-record",
+        "the last id, the cluster name or a dynamic setting cannot be read",
+        "the start is refused with one line that names the record",
+        "nothing",
+    ),
+    Fault(
         "read-error-in-a-handler",
         "the disk cannot read what a request needs",
         "the request fails with ServiceNotReady and the reason of the disk; its connection stays",

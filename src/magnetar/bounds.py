@@ -291,6 +291,20 @@ ERROR_TEXT_SIZE = Bound("error-text-size", "an error text that an application re
 
 # -- storage and disk
 
+DAMAGE_LISTED = Bound(
+    "damage-listed",
+    "topics, subscriptions, schemas and other things that are listed as damaged",
+    10_000,
+    "",
+    "only the number of further reports is known; what is not listed is refused all the same when it is used",
+)
+DAMAGE_SKIPPED = Bound(
+    "damage-skipped",
+    "unreadable entries that one call skips",
+    10_000,
+    "",
+    "the answer says `isLeft`, and another call goes on",
+)
 UNSYNCED_WAIT = Bound(
     "unsynced-acks", "Time until plain acks are synced, if nothing else is", 1000, "ms", "they are synced by themselves"
 )

@@ -168,3 +168,31 @@ class BackupInTheWay(BackupFailed):
 
 class DataCheckFailed(MagnetarError):
     """A data folder cannot be opened to be checked or repaired."""
+
+
+class Damaged(MagnetarError):
+    """What is stored cannot be read. Only the topic, subscription or schema that it belongs to is refused."""
+
+    wire_code = 2  # PersistenceError
+    http_status = 500
+
+
+class TopicDamaged(Damaged):
+    pass
+
+
+class SubscriptionDamaged(Damaged):
+    pass
+
+
+class SchemaDamaged(Damaged):
+    pass
+
+
+class EntriesDamaged(Damaged):
+    """Entries of a topic cannot be read, from `first` on; `cause` is the error of the storage or of the decoder."""
+
+    def __init__(self, first: int, text: str, cause: Exception) -> None:
+        super().__init__(text)
+        self.first = first
+        self.cause = cause

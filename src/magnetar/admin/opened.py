@@ -44,13 +44,18 @@ def topic_names(call: Call) -> list[TopicName]:
 
 def open_topic(call: Call) -> Topic:
     """The topic or partition itself, not the partitions of a partitioned topic."""
+    require_exists(call)
+    return call.broker.topic(call.topic)
+
+
+def require_exists(call: Call) -> None:
+    """The same, without opening it: it may be damaged."""
     name, catalog = call.topic, call.broker.catalog
     catalog.check_namespace(name)
     if name.full in catalog.partitioned:
         raise TopicNotFound(f"Topic {name.full} not found")  # a partitioned topic has no log, only its partitions do
     if not catalog.exists(name):
         raise TopicNotFound(_why_missing(call, name))
-    return call.broker.topic(name)
 
 
 def open_partitions(call: Call) -> list[Topic]:

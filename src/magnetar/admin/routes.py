@@ -77,6 +77,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _BROKERS + "/disk", brokers.disk),
     Route("POST", _BROKERS + "/backup", brokers.make_backup, changes=True),
     Route("DELETE", _BROKERS + "/backup", brokers.discard_backup, changes=True),
+    Route("GET", _BROKERS + "/damaged", brokers.damaged),
     Route("GET", _BROKERS + "/backlog-quota-check", brokers.check_backlog_quotas, changes=True),
     Route("GET", _BROKERS + "/configuration", brokers.dynamic_names),
     Route("GET", _BROKERS + "/configuration/values", brokers.dynamic_values),
@@ -185,6 +186,8 @@ ROUTES: tuple[Route, ...] = (
     #
     Route("POST", _SUBSCRIPTION + "/skip/{numMessages}", backlog.skip, changes=True),
     Route("POST", _SUBSCRIPTION + "/skip_all", backlog.skip_all, changes=True),
+    Route("POST", _SUBSCRIPTION + "/skipDamaged", backlog.skip_damaged, changes=True),
+    Route("POST", _TOPIC + "/skipDamaged", backlog.skip_damaged_of_topic, changes=True),
     Route("POST", _SUBSCRIPTION + "/resetcursor/{timestamp}", backlog.reset_to_time, changes=True),
     Route("POST", _SUBSCRIPTION + "/resetcursor", backlog.reset_to_position, changes=True),
     Route("POST", _SUBSCRIPTION + "/expireMessages/{expireTimeInSeconds}", backlog.expire_by_time, changes=True),

@@ -6,17 +6,20 @@ the groups of `commits`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 from typing import Protocol
 
-from magnetar.broker import accepted_loss, keys, own_cluster
+from magnetar.broker import accepted_loss, keys, own_cluster, stored_globals
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import TopicRecord
 from magnetar.broker.commit import Commits
+from magnetar.broker.damage.erasure import erase_topic
+from magnetar.broker.damage_list import UNREADABLE, DamageList
 from magnetar.broker.deleted_space import DeletedSpace
 from magnetar.broker.host import Host
 from magnetar.broker.maintenance import Maintenance
@@ -29,11 +32,19 @@ from magnetar.broker.topic.nonpersistent import NonPersistentTopic
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
 from magnetar.clock import Clock
-from magnetar.errors import NotAllowed, ServiceNotReady, TopicBusy, TopicNotFound, TopicTerminated
+from magnetar.errors import (
+    EntriesDamaged,
+    NotAllowed,
+    SchemaDamaged,
+    ServiceNotReady,
+    TopicBusy,
+    TopicDamaged,
+    TopicNotFound,
+    TopicTerminated,
+)
 from magnetar.names import TopicName
-from magnetar.settings.dynamic import DYNAMIC
 from magnetar.settings.settings import Settings
-from magnetar.storage.api import Batch, Space, Storage
+from magnetar.storage.api import Batch, Storage
 
 _MB = 1 << 20
 
@@ -52,7 +63,8 @@ class Broker:
         self.fault = host.fault
         self._started_with = settings
         self.storage = storage
-        self.dynamic_settings = _read_dynamic_settings(storage)
+        self.damage = DamageList(host.event, clock.now_ms)
+        self.dynamic_settings = stored_globals.read_dynamic_settings(storage)
         self.settings = settings.with_texts(self.dynamic_settings)
         self.clock = clock
         self.commits = Commits(storage, host)
@@ -60,7 +72,7 @@ class Broker:
         self.policies = Policies.of(self.settings)
         self.timers = Timers(host)
         self.limits = BrokerLimits(self.now_ms, self.wake_at, self.settings)
-        self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms)
+        self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms, self.damage)
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
         self.topics: dict[str, Topic] = {}
@@ -70,9 +82,9 @@ class Broker:
         self.deleted_space = DeletedSpace(settings.retentionCheckIntervalInSeconds * 1000)
         self._unloading: set[str] = set()
         self.held = ""  # why producers are held
-        last = storage.get(Space.STATE, keys.LAST_ID)
-        self.is_new = last is None
-        self._last_id = keys.ID.unpack(last)[0] if last else 0
+        last_id = stored_globals.read_last_id(storage)
+        self.is_new = last_id is None
+        self._last_id = last_id or 0
         self.catalog.load()
         if storage.lost_writes:
             self._last_id += accepted_loss.ID_GAP
@@ -119,7 +131,15 @@ class Broker:
     def _load(self, name: TopicName) -> Topic:
         if not name.is_persistent:
             return NonPersistentTopic(self, name)
-        return PersistentTopic(self, name, self.catalog.topics[name.full], is_new=False)
+        self.catalog.check_readable(name)
+        try:
+            topic = PersistentTopic(self, name, self.catalog.topics[name.full], is_new=False)
+        except UNREADABLE as error:
+            reason = self.damage.note("topic", name.full, error)
+            raise TopicDamaged(f"topic {name.full} is damaged: {reason}") from error
+        if self.damage:
+            self.damage.clear("topic", name.full)
+        return topic
 
     def created(self, name: TopicName, topic_record: TopicRecord) -> None:
         """Opens a persistent topic that the catalog just created: it has nothing on disk to load."""
@@ -167,11 +187,18 @@ class Broker:
         if topic.is_terminated:
             raise TopicTerminated(f"dead letters cannot go to {name.full}, which was terminated")
         self.catalog.mark(name)
-        self.schemas.copy(schema_id(source), schema_id(name))
+        with contextlib.suppress(SchemaDamaged):  # listed already: the failed message is not lost because of it
+            self.schemas.copy(schema_id(source), schema_id(name))
         return topic
 
     def delete_topic(self, name: TopicName, *, force: bool = False) -> None:
-        topic = self.topic(name)
+        try:
+            topic = self.topic(name)
+        except TopicDamaged:
+            if not force:
+                raise
+            self._erase(name)
+            return
         if not force:
             topic.check_unused()
             topic.check_replicated()
@@ -181,6 +208,18 @@ class Broker:
         else:
             topic.disconnect_all()
         del self.topics[name.full]
+        self._deleted(name, batch)
+
+    def _erase(self, name: TopicName) -> None:
+        """Deletes a topic that cannot be opened. Without its id, its messages stay on disk until they are found."""
+        batch, kept = self.commits.batch(), self.catalog.topics.get(name.full)
+        topic_id = self.catalog.damaged.get(name.full) if kept is None else kept.id
+        if topic_id is not None:
+            erase_topic(self.storage, batch, topic_id)
+        batch.delete(keys.named(keys.TOPIC, name.full))
+        self._deleted(name, batch)
+
+    def _deleted(self, name: TopicName, batch: Batch) -> None:
         self.maintenance.forget(name.full)
         self.catalog.forget(name)
         if not self.catalog.has_relatives(name):
@@ -256,9 +295,17 @@ class Broker:
         for one in pumpable:
             try:
                 one.pump()
+            except UNREADABLE as error:
+                self._met_damage(*one.where, error)
             except Exception as error:
                 topic, subscription = one.where
                 self.fault("dispatch", error, f"subscription {subscription} of {topic}")
+
+    def _met_damage(self, topic: str, subscription: str, error: Exception) -> None:
+        """A subscription cannot read on. It stops where it is, and tries again whenever it is woken."""
+        first = error.first if isinstance(error, EntriesDamaged) else None
+        position = "" if first is None else f"{self.catalog.topics[topic].ledger_id}:{first}"
+        self.damage.note("subscription", topic, error, subscription, position)
 
     @property
     def has_work(self) -> bool:
@@ -274,10 +321,3 @@ class Broker:
         for topic in self.topics.values():
             if isinstance(topic, PersistentTopic):
                 topic.invariants()
-
-
-def _read_dynamic_settings(storage: Storage) -> dict[str, str]:
-    """Stored dynamic settings, without those that are no longer settings."""
-    kind = keys.DYNAMIC_SETTING
-    texts = {key[1:].decode(): value.decode() for key, value in storage.scan(Space.STATE, kind, keys.after(kind))}
-    return {name: text for name, text in texts.items() if name in DYNAMIC}

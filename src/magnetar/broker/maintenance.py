@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from magnetar.broker.damage_list import UNREADABLE, DamageReport
 from magnetar.broker.rates import RATES_EVERY_MS
 from magnetar.broker.topic import backlog_quota
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 _TOPICS_PER_SWEEP = 200  # in a round over all topics, so that no round blocks the loop for long
 _FORGET_PRODUCERS_EVERY_MS = 10 * 60_000
+_CHECK_DAMAGE_EVERY_MS = 60_000
 
 Action = Callable[[PersistentTopic], None]
 
@@ -39,6 +41,7 @@ class Maintenance:
             self._repeat("quota", settings.backlogQuotaCheckIntervalInSeconds * 1000, self._enforce_quota)
         self._repeat("producers", _FORGET_PRODUCERS_EVERY_MS, self._forget_idle_producers)
         self._after(RATES_EVERY_MS, self._update_rates)
+        self._after(_CHECK_DAMAGE_EVERY_MS, self._check_damage)
 
     def _after(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._broker.wake_at(self._broker.now_ms() + delay_ms, action)
@@ -72,12 +75,18 @@ class Maintenance:
         """Runs the part of a round that concerns `where`; its failure is reported once, until it succeeds again."""
         try:
             action()
+        except UNREADABLE as error:
+            self._broker.damage.note("topic", where, error)
         except Exception as error:
             if (name, where) not in self._failing:
                 self._failing.add((name, where))
                 self._broker.fault("maintenance", error, f"{name} of {where}")
         else:
             self._failing.discard((name, where))
+
+    def enforce_quota(self, full: str) -> None:
+        """Of one topic, now."""
+        self.guard("quota", full, lambda: self._visit(full, self._enforce_quota))
 
     def forget(self, where: str) -> None:
         """The topic was deleted."""
@@ -90,6 +99,16 @@ class Maintenance:
             self.guard("rates", full, lambda topic=topic: topic.update_rates(seconds))  # type: ignore[misc]
         self.guard("rates", "replication", lambda: self._broker.replication.update_rates(seconds))
 
+    def _check_damage(self) -> None:
+        """What is listed as damaged and can be read again, or was acknowledged or trimmed meanwhile, is listed no
+        longer: a disk may fail for a moment only."""
+        self._after(_CHECK_DAMAGE_EVERY_MS, self._check_damage)
+        for damage in self._broker.damage.all()[:_TOPICS_PER_SWEEP]:
+            topic = self._broker.topics.get(damage.name)
+            if damage.position and isinstance(topic, PersistentTopic):
+                self._broker.damage.clear(damage.kind, damage.name, damage.subscription)
+                self.guard("damage", damage.name, lambda one=damage, topic=topic: _look_again(one, topic))  # type: ignore[misc]
+
     def _trim(self, topic: PersistentTopic) -> None:
         topic.trim(self._broker.now_ms())
 
@@ -101,3 +120,14 @@ class Maintenance:
 
     def _forget_idle_producers(self, topic: PersistentTopic) -> None:
         topic.forget_idle_producers(self._broker.now_ms())
+
+
+def _look_again(damage: DamageReport, topic: PersistentTopic) -> None:
+    """Notes it again if it still matters and cannot be read; without a new line in the log."""
+    entry_id = int(damage.position.partition(":")[2])
+    subscription = topic.subscription(damage.subscription)
+    is_passed = entry_id < topic.log.first or (subscription is not None and subscription.cursor.is_acked(entry_id))
+    if not is_passed and topic.log.unreadable_from(entry_id, 1):
+        topic.broker.damage.restore(damage)
+    elif subscription is not None:
+        subscription.schedule_pump()

@@ -7,6 +7,7 @@ own copies as foreign. Owns the record of the name and the choice between it and
 from __future__ import annotations
 
 from magnetar.broker import keys
+from magnetar.broker.stored_globals import unreadable
 from magnetar.errors import MagnetarError
 from magnetar.storage.api import Batch, Space, Storage
 
@@ -18,7 +19,10 @@ class OtherCluster(MagnetarError):
 def recorded_name(storage: Storage) -> str | None:
     """None for a new folder, and for one of before the name was recorded."""
     name = storage.get(Space.STATE, keys.OWN_CLUSTER)
-    return None if name is None else name.decode()
+    try:
+        return None if name is None else name.decode()
+    except UnicodeDecodeError:
+        raise unreadable(keys.OWN_CLUSTER, "the name of the cluster", name or b"") from None
 
 
 def choose_name(storage: Storage, given: str | None, *, rename: bool) -> str | None:

@@ -218,6 +218,22 @@ FAULT = Event(
     "A bug of the broker, or a record that it cannot read; what it concerned was given up, everything else goes on.",
 )
 
+DAMAGED = Event(
+    "damaged",
+    logging.ERROR,
+    "storage",
+    "{kind} {name} is damaged: {reason}",
+    "A record or a block of messages cannot be read. Only what it belongs to is refused, until it is deleted or"
+    " skipped.",
+)
+DAMAGE_SKIPPED = Event(
+    "damage_skipped",
+    logging.WARNING,
+    "storage",
+    "{name} goes on without what cannot be read: {what}",
+    "An administrator gave up what was damaged, for a subscription or for the whole topic.",
+)
+
 # -- clients
 
 CONNECT_REFUSED = Event(

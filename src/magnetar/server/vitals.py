@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.broker.damage_list import DAMAGE_KINDS
 from magnetar.health import (
     FAULTS_COUNTED,
     FAULTS_WITHIN_S,
@@ -122,7 +123,10 @@ class ServerVitals:
             disk_held=server.disk.held,
             disk_low=server.disk.low,
             faults=self._recent_faults(),
-            damaged=(server.storage.damage,) if server.storage.damage else (),
+            damaged=(
+                *((server.storage.damage,) if server.storage.damage else ()),
+                *(f"{one.kind} {one.title}" for one in server.broker.damage.all()),
+            ),
         )
 
     @property
@@ -175,6 +179,8 @@ class ServerVitals:
         health = health_of(self.facts())
         yield "pulsar_health", int(not health.failures(HEALTHY))
         yield "magnetar_health_check", {(one.name,): STATES.index(one.state) for one in health.checks}
+        counts = server.broker.damage.counts()
+        yield "magnetar_damaged", {(kind,): counts[kind] for kind in DAMAGE_KINDS}
         yield "magnetar_faults_total", {(kind,): number for kind, number in server.faults.items()}
         yield "magnetar_events_total", {(name,): number for name, number in self.events.items()}
         yield "magnetar_loop_lag_seconds", self.loop_lag.seconds

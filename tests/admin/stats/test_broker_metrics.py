@@ -71,7 +71,7 @@ def test_names_and_kinds_fit_together() -> None:
 
 
 # Only in certain situations.
-RARE = {"magnetar_damaged", "magnetar_faults_total"}
+RARE = {"magnetar_faults_total"}
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,12 @@ from magnetar.admin.opened import (
     find_subscription,
     open_persistent,
     open_persistent_partitions,
+    subscription_not_found,
 )
 from magnetar.admin.resource.subscriptions import LONG_MAX, Id, Index, StartPosition, parse_start_position
 from magnetar.admin.stats.topic import storage_size
+from magnetar.broker.damage import skip as damage_skip
+from magnetar.broker.damage.skip import Skipped
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
@@ -100,6 +103,32 @@ def skip(call: Call) -> None:
     )
     find_subscription(topic, call.subscription).skip(count)
     _must_be_durable(call)
+
+
+def skip_damaged(call: Call) -> dict[str, Skipped]:
+    """Skip the messages that the subscription cannot read; one without a readable position starts over."""
+    topics = _persistent_topics(call)
+    name = call.subscription
+    found = [topic for topic in topics if name in topic.damaged or topic.subscription(name) is not None]
+    if not found:
+        raise subscription_not_found(call.topic.full, name)
+    return {topic.name.full: damage_skip.skip_damaged(topic, name) for topic in found}
+
+
+def skip_damaged_of_topic(call: Call) -> dict[str, dict[str, Skipped]]:
+    """Skip what cannot be read for all subscriptions of a topic."""
+    return {
+        topic.name.full: {
+            name: damage_skip.skip_damaged(topic, name) for name in (*topic.damaged.reasons, *topic.subscriptions)
+        }
+        for topic in _persistent_topics(call)
+    }
+
+
+def _persistent_topics(call: Call) -> list[PersistentTopic]:
+    if not call.topic.is_persistent:
+        raise OperationNotAllowed("a non-persistent topic has nothing that could be damaged")
+    return open_persistent_partitions(call)
 
 
 def skip_all(call: Call) -> None:

@@ -9,10 +9,9 @@ from magnetar.admin.http.errors import OperationNotAllowed, Unsupported
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.http.unsupported import gap_at, why_not
-from magnetar.broker.topic import backlog_quota
-from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.broker.damage_list import DamageReport
 from magnetar.errors import NotAllowed
-from magnetar.names import TopicName, check_entity
+from magnetar.names import check_entity
 from magnetar.settings.dynamic import DYNAMIC
 from magnetar.settings.settings import KINDS, SECRET, closest
 from magnetar.storage.api import DiskUse
@@ -65,11 +64,21 @@ async def check_backlog_quotas(call: Call) -> None:
         raise NotAllowed("backlogQuotaCheckEnabled is false on this broker")
     time_slice = TimeSlice()
     for full in list(broker.catalog.topics):
-        if full in broker.catalog.topics:
-            topic = broker.topic(TopicName.parse(full))
-            assert isinstance(topic, PersistentTopic)
-            backlog_quota.enforce(topic, broker.now_ms())
+        broker.maintenance.enforce_quota(full)
         await time_slice.checkpoint()
+
+
+class DamageReply(msgspec.Struct, rename="camel"):
+    """`unlisted`: further reports, of things that the bounded list has no room for."""
+
+    damaged: list[DamageReport]
+    unlisted: int
+
+
+def damaged(call: Call) -> DamageReply:
+    """List what cannot be read, with the reason: topics, subscriptions, schemas and other records."""
+    found = call.broker.damage
+    return DamageReply(found.all(), found.unlisted)
 
 
 def list_brokers(call: Call) -> list[str]:

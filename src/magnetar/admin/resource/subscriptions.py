@@ -61,8 +61,10 @@ _flag: BodyReader[bool] = BodyReader(bool)
 
 def list_subscriptions(call: Call) -> list[str]:
     """List the subscriptions of a topic or its partitions, except those of replication and of waiting readers."""
-    found = [one for topic in open_partitions(call) for one in topic.client_subscriptions]
-    return sorted({one.name for one in found if not one.is_anonymous})
+    topics = open_partitions(call)
+    found = [one for topic in topics for one in topic.client_subscriptions]
+    damaged = {name for topic in topics if isinstance(topic, PersistentTopic) for name in topic.damaged.reasons}
+    return sorted({one.name for one in found if not one.is_anonymous} | damaged)
 
 
 def create(call: Call) -> None:
@@ -120,14 +122,17 @@ def _create(topic: Topic, request: SubscribeRequest, position: StartPosition) ->
 def delete(call: Call) -> None:
     """Delete a subscription; one in use only with `force`."""
     name, force = call.subscription, call.flag("force")
-    topics = [topic for topic in open_partitions(call) if name in topic.subscriptions]
-    if not topics:
+    partitions = open_partitions(call)
+    damaged = [topic for topic in partitions if isinstance(topic, PersistentTopic) and name in topic.damaged]
+    topics = [topic for topic in partitions if name in topic.subscriptions]
+    if not topics and not damaged:
         raise subscription_not_found(call.topic.full, name)
-    topics[0].check_not_internal(topics[0].subscriptions[name])
+    if topics:
+        topics[0].check_not_internal(topics[0].subscriptions[name])
     # All or none: check every partition for consumers before deleting anything.
     if not force and any(topic.subscriptions[name].consumers for topic in topics):
         raise NotAllowed("Subscription has active connected consumers")
-    for topic in topics:
+    for topic in (*damaged, *topics):  # damaged ones first: without force they refuse
         topic.delete_subscription(name, force=force)
 
 

@@ -16,6 +16,7 @@ from magnetar.admin.opened import (
     open_persistent,
     open_persistent_partitions,
     open_topic,
+    require_exists,
     require_persistent,
     require_topic,
     topic_names,
@@ -125,7 +126,7 @@ def delete(call: Call) -> None:
             f"{name.full} is a partitioned topic, instead of calling delete topic,"
             " please call delete-partitioned-topic."
         )
-    open_topic(call)
+    require_exists(call)
     call.broker.delete_topic(name, force=force)
 
 

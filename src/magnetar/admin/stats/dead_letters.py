@@ -138,7 +138,7 @@ def _overview(broker: Broker, names: Iterable[TopicName]) -> DeadLetterTopic:
 
 def oldest_at_ms(topic: PersistentTopic) -> int | None:
     """When the oldest waiting entry arrived."""
-    header = topic.log.header(waiting.next_waiting(topic, topic.log.first))
+    header = topic.log.known_header(waiting.next_waiting(topic, topic.log.first))
     return None if header is None else header[1]
 
 

@@ -112,7 +112,7 @@ def _backlog(topic: PersistentTopic) -> int:
 def _backlog_age_s(topic: PersistentTopic) -> float:
     """Age of the oldest entry that a durable subscription has not acknowledged; -1 if there is none."""
     slowest = min((one.cursor.mark_delete for one in topic.cursors if one.durable), default=topic.log.confirmed)
-    header = topic.log.header(slowest + 1)
+    header = topic.log.known_header(slowest + 1)
     return -1 if header is None else max(0, topic.broker.now_ms() - header[1]) // 1000
 
 

@@ -21,6 +21,7 @@ from magnetar.broker.throttling.dispatching import LimitLevel
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic, TopicSubscription
+from magnetar.errors import EntriesDamaged
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ class SubscriptionStats(msgspec.Struct, rename="camel", kw_only=True):
     split_batches: int = 0  # delivered again as single messages
     backing_off: int = 0  # failed entries whose back-off is not over
     paused_reason: str | UnsetType = UNSET
+    damaged: str | UnsetType = UNSET  # why it cannot be read, or cannot read on
 
 
 class CompactionStats(msgspec.Struct, rename="camel"):
@@ -162,6 +164,7 @@ class TopicStats(msgspec.Struct, rename="camel", kw_only=True):
     publishers: list[PublisherStats] = []
     subscriptions: dict[str, SubscriptionStats] = {}
     replication: dict[str, ReplicatorStats] = {}
+    damaged: str | UnsetType = UNSET  # which entries cannot be read, and why
 
 
 class PartitionedMetadataStats(msgspec.Struct):
@@ -208,14 +211,28 @@ def topic_stats(topic: Topic, options: StatsOptions | None = None, *, owner: str
     )
     if isinstance(topic, PersistentTopic):
         _add_storage(stats, topic, options)
+        _add_damage(stats, topic)
     return stats
+
+
+def _add_damage(stats: TopicStats, topic: PersistentTopic) -> None:
+    damage, full = topic.broker.damage, topic.name.full
+    if not damage:
+        return
+    if (known := damage.of("topic", full)) is not None:
+        stats.damaged = known.reason
+    for name, one in stats.subscriptions.items():
+        if (known := damage.of("subscription", full, name)) is not None:
+            one.damaged = known.reason
+    for name, reason in topic.damaged.reasons.items():
+        stats.subscriptions[name] = SubscriptionStats(type="None", durable=True, is_durable=True, damaged=reason)
 
 
 def _add_storage(stats: TopicStats, topic: PersistentTopic, options: StatsOptions) -> None:
     """The fields of a persistent topic."""
     log, policies = topic.log, topic.policies
     stats.storage_size = storage_size(topic)
-    stats.last_publish_time_stamp = (log.header(log.confirmed) or (0, 0))[1]
+    stats.last_publish_time_stamp = (log.known_header(log.confirmed) or (0, 0))[1]
     stats.deduplication_status = "Disabled" if topic.deduplication is None else "Enabled"
     stats.topic_creation_time_stamp = topic.record.created_ms
     stats.non_contiguous_deleted_messages_ranges = sum(
@@ -228,12 +245,20 @@ def _add_storage(stats: TopicStats, topic: PersistentTopic, options: StatsOption
         return
     first = slowest.cursor.mark_delete + 1
     stats.backlog_size = log.size_from(first)
-    header = log.header(max(first, log.first))
+    header = log.known_header(max(first, log.first))
     if header is not None:
         stats.oldest_backlog_message_age_seconds = max(0, (topic.broker.now_ms() - header[1]) // 1000)
         stats.oldest_backlog_message_subscription_name = slowest.name
     if options.earliest_time:
-        stats.earliest_msg_publish_time_in_backlogs = log.published_ms(max(first, log.first))
+        stats.earliest_msg_publish_time_in_backlogs = _published_ms(topic, max(first, log.first))
+
+
+def _published_ms(topic: PersistentTopic, entry_id: int) -> int:
+    """-1 if the entry cannot be read."""
+    try:
+        return topic.log.published_ms(entry_id)
+    except EntriesDamaged:
+        return -1
 
 
 def _slowest(topic: PersistentTopic) -> Subscription | None:
@@ -298,7 +323,7 @@ def _add_backlog(
     stats.backlog_size = subscription.backlog_size() if options.backlog_size else -1
     if options.earliest_time:
         first = max(subscription.cursor.mark_delete + 1, topic.log.first)
-        stats.earliest_msg_publish_time_in_backlog = topic.log.published_ms(first) if subscription.backlog else -1
+        stats.earliest_msg_publish_time_in_backlog = _published_ms(topic, first) if subscription.backlog else -1
     stats.msg_delayed = subscription.places.delayed
     stats.msg_in_replay = len(subscription.places.pending)
     stats.blocked_subscription_on_unacked_msgs = subscription.deliveries.is_blocked
@@ -386,7 +411,7 @@ def partitioned_stats(count: int, partitions: Mapping[str, TopicStats], *, per_p
 
 
 _NOT_ADDED = frozenset({"topic_epoch"})
-_THE_FIRST = frozenset({"dead_letter_policy", "dead_letter_problem", "paused_reason"})  # that is set
+_THE_FIRST = frozenset({"dead_letter_policy", "dead_letter_problem", "paused_reason", "damaged"})  # that is set
 _LARGEST = frozenset({"last_publish_time_stamp", "last_consumed_flow_timestamp", "oldest_backlog_message_age_seconds"})
 _SMALLEST = frozenset(
     {

@@ -5,13 +5,12 @@ Auto-creation is decided in `creation`; the broker opens a topic on first use.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from magnetar.broker import keys
-from magnetar.broker.catalog import record
+from magnetar.broker.catalog import record, stored
 from magnetar.broker.catalog.changes import report_overrides
 from magnetar.broker.catalog.policies import NOTHING_SET, Overrides, Policies
 from magnetar.broker.catalog.record import (
@@ -22,6 +21,7 @@ from magnetar.broker.catalog.record import (
     TenantRecord,
     TopicRecord,
 )
+from magnetar.broker.damage_list import id_in
 from magnetar.deadletter.topics import DEAD_LETTER_SUFFIX, RETRY_SUFFIX
 from magnetar.errors import (
     AlreadyExists,
@@ -29,17 +29,15 @@ from magnetar.errors import (
     NotAllowed,
     PartitionCountInvalid,
     TenantNotFound,
+    TopicDamaged,
     TopicNotFound,
 )
 from magnetar.log.events import TOPIC_CREATED, TOPIC_DELETED
 from magnetar.names import NON_PERSISTENT, PERSISTENT, TopicName, parse_namespace
 from magnetar.replication.model import COPY_OF
-from magnetar.storage.api import Space
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
-
-R = TypeVar("R")
 
 
 class Catalog:
@@ -50,37 +48,68 @@ class Catalog:
         self.namespaces: dict[str, NamespaceRecord] = {}
         self.partitioned: dict[str, PartitionedRecord] = {}
         self.topics: dict[str, TopicRecord] = {}
+        self.damaged: dict[str, int | None] = {}  # topics whose records cannot be read, with their id if it can
         self.non_persistent: dict[str, dict[str, str]] = {}  # properties of non-persistent topics
         self.topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names, persistent or not
         self.dead_letter_topics_of: dict[str, dict[str, None]] = {}  # namespace -> full names; partitions one by one
         self._policies: dict[str, Policies] = {}  # effective ones of namespaces, cached
 
     def load(self) -> None:
-        self.clusters = self._read(keys.CLUSTER, record.decode_cluster)
-        self.tenants = self._read(keys.TENANT, record.decode_tenant)
-        self.namespaces = self._read(keys.NAMESPACE, record.decode_namespace)
-        self.partitioned = self._read(keys.PARTITIONED, record.decode_partitioned)
-        self.topics = self._read(keys.TOPIC, record.decode_topic)
+        storage, damage, own = self._broker.storage, self._broker.damage, self._broker.settings.clusterName
+        noting = stored.noting
+        self.clusters = stored.read(
+            storage, keys.CLUSTER, record.decode_cluster, noting(damage, "cluster", ClusterRecord)
+        )
+        lost_tenant = noting(damage, "tenant", lambda: TenantRecord(allowed_clusters=[own]))
+        self.tenants = stored.read(storage, keys.TENANT, record.decode_tenant, lost_tenant)
+        lost_namespace = noting(damage, "namespace", stored.namespace)
+        self.namespaces = stored.read(storage, keys.NAMESPACE, record.decode_namespace, lost_namespace)
+        self.topics = stored.read(storage, keys.TOPIC, record.decode_topic, self._note_topic)
+        self.partitioned = stored.read(storage, keys.PARTITIONED, record.decode_partitioned, self._note_partitioned)
         self.topics_of = {namespace: {} for namespace in self.namespaces}
-        for full in self.topics:
+        for full in [full for full in self.topics if not stored.is_topic(full)]:
+            del self.topics[full]
+            damage.note("topic", full, "its name is not the full name of a topic")
+        for full in (*self.topics, *self.damaged):
             self._list(full)
         if self._broker.is_new:
             self.create_tenant("public", TenantRecord(allowed_clusters=[self._broker.settings.clusterName]))
             self.create_namespace("public/default")
 
-    def _read(self, kind: bytes, decode: Callable[[bytes], R]) -> dict[str, R]:
-        rows = self._broker.storage.scan(Space.STATE, kind, keys.after(kind))
-        return {key[1:].decode(): decode(value) for key, value in rows}
+    def _note_topic(self, name: str, value: bytes, error: Exception) -> None:
+        self._broker.damage.note("topic", name, error)
+        if stored.is_topic(name):
+            self.damaged[name] = id_in(value)
+
+    def _note_partitioned(self, name: str, value: bytes, error: Exception) -> PartitionedRecord:
+        self._broker.damage.note("topic", name, error)
+        return stored.partitioned(name, [*self.topics, *self.damaged])
+
+    def check_readable(self, name: TopicName) -> None:
+        """Raises for a topic whose record cannot be read."""
+        if name.full in self.damaged:
+            known = self._broker.damage.of("topic", name.full)
+            reason = "its record cannot be decoded" if known is None else known.reason
+            raise TopicDamaged(f"topic {name.full} is damaged: {reason}; it can only be deleted, by force")
+
+    def is_uncertain(self, name: TopicName) -> bool:
+        """Whether policies of the topic are not known, because a record that may set them cannot be read."""
+        damage = self._broker.damage
+        if not damage:
+            return False
+        return damage.of("namespace", name.namespace_full) is not None or damage.of("topic", name.base.full) is not None
 
     # -- clusters and tenants
 
     def save_cluster(self, cluster: str, cluster_record: ClusterRecord) -> None:
         self.clusters[cluster] = cluster_record
+        self._broker.damage.clear("cluster", cluster)
         self._save(keys.CLUSTER, cluster, cluster_record)
         self._broker.replication.clusters_changed()
 
     def delete_cluster(self, cluster: str) -> None:
         del self.clusters[cluster]
+        self._broker.damage.clear("cluster", cluster)
         self._broker.commits.batch().delete(keys.named(keys.CLUSTER, cluster))
         self._broker.replication.forget_routes(remote=cluster)
         self._broker.replication.clusters_changed()
@@ -93,12 +122,14 @@ class Catalog:
 
     def save_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
         self.tenants[tenant] = tenant_record
+        self._broker.damage.clear("tenant", tenant)
         self._save(keys.TENANT, tenant, tenant_record)
 
     def delete_tenant(self, tenant: str) -> None:
         """Deletes a tenant without namespaces."""
         assert not any(namespace.startswith(tenant + "/") for namespace in self.namespaces), "tenant has namespaces"
         del self.tenants[tenant]
+        self._broker.damage.clear("tenant", tenant)
         self._broker.commits.batch().delete(keys.named(keys.TENANT, tenant))
 
     # -- namespaces
@@ -126,6 +157,7 @@ class Catalog:
         """Deletes a namespace without topics."""
         assert not self.topics_of[namespace], "namespace has topics"
         del self.namespaces[namespace]
+        self._broker.damage.clear("namespace", namespace)
         del self.topics_of[namespace]
         self.dead_letter_topics_of.pop(namespace, None)
         self._policies.pop(namespace, None)
@@ -138,6 +170,7 @@ class Catalog:
         """Stores a new or changed namespace; changes take effect on its open topics immediately."""
         before = self.namespaces.get(namespace)
         self.namespaces[namespace] = namespace_record
+        self._broker.damage.clear("namespace", namespace)
         self._save(keys.NAMESPACE, namespace, namespace_record)
         if before is None or before.overrides != namespace_record.overrides:
             self._policies.pop(namespace, None)
@@ -195,6 +228,7 @@ class Catalog:
             return
         field, partitioned = "holds_retries" if retries else "holds_dead_letters", self.partitioned.get(name.base.full)
         if partitioned is None:
+            self.check_readable(name)
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], **{field: True}))
         else:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, **{field: True}))
@@ -213,6 +247,7 @@ class Catalog:
         """Of an existing persistent topic, or of all its partitions."""
         partitioned, before = self.partitioned.get(name.base.full), self.overrides_of(name)
         if partitioned is None:
+            self.check_readable(name)
             self.save_topic(name, msgspec.structs.replace(self.topics[name.full], overrides=overrides))
         else:
             self._save_partitioned(name.base, msgspec.structs.replace(partitioned, overrides=overrides))
@@ -256,6 +291,7 @@ class Catalog:
 
     def set_properties(self, name: TopicName, properties: dict[str, str]) -> None:
         """Of an existing topic or partitioned topic."""
+        self.check_readable(name)
         if name.full in self.partitioned:
             partitioned = self.partitioned[name.full]
             self._save_partitioned(name, msgspec.structs.replace(partitioned, properties=properties))
@@ -312,12 +348,15 @@ class Catalog:
 
     def forget_partitioned(self, name: TopicName) -> None:
         del self.partitioned[name.full]
+        self._broker.damage.clear("topic", name.full)
         self._broker.commits.batch().delete(keys.named(keys.PARTITIONED, name.full))
         self._broker.replication.topic_deleted(name)
 
     def forget(self, name: TopicName) -> None:
         """Removes a topic that was deleted."""
         self.topics.pop(name.full, None)
+        self.damaged.pop(name.full, None)
+        self._broker.damage.clear_topic(name.full)
         self.non_persistent.pop(name.full, None)
         self.topics_of[name.namespace_full].pop(name.full, None)
         self.dead_letter_topics_of.get(name.namespace_full, {}).pop(name.full, None)
@@ -342,6 +381,7 @@ class Catalog:
 
     def _save_partitioned(self, name: TopicName, partitioned: PartitionedRecord) -> None:
         self.partitioned[name.full] = partitioned
+        self._broker.damage.clear("topic", name.full)
         self._save(keys.PARTITIONED, name.full, partitioned)
 
     def _save(self, kind: bytes, name: str, kept: record.Record) -> None:

@@ -17,7 +17,7 @@ from magnetar.broker.replication.reports import ReplicationReports
 from magnetar.broker.replication.route_policies import RoutePolicies, topic_scope
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.deadletter.topics import is_dead_letter_or_retry_topic
-from magnetar.errors import ServiceNotReady
+from magnetar.errors import Damaged, ServiceNotReady
 from magnetar.names import TopicName, is_system_topic
 from magnetar.replication.model import (
     PARKED_SUFFIX,
@@ -49,7 +49,7 @@ LATE_S = 5.0
 class DeclaredRoutes:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self.policies = RoutePolicies(broker.storage, broker.commits)
+        self.policies = RoutePolicies(broker.storage, broker.commits, broker.damage)
         self._rows: dict[str, tuple[DeclaredRoute, ...]] = {}  # by topic, without partitions
         self._changed: set[str] = set()  # topics whose rows are out of date
         self._started_ms = broker.now_ms()
@@ -254,8 +254,8 @@ class DeclaredRoutes:
             return None
         try:
             topic = self._broker.topic(name)
-        except ServiceNotReady:
-            return None  # being unloaded: its subscriptions are updated when it is opened again
+        except (ServiceNotReady, Damaged):
+            return None  # being unloaded: its subscriptions are updated when it is opened again; or listed as damaged
         return topic if isinstance(topic, PersistentTopic) else None
 
     def _notify(self) -> None:
@@ -282,8 +282,9 @@ class DeclaredRoutes:
         A topic that was just created is empty, so its subscription gets every message wherever it starts.
         """
         wanted = {subscription_of(remote): None for remote in self.remotes_of(topic.name, topic.policies)}
+        is_known = not self._broker.catalog.is_uncertain(topic.name)  # else it may be replicated all the same
         for name in [one.name for one in topic.cursors if one.is_internal]:
-            if name not in wanted:
+            if name not in wanted and is_known:
                 topic.end_replication(name)
         from_earliest = self._broker.settings.replicationStartAt == "earliest"
         for name in wanted:
@@ -367,7 +368,11 @@ class DeclaredRoutes:
         status.backlog = subscription.backlog
         if status.backlog:
             status.backlog_bytes = subscription.backlog_size()
-            oldest_ms = topic.log.published_ms(subscription.cursor.next_open(subscription.cursor.mark_delete + 1))
+            try:
+                oldest_ms = topic.log.published_ms(subscription.cursor.next_open(subscription.cursor.mark_delete + 1))
+            except Damaged as error:
+                status.state, status.reason = State.STOPPED, str(error)
+                return status
             status.delay_s = max(0, now_ms - self._broker.clock.from_client_ms(oldest_ms)) / 1000
             if status.state is State.RUNNING and status.delay_s > LATE_S:
                 status.state = State.CATCHING_UP

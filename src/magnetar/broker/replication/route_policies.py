@@ -10,6 +10,7 @@ import msgspec
 
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
+from magnetar.broker.damage_list import UNREADABLE, DamageList
 from magnetar.names import TopicName
 from magnetar.replication.model import RoutePolicy
 from magnetar.replication.route_parts import NOTHING, RouteParts, in_force, kept_by
@@ -22,12 +23,18 @@ _SEPARATOR = "\0"  # between the two, in a key
 
 
 class RoutePolicies:
-    def __init__(self, storage: Storage, commits: Commits) -> None:
+    def __init__(self, storage: Storage, commits: Commits, damage: DamageList) -> None:
         self._commits = commits
+        self._damage = damage
         self._parts: dict[RouteScope, RouteParts] = {}
         for key, value in storage.scan(Space.STATE, keys.ROUTE, keys.after(keys.ROUTE)):
-            remote, _, scope = key[1:].decode().partition(_SEPARATOR)
-            self._parts[remote, scope] = decode_parts(value)
+            remote, _, scope = key[1:].decode(errors="backslashreplace").partition(_SEPARATOR)
+            try:
+                self._parts[remote, scope] = decode_parts(value)
+            except UNREADABLE as error:
+                # It may say what must not be copied, or be masked: nothing is copied until it is set again.
+                damage.note("route policy", f"{scope} to {remote}", error)
+                self._parts[remote, scope] = RouteParts(paused=True)
 
     def of(self, name: TopicName, remote: str) -> RoutePolicy:
         """The policy in force for a topic."""
@@ -71,6 +78,7 @@ class RoutePolicies:
         return [(one[1], parts) for one, parts in self._parts.items() if one[0] == remote and one[1].startswith(prefix)]
 
     def _keep(self, remote: str, scope: str, parts: RouteParts) -> None:
+        self._damage.clear("route policy", f"{scope} to {remote}")
         if parts != NOTHING:
             self._parts[remote, scope] = parts
             self._commits.put(_key(remote, scope), encode_parts(parts))
@@ -97,7 +105,7 @@ def encode_parts(parts: RouteParts) -> bytes:
 
 
 def decode_parts(value: bytes) -> RouteParts:
-    stored = msgspec.msgpack.decode(value)
+    stored = msgspec.msgpack.decode(value, type=dict)
     if "letters" in stored:
         stored["deadLetters"] = stored.pop("letters")
     return msgspec.convert(stored, RouteParts)

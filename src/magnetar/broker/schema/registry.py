@@ -9,6 +9,7 @@ Versions are read from disk on first use. A version that is not durable yet stay
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Callable
 
@@ -17,12 +18,13 @@ import msgspec
 from magnetar.bounds import SCHEMA_CACHE, SCHEMA_HISTORY
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
+from magnetar.broker.damage_list import UNREADABLE, DamageList
 from magnetar.broker.schema import compatibility
 from magnetar.broker.schema.definition import are_same, check
-from magnetar.errors import InvalidSchema
+from magnetar.errors import InvalidSchema, SchemaDamaged
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
-from magnetar.storage.api import Batch, Space, Storage
+from magnetar.storage.api import Batch, Space, Storage, StorageError
 
 HISTORY_SIZE_MAX = SCHEMA_HISTORY.limit
 """Bytes of all versions of one schema: a new one is compared with all of them, in memory."""
@@ -73,10 +75,11 @@ class _History:
 
 
 class SchemaRegistry:
-    def __init__(self, storage: Storage, commits: Commits, now_ms: Callable[[], int]) -> None:
+    def __init__(self, storage: Storage, commits: Commits, now_ms: Callable[[], int], damage: DamageList) -> None:
         self._storage = storage
         self._commits = commits
         self._now_ms = now_ms
+        self._damage = damage
         self._histories: dict[str, _History] = {}  # the most recently used one is the last
         self._unwritten: Counter[str] = Counter()
         self.cached_bytes = 0
@@ -144,20 +147,40 @@ class SchemaRegistry:
 
     def delete(self, schema_id: str) -> int:
         """Returns the number of the mark."""
+        self._drop_damaged(schema_id)
         self._commits.batch().delete_range(Space.STATE, *_range(schema_id))
         return self._add(schema_id, VersionRecord(Schema(SchemaType.NONE), self._now_ms(), is_deleted=True))
 
     def forget(self, schema_id: str, batch: Batch) -> None:
         """Deletes everything in `batch`: versions start from 0 again."""
+        self._drop_damaged(schema_id)
         if not self._history(schema_id).next_number:
             return
         batch.delete_range(Space.STATE, *_range(schema_id))
         self._replace(schema_id, _History())
         self._keep_until_durable(schema_id)
 
+    def _drop_damaged(self, schema_id: str) -> None:
+        """Before a schema is deleted: one that cannot be read is taken for one of as many versions without content."""
+        try:
+            self._history(schema_id)
+        except SchemaDamaged:
+            self._damage.clear("schema", schema_id)
+            prefix, end = _range(schema_id)
+            history = _History()
+            with contextlib.suppress(StorageError):  # then it starts from 0 again
+                for key, _ in self._storage.scan(Space.STATE, prefix, end):
+                    if len(key) == len(prefix) + keys.ID.size:
+                        history.next_number = keys.ID.unpack_from(key, len(prefix))[0] + 1
+            history.next_number = max(1, history.next_number)
+            self._replace(schema_id, history)
+
     def forget_namespace(self, namespace: str, batch: Batch) -> None:
         start = keys.named(keys.SCHEMA, f"{namespace}/")
         batch.delete_range(Space.STATE, start, keys.after(start))
+        for damage in self._damage.all():
+            if damage.kind == "schema" and damage.name.startswith(f"{namespace}/"):
+                self._damage.clear("schema", damage.name)
         for schema_id in [schema_id for schema_id in self._histories if schema_id.startswith(f"{namespace}/")]:
             self._replace(schema_id, _History())
             self._keep_until_durable(schema_id)
@@ -183,8 +206,14 @@ class SchemaRegistry:
             return history
         history = _History()
         prefix, end = _range(schema_id)
-        for key, value in self._storage.scan(Space.STATE, prefix, end):
-            history.add(keys.ID.unpack_from(key, len(prefix))[0], _decode(value))
+        try:
+            for key, value in self._storage.scan(Space.STATE, prefix, end):
+                history.add(keys.ID.unpack_from(key, len(prefix))[0], _decode(value))
+        except UNREADABLE as error:
+            reason = self._damage.note("schema", schema_id, error)
+            raise SchemaDamaged(f"schema {schema_id} is damaged: {reason}; it can only be deleted") from error
+        if self._damage:
+            self._damage.clear("schema", schema_id)
         self._replace(schema_id, history)
         return history
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.broker.peer import Delivery
 from magnetar.broker.subscription.single_messages import single_blobs, single_id
+from magnetar.errors import EntriesDamaged
 
 if TYPE_CHECKING:
     from magnetar.broker.subscription.consumer import Consumer
@@ -120,7 +121,12 @@ class Deliveries:
             count = 1
             while count < limit - len(entries) and start + count in pending:
                 count += 1
-            found = self._log.read(start, count, size_max)
+            try:
+                found = self._log.read(start, count, size_max)
+            except EntriesDamaged:
+                if entries:
+                    break  # those are in no place any more: they are delivered first, and the damage is met again
+                raise
             if not found or found[0][0] != start:
                 self._skip_trimmed()  # while the others are still in their place: it counts them
             for entry_id in range(start, found[-1][0] + 1 if found else start + count):
@@ -129,8 +135,8 @@ class Deliveries:
         return entries
 
     def take_one(self, entry_id: int) -> Entry | None:
-        self.places.pending.remove(entry_id)
         entry = self._log.read_one(entry_id)
+        self.places.pending.remove(entry_id)
         if entry is None:
             self._skip_trimmed()
         return entry

@@ -8,14 +8,19 @@ cannot be read, and are deleted with their run.
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from magnetar.broker import keys
 from magnetar.broker.topic import run
-from magnetar.broker.topic.run import Entry, NewEntry
-from magnetar.storage.api import Batch, Space, Storage
+from magnetar.broker.topic.run import Entry, NewEntry, RunDamaged
+from magnetar.errors import EntriesDamaged
+from magnetar.storage.api import Batch, Space, Storage, StorageError
 from magnetar.wire.metadata import MetadataError, metadata_of
+
+_NEVER_OLD_MS = 1 << 62
+_PROBES_FOR_TIME = 1000
 
 
 class TailCache:
@@ -42,10 +47,29 @@ class TailCache:
 class Log:
     """`topic_id` is the ledger id that clients see."""
 
-    __slots__ = ("_cache", "_prefix", "_storage", "_tail", "confirmed", "first", "last", "size", "topic_id")
+    __slots__ = (
+        "_cache",
+        "_on_damage",
+        "_prefix",
+        "_storage",
+        "_tail",
+        "confirmed",
+        "first",
+        "last",
+        "size",
+        "topic_id",
+    )
 
-    def __init__(self, storage: Storage, cache: TailCache, topic_id: int) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        cache: TailCache,
+        topic_id: int,
+        on_damage: Callable[[EntriesDamaged], None] = lambda error: None,
+    ) -> None:
+        """`on_damage` is called whenever entries cannot be read, before the error is raised."""
         self._storage = storage
+        self._on_damage = on_damage
         self._cache = cache
         self._tail: dict[int, Entry] = {}
         self._prefix = keys.ID.pack(topic_id)
@@ -60,6 +84,7 @@ class Log:
         kept = self._storage.get(Space.STATE, keys.under(keys.FIRST, self.topic_id))
         if kept is not None:
             self.first, self.size = keys.PAIR.unpack(kept)
+        # Not `_scan`: without the last run, no id may be given.
         rows = self._storage.scan(Space.ENTRIES, self._key(self.first), keys.after(self._prefix), limit=1, reverse=True)
         if rows:
             key, value = rows[0]
@@ -100,16 +125,84 @@ class Log:
         return entries
 
     def _read_stored(self, start: int, end: int, size_max: int) -> list[Entry]:
-        # The run of the last wanted entry may end after it, by less than a run is long.
-        rows = self._storage.scan(
-            Space.ENTRIES, self._key(start), self._key(end + run.COUNT_MAX), limit=end - start, size_max=size_max
-        )
         entries: list[Entry] = []
-        for key, value in rows:
-            entries += run.decode(_last_of(key), value)
+        try:
+            # The run of the last wanted entry may end after it, by less than a run is long.
+            rows = self._storage.scan(
+                Space.ENTRIES, self._key(start), self._key(end + run.COUNT_MAX), limit=end - start, size_max=size_max
+            )
+            for key, value in rows:
+                entries += run.decode(_last_of(key), value)
+        except (StorageError, struct.error, RunDamaged):
+            entries = self._read_before_damage(start, end)
         if entries and (entries[0][0] < start or entries[-1][0] >= end):
             return [entry for entry in entries if start <= entry[0] < end]
         return entries
+
+    def _read_before_damage(self, start: int, end: int) -> list[Entry]:
+        """The entries up to the first that cannot be read, run by run; raises if that is `start` itself."""
+        entries: list[Entry] = []
+        while start < end:
+            try:
+                found = self._run_at(start)
+            except EntriesDamaged:
+                if entries:
+                    break
+                raise
+            if found is None:
+                break
+            try:
+                entries += run.decode(*found)
+            except (struct.error, RunDamaged) as error:
+                if entries:
+                    break
+                raise self._damaged(start, error) from error
+            start = found[0] + 1
+        return entries
+
+    def _run_at(self, entry_id: int) -> tuple[int, bytes] | None:
+        """The run with this entry or, if it is missing, the next one: its last entry, and its bytes."""
+        try:
+            return self._first_run(entry_id)
+        except StorageError as error:
+            found = self._run_behind_damage(entry_id)
+            if found is None:
+                raise self._damaged(entry_id, error) from error
+            return found
+
+    def _first_run(self, entry_id: int) -> tuple[int, bytes] | None:
+        rows = self._storage.scan(Space.ENTRIES, self._key(entry_id), keys.after(self._prefix), limit=1)
+        return (_last_of(rows[0][0]), rows[0][1]) if rows else None
+
+    def _run_behind_damage(self, entry_id: int) -> tuple[int, bytes] | None:
+        """The run with this entry, if it is the first one behind a damaged block: only its later entries lead to it,
+        because the key of a run is its last entry, and an index knows only where a block may begin."""
+        for later in range(entry_id + 1, entry_id + run.COUNT_MAX):
+            try:
+                found = self._first_run(later)
+                return found if found is not None and found[0] - run.head(found[1])[0] < entry_id else None
+            except (StorageError, struct.error):
+                continue
+        return None
+
+    def _damaged(self, first: int, error: Exception) -> EntriesDamaged:
+        damaged = EntriesDamaged(first, f"entries from {self.topic_id}:{first} on cannot be read: {error}", error)
+        self._on_damage(damaged)
+        return damaged
+
+    def unreadable_from(self, first: int, probes: int) -> int:
+        """How many entries from `first` on cannot be read, one by one; at most about `probes`."""
+        entry_id = first
+        while entry_id <= min(self.confirmed, first + probes - 1):
+            try:
+                found = self._first_run(entry_id)
+                entries = [] if found is None else run.decode(*found)
+            except (StorageError, struct.error, RunDamaged):
+                entry_id += 1
+                continue
+            # Entries of a readable run are all readable: see `_run_behind_damage`.
+            return max(first, entries[0][0] if entries else entry_id) - first
+        return entry_id - first
 
     def read_one(self, entry_id: int) -> Entry | None:
         entries = self.read(entry_id, 1, 1) if entry_id >= self.first else []
@@ -134,14 +227,24 @@ class Log:
         """messages, broker time ms, bytes before it, deliver at ms."""
         if not self.first <= entry_id <= self.confirmed:
             return None
-        rows = self._storage.scan(Space.ENTRIES, self._key(entry_id), keys.after(self._prefix), limit=1)
-        return run.header(_last_of(rows[0][0]), rows[0][1], entry_id) if rows else None
+        found = self._run_at(entry_id)
+        try:
+            return None if found is None else run.header(*found, entry_id)
+        except struct.error as error:
+            raise self._damaged(entry_id, error) from error
+
+    def known_header(self, entry_id: int) -> tuple[int, int, int, int] | None:
+        """The same for statistics: None also if it cannot be read."""
+        try:
+            return self.header(entry_id)
+        except EntriesDamaged:
+            return None
 
     def size_from(self, entry_id: int) -> int:
-        """Bytes of all entries from `entry_id` on."""
+        """Bytes of all entries from `entry_id` on; 0 if it cannot be read, so that nothing is too large."""
         if entry_id > self.confirmed:
             return 0
-        header = self.header(max(entry_id, self.first))
+        header = self.known_header(max(entry_id, self.first))
         return self.size - header[2] if header else 0
 
     def first_received_after(self, time_ms: int) -> int:
@@ -182,7 +285,13 @@ class Log:
         return low
 
     def _received_ms(self, entry_id: int) -> int:
-        header = self.header(entry_id)
+        """One that cannot be read is as old as the next that can, or new if there is none near: it is never too old
+        by mistake."""
+        try:
+            header = self.header(entry_id)
+        except EntriesDamaged:
+            header = self.known_header(entry_id + self.unreadable_from(entry_id, _PROBES_FOR_TIME))
+            return header[1] if header else _NEVER_OLD_MS
         return header[1] if header else 0
 
     def published_ms(self, entry_id: int) -> int:

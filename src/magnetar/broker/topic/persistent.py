@@ -12,13 +12,14 @@ from magnetar.broker.catalog.changes import report_subscription
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import SubscriptionRecord, TopicRecord
 from magnetar.broker.commit import Group
+from magnetar.broker.damage.subscriptions import DamagedSubscriptions
 from magnetar.broker.peer import Receipt
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.subscription.cursor import Cursor
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import is_of_replication
 from magnetar.broker.timers import MovedTimer
-from magnetar.broker.topic import backlog_quota
+from magnetar.broker.topic import backlog_quota, retention
 from magnetar.broker.topic.admission import admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
@@ -27,7 +28,7 @@ from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
 from magnetar.broker.topic.topic import Publish, SubscribeRequest, Topic, TopicSubscription
 from magnetar.deadletter.properties import Reason
-from magnetar.errors import NotAllowed, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
+from magnetar.errors import EntriesDamaged, NotAllowed, QuotaHold, SubscriptionNotFound, TopicBusy, TopicTerminated
 from magnetar.log.events import CRASH_ATTRIBUTED
 from magnetar.names import TopicName
 from magnetar.replication.model import (
@@ -37,7 +38,7 @@ from magnetar.replication.model import (
     remote_of,
     subscription_of,
 )
-from magnetar.storage.api import Batch, Space
+from magnetar.storage.api import Batch
 from magnetar.wire.metadata import messages_in
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class PersistentTopic(Topic):
         self.record = topic_record
         self.ledger_id = topic_record.ledger_id
         self.epoch = topic_record.epoch
-        self.log = Log(broker.storage, broker.cache, topic_record.id)
+        self.log = Log(broker.storage, broker.cache, topic_record.id, self._met_damage)
         self.is_ended = topic_record.terminated  # durably: consumers may be notified
         self.delayed = DelayedIndex(broker.storage, broker.commits, topic_record.id)
         self.deduplication: Deduplication | None = None
@@ -65,6 +66,7 @@ class PersistentTopic(Topic):
         self._pulsar_replicated: PulsarReplicatedEntries | None = None
         self._delay = MovedTimer(broker.timers, self.wake_delayed)
         self._subscriptions: dict[str, Subscription] = {}
+        self.damaged = DamagedSubscriptions(self)
         if not is_new:
             self.log.load()
             self.delayed.load()
@@ -77,6 +79,9 @@ class PersistentTopic(Topic):
     def subscriptions(self) -> dict[str, TopicSubscription]:
         return self._subscriptions  # type: ignore[return-value]  # invariance of dict: callers do not add to it
 
+    def subscription(self, name: str) -> Subscription | None:
+        return self._subscriptions.get(name)
+
     @property
     def cursors(self) -> list[Subscription]:
         return list(self._subscriptions.values())
@@ -88,6 +93,9 @@ class PersistentTopic(Topic):
     @property
     def is_terminated(self) -> bool:  # type: ignore[override]
         return self.record.terminated
+
+    def _met_damage(self, error: EntriesDamaged) -> None:
+        self.broker.damage.note("topic", self.name.full, error, position=f"{self.ledger_id}:{error.first}")
 
     # -- publish
 
@@ -231,12 +239,8 @@ class PersistentTopic(Topic):
     # -- subscriptions
 
     def _load_subscriptions(self) -> None:
-        start = keys.under(keys.SUBSCRIPTION, self.record.id)
-        for key, value in self.broker.storage.scan(Space.STATE, start, keys.after(start)):
-            name = key[9:].decode()
-            subscription_record = record.decode_subscription(value)
-            cursor = Cursor.load(self.broker.storage, self.broker.commits, subscription_record.id)
-            self._subscriptions[name] = Subscription(self, name, subscription_record, cursor, durable=True)
+        for name, found, cursor in self.damaged.load():
+            self._subscriptions[name] = Subscription(self, name, found, cursor, durable=True)
         self._delay.move(self.delayed.next_ms)  # also without subscriptions: later ones rely on it
 
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
@@ -247,6 +251,7 @@ class PersistentTopic(Topic):
         return subscription
 
     def _find_or_create(self, request: SubscribeRequest) -> Subscription:
+        self.damaged.check(request.name)
         existing = self._subscriptions.get(request.name)
         if existing is not None:
             if existing.durable != request.durable:
@@ -263,6 +268,7 @@ class PersistentTopic(Topic):
     def create_subscription(self, request: SubscribeRequest) -> Subscription:
         if is_replication_subscription(request.name):
             raise NotAllowed(f"subscription name {request.name!r} is reserved: the broker creates those of replication")
+        self.damaged.check(request.name)
         self.check_subscription_limit()
         return self._create(request)
 
@@ -290,8 +296,14 @@ class PersistentTopic(Topic):
             self.broker.replication.topic_changed(self.name)
         return subscription
 
+    def start_over(self, request: SubscribeRequest) -> None:
+        """Creates a subscription again whose record was given up, also one of replication."""
+        self._create(request)
+
     def begin_replication(self, name: str, *, from_earliest: bool) -> None:
         """Creates the subscription with the position of replication to a remote cluster."""
+        if name in self.damaged:
+            return  # replication waits: its position is not known
         self._create(SubscribeRequest(name, from_earliest=from_earliest))
 
     def end_replication(self, name: str) -> None:
@@ -320,9 +332,19 @@ class PersistentTopic(Topic):
             entry_id = min(entry_id, left - 1)
         return min(max(entry_id + 1, self.log.first), self.log.confirmed + 1)
 
+    def delete_subscription(self, name: str, *, force: bool = False) -> None:
+        if name not in self.damaged:
+            super().delete_subscription(name, force=force)
+            return
+        if not force:
+            self.damaged.check(name)
+        self.damaged.erase(name, self.broker.commits.batch())
+
     def _drop(self, subscription: TopicSubscription) -> None:
         assert isinstance(subscription, Subscription)
         del self._subscriptions[subscription.name]
+        if self.broker.damage:
+            self.broker.damage.clear("subscription", *subscription.where)
         if subscription.durable:
             self._erase(subscription, self.broker.commits.batch())
         if subscription.record.replicated:
@@ -394,6 +416,7 @@ class PersistentTopic(Topic):
         for subscription in self._subscriptions.values():
             self._erase(subscription, batch)
         self._subscriptions.clear()
+        self.damaged.erase_all(batch)
         batch.delete(keys.named(keys.TOPIC, self.name.full))
         self._note_deleted(self.log.size_from(self.log.first))
         self.log.delete(batch)
@@ -426,22 +449,8 @@ class PersistentTopic(Topic):
 
     def trim(self, now_ms: int) -> bool:
         """Deletes entries that every durable subscription has acknowledged and retention does not keep."""
-        policies, log = self.policies, self.log
-        if policies.retention_ms < 0 and policies.retention_bytes < 0:
-            return False
-        if policies.keeps_unhandled and log.first < self.read_from:
-            return False  # no subscription has read them (DL10)
-        keep_from = min(
-            (s.cursor.mark_delete + 1 for s in self._subscriptions.values() if s.durable), default=log.confirmed + 1
-        )
-        if keep_from <= log.first:
-            return False
-        # The newest entries stay for readers and later subscriptions, as in Apache Pulsar's open ledger.
-        open_from = log.first_received_after(now_ms - policies.open_ms)
-        if log.size_from(log.first) > policies.open_bytes:
-            open_from = max(open_from, log.first_within(policies.open_bytes))
-        keep_from = min(keep_from, open_from, self._retained_from(now_ms))
-        if keep_from <= log.first:
+        keep_from = retention.first_kept(self, now_ms)
+        if keep_from <= self.log.first:
             return False
         self._trim_to(keep_from, self.broker.commits.open().batch)
         return True
@@ -467,16 +476,6 @@ class PersistentTopic(Topic):
             subscription.advance(log.confirmed)
         if log.first <= log.confirmed:
             self._trim_to(log.confirmed + 1, self.broker.commits.batch())
-
-    def _retained_from(self, now_ms: int) -> int:
-        """The first entry that retention keeps: an entry is dropped only beyond both the time and the size."""
-        policies, log = self.policies, self.log
-        nothing = log.confirmed + 1
-        if policies.retention_ms == 0 or policies.retention_bytes == 0:
-            return nothing
-        by_time = log.first if policies.retention_ms < 0 else log.first_received_after(now_ms - policies.retention_ms)
-        by_size = log.first if policies.retention_bytes < 0 else log.first_within(policies.retention_bytes)
-        return max(by_time, by_size)
 
     def forget_idle_producers(self, now_ms: int) -> None:
         settings, connected = self.broker.settings, set(self.producers.by_name)

@@ -27,6 +27,11 @@ NewEntry = tuple[int, int, bytes]
 COUNT_MAX = RUN_ENTRIES.limit
 SIZE_MAX = RUN_BYTES.limit
 
+
+class RunDamaged(ValueError):
+    """The record is not a run."""
+
+
 _HEAD = Struct(">IQQ")
 _ENTRY = Struct(">IQI")
 _HEAD_SIZE, _ENTRY_SIZE = _HEAD.size, _ENTRY.size
@@ -89,6 +94,8 @@ def decode(last: int, value: bytes) -> list[Entry]:
         end = start + size
         entries.append((entry_id, messages, deliver_at_ms, value[start:end]))
         start = end
+    if start != len(value):
+        raise RunDamaged(f"it has {len(value)} bytes and its table {start}")
     if entries and not entries[0][1] and not entries[0][3]:
         return []  # void: their ids are all there is
     return entries

@@ -10,7 +10,7 @@ from magnetar.cli.argument import NamespaceName, parse_namespace_name
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.doctor.data import data
 from magnetar.cli.doctor.replication import replication
-from magnetar.cli.doctor.topic_damage import Damage, examine, repair
+from magnetar.cli.doctor.topic_damage import Damage, examine, repair, unreadable
 from magnetar.cli.output import Done, Page, Record, counted
 from magnetar.cli.rest import Rest
 
@@ -35,9 +35,10 @@ def topics(
         bool, typer.Option("--fix", help="Repair all damage that can be repaired without data loss.")
     ] = False,
 ) -> Page:
-    """Find damage left by broken auto-creation (exit code 1 if any is left)."""
+    """Find damage left by broken auto-creation, and what the broker cannot read (exit code 1 if any is left)."""
     checked = [parse_namespace_name(text) for text in namespaces or ()] or _all_namespaces(rest)
     found = [damage for namespace in checked for damage in examine(rest, namespace)]
+    found += unreadable(rest)
     if fix:
         for damage in found:
             if damage.fixable:

@@ -9,7 +9,9 @@ Three kinds are known, all found from lists and metadata, which every broker wit
                          delete inactive topics delete single partitions and keep the metadata
     dead-letter-chain    dead letter and retry topics of dead letter and retry topics (PIP-263)
 
-Only the first is repaired, and only without data loss.
+Only the first is repaired, and only without data loss. A fourth kind is known to the broker itself, if it is ours:
+
+    unreadable           topics, subscriptions and schemas whose records or messages cannot be read
 """
 
 from __future__ import annotations
@@ -28,6 +30,17 @@ from magnetar.names import DOMAINS, PARTITION_SUFFIX, TopicName
 PARTITION_METADATA = "partition-metadata"
 MISSING_PARTITIONS = "missing-partitions"
 DEAD_LETTER_CHAIN = "dead-letter-chain"
+UNREADABLE = "unreadable"
+
+_REPAIRS = {
+    "topic": "`magnetar topics skip-damaged {name}`, or give it up: `magnetar topics delete --force {name}`",
+    "subscription": "`magnetar subscriptions skip-damaged {name} {subscription}`, or delete it with --force",
+    "schema": "`magnetar schemas delete --force {name}`, and let a producer bring it again",
+    "namespace": "set its policies again; until then its topics keep every message",
+    "tenant": "`magnetar tenants update`",
+    "cluster": "`magnetar clusters update`",
+    "route policy": "set it again; until then the route is paused",
+}
 
 WAS_AUTO_CREATED = "wasAutoCreated"
 SYSTEM_PREFIX = "__"
@@ -289,3 +302,23 @@ def _partition_count(rest: Rest, name: TopicName) -> int | None:
 def _some(names: list[str]) -> str:
     shown = ", ".join(names[:SHOWN_MAX])
     return shown if len(names) <= SHOWN_MAX else f"{shown} and {len(names) - SHOWN_MAX} more"
+
+
+def unreadable(rest: Rest) -> list[Damage]:
+    """What the broker cannot read; nothing of Apache Pulsar, which takes the word for the name of a cluster."""
+    try:
+        value = rest.get("brokers", "damaged")
+    except Refused:
+        return []
+    if not isinstance(value, dict):
+        return []
+    return [
+        Damage(
+            UNREADABLE,
+            one["name"],
+            " ".join(filter(None, (one["kind"], one["subscription"], "cannot be read", one["position"]))),
+            one["reason"],
+            _REPAIRS[one["kind"]].format_map(one),
+        )
+        for one in value["damaged"]
+    ]

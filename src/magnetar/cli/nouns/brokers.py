@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from magnetar.cli.command import CommandGroup
-from magnetar.cli.output import Done, Names, Page, Record, print_note, shown_bytes
+from magnetar.cli.output import Done, Names, Page, Record, Table, print_note, shown_bytes
 from magnetar.cli.rest import Refused, Rest, RestError
 
 group = CommandGroup("brokers", "Show the broker: health, version, disk space; configure it.", default="status")
@@ -100,6 +100,17 @@ def _shown_disk(disk: dict[str, Any]) -> dict[str, object]:
         "to be freed": shown_bytes(disk["deletedBytes"]),
         "free": f"{shown_bytes(disk['freeBytes'])} of {shown_bytes(disk['totalBytes'])}",
     }
+
+
+@group.command("damaged")
+def damaged(rest: Rest) -> Table:
+    """List topics, subscriptions, schemas and records that cannot be read, with the reason; of a Magnetar broker."""
+    value = rest.get("brokers", "damaged")
+    rows = [
+        (one["kind"], " of ".join(filter(None, (one["subscription"], one["name"]))), one["position"], one["reason"])
+        for one in value["damaged"]
+    ]
+    return Table(value, ("KIND", "NAME", "FROM", "REASON"), rows, none="nothing is damaged")
 
 
 @group.command("backlog-quota-check")

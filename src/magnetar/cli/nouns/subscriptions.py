@@ -24,6 +24,7 @@ from magnetar.cli.output import Done, Page, Record, Stream, Table, counted
 from magnetar.cli.path import is_partitioned, subscription_path, topic_path
 from magnetar.cli.policies.commands import add_subscription_policies
 from magnetar.cli.rest import Rest
+from magnetar.cli.views.damage import shown_skip
 from magnetar.cli.views.messages import peeked_messages, shown_message
 from magnetar.cli.views.stats import problems_of, subscriptions_table
 
@@ -114,6 +115,13 @@ def skip_all(rest: Rest, topic: Topic, subscription: Subscription) -> Done:
     """Skip all messages of a subscription."""
     rest.post(*subscription_path(topic, subscription, "skip_all"))
     return Done(f"skipped all messages of {subscription}")
+
+
+@group.command("skip-damaged")
+def skip_damaged(rest: Rest, topic: Topic, subscription: Subscription) -> Record:
+    """Skip messages that cannot be read; a subscription without a readable position starts over."""
+    value = rest.post(*subscription_path(topic, subscription, "skipDamaged"))
+    return Record(value, fields={name: shown_skip(one) for name, one in value.items()})
 
 
 @group.command("reset")

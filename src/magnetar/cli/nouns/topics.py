@@ -22,6 +22,7 @@ from magnetar.cli.output import Done, Names, Page, Record, Table, counted
 from magnetar.cli.path import is_partitioned, topic_path
 from magnetar.cli.policies.commands import add_topic_policies
 from magnetar.cli.rest import Refused, Rest
+from magnetar.cli.views.damage import shown_skip
 from magnetar.cli.views.stats import stats_page
 from magnetar.names import DOMAINS, TopicName
 
@@ -235,6 +236,14 @@ def _internal_parts(name: str, value: dict[str, Any]) -> list[Record | Table]:
     if rows:
         parts.append(Table(cursors, ("SUBSCRIPTION", "ACKNOWLEDGED UP TO", "READS FROM", "CONSUMED"), rows))
     return parts
+
+
+@group.command("skip-damaged")
+def skip_damaged(rest: Rest, topic: Topic) -> Record:
+    """Skip messages that cannot be read, for all subscriptions of a topic."""
+    value = rest.post(*topic_path(topic, "skipDamaged"))
+    fields = {f"{part} {name}": shown_skip(one) for part, found in value.items() for name, one in found.items()}
+    return Record(value, fields=fields, none="the topic has no subscription")
 
 
 @group.command("lookup")

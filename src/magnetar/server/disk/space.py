@@ -29,7 +29,8 @@ class SpaceReclaimer:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
-            if self._broker.deleted_space.is_due(self._broker.now_ms()):
+            # A compaction reads whole files: one that meets a damaged block makes RocksDB refuse every later write.
+            if self._broker.deleted_space.is_due(self._broker.now_ms()) and not self._broker.damage.has_blocks:
                 await self._reclaim()
 
     async def _reclaim(self) -> None:

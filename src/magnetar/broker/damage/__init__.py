@@ -1,0 +1,1 @@
+"""What cannot be read: listed, refused, deleted or skipped."""
