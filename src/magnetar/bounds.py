@@ -180,6 +180,18 @@ UNCOMPRESSED_SIZE = Bound(
 
 # -- topics, subscriptions and their state
 
+TOPICS_OF_NAMESPACE = _by_setting(
+    "topics-of-namespace", "topics of a namespace, with partitions", "maxTopicsPerNamespace", "another is refused"
+)
+SUBSCRIPTIONS_OF_TOPIC = _by_setting(
+    "subscriptions-of-topic", "subscriptions of a topic", "maxSubscriptionsPerTopic", "another is refused"
+)
+CONSUMERS_OF_SUBSCRIPTION = _by_setting(
+    "consumers-of-subscription",
+    "connected consumers of a subscription",
+    "maxConsumersPerSubscription",
+    "another is refused with ConsumerBusy",
+)
 PRODUCERS_REMEMBERED = _by_setting(
     "producers-remembered",
     "producers whose highest sequence id a topic remembers, for deduplication and from each kind of replication",
@@ -253,7 +265,7 @@ SUBSCRIBE_RATE_BUCKETS = Bound(
     "the one that subscribed longest ago is forgotten, and begins with a full rate",
 )
 PARTITIONS = Bound(
-    "partitions-at-most", "partitions of a topic, where the setting is 0", 10_000, "partitions", "refused with 406"
+    "partitions-at-most", "partitions of a topic, where the setting is 0", 4096, "partitions", "refused with 406"
 )
 ENTRY_STATES = Bound(
     "entry-states",
@@ -272,7 +284,13 @@ ERROR_TEXTS = Bound(
 DEATHS_KEPT = Bound("death-history", "deaths in the history of a dead letter", 20, "deaths", "the oldest is dropped")
 BACKOFF_STEPS = Bound("backoff-steps", "delays of a redelivery back-off", 100, "delays", "refused with 400")
 SCHEMA_SIZE = Bound("schema-size", "the definition of a schema", 1 << 20, "bytes", "refused with IncompatibleSchema")
-SCHEMA_NAMES = Bound("schema-names", "names in an Avro definition", 5000, "names", "refused with IncompatibleSchema")
+SCHEMA_NAMES = Bound("schema-names", "names in an Avro definition", 2000, "names", "refused with IncompatibleSchema")
+SCHEMAS_PARSED = Bound(
+    "schemas-parsed", "parsed definitions of schemas in memory", 16, "definitions", "the oldest is parsed again"
+)
+SCHEMA_VERDICTS = Bound(
+    "schema-verdicts", "outcomes of comparisons of schemas in memory", 1000, "outcomes", "the oldest is found again"
+)
 SCHEMA_COMPARISONS = Bound(
     "schema-comparisons",
     "comparisons of parts of two schemas",

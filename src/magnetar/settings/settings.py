@@ -115,7 +115,7 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
     ] = 0
     maxTopicsPerNamespace: Annotated[
         int, Whole(0, INT_MAX, "Maximum topics of a namespace, counting each partition; 0 is no limit.")
-    ] = 0
+    ] = 100_000
 
     # Administration
     forceDeleteNamespaceAllowed: Annotated[bool, Flag("Allow deleting a namespace together with its topics.")] = False
@@ -147,8 +147,10 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
     ] = 0
     maxConsumersPerSubscription: Annotated[
         int, Whole(0, INT_MAX, "Maximum connected consumers of a subscription; 0 is no limit.")
-    ] = 0
-    maxSubscriptionsPerTopic: Annotated[int, Whole(0, INT_MAX, "Maximum subscriptions of a topic; 0 is no limit.")] = 0
+    ] = 10_000
+    maxSubscriptionsPerTopic: Annotated[int, Whole(0, INT_MAX, "Maximum subscriptions of a topic; 0 is no limit.")] = (
+        10_000
+    )
 
     # Deduplication
     brokerDeduplicationEnabled: Annotated[

@@ -140,7 +140,7 @@ def test_at_least_one_partition_is_required(admin: Admin, count: int) -> None:
 @pytest.mark.parametrize("count", [PARTITIONS.limit + 1, 2**31 - 1])
 def test_bound_partitions_at_most(admin: Admin, count: int) -> None:
     reason = admin.reason(406, "PUT", f"{PATH}/t/partitions", json=count)
-    assert reason == "Number of partitions should be less than or equal to 10000"
+    assert reason == "Number of partitions should be less than or equal to 4096"
     assert admin.existing() == NOTHING
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from magnetar.bounds import PARTITIONS
 from magnetar.broker import keys
 from magnetar.broker.catalog import record, stored
 from magnetar.broker.catalog.changes import report_overrides
@@ -404,8 +405,8 @@ class Catalog:
     def _check_partition_count(self, partitions: int) -> None:
         if partitions <= 0:
             raise PartitionCountInvalid("Number of partitions should be more than 0")
-        limit = self._broker.settings.maxNumPartitionsPerPartitionedTopic
-        if 0 < limit < partitions:
+        limit = self._broker.settings.maxNumPartitionsPerPartitionedTopic or PARTITIONS.limit
+        if partitions > limit:
             raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
 
 

@@ -13,8 +13,11 @@ anything but the name of its message. Other types have no definition.
 
 from __future__ import annotations
 
+import hashlib
+from collections import OrderedDict
 from collections.abc import Sequence
 
+from magnetar.bounds import SCHEMA_VERDICTS
 from magnetar.broker.schema.definition import key_and_value, parse_avro
 from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import IncompatibleSchema
@@ -84,7 +87,22 @@ def _jackson_problem(new: Schema, old: Schema) -> str:
     return "" if new_id == old_id else f"its id is {new_id}, not {old_id}"
 
 
+_verdicts: OrderedDict[bytes, str] = OrderedDict()  # of comparisons, by a hash of what was compared
+
+
 def _avro_problem(new: Schema, old: Schema, strategy: str) -> str:
+    """Comparing takes long, and clients bring the same schemas again and again: verdicts are kept."""
+    reads = f"{new.type.name} {strategy in _NEW_READS_OLD} {strategy in _OLD_READS_NEW} {len(new.data)} ".encode()
+    key = hashlib.blake2b(reads + new.data + old.data, digest_size=16).digest()
+    verdict = _verdicts.get(key)
+    if verdict is None:
+        verdict = _verdicts[key] = _compared(new, old, strategy)
+        if len(_verdicts) > SCHEMA_VERDICTS.limit:
+            _verdicts.popitem(last=False)
+    return verdict
+
+
+def _compared(new: Schema, old: Schema, strategy: str) -> str:
     from magnetar.broker.schema.avro import unreadable  # a slow import, see there
 
     parsed_new, parsed_old = parse_avro(new), parse_avro(old)

@@ -5,11 +5,12 @@ Leaves definitions in Avro's notation to `avro`. Knows neither topics, versions 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from magnetar.bounds import SCHEMA_SIZE
+from magnetar.bounds import SCHEMA_SIZE, SCHEMAS_PARSED
 from magnetar.broker.schema.protobuf_native import root_message
 from magnetar.errors import InvalidSchema
 from magnetar.schema.avro import AvroDefinitionError, AvroType, is_jackson, parse_definition
@@ -69,9 +70,14 @@ def are_same(one: Schema, other: Schema) -> bool:
 
 def parse_avro(schema: Schema) -> Definition:
     """The definition of a schema in Avro's notation; raises InvalidSchema."""
+    return _parse_avro(schema.data, schema.type.name)
+
+
+@lru_cache(maxsize=SCHEMAS_PARSED.limit)
+def _parse_avro(data: bytes, type_name: str) -> Definition:
     from magnetar.broker.schema import avro as avro_definition  # a slow import, see there
 
-    return avro_definition.parse(schema.data, schema.type.name)
+    return avro_definition.parse(data, type_name)
 
 
 def field_names(schema: Schema) -> list[str] | None:
