@@ -114,6 +114,7 @@ class TestCounts:
     @pytest.fixture(autouse=True)
     def few_states(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(cursor_module, "STATES_KEPT", 100)
+        monkeypatch.setattr(cursor_module, "STATES_OF_READER", 100)
         yield
 
     def test_bound_index_counts_are_read_from_disk_beyond(self) -> None:

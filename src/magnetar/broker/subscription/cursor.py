@@ -30,6 +30,9 @@ _INDEX_BITS = 32  # of a batch index, in `_errors`
 STATES_KEPT = ENTRY_STATES.limit
 """Entry states that a cursor keeps in memory; the others are read from disk when they are needed."""
 
+STATES_OF_READER = ENTRY_STATES.limit
+"""The same for a cursor that is only in memory, which forgets the others."""
+
 _NOTHING = EntryState()
 
 # A range delete leaves a tombstone that every later scan pays for: a few keys are cheaper one by one.
@@ -154,9 +157,10 @@ class Cursor:
         if is_heavy:  # those of dropped and acknowledged states are still in it
             self._counts = sum([len(state.index_counts) for state in self._states.values()])
             is_heavy = self._counts > INDEX_COUNTS.limit
-        if not (is_heavy or len(self._states) > STATES_KEPT) or self._changed_since is not None:
+        kept = STATES_OF_READER if self._storage is None else STATES_KEPT
+        if not (is_heavy or len(self._states) > kept) or self._changed_since is not None:
             return
-        older = list(self._states)[: -1 if is_heavy else -STATES_KEPT // 2]
+        older = list(self._states)[: -1 if is_heavy else -kept // 2]
         if self._commits is None or self._storage is None:
             for entry in older:
                 del self._states[entry]
