@@ -9,6 +9,7 @@ import msgspec
 from magnetar.broker import keys
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides, Retention
+from magnetar.broker.catalog.rate_policy import PublishRate
 from magnetar.broker.catalog.record import ClusterRecord, TenantRecord
 from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription.subscription import Subscription
@@ -54,7 +55,9 @@ def populate(storage: Storage) -> None:
     catalog.create_tenant("acme", TenantRecord(admin_roles=["boss"], allowed_clusters=[CLUSTER, "away"]))
     catalog.create_namespace("acme/shop")
     catalog.create_partitioned(TopicName.parse("acme/shop/split"), 2, {"owner": "me"})
-    catalog.set_overrides(TopicName.parse("acme/shop/split"), Overrides(retention=Retention(60, 100)))
+    catalog.set_overrides(
+        TopicName.parse("acme/shop/split"), Overrides(retention=Retention(60, 100), publish_rate=PublishRate(7, 8))
+    )
     broker.set_dynamic_setting("maxConsumersPerTopic", "77")
     broker.schemas.put("public/default/t", Schema(SchemaType.STRING), "FULL")
     broker.replication.policies.set("away", "acme/shop", RouteParts(where="a > 1"))
@@ -120,6 +123,7 @@ def _described(world: StoredWorld) -> dict[str, Any]:
             name: (found.partitions, found.properties, found.overrides.retention)
             for name, found in catalog.partitioned.items()
         },
+        "publish rates": {name: found.overrides.publish_rate for name, found in catalog.partitioned.items()},
         "dynamic settings": broker.dynamic_settings,
         "routes": {" ".join(scope): parts.where for scope, parts in broker.replication.policies.all().items()},
         "schema": [version.schema.type.name for version in broker.schemas.versions("public/default/t")],
