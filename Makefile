@@ -75,6 +75,7 @@ compat: $(VENV)/.installed-dev
 
 simulate: $(VENV)/.installed-dev
 	$(PYTHON) -m tests.simulation $(or $(ARGS),--dead-letters $(SEEDS))
+	$(if $(ARGS),,$(PYTHON) -m tests.survival --seeds $(SEEDS))
 	$(if $(ARGS),,MAGNETAR_KILLS=$(KILLS) $(PYTHON) -m pytest -q -s tests/crash/test_dead_letters.py)
 	$(if $(ARGS),,MAGNETAR_STREAM_MESSAGES=$(STREAM_MESSAGES) MAGNETAR_STREAM_KILLS=$(STREAM_KILLS) \
 		$(PYTHON) -m pytest -q -s tests/spark/test_kills.py)

@@ -133,6 +133,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # -- bugs of our own
     Fault(
+        "planted-exception",
+        "an unexpected exception anywhere in a publish, an acknowledgement, a dispatch or a dead letter move",
+        "a `fault` line with a traceback; the client that met it, or that subscription's consumers, are disconnected",
+        "nothing; what was not acknowledged is delivered again",
+    ),
+    Fault(
         "bug-in-a-handler",
         "an unexpected error while a command is handled",
         "the client gets an error for its request, is disconnected and reconnects; one `fault` line: client, command"
@@ -182,6 +188,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     # -- storage and disk
+    Fault(
+        "storage-that-cannot-be-read",
+        "reads fail for a while, or a record or block of one topic cannot be read any more",
+        "requests that need it are refused as not ready; other topics are served as before",
+        "nothing that can be read",
+    ),
     Fault(
         "topic-record",
         "the record of a topic cannot be read",

@@ -86,14 +86,14 @@ def loses_entries_without_a_receiver(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_sequences(patch: pytest.MonkeyPatch) -> None:
-    def store(deduplication: Deduplication, batch: object, name: str, now_ms: int) -> None:
-        deduplication._used_ms[name] = now_ms
+    def record(deduplication: Deduplication, name: str, sequence_id: int, batch: object, now_ms: int, _: int) -> None:
+        deduplication._sequences[name], deduplication._used_ms[name] = sequence_id, now_ms
 
-    patch.setattr(Deduplication, "store", store)
+    patch.setattr(Deduplication, "record", record)
 
 
 def never_sees_duplicates(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Deduplication, "is_duplicate", lambda *args: False)
+    patch.setattr(Deduplication, "last_sequence", lambda *args: -1)
 
 
 def never_wakes_delayed_entries(patch: pytest.MonkeyPatch) -> None:

@@ -82,3 +82,12 @@ class TestBatch:
     def test_garbage_raises_nothing_else(self, count: int, payload: bytes) -> None:
         with contextlib.suppress(MetadataError):
             split_batch(metadata_for(count), payload)
+
+
+def test_a_property_without_a_value_is_copied_as_it_is() -> None:
+    single = SingleMessageMetadata(payload_size=1)
+    single.properties.add(key="a")
+    payload = build_batch([(single, b"x")])
+    copied = split_batch(MessageMetadata(num_messages_in_batch=1), payload)
+    assert build_batch(copied) == payload
+    assert not copied[0][0].properties[0].HasField("value")

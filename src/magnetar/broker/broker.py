@@ -25,6 +25,7 @@ from magnetar.broker.host import Host
 from magnetar.broker.maintenance import Maintenance
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
+from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import BrokerLimits
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic.log import TailCache
@@ -300,6 +301,15 @@ class Broker:
             except Exception as error:
                 topic, subscription = one.where
                 self.fault("dispatch", error, f"subscription {subscription} of {topic}")
+                self.restore(one)
+
+    def restore(self, pumpable: Pumpable) -> None:
+        """After an unexpected error: if it left positions of a subscription in no place, its consumers are closed and
+        come back, and everything unacknowledged is delivered again. An error that changed nothing costs nothing.
+        """
+        if isinstance(pumpable, Subscription) and not pumpable.places.is_consistent(pumpable.consumers):
+            pumpable.disconnect_consumers()
+            pumpable.places.rewind()
 
     def _met_damage(self, topic: str, subscription: str, error: Exception) -> None:
         """A subscription cannot read on. It stops where it is, and tries again whenever it is woken."""

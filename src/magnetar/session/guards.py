@@ -11,6 +11,8 @@ from functools import update_wrapper
 from typing import TYPE_CHECKING, Concatenate, ParamSpec
 
 from magnetar.broker.host import FaultKind
+from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.topic.topic import TopicSubscription
 from magnetar.errors import MagnetarError, ServiceNotReady
 from magnetar.session.handles import Command, ConsumerHandle, ProducerHandle
 from magnetar.storage.api import StorageError
@@ -85,13 +87,26 @@ def attempt(session: Session, kind: FaultKind, where: str, step: Callable[[], No
 
 
 def remove_producer(session: Session, handle: ProducerHandle) -> None:
-    attempt(session, "disconnect", handle.topic.name.full, lambda: handle.topic.producers.remove(handle.producer))
+    """A second attempt follows a failed one, or its name would be taken by a producer that is not there."""
+
+    def remove() -> None:
+        handle.topic.producers.remove(handle.producer)
+
+    if not attempt(session, "disconnect", handle.topic.name.full, remove):
+        attempt(session, "disconnect", handle.topic.name.full, remove)
 
 
 def remove_consumer(session: Session, handle: ConsumerHandle, *, vanished: bool = False) -> None:
-    attempt(
-        session,
-        "disconnect",
-        handle.topic.name.full,
-        lambda: handle.topic.remove_consumer(handle.consumer, vanished=vanished),
-    )
+    """A second attempt follows a failed one, or the subscription would keep a consumer that is not there."""
+    subscription, where = handle.consumer.subscription, handle.topic.name.full
+    if not attempt(
+        session, "disconnect", where, lambda: handle.topic.remove_consumer(handle.consumer, vanished=vanished)
+    ):
+        attempt(session, "disconnect", where, lambda: handle.topic.remove_consumer(handle.consumer))
+        restore(session, handle, subscription)
+
+
+def restore(session: Session, handle: ConsumerHandle, subscription: TopicSubscription | None) -> None:
+    """After an error in what a consumer asked for: its subscription starts again if that left a half change."""
+    if isinstance(subscription, Subscription):
+        attempt(session, "disconnect", handle.topic.name.full, lambda: session.broker.restore(subscription))

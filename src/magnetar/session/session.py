@@ -25,6 +25,7 @@ from magnetar.session.guards import (
     refusal_of,
     remove_consumer,
     remove_producer,
+    restore,
     unexpected,
     where_of,
 )
@@ -310,10 +311,13 @@ class Session:
 
     def _end(self, kind: FaultKind, error: Exception, where: str) -> None:
         """After an unexpected error: the connection is closed, and with it everything that the error may concern."""
+        held = [(handle, handle.consumer.subscription) for handle in self.consumers.values()]
         try:
             self.broker.fault(kind, error, where)
         finally:
             self.close()
+            for handle, subscription in held:
+                restore(self, handle, subscription)
 
     def close_later(self, kind: FaultKind, error: Exception, where: str) -> None:
         """The same from a callback of the core, which must not be called back: once it has finished."""

@@ -70,7 +70,8 @@ def build_batch(messages: Sequence[tuple[SingleMessageMetadata, bytes]]) -> byte
     """The uncompressed payload of a batch; `payload_size` is set here, on a copy where it differs."""
     parts: list[bytes] = []
     for single, payload in messages:
-        section = _sized(single, len(payload)).SerializeToString()
+        # Partial: properties may lack what their client left out.
+        section = _sized(single, len(payload)).SerializePartialToString()
         parts += (_U32.pack(len(section)), section, payload)
     return b"".join(parts)
 

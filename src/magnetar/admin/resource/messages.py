@@ -146,7 +146,8 @@ def _headers(metadata: MessageMetadata, size: int) -> Iterator[tuple[str, str]]:
         if metadata.HasField(field) and (text := shown(getattr(metadata, field))) is not None:  # type: ignore[arg-type]
             yield header, text
     if metadata.HasField("num_messages_in_batch"):
-        yield "X-Pulsar-batch-size", str(size - metadata.ByteSize())
+        # Partial: stored metadata may lack required fields that its client left out.
+        yield "X-Pulsar-batch-size", str(size - len(metadata.SerializePartialToString()))
     if metadata.HasField("num_chunks_from_msg"):
         yield "X-Pulsar-PROPERTY-TOTAL-CHUNKS", str(metadata.num_chunks_from_msg)
         yield "X-Pulsar-PROPERTY-CHUNK-ID", str(metadata.chunk_id)

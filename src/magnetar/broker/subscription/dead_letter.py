@@ -138,18 +138,22 @@ class DeadLetterMove:
         return _Letters(entry_id, 0 if is_whole else is_open & ~bits_at(dead), target, blobs)
 
     def _commit(self, batch: Sequence[_Letters], reason: Reason) -> None:
-        # One group for both. It is opened first: closing a full one later would store an ack without its letter.
+        # One group for both, which grows last: a full one would be closed in between. Letters first: after an error
+        # between the two, a letter without its ack is a letter too many, and an ack without its letter a lost message.
         commits = self._topic.broker.commits
         group = commits.open()
         group.durable = True
         by_target: dict[PersistentTopic, list[bytes]] = {}
         for letters in batch:
-            self._places.take_out(letters.entry_id, letters.left_open)
             by_target.setdefault(letters.target, []).extend(letters.blobs)
-        assert commits.open() is group
+        size = 0
         for target, blobs in by_target.items():
-            target.append_dead_letters(group, blobs)
+            size += target.append_dead_letters(group, blobs)
             self.moved[reason] += len(blobs)
+        for letters in batch:
+            self._places.take_out(letters.entry_id, letters.left_open)
+        assert commits.open() is group
+        group.grow(size)
 
     def _site(self, entry: Entry, reason: Reason, description: str, state: EntryState) -> FailureSite:
         entry_id, messages, _, _ = entry

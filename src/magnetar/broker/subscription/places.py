@@ -264,7 +264,7 @@ class Places:
             self.release(entry_id)
         self.pending.clear()
         self.backing_off.clear()
-        self.delayed = 0
+        self.delayed = self.unacked = 0
         self.read_id = self.cursor.mark_delete + 1
 
     # -- checks
@@ -275,6 +275,14 @@ class Places:
         acked = self.cursor.acked.range_cardinality(0, max(self.read_id, 0))
         in_flight = len(self.in_flight) + (len(self.holder.pending) if self.holder is not None else 0)
         return max(0, read - acked - in_flight - len(self.pending) - len(self.backing_off))
+
+    def is_consistent(self, consumers: Sequence[Consumer]) -> bool:
+        """The counts of `invariants`, which an error between two changes leaves wrong."""
+        return (
+            self.delayed == self._unaccounted()
+            and self.unacked == sum(consumer.unacked for consumer in consumers)
+            and all(consumer.unacked == sum(consumer.pending.values()) for consumer in consumers)
+        )
 
     def invariants(self, consumers: Iterable[Consumer]) -> None:
         """Raises AssertionError unless every position is in exactly one place."""

@@ -93,7 +93,7 @@ class Subscription:
         self.consumers: list[Consumer] = []
         self.dispatcher: Dispatcher | None = None
         self.suspects = Suspects(cursor, self.consumers, broker.clock, self._pump_at)
-        self.places = Places(topic.log, cursor, self.suspects)
+        self.places: Places = Places(topic.log, cursor, self.suspects)
         self.redelivery = Redelivery(self.places, broker.clock, self._pump_at)
         self.deliveries = Deliveries(topic, self.places, self.redelivery, self.suspects, self._is_split)
         self.dead_letters = DeadLetterMove(topic, name, self.places)

@@ -6,7 +6,8 @@ Owns the decision and the reply for each entry. The highest known ids of produce
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from magnetar.broker.peer import Receipt
@@ -29,16 +30,20 @@ if TYPE_CHECKING:
     from magnetar.broker.topic.persistent import PersistentTopic
     from magnetar.broker.topic.topic import Publish
 
-Admitted = tuple[list[NewEntry], list[Receipt]]
-"""New entries, and the receipts of stored and dropped ones, in order."""
+Record = Callable[[Batch, int, int], None]
+"""Notes the highest id of a producer with a batch, at a time, for so many producers. Called once the entries are
+in that batch: noted without them, they would be duplicates when they are sent again."""
+
+Admitted = tuple[list[NewEntry], list[Receipt], Sequence[Record]]
+"""New entries, the receipts of stored and dropped ones, in order, and what has to be noted with them."""
 
 
-def admit(
-    topic: PersistentTopic, batch: Batch, producer: Producer, publishes: Sequence[Publish], now_ms: int
-) -> Admitted:
+def admit(topic: PersistentTopic, producer: Producer, publishes: Sequence[Publish], now_ms: int) -> Admitted:
+    """Decides, and changes nothing."""
     if isinstance(producer.replicated, PulsarReplicatedEntries):
-        return _admit_foreign(topic, batch, producer, producer.replicated, publishes, now_ms)
+        return _admit_foreign(topic, producer, producer.replicated, publishes, now_ms)
     deduplication, next_id = producer.replicated or topic.deduplication, topic.log.last + 1
+    last_sequence = -1 if deduplication is None else deduplication.last_sequence(producer.name)
     new: list[NewEntry] = []
     receipts: list[Receipt] = []
     is_recorded, is_copy = False, producer.replicated is not None
@@ -47,20 +52,20 @@ def admit(
             # Only the last position is remembered, so nothing may be stored after a gap.
             producer.peer.send_error(producer, sequence_id, producer.refused)
             continue
-        if deduplication is not None and deduplication.is_duplicate(producer.name, sequence_id):
+        if deduplication is not None and sequence_id <= last_sequence:
             receipts.append((sequence_id, highest_id, -1))
             continue
         deliver_at_ms = _deliver_at_ms(topic, blob, now_ms) if may_be_delayed else 0
         if deliver_at_ms and _is_too_long(topic, producer, sequence_id, deliver_at_ms - now_ms):
             continue
         if deduplication is not None and deduplication.is_whole(blob, is_chunk):
-            deduplication.record(producer.name, max(sequence_id, highest_id))
+            last_sequence = max(sequence_id, highest_id)
             is_recorded = True
         receipts.append((sequence_id, highest_id, next_id + len(new)))
         new.append((messages, deliver_at_ms, blob))
-    if deduplication is not None and is_recorded:
-        deduplication.store(batch, producer.name, now_ms, topic.broker.settings.brokerDeduplicationMaxNumberOfProducers)
-    return new, receipts
+    if deduplication is None or not is_recorded:
+        return new, receipts, ()
+    return new, receipts, [partial(deduplication.record, producer.name, last_sequence)]
 
 
 class _BySequence(NamedTuple):
@@ -85,7 +90,6 @@ class _ByPosition(NamedTuple):
 
 def _admit_foreign(
     topic: PersistentTopic,
-    batch: Batch,
     producer: Producer,
     replicated: PulsarReplicatedEntries,
     publishes: Sequence[Publish],
@@ -112,22 +116,31 @@ def _admit_foreign(
             )
             producer.peer.send_error(producer, sequence_id, error)
             continue
-        if identity.memory is not None and identity.memory.is_duplicate(identity.name, identity.first):  # type: ignore[arg-type]
+        if _is_duplicate(identity, recorded.get(identity.name)):
             receipts.append((*identity.receipt, -1))
             continue
         deliver_at_ms = _deliver_at_ms(topic, blob, now_ms) if may_be_delayed else 0
         if deliver_at_ms and _is_too_long(topic, producer, sequence_id, deliver_at_ms - now_ms):
             continue
         if identity.memory is not None and identity.memory.is_whole(blob, is_chunk):
-            identity.memory.record(identity.name, identity.last)  # type: ignore[arg-type]
             recorded[identity.name] = identity
         receipts.append((*identity.receipt, topic.log.last + 1 + len(new)))
         new.append((messages, deliver_at_ms, blob))
-    for identity in recorded.values():
-        if identity.memory is not None:
-            producers_max = topic.broker.settings.brokerDeduplicationMaxNumberOfProducers
-            identity.memory.store(batch, identity.name, now_ms, producers_max)
-    return new, receipts
+    records: list[Record] = [
+        partial(identity.memory.record, identity.name, identity.last)  # type: ignore[arg-type]
+        for identity in recorded.values()
+        if identity.memory is not None
+    ]
+    return new, receipts, records
+
+
+def _is_duplicate(identity: _BySequence | _ByPosition, recorded: _BySequence | _ByPosition | None) -> bool:
+    """`recorded` is the last one of the same name before it, of those that are not noted yet."""
+    if identity.memory is None:
+        return False
+    if recorded is not None and identity.first <= recorded.last:  # type: ignore[operator]
+        return True
+    return identity.memory.is_duplicate(identity.name, identity.first)  # type: ignore[arg-type]
 
 
 def _identity(

@@ -14,7 +14,7 @@ from magnetar.wire.metadata import MetadataError, metadata_of
 
 
 class Deduplication:
-    """`record` is called for each message, `store` once per producer and group, with the group's batch."""
+    """`record` is called once per producer and publish, with the batch that has the messages."""
 
     __slots__ = ("_kind", "_sequences", "_topic_id", "_used_ms")
 
@@ -38,16 +38,14 @@ class Deduplication:
     def is_duplicate(self, producer_name: str, sequence_id: int) -> bool:
         return sequence_id <= self._sequences.get(producer_name, -1)
 
-    def record(self, producer_name: str, sequence_id: int) -> None:
+    def record(self, producer_name: str, sequence_id: int, batch: Batch, now_ms: int, producers_max: int) -> None:
+        """Producers above `producers_max` are forgotten, the longest idle first."""
+        batch.put(self._key(producer_name), keys.SEQUENCE.pack(sequence_id, now_ms))
         self._sequences[producer_name] = sequence_id
-
-    def store(self, batch: Batch, producer_name: str, now_ms: int, producers_max: int) -> None:
-        """Stores what was recorded. Producers above `producers_max` are forgotten, the longest idle first."""
         self._used_ms[producer_name] = now_ms
         self._used_ms.move_to_end(producer_name)
         while len(self._used_ms) > producers_max:
             self.forget(batch, next(iter(self._used_ms)))
-        batch.put(self._key(producer_name), keys.SEQUENCE.pack(self._sequences[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
         """Whether this entry completes a message: chunks share a sequence id, and only the last one records it."""

@@ -98,12 +98,12 @@ class Log:
         """Adds entries to `batch` with the next ids; with `keep` they also stay in memory for consumers at the tail."""
         for entries in run.cut(new):
             value = run.encode(entries, now_ms, self.size)
+            first, last = self.last + 1, self.last + len(entries)
+            batch.put_entry(self._key(last), value)
+            self.last, self.size = last, run.bytes_after(value)
             if keep:
-                for entry_id, entry in enumerate(entries, self.last + 1):
+                for entry_id, entry in enumerate(entries, first):
                     self._cache.add(self._tail, (entry_id, *entry))
-            self.last += len(entries)
-            self.size = run.bytes_after(value)
-            batch.put_entry(self._key(self.last), value)
 
     def read(self, start: int, limit: int, size_max: int) -> list[Entry]:
         """Up to `limit` confirmed entries from `start` on, about `size_max` bytes, at least one if there is one."""

@@ -20,7 +20,7 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.throttling.limits import is_of_replication
 from magnetar.broker.timers import MovedTimer
 from magnetar.broker.topic import backlog_quota, retention
-from magnetar.broker.topic.admission import admit
+from magnetar.broker.topic.admission import Record, admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
 from magnetar.broker.topic.log import Log
@@ -111,14 +111,17 @@ class PersistentTopic(Topic):
         group.durable = True
         first, size_before = log.last + 1, log.size
         delayed: list[tuple[int, int]] = []
+        records: Sequence[Record] = ()
         is_plain = self.deduplication is None and producer.replicated is None
         if is_plain and True not in [publish[4] for publish in publishes]:
             new = [(publish[2], 0, publish[3]) for publish in publishes]
             receipts = [(publish[0], publish[1], entry_id) for entry_id, publish in enumerate(publishes, first)]
         else:
-            new, receipts = admit(self, group.batch, producer, publishes, now_ms)
+            new, receipts, records = admit(self, producer, publishes, now_ms)
             delayed = [(entry[1], entry_id) for entry_id, entry in enumerate(new, first) if entry[1]]
         log.append(group.batch, now_ms, new, keep=self._is_read())
+        for note in records:
+            note(group.batch, now_ms, self.broker.settings.brokerDeduplicationMaxNumberOfProducers)
         for deliver_at_ms, entry_id in delayed:
             self.delayed.add(group.batch, deliver_at_ms, entry_id)
         group.grow(log.size - size_before)
@@ -148,16 +151,17 @@ class PersistentTopic(Topic):
         if delayed:
             self._delay.move(self.delayed.next_ms)
 
-    def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> None:
-        """Dead letters, in the group that also acknowledges where they come from."""
+    def append_dead_letters(self, group: Group, blobs: Sequence[bytes]) -> int:
+        """Dead letters, in the group that also acknowledges where they come from; the caller makes it grow by the bytes
+        that are returned."""
         log, size_before = self.log, self.log.size
         log.append(
             group.batch, self.broker.now_ms(), [(messages_in(blob), 0, blob) for blob in blobs], keep=self._is_read()
         )
-        group.grow(log.size - size_before)
         self.messages_in += len(blobs)
         self.bytes_in += log.size - size_before
         group.completions.append(partial(self._stored, log.last))
+        return log.size - size_before
 
     def _stored(self, last: int) -> None:
         """Everything up to this entry is durable: subscriptions may deliver it."""

@@ -83,16 +83,16 @@ class PulsarReplicatedEntries:
         last = self._positions.get(producer_name)
         return last is not None and position <= last
 
-    def record(self, producer_name: str, position: SourcePosition) -> None:
-        self._positions[producer_name] = position
-
-    def store(self, batch: Batch, producer_name: str, now_ms: int, producers_max: int) -> None:
+    def record(
+        self, producer_name: str, position: SourcePosition, batch: Batch, now_ms: int, producers_max: int
+    ) -> None:
         """As that of deduplication."""
+        batch.put(self._key(producer_name), keys.REPLICATED_POSITION.pack(*position, now_ms))
+        self._positions[producer_name] = position
         self._used_ms[producer_name] = now_ms
         self._used_ms.move_to_end(producer_name)
         while len(self._used_ms) > producers_max:
             self.forget(batch, next(iter(self._used_ms)))
-        batch.put(self._key(producer_name), keys.REPLICATED_POSITION.pack(*self._positions[producer_name], now_ms))
 
     def is_whole(self, blob: bytes, is_chunk: bool) -> bool:
         """Each chunk is an entry of the source."""
