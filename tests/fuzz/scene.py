@@ -111,7 +111,7 @@ class ClientSession:
         self._scene = scene
         self._decoder = FrameDecoder(64 << 20)
         self.session = Session(scene.broker, address, lambda: None, lambda: None)
-        self.replies: list[Frame] = []
+        self.has_reason = False  # an ERROR was sent
 
     @property
     def is_open(self) -> bool:
@@ -119,19 +119,21 @@ class ClientSession:
 
     def send(self, *frames: bytes) -> list[Frame]:
         """Sends the frames in one read and returns the replies, once everything is durable."""
-        before = len(self.replies)
+        replies: list[Frame] = []
         with cpu_limit(1 + len(frames) * _SHARE_OF_A_FRAME):
             for part in _reads(b"".join(frames)):
                 self.session.receive(part)
-                self._take()
+                replies += self._taken()
             self._scene.settle()
-            self._take()
-        return self.replies[before:]
+            replies += self._taken()
+        return replies
 
-    def _take(self) -> None:
-        output = b"".join(self.session.take_output())
-        self.replies += self._decoder.receive_data(output)
+    def _taken(self) -> list[Frame]:
+        """Replies are the caller's: a client that kept them would use up the memory that the broker is allowed."""
+        replies = self._decoder.receive_data(b"".join(self.session.take_output()))
         hold(self._decoder.error is None, f"the broker sent {self._decoder.error}")
+        self.has_reason |= any(reply.type == Command.ERROR for reply, _ in replies if reply is not None)
+        return replies
 
     def lose(self) -> None:
         with cpu_limit():
@@ -181,7 +183,7 @@ def play(frames: Sequence[bytes], *, in_one_read: bool = False, deduplicates: bo
                 break
             _check_answer(hostile, frame, hostile.send(frame))
     if not hostile.is_open:
-        hold(any(reply.type == Command.ERROR for reply, _ in hostile.replies if reply), "closed without a reason")
+        hold(hostile.has_reason, "closed without a reason")
     bystander.works()
     scene.pass_time(_LATER_MS[0])
     hostile.lose()

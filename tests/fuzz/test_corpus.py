@@ -10,28 +10,19 @@ from . import corpus
 from .attacks import ATTACKS
 from .worker import Worker
 
-OPEN: dict[str, str] = {
-    "get_schema/answers-that-are-not-read": "answers that are not read have no bound",
-}
-"""Known failures that are open, with their causes."""
-
 
 def name_of(path: Path) -> str:
     return f"{path.parent.name}/{path.name.removesuffix('.gz')}"
 
 
 @pytest.mark.parametrize("path", corpus.paths(), ids=name_of)
-def test_fault_random_bytes_once_failed(request: pytest.FixtureRequest, worker: Worker, path: Path) -> None:
-    reason = OPEN.get(name_of(path))
-    if reason is not None:
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=False))
+def test_fault_random_bytes_once_failed(worker: Worker, path: Path) -> None:
     failure = worker.replay(path)
     assert failure is None, str(failure)
 
 
 def test_every_known_attack_is_in_the_corpus() -> None:
     assert {*ATTACKS} <= {name_of(path) for path in corpus.paths()}
-    assert {*OPEN} <= {name_of(path) for path in corpus.paths()}
 
 
 def test_a_conversation_is_cut_into_frames() -> None:
