@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
@@ -65,16 +66,18 @@ class Load:
     async def publish(self, *, entries: int = 0, seconds: float = 0.0) -> float:
         """Publishes a number of entries as fast as they are confirmed, or at the rate for a time; returns the time."""
         started = monotonic()
-        changing = asyncio.create_task(self._change())
+        published = asyncio.Event()
+        changing = asyncio.create_task(self._change(published))
         try:
             if entries:
                 await self._publish_number(entries)
             else:
                 await self._publish_for(seconds)
         finally:
-            changing.cancel()
-            await asyncio.gather(changing, return_exceptions=True)
-        return monotonic() - started
+            published.set()
+            taken = monotonic() - started
+            await changing  # a client that went has come back
+        return taken
 
     async def _publish_for(self, seconds: float) -> None:
         per_s = self._size.messages_per_s / self._size.messages_per_entry
@@ -104,10 +107,11 @@ class Load:
         self._rng.shuffle(pairs)
         return cycle(pairs)
 
-    async def _change(self) -> None:
-        """Consumers go and come back."""
-        while True:
-            await asyncio.sleep(1 / self._size.changes_per_s)
+    async def _change(self, published: asyncio.Event) -> None:
+        """Consumers go and come back, until everything is published."""
+        while not published.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(published.wait(), 1 / self._size.changes_per_s)
             client = self._rng.choice(self.consuming)
             self.changes += 1
             if self._rng.random() < 0.5:

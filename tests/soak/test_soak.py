@@ -16,6 +16,7 @@ SHORT = Size(connections=50, topics=200, messages_per_s=0, messages_per_entry=5,
 ENTRIES = 4000
 
 
+@pytest.mark.timeout(600)
 def test_fault_reconnect_storm_and_a_vandal_cost_no_message(tmp_path: Path) -> None:
     report = soak(tmp_path, SHORT, seed=1, vandal_per_s=200, entries=ENTRIES)
     assert report.broken() == [], str(report)
