@@ -170,6 +170,18 @@ FAULTS: tuple[Fault, ...] = (
         "nothing but what that action was to do",
     ),
     Fault(
+        "consumer-that-leaves",
+        "an exception while a consumer is added or removed",
+        "one `fault` line; the subscription goes on, its other consumers may have to reconnect",
+        "nothing; what was not acknowledged is delivered again",
+    ),
+    Fault(
+        "exclusive-access",
+        "an exception while a waiting producer gets exclusive access",
+        "one `fault` line; that producer gets an error and tries again, the next one gets the access",
+        "nothing",
+    ),
+    Fault(
         "maintenance-round",
         "an exception while one topic is trimmed, expired, checked or measured",
         "one `fault` line that names the topic, not one in every round; all other topics have their round",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from magnetar.broker.host import FaultKind, ManualHost
+from magnetar.broker.subscription.consumer import Consumer, SubscriptionType
+from magnetar.broker.subscription.deliveries import Deliveries
+from magnetar.broker.subscription.dispatch import RoundRobin, SingleActive, StickyKey
+from magnetar.broker.subscription.places import Places
 from magnetar.broker.subscription.subscription import Subscription
+from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
 
-from .world import World
+from .world import Client, World
 
 
 class Collector(ManualHost):
@@ -174,3 +181,85 @@ def test_dispatch_of_one_subscription_costs_no_other_one_its_turn(monkeypatch: p
     world.publish(2)
     assert world.client.take() == [0, 1]
     assert host.faults[0][:2] == ("dispatch", "subscription s1 of persistent://public/default/t")
+
+
+# -- consumers that come and go
+
+
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [
+        (Suspects, "vanished"),
+        (Suspects, "released"),
+        (Places, "release_all"),
+        (Places, "make_pending"),
+        (RoundRobin, "remove"),
+        (Deliveries, "unblock"),
+        (Subscription, "_settle"),
+    ],
+)
+@pytest.mark.parametrize("others", [0, 1])
+def test_fault_consumer_that_leaves_holds_nothing_whatever_fails(
+    monkeypatch: pytest.MonkeyPatch, part: type, method: str, others: int
+) -> None:
+    world, host = world_with_faults()
+    consumer = world.consumer(name="a", client=Client())
+    world.publish(10)
+    for number in range(others):
+        world.consumer(name=f"b{number}", permits=0, client=Client())
+    consumer.entries_max = 100  # as with a suspect among them
+    with monkeypatch.context() as broken:
+        broken.setattr(part, method, breaks)
+        world.topic().remove_consumer(consumer, vanished=True)
+    subscription = world.subscription()
+    assert {kind for kind, _, _ in host.faults} <= {"disconnect"}
+    assert consumer not in subscription.consumers
+    assert (len(consumer.pending), consumer.unacked, subscription.places.unacked) == (0, 0, 0)
+    assert not subscription.places.has_in_flight
+    for other in list(subscription.consumers):
+        world.topic().remove_consumer(other)
+    world.settle()
+    world.consumer(name="c")
+    assert sorted(world.client.take()) == list(range(10))
+
+
+def test_a_step_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, host = world_with_faults()
+    consumer = world.consumer(durable=False)
+    monkeypatch.setattr(Subscription, "_settle", breaks)
+    world.topic().remove_consumer(consumer, vanished=True)
+    assert host.faults[0][:2] == ("disconnect", "subscription s of persistent://public/default/t")
+    assert "s" not in world.topic().subscriptions, "the subscription of a reader ends with it"
+
+
+@pytest.mark.parametrize("type", list(SubscriptionType))
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_consumer_that_cannot_be_added_is_not_half_added(
+    monkeypatch: pytest.MonkeyPatch, type: SubscriptionType, when: str, others: int
+) -> None:
+    world, _ = world_with_faults()
+    if others and type is SubscriptionType.Exclusive:
+        return
+    other = Client()
+    for _ in range(others):
+        world.consumer(name="other", type=type, client=other)
+    world.publish(10)
+    for dispatcher in (SingleActive, RoundRobin, StickyKey):
+        add = dispatcher.add
+
+        def failing(one: Any, consumer: Consumer, add: Any = add) -> None:
+            if when == "after":
+                add(one, consumer)
+            breaks()
+
+        monkeypatch.setattr(dispatcher, "add", failing)
+    with pytest.raises(ValueError, match="planted"):
+        world.consumer(name="broken", type=type)
+    monkeypatch.undo()
+    world.settle()
+    assert world.client.take() == []
+    assert world.subscription().consumers == []
+    assert other.closed == ["other"] * others, "it comes back"
+    world.consumer(name="next", type=type)
+    assert world.client.take() == list(range(10))

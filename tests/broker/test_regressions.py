@@ -10,6 +10,7 @@ from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.commit import Commits
 from magnetar.broker.host import ManualHost
 from magnetar.broker.subscription.suspects import ALONE_PATIENCE_MS, FEW
+from magnetar.broker.topic.expiry import dead_letter_up_to
 from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.deadletter.properties import Reason
 from magnetar.session.handles import ClientAddress
@@ -328,11 +329,11 @@ def test_a_delayed_message_that_backs_off_waits_for_both(rest_ms: int) -> None:
 
 def test_expired_messages_are_not_moved_after_their_subscription_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dead letters are moved in several turns: some came from a deleted subscription."""
-    monkeypatch.setattr("magnetar.broker.subscription.subscription._DEAD_LETTERED_PER_TURN", 2)
+    monkeypatch.setattr("magnetar.broker.topic.expiry._MOVED_PER_TURN", 2)
     world = World()
     world.publish(5)
     world.topic().create_subscription(SubscribeRequest("s", from_earliest=True))
-    world.subscription().dead_letter_up_to(4, Reason.Expired, "It was too old.")
+    dead_letter_up_to(world.topic(), world.subscription(), 4, Reason.Expired, "It was too old.")
     world.topic().delete_subscription("s", force=True)
     world.advance(seconds=1)
     assert world.topic("t-s-DLQ").log.confirmed == 1

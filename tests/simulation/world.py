@@ -19,8 +19,8 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import ClusterRecord, NamespaceRecord
 from magnetar.broker.host import ManualHost
-from magnetar.broker.subscription import cursor, subscription
-from magnetar.broker.topic import delayed
+from magnetar.broker.subscription import cursor
+from magnetar.broker.topic import delayed, expiry
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.clock import ManualClock
 from magnetar.names import TopicName
@@ -454,7 +454,7 @@ def _small_limits(rng: Random) -> Iterator[None]:
         (cursor, "_RANGE_DELETE_MIN", (64, 2)),
         (cursor, "STATES_KEPT", (50_000, 50_000, 4)),
         (delayed, "_WINDOW", (1000, 2)),
-        (subscription, "_DEAD_LETTERED_PER_TURN", (100, 2)),
+        (expiry, "_MOVED_PER_TURN", (100, 2)),
         (maintenance, "_TOPICS_PER_SWEEP", (200, 1)),
     )
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]

@@ -21,7 +21,7 @@ from magnetar.broker.commit import Commits
 from magnetar.broker.damage.erasure import erase_topic
 from magnetar.broker.damage_list import UNREADABLE, DamageList
 from magnetar.broker.deleted_space import DeletedSpace
-from magnetar.broker.host import Host
+from magnetar.broker.host import FaultKind, Host
 from magnetar.broker.maintenance import Maintenance
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.broker.schema.registry import SchemaRegistry, schema_id
@@ -283,7 +283,16 @@ class Broker:
         self.limits.apply(self.settings)
         self.catalog.settings_changed()
 
-    # -- pump and timers
+    # -- steps, pump and timers
+
+    def attempt(self, kind: FaultKind, where: str, step: Callable[[], None]) -> bool:
+        """Runs one step by itself: an error in it is reported, and the steps after it run. False if there was one."""
+        try:
+            step()
+        except Exception as error:
+            self.fault(kind, error, where)
+            return False
+        return True
 
     def pump_later(self, pumpable: Pumpable) -> None:
         if not self._pumpable:

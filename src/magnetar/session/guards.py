@@ -77,13 +77,8 @@ def guarded(callback: Callable[Concatenate[Session, P], None]) -> Callable[Conca
 
 
 def attempt(session: Session, kind: FaultKind, where: str, step: Callable[[], None]) -> bool:
-    """Runs one step by itself: an error in it is reported, and the steps after it run. False if there was one."""
-    try:
-        step()
-    except Exception as error:
-        session.broker.fault(kind, error, f"{session.address} {where}")
-        return False
-    return True
+    """Runs one step by itself, see `Broker.attempt`."""
+    return session.broker.attempt(kind, f"{session.address} {where}", step)
 
 
 def remove_producer(session: Session, handle: ProducerHandle) -> None:

@@ -106,9 +106,9 @@ def test_expired_messages_are_counted() -> None:
     world.subscription().expire(2)
     assert world.subscription().expired_messages == 2 and world.subscription().backlog == 1
     world.publish(1, messages=3)
-    world.subscription().expire_part(4, 0b100)
+    world.subscription().expire(4, 0b100)
     assert world.subscription().backlog == 2 and world.subscription().cursor.open_bits(4) == 0b100
-    world.subscription().expire_part(4, 0)
+    world.subscription().expire(4, 0)
     assert world.subscription().backlog == 1 and world.subscription().expired_messages == 3
     world.settle()
 

@@ -8,6 +8,7 @@ import pytest
 
 from magnetar.broker.catalog.failure_policy import DeadLetterPolicy
 from magnetar.broker.schema.registry import schema_id
+from magnetar.broker.topic.expiry import dead_letter_up_to
 from magnetar.deadletter.properties import Reason, read_history
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
@@ -142,7 +143,7 @@ class TestMove:
         world.publish(2)
         fail(world, world.consumer(name="worker"), 0)
         after = world.restart()
-        after.subscription().dead_letter_up_to(1, Reason.Expired, "Its time to live is over.")
+        dead_letter_up_to(after.topic(), after.subscription(), 1, Reason.Expired, "Its time to live is over.")
         after.settle()
         failed, unread = (properties for _, properties, _ in letters(after))
         assert failed["DEATH_CONSUMER"] == "worker"

@@ -263,7 +263,7 @@ def _expire_to(topic: PersistentTopic, subscription: Subscription, target: Reset
     next_id, open_bits = _in_batch(topic, target.entry_id, target.batch_index + (not target.is_past))
     subscription.expire(next_id - 1)
     if open_bits is not None:
-        subscription.expire_part(next_id, open_bits)
+        subscription.expire(next_id, open_bits)
 
 
 # -- analyze

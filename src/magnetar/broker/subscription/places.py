@@ -267,6 +267,16 @@ class Places:
         self.delayed = self.unacked = 0
         self.read_id = self.cursor.mark_delete + 1
 
+    def abandon(self, consumers: Iterable[Consumer]) -> None:
+        """Takes everything from these and all other consumers, whatever state an error left them in."""
+        for consumer in {*consumers, *self.in_flight.values(), *([self.holder] if self.holder else [])}:
+            consumer.pending.clear()
+            consumer.singles.clear()
+            consumer.unacked = consumer.entries_max = 0
+        self.in_flight.clear()
+        self.holder = self.keys = None
+        self.unacked = 0
+
     # -- checks
 
     def _unaccounted(self) -> int:

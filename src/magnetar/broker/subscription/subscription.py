@@ -13,8 +13,9 @@ No part calls the subscription. Parts return what has to happen, or request a tu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -41,9 +42,11 @@ if TYPE_CHECKING:
 
 _RETURN_MS = 61_000  # after the last full second: for a reader that was disconnected by its own seek to return
 _ACK_DELAY_MS = 150  # clients group acks for 100 ms, also while they nack other messages
-_DEAD_LETTERED_PER_TURN = 100
 _NO_LIMIT = DeadLetterPolicy(COUNT_MAX)
 _SEVERAL = (SubscriptionType.Shared, SubscriptionType.Key_Shared)
+
+_Ids: TypeAlias = Sequence[int] | None
+_Indexes: TypeAlias = Mapping[int, int] | None
 
 
 class Subscription:
@@ -116,9 +119,9 @@ class Subscription:
         assert self.dispatcher is not None
         try:
             self._hand_over(self.dispatcher.add(consumer))
-        except MagnetarError:
-            if not self.consumers:
-                self._end()
+        except Exception as error:
+            if not self.consumers or not isinstance(error, MagnetarError):  # it may be half added
+                self._start_over(consumer)
             raise
         self.consumers.append(consumer)
         consumer.subscription = self
@@ -140,27 +143,42 @@ class Subscription:
     def remove_consumer(self, consumer: Consumer, *, vanished: bool = False) -> None:
         """Takes back the entries that the consumer held, uncounted: most were only in its queue.
 
-        If its connection broke (`vanished`), one of them may have crashed it (DL13).
+        If its connection broke (`vanished`), one of them may have crashed it (DL13). Whatever fails, it is gone.
         """
         if consumer not in self.consumers:
             return
-        assert self.dispatcher is not None
         self.consumers.remove(consumer)
-        blamed = self._blame(consumer) if vanished else []
-        had_any = bool(consumer.pending)
-        held = self.places.release_all(consumer)
+        attempt = partial(self._topic.broker.attempt, "disconnect", f"subscription {self.name} of {self.where[0]}")
+        blamed: list[int] = []
+        if vanished:
+            attempt(lambda: blamed.extend(self._blame(consumer)))
+        if not attempt(lambda: self._take_back(consumer)):
+            self._start_over(consumer)
+        attempt(lambda: self._settle(blamed, Reason.ConsumerCrash))
+
+    def _take_back(self, consumer: Consumer) -> None:
+        assert self.dispatcher is not None
+        had_any, held = bool(consumer.pending), self.places.release_all(consumer)
         if not self.consumers:
             self._end()
             self._rewind()
-        else:
-            if not self.places.ordered:
-                self.places.make_pending(held)
-            elif had_any:
-                self._rewind()  # it may be the formerly active one, whose successor still waits
-            self._hand_over(self.dispatcher.remove(consumer))
-            self.deliveries.unblock()
-            self.schedule_pump()
-        self._settle(blamed, Reason.ConsumerCrash)
+            return
+        if not self.places.ordered:
+            self.places.make_pending(held)
+        elif had_any:
+            self._rewind()  # it may be the formerly active one, whose successor still waits
+        self._hand_over(self.dispatcher.remove(consumer))
+        self.deliveries.unblock()
+        self.schedule_pump()
+
+    def _start_over(self, consumer: Consumer) -> None:
+        """After an error that left an unknown state: all other consumers are disconnected and come back."""
+        others, self.consumers[:] = list(self.consumers), []
+        self.places.abandon([consumer, *others])
+        self._end()
+        self._rewind()
+        for other in others:
+            other.peer.close_consumer(other)
 
     def _blame(self, consumer: Consumer) -> list[int]:
         """Counts the entry that crashed a consumer if it was delivered alone; otherwise all it held become suspects.
@@ -217,8 +235,7 @@ class Subscription:
             raise NotAllowed(f"cumulative acknowledgement is not allowed on a {self.type.name} subscription")
         if entry_id > self._topic.log.confirmed:
             raise NotAllowed(f"entry {entry_id} cannot be acknowledged: the last one is {self._topic.log.confirmed}")
-        whole = entry_id if open_bits is None else entry_id - 1
-        self.advance(whole)
+        self.advance(entry_id if open_bits is None else entry_id - 1)
         if open_bits is not None:
             self.ack(entry_id, open_bits, batch_size)
 
@@ -231,11 +248,7 @@ class Subscription:
             self._topic.broker.pump_later(self)
 
     def redeliver(
-        self,
-        consumer: Consumer,
-        entry_ids: Sequence[int] | None,
-        epoch: int | None = None,
-        indexes: Mapping[int, int] | None = None,
+        self, consumer: Consumer, entry_ids: _Ids, epoch: int | None = None, indexes: _Indexes = None
     ) -> None:
         """Counts and redelivers the entries that the consumer nacks (None: everything it holds).
 
@@ -261,9 +274,7 @@ class Subscription:
             self._redeliver(consumer, None, None)
         return True
 
-    def _redeliver(
-        self, consumer: Consumer, entry_ids: Sequence[int] | None, indexes: Mapping[int, int] | None
-    ) -> None:
+    def _redeliver(self, consumer: Consumer, entry_ids: _Ids, indexes: _Indexes) -> None:
         places = self.places
         pending, is_rewound = consumer.pending, places.ordered and entry_ids is None
         named = pending if entry_ids is None else {i for i in entry_ids if i in pending}
@@ -338,18 +349,12 @@ class Subscription:
             self._acked()
         return staying
 
-    def dead_letter_up_to(self, last: int, reason: Reason, description: str) -> None:
-        """Dead-letters everything up to `last`, some entries per turn of the loop, until one cannot be moved."""
-        if self._topic.is_unloaded or self._topic.subscriptions.get(self.name) is not self:
-            return  # deleted between two turns
-        for _ in range(_DEAD_LETTERED_PER_TURN):
-            entry_id = self.cursor.mark_delete + 1
-            policy = self.dead_letter_policy or _NO_LIMIT
-            if entry_id > last or self._dead_letter([entry_id], reason, policy, description):
-                return
-            self.expired_messages += 1
-        broker = self._topic.broker
-        broker.wake_at(broker.now_ms(), lambda: self.dead_letter_up_to(last, reason, description))
+    def dead_letter_first(self, reason: Reason, text: str) -> bool:
+        """Dead-letters the first entry of the backlog because its time or room is over; false if it stays."""
+        policy = self.dead_letter_policy or _NO_LIMIT
+        is_moved = not self._dead_letter([self.cursor.mark_delete + 1], reason, policy, text)
+        self.expired_messages += is_moved
+        return is_moved
 
     # -- settings
 
@@ -440,16 +445,10 @@ class Subscription:
         elif count > 0:
             self.advance(self.cursor.nth_open(count))
 
-    def expire(self, entry_id: int) -> None:
-        """Acknowledges everything up to `entry_id` because its time to live is over."""
+    def expire(self, entry_id: int, open_bits: int | None = None) -> None:
+        """Acknowledges what is too old: all up to `entry_id`, or those messages in it that are not in `open_bits`."""
         before = self.backlog
-        self.advance(entry_id)
-        self.expired_messages += before - self.backlog
-
-    def expire_part(self, entry_id: int, open_bits: int) -> None:
-        """The same for those messages of the batch at `entry_id` that are not open in `open_bits`."""
-        before = self.backlog
-        if self.places.ack_part(entry_id, open_bits):
+        if self.places.ack_up_to(entry_id) if open_bits is None else self.places.ack_part(entry_id, open_bits):
             self._acked()
         self.expired_messages += before - self.backlog
 

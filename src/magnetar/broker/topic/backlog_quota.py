@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from magnetar.broker.catalog.policies import QuotaPolicy
+from magnetar.broker.topic.expiry import dead_letter_up_to
 from magnetar.deadletter.properties import Reason
 from magnetar.errors import QuotaExceeded, QuotaHold
 
@@ -35,7 +36,7 @@ def enforce(topic: PersistentTopic, now_ms: int) -> None:
         for subscription in topic.cursors:
             if subscription.durable and topic.policies.dead_letter_evicted and not subscription.is_internal:
                 text = f"The backlog was over its quota of {limit}."
-                subscription.dead_letter_up_to(first_within - 1, Reason.BacklogEvicted, text)
+                dead_letter_up_to(topic, subscription, first_within - 1, Reason.BacklogEvicted, text)
             elif subscription.durable:
                 subscription.advance(first_within - 1)
 

@@ -23,6 +23,7 @@ from magnetar.broker.topic import backlog_quota, retention
 from magnetar.broker.topic.admission import Record, admit
 from magnetar.broker.topic.deduplication import Deduplication, delete_all
 from magnetar.broker.topic.delayed import DelayedIndex
+from magnetar.broker.topic.expiry import dead_letter_up_to
 from magnetar.broker.topic.log import Log
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
@@ -447,7 +448,8 @@ class PersistentTopic(Topic):
             first_alive = self.log.first_received_after(now_ms - ttl_ms)
             for subscription in behind:
                 if self.policies.dead_letter_expired and not subscription.is_internal:
-                    subscription.dead_letter_up_to(first_alive - 1, Reason.Expired, f"It was older than {ttl_ms} ms.")
+                    text = f"It was older than {ttl_ms} ms."
+                    dead_letter_up_to(self, subscription, first_alive - 1, Reason.Expired, text)
                 else:
                     subscription.expire(first_alive - 1)
 

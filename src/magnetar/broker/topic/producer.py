@@ -11,7 +11,7 @@ from magnetar.bounds import PRODUCERS_WAITING
 from magnetar.broker.peer import Peer
 from magnetar.broker.rates import Rates
 from magnetar.broker.topic.replicated import PulsarReplicatedEntries, ReplicatedEntries
-from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced
+from magnetar.errors import MagnetarError, ProducerBusy, ProducerFenced, ServiceNotReady
 from magnetar.replication.model import is_pipeline_producer, is_pulsar_replicator, source_of
 
 
@@ -91,13 +91,19 @@ class Producer:
 
 
 class Producers:
-    """The producers connected to a topic, by name. At most one while `exclusive` is set."""
+    """The producers connected to a topic, by name. At most one while `exclusive` is set.
 
-    __slots__ = ("_claim_epoch", "_name", "by_name", "exclusive", "waiting")
+    `fault` is called with an error that no client caused, met by one producer; the others go on.
+    """
 
-    def __init__(self, topic_name: str, claim_epoch: Callable[[Producer], None]) -> None:
+    __slots__ = ("_claim_epoch", "_fault", "_name", "by_name", "exclusive", "waiting")
+
+    def __init__(
+        self, topic_name: str, claim_epoch: Callable[[Producer], None], fault: Callable[[Exception], None]
+    ) -> None:
         self._name = topic_name
         self._claim_epoch = claim_epoch
+        self._fault = fault
         self.by_name: dict[str, Producer] = {}
         self.exclusive: Producer | None = None
         self.waiting: OrderedDict[Producer, None] = OrderedDict()
@@ -150,8 +156,12 @@ class Producers:
             successor = self.waiting.popitem(last=False)[0]
             try:
                 self._make_exclusive(successor)
-            except ProducerFenced as error:
+            except MagnetarError as error:
                 successor.on_failed(error)
+            except Exception as error:
+                self._fault(error)
+                reason = f"topic {self._name} cannot give exclusive access: unexpected {type(error).__name__}"
+                successor.on_failed(ServiceNotReady(reason))
             else:
                 successor.on_ready()
 

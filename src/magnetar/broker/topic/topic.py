@@ -95,7 +95,9 @@ class Topic(ABC):
         self.broker = broker
         self.name = name
         self.policies = broker.catalog.policies_of_topic(name)
-        self.producers = Producers(name.full, self._claim_epoch)
+        self.producers = Producers(
+            name.full, self._claim_epoch, lambda error: broker.fault("disconnect", error, name.full)
+        )
         self.opened_at_ms = broker.now_ms()
         self.is_unloaded = False  # another object may have replaced this one: it must not change anything any more
         self.epoch = -1
