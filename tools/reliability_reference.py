@@ -84,6 +84,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "parameter-not-utf8",
+        "a parameter or header of an HTTP request is not UTF-8",
+        "it is refused with 400 and its name; nothing with a similar name is touched",
+        "nothing",
+    ),
+    Fault(
         "key-not-utf8",
         "a message has a key or property that is not UTF-8",
         "it is delivered, redelivered, expired and dead-lettered as any other, with the same bytes",

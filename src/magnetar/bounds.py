@@ -105,7 +105,8 @@ TEXT_SIZE = Bound(
 )
 MAP_SIZE = Bound(
     "map-size",
-    "metadata of a producer or consumer, properties of a subscription, schema or lookup: keys and values together",
+    "metadata of a producer or consumer; properties of a subscription, topic, namespace, schema or lookup: keys and"
+    " values together",
     64 << 10,
     "bytes",
     "the request is refused",

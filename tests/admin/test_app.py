@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from magnetar.admin.routes import BODY_SIZE_MAX, ROUTES
+from magnetar.admin.routes import BODY_SIZE_MAX, ROUTES, Route
 from tests.admin.driver import Admin
 
 
@@ -92,3 +92,27 @@ def test_the_table_marks_every_change() -> None:
 
 def test_head_is_answered_like_get(admin: Admin) -> None:
     assert admin("HEAD", "/status.html").status_code == 200
+
+
+CHANGING_GETS = [route for route in ROUTES if route.method == "GET" and route.changes]
+
+
+@pytest.mark.parametrize("route", CHANGING_GETS, ids=lambda route: route.path)
+def test_head_never_changes_anything(admin: Admin, route: Route) -> None:
+    admin.done("PUT", "/admin/v2/persistent/public/default/t")
+    admin.publish("t", b"x")
+    values = {"{domain}": "persistent", "{tenant}": "public", "{namespace}": "default", "{topic}": "new"}
+    path = route.path
+    for name, value in {**values, "{subscription}": "s", "{messagePosition}": "1"}.items():
+        path = path.replace(name, value)
+    for place in (path, path.replace("/new/", "/t/")):
+        response = admin("HEAD", f"{place}?checkAllowAutoCreation=true")
+        assert response.status_code == 405
+        assert "GET" in response.headers["allow"] and "HEAD" not in response.headers["allow"]
+    assert admin.existing() == (["persistent://public/default/t"], {})
+    assert admin.broker.topics["persistent://public/default/t"].subscriptions == {}
+
+
+def test_a_method_that_is_not_allowed_names_those_that_are(admin: Admin) -> None:
+    response = admin("DELETE", "/status.html")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")

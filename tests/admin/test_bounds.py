@@ -10,6 +10,7 @@ from magnetar.bounds import (
     CONDITION_SIZE,
     DEAD_LETTER_PAGE,
     ERROR_TEXT_SIZE,
+    MAP_SIZE,
     MASKS,
     PAUSE_REASON,
     REPORTS_BODY,
@@ -99,3 +100,42 @@ def test_bound_masks() -> None:
 def test_bound_template_size() -> None:
     with pytest.raises(InvalidName, match=f"more than {TEMPLATE_SIZE.limit}"):
         check_template("x" * (TEMPLATE_SIZE.limit + 1))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("PUT", f"{DEFAULT}/new", "properties of the topic"),
+        ("PUT", f"{DEFAULT}/t/properties", "properties of the topic"),
+        ("PUT", f"{SUBSCRIPTION}/properties", "properties of the subscription"),
+        ("PUT", "/admin/v2/namespaces/public/default/properties", "properties of the namespace"),
+    ],
+)
+def test_bound_map_size_of_properties(admin: Admin, method: str, path: str, name: str) -> None:
+    admin.done("PUT", f"{DEFAULT}/t")
+    admin.done("PUT", SUBSCRIPTION)
+    limit = MAP_SIZE.limit
+    refusal = f"{name} of {limit + 1} bytes exceeds {limit}"
+    assert admin.reason(412, method, path, json={"é": "x" * (limit - 1)}) == refusal
+    admin.done(method, path, json={"é": "x" * (limit - 2)})
+
+
+def test_bound_map_size_counts_the_properties_that_are_kept(admin: Admin) -> None:
+    admin.done("PUT", f"{DEFAULT}/t", json={"a": "x" * (MAP_SIZE.limit - 1)})
+    assert "exceeds" in admin.reason(412, "PUT", f"{DEFAULT}/t/properties", json={"b": ""})
+    namespace = "/admin/v2/namespaces/public/default"
+    admin.done("PUT", f"{namespace}/properties", json={"a": "x" * (MAP_SIZE.limit - 1)})
+    assert "exceeds" in admin.reason(412, "PUT", f"{namespace}/property/b/c")
+
+
+def test_bound_map_size_of_new_things(admin: Admin) -> None:
+    large = {"a": "x" * MAP_SIZE.limit}
+    position = {"ledgerId": -1, "entryId": -1, "properties": large}
+    assert "of the subscription" in admin.reason(412, "PUT", SUBSCRIPTION, json=position)
+    body = {"partitions": 2, "properties": large}
+    headers = {"Content-Type": "application/vnd.partitioned-topic-metadata+json"}
+    assert "of the topic" in admin.reason(412, "PUT", f"{DEFAULT}/p/partitions", json=body, headers=headers)
+    schema = {"type": "STRING", "schema": "", "properties": large}
+    assert "schema" in admin.reason(412, "POST", "/admin/v2/schemas/public/default/t/schema", json=schema)
+    assert "of the namespace" in admin.reason(412, "PUT", "/admin/v2/namespaces/public/n", json={"properties": large})
+    assert admin.existing() == ([], {})

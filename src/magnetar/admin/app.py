@@ -7,7 +7,7 @@ the broker is; only the application waits for the disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
@@ -18,8 +18,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
+from magnetar.admin.http.query import header_of, query_of
 from magnetar.admin.http.request import Alarm, BackupSource, Call
-from magnetar.admin.http.router import Tree, tree_of
+from magnetar.admin.http.router import Leaf, Tree, tree_of
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
@@ -77,10 +78,9 @@ class AdminApp:
     async def _respond(self, request: Request) -> Response:
         path = _path_of(request)
         segments = path.split("/")
-        method = "GET" if request.method == "HEAD" else request.method
-        found = _tree().find(method, segments)
+        found = _find(request.method, segments)
         if found is None:
-            return _on_no_route(request.method, path, has_others=bool(_tree().methods(segments)))
+            return _on_no_route(request.method, path, _allowed(segments))
         leaf, values = found
         try:
             path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
@@ -109,10 +109,11 @@ class AdminApp:
 
     async def _read(self, request: Request, path: dict[str, str], body_size_max: int) -> Call:
         host, port = _host_of(request)
+        query = query_of(request.scope["query_string"])
         return Call(
             broker=self._broker,
             path=path,
-            query=request.query_params,
+            query=query,
             body=await _body(request, body_size_max),
             accept=request.headers.get("accept", ""),
             host=host,
@@ -121,7 +122,7 @@ class AdminApp:
             alarm=lambda: self._alarm(request.receive),
             vitals=self._vitals,
             backups=self._backups,
-            listener=request.headers.get("x-pulsar-listenername") or request.query_params.get("listenerName", ""),
+            listener=header_of(request, "X-Pulsar-ListenerName") or query.get("listenerName", ""),
         )
 
 
@@ -141,6 +142,20 @@ def create_app(
 @cache
 def _tree() -> Tree:
     return tree_of(ROUTES)
+
+
+def _find(method: str, segments: Sequence[str]) -> tuple[Leaf, list[str]] | None:
+    """The route of a request. HEAD is answered like GET, where that is sure to change nothing."""
+    if method != "HEAD":
+        return _tree().find(method, segments)
+    found = _tree().find("GET", segments)
+    return None if found is None or found[0].route.changes else found
+
+
+def _allowed(segments: Sequence[str]) -> list[str]:
+    """The methods that this path supports."""
+    methods = _tree().methods(segments)
+    return sorted(methods | {"HEAD"} if _find("HEAD", segments) else methods)
 
 
 def _path_of(request: Request) -> str:
@@ -188,11 +203,13 @@ def _refused(status: int, reason: str) -> Response:
     return Response(msgspec.json.encode(ErrorBody(reason)), status_code=status, media_type=_JSON)
 
 
-def _on_no_route(method: str, path: str, *, has_others: bool) -> Response:
+def _on_no_route(method: str, path: str, allowed: Sequence[str]) -> Response:
     """The error for a request without a route: 501 for a known gap, 405 or 404 otherwise."""
-    reason = why_not(method, path)
+    reason = None if method == "HEAD" and "GET" in allowed else why_not(method, path)
     if reason is not None:
         return _refused(501, reason)
-    if has_others:
-        return _refused(405, f"{method} is not allowed on {path[:PATH_SHOWN_MAX]}")
+    if allowed:
+        response = _refused(405, f"{method} is not allowed on {path[:PATH_SHOWN_MAX]}")
+        response.headers["Allow"] = ", ".join(allowed)
+        return response
     return _refused(404, f"path {path[:PATH_SHOWN_MAX]} not found")

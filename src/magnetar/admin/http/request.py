@@ -13,8 +13,9 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from magnetar.admin.http.errors import BadRequest, BrokerNotFound
+from magnetar.bounds import MAP_SIZE
 from magnetar.broker.broker import Broker
-from magnetar.errors import InvalidName
+from magnetar.errors import InvalidName, MetadataInvalid
 from magnetar.health import Vitals
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
 from magnetar.storage.api import CheckpointFolder
@@ -138,3 +139,10 @@ class Call:
             return decoder.decode(self.body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadRequest(f"invalid request body: {str(error)[:_SHOWN_MAX]}") from error
+
+
+def check_map(name: str, pairs: Mapping[str, str]) -> None:
+    """Raises if keys and values together have more bytes than a map may have."""
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in pairs.items())
+    if size > MAP_SIZE.limit:
+        raise MetadataInvalid(f"{name} of {size} bytes exceeds {MAP_SIZE.limit}")

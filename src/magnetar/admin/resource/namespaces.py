@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
-from magnetar.admin.http.request import Call
+from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.http.time_slice import TimeSlice
 from magnetar.admin.policy import bodies
 from magnetar.admin.policy.policy import EMPTY
@@ -157,7 +157,7 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
         raise NotSupported("auth_policies.destination_auth is not supported: permissions are per namespace")
     scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
     return NamespaceRecord(
-        properties=other.properties or {},
+        properties=_checked(other.properties or {}),
         overrides=from_object(scope, fields),
         permissions={role: list(actions) for role, actions in auth.namespace_auth.items()},
         subscription_permissions=auth.subscription_auth_roles,
@@ -232,12 +232,17 @@ def get_properties(call: Call) -> dict[str, str]:
     return _record(call).properties
 
 
+def _checked(properties: dict[str, str]) -> dict[str, str]:
+    check_map("properties of the namespace", properties)
+    return properties
+
+
 def set_properties(call: Call) -> None:
     """Set properties of a namespace; others are kept."""
     record, properties = _record(call), call.body_as(_properties)
     if properties is None:
         raise BadRequest("the request body is empty: properties of the namespace are expected")
-    _save(call, properties={**record.properties, **properties})
+    _save(call, properties=_checked({**record.properties, **properties}))
 
 
 def clear_properties(call: Call) -> None:
@@ -252,7 +257,7 @@ def get_property(call: Call) -> Response:
 
 def set_property(call: Call) -> None:
     """Set one property of a namespace."""
-    _save(call, properties={**_record(call).properties, call.path["key"]: call.path["value"]})
+    _save(call, properties=_checked({**_record(call).properties, call.path["key"]: call.path["value"]}))
 
 
 def remove_property(call: Call) -> Response:

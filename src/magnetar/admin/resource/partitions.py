@@ -8,7 +8,7 @@ import msgspec
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed, PartitionCountRefused
-from magnetar.admin.http.request import Call
+from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.opened import open_partitions, open_persistent_partitions, require_persistent
 from magnetar.admin.policy.checks import PARTITIONS_MAX
 from magnetar.admin.resource.topics import MessageIdReply, copy_mark, stats_options, terminated
@@ -51,7 +51,9 @@ def create(call: Call) -> None:
     limit = _partitions_max(call)
     if body.partitions > limit:
         raise PartitionCountInvalid(f"Number of partitions should be less than or equal to {limit}")
-    call.broker.catalog.create_partitioned(name, body.partitions, {**(body.properties or {}), **copy_mark(call)})
+    properties = body.properties or {}
+    check_map("properties of the topic", properties)
+    call.broker.catalog.create_partitioned(name, body.partitions, {**properties, **copy_mark(call)})
 
 
 def grow(call: Call) -> None:

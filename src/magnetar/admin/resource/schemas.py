@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.http.request import Call
+from magnetar.admin.http.request import Call, check_map
 from magnetar.broker.schema.definition import key_and_value
 from magnetar.broker.schema.registry import Version, schema_id
 from magnetar.errors import IncompatibleSchema, NamespaceNotFound, SchemaNotFound, TenantNotFound
@@ -155,6 +155,7 @@ def _schema_in(call: Call) -> Schema:
         raise BadRequest("the request body is empty: a schema with type, schema and properties is expected")
     if body.type not in SchemaType.__members__:
         raise BadRequest(f"type {body.type[:100]!r} is not one of {', '.join(SchemaType.__members__)}")
+    check_map("schema properties", body.properties or {})
     type, text = SchemaType[body.type], body.schema or ""
     if type is SchemaType.BYTES:
         type = SchemaType.NONE

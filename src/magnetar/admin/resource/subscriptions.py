@@ -11,7 +11,7 @@ import msgspec
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, MessageNotFound
-from magnetar.admin.http.request import Call
+from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.opened import (
     find_durable_subscriptions,
     find_persistent_subscriptions,
@@ -75,10 +75,12 @@ def create(call: Call) -> None:
     if is_replication_subscription(call.subscription):
         raise NotAllowed(f"subscription name {call.subscription!r} is reserved for replication")
     position = _start_position(call)
+    properties = position.properties or {}
+    check_map("properties of the subscription", properties)
     request = SubscribeRequest(
         call.subscription,
         from_earliest=position.ledger_id < 0,
-        properties=position.properties or {},
+        properties=properties,
         replicated=call.flag("replicated"),
     )
     partitions = creation.partitions(broker.catalog, name, create=True)
@@ -150,6 +152,7 @@ def get_properties(call: Call) -> dict[str, str]:
 def set_properties(call: Call) -> None:
     """Replace the properties of a subscription."""
     properties = call.body_as(_properties) or {}
+    check_map("properties of the subscription", properties)
     for _, subscription in find_subscriptions(call):
         subscription.set_properties(dict(properties))
 

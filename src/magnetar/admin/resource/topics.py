@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
-from magnetar.admin.http.request import Call
+from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.opened import (
     open_partitions,
     open_persistent,
@@ -93,6 +93,7 @@ def create(call: Call) -> None:
     catalog.check_namespace(name)
     if name.is_partition:
         _check_partition(call)
+    check_map("properties of the topic", properties)
     catalog.create(name, {**properties, **copy_mark(call)})
 
 
@@ -201,7 +202,9 @@ def update_properties(call: Call) -> None:
     name, catalog, more = call.topic, call.broker.catalog, call.body_as(_properties) or {}
     require_topic(call)
     if more:
-        catalog.set_properties(name, {**catalog.properties_of(name), **more})
+        properties = {**catalog.properties_of(name), **more}
+        check_map("properties of the topic", properties)
+        catalog.set_properties(name, properties)
 
 
 def remove_property(call: Call) -> None:
