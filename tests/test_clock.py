@@ -29,6 +29,30 @@ def test_a_manual_clock_moves_only_on_request() -> None:
     assert clock.from_client_ms(7) == 7
 
 
+def test_monotonic_time_passes_and_is_not_set() -> None:
+    clock = ManualClock(1_000)
+    clock.advance_ms(5)
+    clock.jump(days=1)
+    clock.jump(days=-2)
+    clock.advance_ms(-5)
+    assert clock.monotonic_ms() == 1_005
+    assert clock.now_ms() == 1_000 - 86_400_000
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), ShiftedClock()])
+def test_monotonic_time_is_the_machines(clock: Clock) -> None:
+    before = time.monotonic_ns() // 1_000_000
+    assert before <= clock.monotonic_ms() <= time.monotonic_ns() // 1_000_000
+
+
+def test_a_shifted_clock_shifts_both_times() -> None:
+    clock = ShiftedClock()
+    clock.advance(hours=1)
+    clock.advance(hours=-2)
+    before = time.monotonic_ns() // 1_000_000
+    assert before + 3_600_000 <= clock.monotonic_ms() <= time.monotonic_ns() // 1_000_000 + 3_600_000
+
+
 def test_a_shifted_clock_runs_ahead_of_the_machine() -> None:
     clock = ShiftedClock()
     clock.advance(hours=1)

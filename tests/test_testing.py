@@ -112,6 +112,18 @@ def test_advance_fires_due_timers_at_their_time() -> None:
         assert fired == [("early", 1), ("late", 9)]
 
 
+def test_advance_fires_intervals_and_times_in_order() -> None:
+    with broker() as running:
+        fired: list[str] = []
+        core = running.server.broker
+        now_ms = running.clock.now_ms()
+        running.run(lambda: core.wake_after(7 * 60_000, lambda: fired.append("interval")))
+        running.run(lambda: core.wake_at(now_ms + 3 * 60_000, lambda: fired.append("early")))
+        running.run(lambda: core.wake_at(now_ms + 9 * 60_000, lambda: fired.append("late")))
+        running.advance(minutes=10)
+        assert fired == ["early", "interval", "late"]
+
+
 def test_a_broker_that_stopped_by_itself_is_closed_normally() -> None:
     with broker() as running:
         running.run(running.server.stop)

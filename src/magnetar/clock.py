@@ -1,7 +1,7 @@
 """Clocks: the system's, and two that tests move by hand.
 
-Owns "now" in milliseconds since the epoch. Knows neither timers nor event loops: a test that moves a clock also calls
-the broker's `tick`.
+Owns "now" in milliseconds since the epoch, and a second time for intervals, which is never set. Knows neither timers
+nor event loops: a test that moves a clock also calls the broker's `tick`.
 """
 
 from __future__ import annotations
@@ -30,6 +30,10 @@ class Clock(Protocol):
 
     def now_ms(self) -> int: ...
 
+    def monotonic_ms(self) -> int:
+        """For intervals: it only passes, and begins anywhere. Setting the clock does not change it."""
+        ...
+
     def from_client_ms(self, stamp: int) -> int:
         """A time that a client stamped with its own clock, such as a delivery time, on this clock."""
         ...
@@ -43,6 +47,9 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS
 
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // _NS_PER_MS
+
     def from_client_ms(self, stamp: int) -> int:
         return stamp
 
@@ -50,20 +57,28 @@ class SystemClock:
 class ManualClock:
     """A clock that only moves by hand, for simulations whose clients share it."""
 
-    __slots__ = ("_now_ms",)
+    __slots__ = ("_monotonic_ms", "_now_ms")
 
     def __init__(self, start_ms: int) -> None:
-        self._now_ms = start_ms
+        self._now_ms = self._monotonic_ms = start_ms
 
     def now_ms(self) -> int:
         return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
 
     def from_client_ms(self, stamp: int) -> int:
         return stamp
 
     def advance_ms(self, ms: int) -> None:
-        """Moves by `ms`; a negative number sets the clock back."""
+        """Time passes; a negative number sets the clock back."""
         self._now_ms += ms
+        self._monotonic_ms += max(0, ms)
+
+    def jump(self, **duration: Unpack[Duration]) -> None:
+        """The clock is set, while no time passes: `jump(days=-1)`."""
+        self._now_ms += milliseconds(**duration)
 
     def advance(self, **duration: Unpack[Duration]) -> None:
         """Moves by a duration: `advance(minutes=10)`."""
@@ -77,19 +92,25 @@ class ShiftedClock:
     that is in the past, so stamps of clients are shifted by the same offset.
     """
 
-    __slots__ = ("_offset_ms",)
+    __slots__ = ("_offset_ms", "_passed_ms")
 
     def __init__(self, offset_ms: int = 0) -> None:
         self._offset_ms = offset_ms
+        self._passed_ms = 0
 
     def now_ms(self) -> int:
         return time.time_ns() // _NS_PER_MS + self._offset_ms
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // _NS_PER_MS + self._passed_ms
 
     def from_client_ms(self, stamp: int) -> int:
         return stamp + self._offset_ms
 
     def advance_ms(self, ms: int) -> None:
+        """Time passes; a negative number sets the clock back."""
         self._offset_ms += ms
+        self._passed_ms += max(0, ms)
 
     def advance(self, **duration: Unpack[Duration]) -> None:
         """Moves by a duration: `advance(minutes=10)`."""

@@ -94,10 +94,9 @@ class TestBroker:
         target_ms = self.clock.now_ms() + milliseconds(**duration)
 
         def step() -> bool:
-            next_ms = self.server.broker.timers.next_ms
-            is_last = next_ms is None or next_ms > target_ms
-            wanted_ms = target_ms if next_ms is None or is_last else next_ms
-            self.clock.advance_ms(max(0, wanted_ms - self.clock.now_ms()))
+            left_ms, wait_ms = max(0, target_ms - self.clock.now_ms()), self.server.broker.wait_ms
+            is_last = wait_ms is None or wait_ms > left_ms
+            self.clock.advance_ms(left_ms if wait_ms is None or is_last else wait_ms)
             self.server.tick()
             return is_last
 

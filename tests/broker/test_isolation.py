@@ -15,6 +15,7 @@ from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.subscription.suspects import Suspects
 from magnetar.broker.timers import Timers
 from magnetar.broker.topic.persistent import PersistentTopic
+from magnetar.clock import ManualClock
 from magnetar.names import TopicName
 
 from .world import Client, World
@@ -45,16 +46,19 @@ def breaks(*arguments: object) -> None:
 
 def test_fault_timer_costs_no_other_timer_its_turn() -> None:
     host = Collector()
-    timers = Timers(host)
+    clock = ManualClock(0)
+    timers = Timers(host, clock.now_ms)
     ran: list[str] = []
     timers.at(10, lambda: ran.append("before"))
     timers.at(10, breaks)
     timers.at(10, lambda: ran.append("after"))
     timers.at(20, lambda: ran.append("later"))
-    timers.run_due(15)
+    clock.advance_ms(15)
+    timers.run_due()
     assert ran == ["before", "after"]
     assert [(kind, where, str(error)) for kind, where, error in host.faults] == [("timer", "breaks", "planted")]
-    timers.run_due(20)
+    clock.advance_ms(5)
+    timers.run_due()
     assert ran == ["before", "after", "later"]
 
 

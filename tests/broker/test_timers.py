@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from magnetar.broker.host import ManualHost
 from magnetar.broker.timers import MovedTimer, Timers
+from magnetar.clock import ManualClock
 from tests.broker.dead_letters import configure, fail
 from tests.broker.world import World
 
 
 @given(st.lists(st.tuples(st.sampled_from("ac"), st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_an_action_runs_at_its_time_unless_it_is_cancelled(steps: list[tuple[str, int, int]]) -> None:
-    timers, ran, expected = Timers(ManualHost()), list[tuple[int, int]](), set[tuple[int, int]]()
+    clock, ran, expected = ManualClock(0), list[tuple[int, int]](), set[tuple[int, int]]()
+    timers = Timers(ManualHost(), clock.now_ms)
     actions = {(time, number): partial(ran.append, (time, number)) for time in range(6) for number in range(4)}
     for step, time, number in steps:
         if step == "a":
@@ -25,24 +27,29 @@ def test_an_action_runs_at_its_time_unless_it_is_cancelled(steps: list[tuple[str
             timers.cancel(time, actions[time, number])
             expected.discard((time, number))
     for time in range(6):
-        timers.run_due(time)
+        timers.run_due()
         assert sorted(ran) == sorted(one for one in expected if one[0] <= time)
+        clock.advance_ms(1)
     assert len(timers) == 0
 
 
 def test_a_moved_timer_is_one_timer() -> None:
-    timers, ran = Timers(ManualHost()), list[int]()
+    clock, ran = ManualClock(0), list[int]()
+    timers = Timers(ManualHost(), clock.now_ms)
     timer = MovedTimer(timers, lambda: ran.append(1))
     for time_ms in reversed(range(100, 10_000)):
         timer.move(time_ms)
     assert len(timers) < 200
-    timers.run_due(99)
+    clock.advance_ms(99)
+    timers.run_due()
     assert ran == []
-    timers.run_due(20_000)
+    clock.advance_ms(19_901)
+    timers.run_due()
     assert ran == [1] and len(timers) == 0
     timer.move(30_000)
     timer.move(None)
-    timers.run_due(40_000)
+    clock.advance_ms(20_000)
+    timers.run_due()
     assert ran == [1]
 
 
@@ -64,12 +71,12 @@ def test_entries_that_back_off_for_long_share_few_timers() -> None:
     world.publish(500)
     consumer = world.consumer()
     configure(world, backoff_ms=(3_600_000,))
-    before = len(world.broker.timers)
+    before = len(world.broker.intervals)
     world.client.take()
     for entry_id in range(500):
         fail(world, consumer, entry_id)
         world.advance(milliseconds=100)
-    assert len(world.broker.timers) < before + 40
+    assert len(world.broker.intervals) < before + 40
     world.advance(milliseconds=3_600_000 - 60_000)
     assert world.client.take() == []
     world.advance(milliseconds=60_000 + 36_000 * 2)
@@ -79,10 +86,10 @@ def test_entries_that_back_off_for_long_share_few_timers() -> None:
 def test_many_seeks_of_a_reader_need_few_timers() -> None:
     world = World()
     world.publish(3)
-    before = len(world.broker.timers)
+    before = len(world.broker.intervals)
     for _ in range(200):
         world.consumer(durable=False)
         world.subscription().seek(0)
-    assert len(world.broker.timers) < before + 3
+    assert len(world.broker.intervals) < before + 3
     world.advance(seconds=62)
     assert "s" not in world.topic().subscriptions

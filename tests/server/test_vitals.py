@@ -123,7 +123,7 @@ def test_fault_stopped_timers_are_seen_by_the_probes(running: TestBroker, monkey
 
     def break_timers() -> None:
         monkeypatch.setattr(server, "tick", lambda: None)
-        server.wake_at(server.broker.now_ms())
+        server.wake_after(0)
 
     running.run(break_timers)
     assert "timers do not run" in wait_for(running, "/health/live", 503).json()["reason"]

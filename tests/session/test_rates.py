@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 
+import pytest
+
 from magnetar.bounds import FRAMES_OVER_RATE, LATE_SUBSCRIBES
 from magnetar.session.handles import ClientAddress
 from magnetar.session.session import Session
@@ -100,15 +102,29 @@ def test_a_subscribe_beyond_the_rate_is_answered_when_it_may() -> None:
     assert len(talk.world.subscription().consumers) == 1
 
 
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_subscribe_that_waits_is_answered_in_time_when_the_clock_is_set(days: int) -> None:
+    talk = Talk(World(subscribeThrottlingRatePerConsumer=1))
+    talk.subscribe()
+    talk.close()
+    assert talk.subscribe(request_id=2) == []
+    talk.world.clock.jump(days=days)
+    for _ in range(29):
+        talk.world.advance(seconds=1)
+        assert talk.answers() == []
+    talk.world.advance(seconds=1)
+    assert [answer.type for answer in talk.answers()] == [Command.SUCCESS]
+
+
 def test_a_consumer_that_is_closed_while_it_waits_does_not_subscribe() -> None:
     talk = Talk(World(subscribeThrottlingRatePerConsumer=1))
     talk.subscribe()
     talk.close()
-    before = len(talk.world.broker.timers._heap)
+    before = len(talk.world.broker.intervals)
     for _ in range(100):
         assert talk.subscribe(request_id=2) == []
         assert [answer.type for answer in talk.close()] == [Command.SUCCESS]
-    assert len(talk.world.broker.timers._heap) == before + 1
+    assert len(talk.world.broker.intervals) == before + 1
     talk.world.advance(minutes=1)
     assert talk.answers() == [] and talk.world.subscription().consumers == []
     assert [answer.type for answer in talk.subscribe(request_id=4)] == [Command.SUCCESS]

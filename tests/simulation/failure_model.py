@@ -300,7 +300,7 @@ class FailureModel:
         """A suspect is delivered with few entries or alone, but nothing is held back indefinitely."""
         held = [e for e, holder in model.in_flight.items() if holder is consumer and e != entry]
         consumer_limit = model.consumer_limit(entry)
-        if self._world.clock.now_ms() >= subscription.suspects.free_until_ms:
+        if self._world.clock.monotonic_ms() >= subscription.suspects.free_until_ms:
             suspects = [e for e in held if e in model.watched]
             limit = min([consumer_limit, *(model.consumer_limit(e) for e in suspects)])
             expect(
@@ -311,7 +311,7 @@ class FailureModel:
                 model.watched.add(entry)
 
     def _check_patience(self, subscription: Subscription, model: Model) -> None:
-        now_ms, free_until_ms = self._world.clock.now_ms(), subscription.suspects.free_until_ms
+        now_ms, free_until_ms = self._world.clock.monotonic_ms(), subscription.suspects.free_until_ms
         if now_ms < model.suspected_since_ms and any(model.consumer_limit(entry) < inf for entry in model.failures):
             model.suspected_since_ms = now_ms
         if free_until_ms != model.free_until_ms:

@@ -195,7 +195,7 @@ def dead_letters_one_failure_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def ignores_the_back_off_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """Skips the due time of entries that are read; entries backing off in memory still wait."""
-    patch.setattr(Redelivery, "due_ms", lambda redelivery, entry_id: 0)
+    patch.setattr(Redelivery, "_wait_ms", lambda redelivery, entry_id: 0)
 
 
 def never_wakes_entries_that_back_off(patch: pytest.MonkeyPatch) -> None:

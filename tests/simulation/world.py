@@ -74,6 +74,7 @@ class World:
             self.topics += self.dead_letter_setup.topics
         self.clock = ManualClock(_START_MS)
         self.latest_ms = _START_MS
+        self.set_back_from_ms = 0  # the latest time from which the clock was set back
         self.dead_letters = DeadLettersOnDisk()
         self.durable = Durable(self.dead_letters, deduplicates=self.settings.brokerDeduplicationEnabled)
         self.oracle = Oracle(self)
@@ -406,6 +407,8 @@ class World:
         return f"{ms} ms pass"
 
     def pass_time(self, ms: int, *, is_noticed: bool = True) -> None:
+        if ms < 0:
+            self.set_back_from_ms = self.latest_ms
         self.clock.advance_ms(ms)
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         if is_noticed:

@@ -71,8 +71,9 @@ class Broker:
         self.commits = Commits(storage, host)
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)
         self.policies = Policies.of(self.settings)
-        self.timers = Timers(host)
-        self.limits = BrokerLimits(self.now_ms, self.wake_at, self.settings)
+        self.timers = Timers(host, clock.now_ms)
+        self.intervals = Timers(host, clock.monotonic_ms)
+        self.limits = BrokerLimits(clock.monotonic_ms, self.intervals.at, self.settings)
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms, self.damage)
         self.catalog = Catalog(self)
         self.replication = DeclaredRoutes(self)
@@ -331,10 +332,22 @@ class Broker:
         return bool(self._pumpable)
 
     def wake_at(self, time_ms: int, action: Callable[[], None]) -> None:
+        """At a time of the clock."""
         self.timers.at(time_ms, action)
 
+    def wake_after(self, delay_ms: int, action: Callable[[], None]) -> None:
+        """After an interval, whether the clock is set meanwhile or not."""
+        self.intervals.at(self.clock.monotonic_ms() + delay_ms, action)
+
+    @property
+    def wait_ms(self) -> int | None:
+        """Until the next timer is due; None if there is none."""
+        waits = [wait_ms for timers in (self.timers, self.intervals) if (wait_ms := timers.wait_ms) is not None]
+        return min(waits, default=None)
+
     def tick(self) -> None:
-        self.timers.run_due(self.now_ms())
+        self.timers.run_due()
+        self.intervals.run_due()
 
     def invariants(self) -> None:
         for topic in self.topics.values():

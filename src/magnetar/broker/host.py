@@ -26,8 +26,8 @@ class Host(Protocol):
     def pump_soon(self) -> None:
         """Messages may be deliverable: call `broker.pump`."""
 
-    def wake_at(self, time_ms: int) -> None:
-        """The next timer is due at `time_ms`, earlier than any before: call `broker.tick` then."""
+    def wake_after(self, delay_ms: int) -> None:
+        """A timer is due in `delay_ms`: call `broker.tick` by then, or earlier for another one."""
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         """A bug or a read error was met by one thing, such as the topic `where`; the others go on."""
@@ -48,7 +48,7 @@ class ManualHost:
     def pump_soon(self) -> None:
         pass
 
-    def wake_at(self, time_ms: int) -> None:
+    def wake_after(self, delay_ms: int) -> None:
         pass
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:

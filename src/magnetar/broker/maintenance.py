@@ -44,7 +44,7 @@ class Maintenance:
         self._after(_CHECK_DAMAGE_EVERY_MS, self._check_damage)
 
     def _after(self, delay_ms: int, action: Callable[[], None]) -> None:
-        self._broker.wake_at(self._broker.now_ms() + delay_ms, action)
+        self._broker.wake_after(delay_ms, action)
 
     def _repeat(self, name: str, every_ms: int, action: Action) -> None:
         def round_trip() -> None:

@@ -1,4 +1,8 @@
-"""Timers: actions at a time. The time is an argument; nothing here waits."""
+"""Timers: actions at a time. Nothing here waits.
+
+The broker has two: one by the clock, for times that clients and records name, and one by monotonic time, for intervals,
+which take as long as they should when the clock is set.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,22 @@ _CANCELLED_KEPT = 64
 
 
 class Timers:
-    """Actions ordered by time. The same action at the same time is kept once.
+    """Actions ordered by the time of `now_ms`. The same action at the same time is kept once.
 
     Those that were cancelled stay in the heap until they are due or are half of it.
     """
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, now_ms: Callable[[], int]) -> None:
         self._host = host
+        self._now_ms = now_ms
         self._heap: list[tuple[int, int, Action]] = []
         self._known: set[tuple[int, Action]] = set()
         self._order = count()
 
     @property
-    def next_ms(self) -> int | None:
-        return self._heap[0][0] if self._heap else None
+    def wait_ms(self) -> int | None:
+        """Until the next action; None if there is none."""
+        return max(0, self._heap[0][0] - self._now_ms()) if self._heap else None
 
     def at(self, time_ms: int, action: Action) -> None:
         if (time_ms, action) in self._known:
@@ -35,7 +41,7 @@ class Timers:
         self._known.add((time_ms, action))
         heapq.heappush(self._heap, (time_ms, next(self._order), action))
         if self._heap[0][0] == time_ms:
-            self._host.wake_at(time_ms)
+            self._host.wake_after(max(0, time_ms - self._now_ms()))
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -46,8 +52,9 @@ class Timers:
             self._heap = [timer for timer in self._heap if (timer[0], timer[2]) in self._known]
             heapq.heapify(self._heap)
 
-    def run_due(self, now_ms: int) -> None:
+    def run_due(self) -> None:
         """Each action by itself: one that fails is reported, and costs no other one its turn."""
+        now_ms = self._now_ms()
         due: list[Action] = []
         while self._heap and self._heap[0][0] <= now_ms:
             time_ms, _, action = heapq.heappop(self._heap)

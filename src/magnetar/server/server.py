@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
 
 _MB = 1 << 20
-_TIMER_MAX_S = 60.0  # clocks may be moved by hand: timers are checked at least this often
+_TIMER_MAX_S = 60.0  # clocks are set: timers are checked at least this often
 
 
 class StartError(MagnetarError):
@@ -61,7 +61,6 @@ class Server:
         self.port = port
         self.http_port = http_port
         self.loop = asyncio.get_running_loop()
-        self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self.committer = Committer(
             self.loop,
@@ -205,11 +204,13 @@ class Server:
     def pump_soon(self) -> None:
         self.loop.call_soon(self.broker.pump)
 
-    def wake_at(self, time_ms: int) -> None:
+    def wake_after(self, delay_ms: int) -> None:
+        at_s = self.loop.time() + min(delay_ms / 1000, _TIMER_MAX_S)
         if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
             self._timer.cancel()
-        delay_s = max(0, time_ms - self._clock.now_ms()) / 1000
-        self._timer = self.loop.call_later(min(delay_s, _TIMER_MAX_S), self.tick)
+        self._timer = self.loop.call_at(at_s, self.tick)
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         self.faults[kind] += 1
@@ -250,12 +251,15 @@ class Server:
         return 0.0 if self._timer is None else max(0.0, self.loop.time() - self._timer.when())
 
     def tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         try:
             self.broker.tick()
         finally:  # whatever happens: without a next tick no timer would ever run again
-            next_ms = self.broker.timers.next_ms
-            if next_ms is not None:
-                self.wake_at(next_ms)
+            wait_ms = self.broker.wait_ms
+            if wait_ms is not None:
+                self.wake_after(wait_ms)
 
     async def _keep_alive(self) -> None:
         interval_s = self.settings.keepAliveIntervalSeconds

@@ -186,9 +186,6 @@ class Connection(asyncio.Protocol):
             self._session.keep_alive()
         elif self._is_left():
             self._session.close(vanished=True)
-        else:
-            for limit in self._session.holds:
-                limit.check()
 
     def _is_left(self) -> bool:
         """Whether the client has closed a connection that is not read, where the end of the input is not seen."""

@@ -39,7 +39,7 @@ class LateSubscribes:
                     f"{len(self._commands)} consumers of this connection wait for their subscribe rate,"
                     f" the limit is {LATE_SUBSCRIBES.limit}"
                 )
-            broker.wake_at(broker.now_ms() + min(wait_ms, _LOOK_MS), lambda: self._wake(consumer_id))
+            broker.wake_after(min(wait_ms, _LOOK_MS), lambda: self._wake(consumer_id))
         self._commands[consumer_id] = command
 
     def cancel(self, consumer_id: int) -> None:

@@ -322,7 +322,7 @@ class Session:
     def close_later(self, kind: FaultKind, error: Exception, where: str) -> None:
         """The same from a callback of the core, which must not be called back: once it has finished."""
         self.writable = False
-        self.broker.wake_at(self.broker.now_ms(), self.close)
+        self.broker.wake_after(0, self.close)
         self.broker.fault(kind, error, f"{self.address} {where}")
 
     def close(self, *, vanished: bool = False) -> None:
@@ -390,7 +390,7 @@ class Session:
             self._send_active(consumer, is_active)
             return
         if handle.is_active is None:
-            self.broker.wake_at(self.broker.now_ms() + _ANNOUNCE_MS, lambda: self.announce_active(handle))
+            self.broker.wake_after(_ANNOUNCE_MS, lambda: self.announce_active(handle))
         handle.is_active = is_active
 
     @guarded

@@ -233,12 +233,12 @@ class DeclaredRoutes:
                 waiting.append(full)
         self._notify()
         if waiting:
-            self._broker.wake_at(self._broker.now_ms(), lambda: self._open(waiting))
+            self._broker.wake_after(0, lambda: self._open(waiting))
 
     def _open(self, topics: list[str]) -> None:
         rest = topics[_TOPICS_PER_TURN:]
         if rest:
-            self._broker.wake_at(self._broker.now_ms(), lambda: self._open(rest))
+            self._broker.wake_after(0, lambda: self._open(rest))
         for full in topics[:_TOPICS_PER_TURN]:
             self._guarded(full, lambda full=full: self._opened(TopicName.parse(full)))  # type: ignore[misc]
 

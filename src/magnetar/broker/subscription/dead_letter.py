@@ -58,7 +58,7 @@ class DeadLetterMove:
         self._topic = topic
         self._subscription = subscription
         self._places = places
-        self._breaker = Breaker(topic.broker.now_ms())
+        self._breaker = Breaker(topic.broker.clock.monotonic_ms())
         self.moved: Counter[Reason] = Counter()
         self.problem = ""
 
@@ -99,7 +99,7 @@ class DeadLetterMove:
 
     def _finished(self) -> tuple[int, int, int]:
         """The time, and the messages acknowledged and dead-lettered in total."""
-        return self._topic.broker.now_ms(), self._places.acked_messages, self.moved.total()
+        return self._topic.broker.clock.monotonic_ms(), self._places.acked_messages, self.moved.total()
 
     def begin_breaker_window(self) -> None:
         self._breaker.begin_window(*self._finished())

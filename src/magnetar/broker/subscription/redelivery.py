@@ -1,7 +1,8 @@
 """Redelivery: counts the failures of entries, and delays their next delivery by a back-off.
 
-Owns the times at which backing-off entries are due. Calls go down to the places and the cursor. Knows nothing of dead
-letters: the subscription compares the counts with its policy.
+Owns the times at which backing-off entries are due: by the clock where they are stored, for a restart takes any time,
+and monotonic in memory, so that a back-off takes as long as it should when the clock is set. Calls go down to the
+places and the cursor. Knows nothing of dead letters: the subscription compares the counts with its policy.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ _BUCKET_MS, _FINE_MS = 50, 60_000
 
 
 class Redelivery:
-    """`blocked_until_ms`: on ordered subscriptions, the end of the back-off of the next entry, for which all wait."""
+    """`blocked_until_ms`: on ordered subscriptions, the end of the back-off of the next entry, for which all wait.
+
+    This time and that of `pump_at` are monotonic.
+    """
 
     __slots__ = ("_buckets", "_clock", "_cursor", "_due", "_places", "_pump_at", "blocked_until_ms")
 
@@ -90,33 +94,37 @@ class Redelivery:
             due_ms = self._clock.now_ms() + delay_ms
             self._cursor.change(entry_id, lambda state: state.back_off(due_ms))
             if self._places.back_off(entry_id):
-                self._wake_at(entry_id, due_ms)
+                self._wake_after(entry_id, delay_ms)
 
-    def due_ms(self, entry_id: int) -> int:
-        """When the entry may be delivered; 0 for now."""
+    def _wait_ms(self, entry_id: int) -> int:
+        """How long an entry that was read must wait. If it failed later than now, the clock was set back: no longer."""
         state = self._cursor.state_of(entry_id)
-        return 0 if state is None else state.due_ms
+        if state is None or not state.due_ms:
+            return 0
+        now_ms = self._clock.now_ms()
+        return 0 if now_ms < state.last_ms else max(0, state.due_ms - now_ms)
 
     def back_off_if_early(self, entry_id: int) -> bool:
         """Whether an entry that was read is due later: then it backs off until that time."""
-        due_ms = self.due_ms(entry_id)
-        if due_ms <= self._clock.now_ms():
+        wait_ms = self._wait_ms(entry_id)
+        if not wait_ms:
             return False
         self._places.backing_off.add(entry_id)
-        self._wake_at(entry_id, due_ms)
+        self._wake_after(entry_id, wait_ms)
         return True
 
     def block_if_early(self, entry_id: int) -> bool:
         """The same on an ordered subscription: the entry stays unread, and everything behind it waits too."""
-        due_ms = self.due_ms(entry_id)
-        if due_ms <= self._clock.now_ms():
+        wait_ms = self._wait_ms(entry_id)
+        if not wait_ms:
             return False
-        self.blocked_until_ms = due_ms
-        self._pump_at(due_ms)
+        self.blocked_until_ms = self._clock.monotonic_ms() + wait_ms
+        self._pump_at(self.blocked_until_ms)
         return True
 
-    def _wake_at(self, entry_id: int, due_ms: int) -> None:
-        width_ms = _BUCKET_MS << max(0, (due_ms - self._clock.now_ms()) // _FINE_MS).bit_length()
+    def _wake_after(self, entry_id: int, delay_ms: int) -> None:
+        due_ms = self._clock.monotonic_ms() + delay_ms
+        width_ms = _BUCKET_MS << (delay_ms // _FINE_MS).bit_length()
         bucket_ms = -(-due_ms // width_ms) * width_ms  # never early
         bucket = self._buckets.get(bucket_ms)
         if bucket is None:
@@ -127,7 +135,7 @@ class Redelivery:
 
     def wake(self) -> None:
         """Makes the entries pending whose back-off is over."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         while self._due and self._due[0] <= now_ms:
             backing_off = self._places.backing_off
             due = (self._buckets.pop(heappop(self._due)) & backing_off).to_array()
@@ -144,4 +152,4 @@ class Redelivery:
     @property
     def backing_off(self) -> int:
         """Failed entries whose back-off is not over; on ordered subscriptions at most the next one."""
-        return len(self._places.backing_off) + (self.blocked_until_ms > self._clock.now_ms())
+        return len(self._places.backing_off) + (self.blocked_until_ms > self._clock.monotonic_ms())

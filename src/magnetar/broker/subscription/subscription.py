@@ -56,6 +56,7 @@ class Subscription:
     """
 
     __slots__ = (
+        "_monotonic_ms",
         "_nacked_all",
         "_resume_at_ms",
         "_settings",
@@ -85,6 +86,7 @@ class Subscription:
         broker = topic.broker
         self._topic = topic
         self._settings = broker.settings
+        self._monotonic_ms = broker.clock.monotonic_ms
         self.name = name
         self.where = (topic.name.full, name)
         self.record = record
@@ -204,7 +206,7 @@ class Subscription:
         if delay_ms is None:
             return
         if delay_ms and self.places.has_in_flight:
-            self._resume_at_ms = self._topic.broker.now_ms() + delay_ms
+            self._resume_at_ms = self._monotonic_ms() + delay_ms
             self._pump_at(self._resume_at_ms)
         else:
             self._rewind()
@@ -260,15 +262,15 @@ class Subscription:
         if entry_ids is None and self.places.ordered and self.dead_letter_policy is not None:
             # The first unacknowledged entry failed. Wait for acks in transit to find out which one that is.
             if self._nacked_all is None:
-                self._nacked_all = (consumer, self._topic.broker.now_ms() + _ACK_DELAY_MS)
+                self._nacked_all = (consumer, self._monotonic_ms() + _ACK_DELAY_MS)
                 self._pump_at(self._nacked_all[1])
             return
         self._redeliver(consumer, entry_ids, indexes)
 
     def _redeliver_all(self, consumer: Consumer, at_ms: int) -> bool:
         """Redelivers everything that a consumer nacked, if it is time; false if it is too early."""
-        if 0 < at_ms - self._topic.broker.now_ms() <= _ACK_DELAY_MS:
-            return False  # a longer wait means that the clock was set back, and is over
+        if self._monotonic_ms() < at_ms:
+            return False
         self._nacked_all = None
         if consumer in self.consumers:
             self._redeliver(consumer, None, None)
@@ -397,7 +399,8 @@ class Subscription:
         self._topic.broker.pump_later(self)
 
     def _pump_at(self, time_ms: int) -> None:
-        self._topic.broker.wake_at(time_ms, self.schedule_pump)
+        """At a monotonic time."""
+        self._topic.broker.intervals.at(time_ms, self.schedule_pump)
 
     def pump(self) -> None:
         """Delivers entries that are due to consumers that can take them; a bounded number per turn."""
@@ -407,12 +410,9 @@ class Subscription:
             return
         if self._nacked_all is not None and not self._redeliver_all(*self._nacked_all):
             return
-        if self.redelivery.blocked_until_ms > self._topic.broker.now_ms():
+        if max(self.redelivery.blocked_until_ms, self._resume_at_ms) > self._monotonic_ms():
             return
         if self._resume_at_ms:
-            wait_ms = self._resume_at_ms - self._topic.broker.now_ms()
-            if 0 < wait_ms <= self._settings.activeConsumerFailoverDelayTimeMillis:
-                return  # a longer wait means that the clock was set back, and is over
             self._resume_at_ms = 0
             self._rewind()
         self._topic.wake_delayed()
@@ -471,8 +471,8 @@ class Subscription:
             self.cursor.ack_part(entry_id, open_bits, self.places.messages_in(entry_id))
         self._rewind()
         if not self.durable:
-            seconds = self._topic.broker.now_ms() // 1000
-            self._topic.broker.wake_at(seconds * 1000 + _RETURN_MS, self._end_if_deserted)
+            seconds = self._monotonic_ms() // 1000
+            self._topic.broker.intervals.at(seconds * 1000 + _RETURN_MS, self._end_if_deserted)
 
     def _end_if_deserted(self) -> None:
         self._topic.drop_if_deserted(self)

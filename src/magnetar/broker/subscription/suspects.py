@@ -37,7 +37,8 @@ consumer may need many messages before it acknowledges any, or never acknowledge
 
 
 class Suspects:
-    """`consumers` is the subscription's own list. `pump_at` requests a turn of the subscription at a time."""
+    """All times are monotonic. `consumers` is the subscription's own list. `pump_at` requests a turn of the
+    subscription at a time."""
 
     __slots__ = ("_check_at_ms", "_clock", "_consumers", "_cursor", "_held_back_ms", "_pump_at", "free_until_ms")
 
@@ -62,7 +63,7 @@ class Suspects:
 
     def company_of(self, entry_id: int) -> int:
         """How many entries a consumer may hold when this is one of them; 0 for any number."""
-        if not self._cursor.has_states or self._clock.now_ms() < self.free_until_ms:
+        if not self._cursor.has_states or self._clock.monotonic_ms() < self.free_until_ms:
             return 0
         state = self._cursor.state_of(entry_id)
         if state is None or state.suspicions < SUSPICIONS_UNTIL_FEW:
@@ -78,7 +79,7 @@ class Suspects:
 
     def hold_back(self) -> None:
         """Other entries are held back for a suspect from now on, for a limited time."""
-        self._held_back_ms = self._held_back_ms or self._clock.now_ms()
+        self._held_back_ms = self._held_back_ms or self._clock.monotonic_ms()
         if not self._check_at_ms:
             self._check_at_ms = self._held_back_ms + ALONE_PATIENCE_MS
             self._pump_at(self._check_at_ms)
@@ -94,7 +95,7 @@ class Suspects:
 
     def check_patience(self) -> None:
         """Lifts the limits of all consumers when other entries have been held back for too long."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._clock.monotonic_ms()
         if not 0 < self._check_at_ms <= now_ms:
             return
         self._check_at_ms = 0

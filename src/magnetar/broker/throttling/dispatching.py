@@ -68,7 +68,6 @@ class Throttle:
         """Resumes the subscription when the first limit that it waits for has room."""
         for limit in self.limits.values():
             if limit.is_awaited_by(self._waiter):
-                limit.check()
                 return
         for level, limit in self.limits.items():
             messages, size = limit.room

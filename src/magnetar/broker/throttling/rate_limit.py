@@ -19,7 +19,8 @@ Resume = Callable[[], None]
 class RateLimit:
     """`messages` and `bytes` are None where there is no limit.
 
-    `one_by_one`: those that wait are resumed in turn while there are tokens, instead of all together.
+    `now_ms` and `wake_at` are of monotonic time. `one_by_one`: those that wait are resumed in turn while there are
+    tokens, instead of all together.
     """
 
     __slots__ = ("_now_ms", "_one_by_one", "_served", "_unserved", "_wake_at", "_wake_ms", "bytes", "messages")
@@ -73,16 +74,10 @@ class RateLimit:
     def wait(self, waiter: object, resume: Resume, *, is_served: bool) -> bool:
         """Calls `resume` once when there are tokens; false if it waits already. `is_served`: it just took some."""
         if self.is_awaited_by(waiter):
-            self.check()
             return False
         (self._served if is_served else self._unserved)[waiter] = resume
         self._schedule()
         return True
-
-    def check(self) -> None:
-        """Wakes those that wait in time even if the clock was set back since they began."""
-        if self.waiting:
-            self._schedule()
 
     def is_awaited_by(self, waiter: object) -> bool:
         return waiter in self._unserved or waiter in self._served

@@ -24,4 +24,4 @@ def dead_letter_up_to(topic: PersistentTopic, subscription: Subscription, last: 
         if subscription.cursor.mark_delete >= last or not subscription.dead_letter_first(reason, text):
             return
     broker = topic.broker
-    broker.wake_at(broker.now_ms(), lambda: dead_letter_up_to(topic, subscription, last, reason, text))
+    broker.wake_after(0, lambda: dead_letter_up_to(topic, subscription, last, reason, text))

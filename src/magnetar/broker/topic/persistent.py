@@ -473,7 +473,7 @@ class PersistentTopic(Topic):
         self._note_deleted(before - self.log.size_from(first))
 
     def _note_deleted(self, size: int) -> None:
-        self.broker.deleted_space.add(self.record.id, size, self.broker.now_ms())
+        self.broker.deleted_space.add(self.record.id, size, self.broker.clock.monotonic_ms())
 
     def truncate(self) -> None:
         """Deletes every entry, whatever retention or subscriptions would keep."""

@@ -175,7 +175,8 @@ class Topic(ABC):
         """How long a consumer has to wait before it may subscribe; 0 if it may now, which is counted."""
         if self.limits.subscribe is None or is_of_replication(metadata):
             return 0
-        return self.limits.subscribe.wait_ms(ConsumerIdentity(_host(address), name, consumer_id), self.broker.now_ms())
+        identity = ConsumerIdentity(_host(address), name, consumer_id)
+        return self.limits.subscribe.wait_ms(identity, self.broker.clock.monotonic_ms())
 
     def subscribe(self, consumer: Consumer, request: SubscribeRequest) -> TopicSubscription:
         self._check_consumer_limits(consumer, request.name)

@@ -30,7 +30,8 @@ class SpaceReclaimer:
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             # A compaction reads whole files: one that meets a damaged block makes RocksDB refuse every later write.
-            if self._broker.deleted_space.is_due(self._broker.now_ms()) and not self._broker.damage.has_blocks:
+            is_due = self._broker.deleted_space.is_due(self._broker.clock.monotonic_ms())
+            if is_due and not self._broker.damage.has_blocks:
                 await self._reclaim()
 
     async def _reclaim(self) -> None:
