@@ -90,6 +90,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "deserted-topics",
+        "clients create non-persistent topics without end and leave them",
+        "a topic without clients is closed within two minutes, with its subscriptions, and gone if a client created it",
+        "nothing; such topics keep no messages, and schemas stay",
+    ),
+    Fault(
         "key-not-utf8",
         "a message has a key or property that is not UTF-8",
         "it is delivered, redelivered, expired and dead-lettered as any other, with the same bytes",

@@ -16,7 +16,7 @@ from magnetar.broker import accepted_loss, keys, own_cluster, stored_globals
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
-from magnetar.broker.catalog.record import TopicRecord
+from magnetar.broker.catalog.record import WAS_AUTO_CREATED, TopicRecord
 from magnetar.broker.commit import Commits
 from magnetar.broker.damage.erasure import erase_topic
 from magnetar.broker.damage_list import UNREADABLE, DamageList
@@ -176,6 +176,23 @@ class Broker:
         topic.is_unloaded = True
         self._unloading.add(name.full)
         self.commits.after(lambda: self._unloading.discard(name.full))
+
+    def close_deserted(self, full: str) -> None:
+        """Closes a non-persistent topic that has had no client since the last call, with its subscriptions.
+
+        One that clients created is gone then, except for its schema: none of them would ever delete it.
+        """
+        name, topic = TopicName.parse(full), self.topics.get(full)
+        if isinstance(topic, NonPersistentTopic):
+            if not topic.is_deserted():
+                return
+            topic.disconnect_all()
+            topic.is_unloaded = True
+            del self.topics[full]
+        is_partition = name.is_partition and name.base.full in self.catalog.partitioned
+        if not is_partition and WAS_AUTO_CREATED in self.catalog.non_persistent.get(full, ()):
+            self.maintenance.forget(full)
+            self.catalog.forget(name)
 
     def _check_unloaded(self, name: TopicName) -> None:
         if name.full in self._unloading:

@@ -1,4 +1,4 @@
-"""Maintenance: rounds over all topics that trim, expire, enforce quotas and update rates.
+"""Maintenance: rounds over all topics that trim, expire, enforce quotas, update rates and close what is deserted.
 
 Owns when a round runs, and that a topic that fails costs no other topic its round. What a round does to a topic is the
 topic's. Knows no timers but those of the broker.
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _TOPICS_PER_SWEEP = 200  # in a round over all topics, so that no round blocks the loop for long
 _FORGET_PRODUCERS_EVERY_MS = 10 * 60_000
 _CHECK_DAMAGE_EVERY_MS = 60_000
+_CLOSE_DESERTED_EVERY_MS = 60_000
 
 Action = Callable[[PersistentTopic], None]
 
@@ -42,6 +43,7 @@ class Maintenance:
         self._repeat("producers", _FORGET_PRODUCERS_EVERY_MS, self._forget_idle_producers)
         self._after(RATES_EVERY_MS, self._update_rates)
         self._after(_CHECK_DAMAGE_EVERY_MS, self._check_damage)
+        self._after(_CLOSE_DESERTED_EVERY_MS, self._close_deserted)
 
     def _after(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._broker.wake_after(delay_ms, action)
@@ -49,19 +51,20 @@ class Maintenance:
     def _repeat(self, name: str, every_ms: int, action: Action) -> None:
         def round_trip() -> None:
             self._after(every_ms, round_trip)
-            self._sweep(name, list(self._broker.catalog.topics), action)
+            self._sweep(name, list(self._broker.catalog.topics), lambda full: self._visit(full, action))
 
         self._after(every_ms, round_trip)
 
-    def _sweep(self, name: str, topics: list[str], action: Action) -> None:
-        """A round over all topics, some per turn; closed topics are opened, so that none is left out."""
+    def _sweep(self, name: str, topics: list[str], visit: Callable[[str], None]) -> None:
+        """A round over topics, some per turn."""
         rest = topics[_TOPICS_PER_SWEEP:]
         if rest:
-            self._after(0, lambda: self._sweep(name, rest, action))
+            self._after(0, lambda: self._sweep(name, rest, visit))
         for full in topics[:_TOPICS_PER_SWEEP]:
-            self.guard(name, full, lambda full=full: self._visit(full, action))  # type: ignore[misc]
+            self.guard(name, full, lambda full=full: visit(full))  # type: ignore[misc]
 
     def _visit(self, full: str, action: Action) -> None:
+        """Closed topics are opened, so that none is left out."""
         if full not in self._broker.catalog.topics:
             return
         try:
@@ -98,6 +101,11 @@ class Maintenance:
         for full, topic in list(self._broker.topics.items()):
             self.guard("rates", full, lambda topic=topic: topic.update_rates(seconds))  # type: ignore[misc]
         self.guard("rates", "replication", lambda: self._broker.replication.update_rates(seconds))
+
+    def _close_deserted(self) -> None:
+        """Non-persistent topics without clients."""
+        self._after(_CLOSE_DESERTED_EVERY_MS, self._close_deserted)
+        self._sweep("closing", list(self._broker.catalog.non_persistent), self._broker.close_deserted)
 
     def _check_damage(self) -> None:
         """What is listed as damaged and can be read again, or was acknowledged or trimmed meanwhile, is listed no

@@ -123,11 +123,24 @@ class NonPersistentSubscription:
 
 
 class NonPersistentTopic(Topic):
-    """Subscriptions are kept in memory until they are deleted or the broker stops."""
+    """Subscriptions are kept in memory until they are deleted, or the topic is closed because it has no clients."""
 
     def __init__(self, broker: Broker, name: TopicName) -> None:
         super().__init__(broker, name)
         self._subscriptions: dict[str, NonPersistentSubscription] = {}
+        self._was_deserted = False  # since the last check
+
+    def is_deserted(self) -> bool:
+        """Whether it has had no client since the last check."""
+        before = self._was_deserted
+        self._was_deserted = not self.producers.by_name and not any(
+            subscription.consumers for subscription in self._subscriptions.values()
+        )
+        return before and self._was_deserted
+
+    def add_producer(self, producer: Producer) -> bool:
+        self._was_deserted = False
+        return super().add_producer(producer)
 
     @property
     def subscriptions(self) -> dict[str, TopicSubscription]:
@@ -148,6 +161,7 @@ class NonPersistentTopic(Topic):
             limit.take(producer.peer, self.messages_in - messages_before, self.bytes_in - bytes_before)
 
     def _find_or_create(self, request: SubscribeRequest) -> NonPersistentSubscription:
+        self._was_deserted = False
         subscription = self._subscriptions.get(request.name)
         if subscription is None:
             self.check_subscription_limit()
