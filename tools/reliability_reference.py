@@ -78,6 +78,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing",
     ),
     Fault(
+        "schema-that-takes-long",
+        "a schema takes long to parse, or to compare with many versions",
+        "its connection waits, and keeps the order of its commands; others are served meanwhile",
+        "nothing",
+    ),
+    Fault(
         "random-bytes",
         "random or hostile bytes in any field of any command, or in any REST request",
         "the sender is refused or disconnected with a reason; others, maintenance and the next start notice nothing",

@@ -299,6 +299,24 @@ SCHEMA_COMPARISONS = Bound(
     "comparisons",
     "refused with IncompatibleSchema",
 )
+SCHEMA_IN_TURN = Bound(
+    "schema-in-turn",
+    "schemas that a command compares while others wait",
+    4 << 10,
+    "bytes",
+    "compared in a thread, only the connection waits",
+)
+SCHEMA_THREADS = Bound("schema-threads", "schemas that are compared in threads", 1, "at a time", "the others wait")
+SCHEMA_EXAMINATIONS = Bound(
+    "schema-examinations",
+    "comparisons of one schema with versions that change meanwhile",
+    3,
+    "times",
+    "refused with ServiceNotReady",
+)
+SCHEMA_WAIT = Bound(
+    "schema-wait", "the wait of an HTTP request for the comparison of its schema", 60, "s", "refused with 503"
+)
 SCHEMA_HISTORY = Bound(
     "schema-history", "bytes of all versions of a schema", 16 << 20, "bytes", "another version is refused"
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable
 
@@ -10,9 +11,10 @@ import httpx
 import pytest
 
 import magnetar.testing
+from magnetar.bounds import SCHEMA_THREADS
 from magnetar.broker.host import FaultKind
 from magnetar.server import tasks
-from magnetar.server.tasks import spawn
+from magnetar.server.tasks import Aside, spawn
 from magnetar.server.tcp import Connection
 from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
@@ -129,3 +131,54 @@ def test_fault_http_server_that_ends_is_the_end_of_the_broker() -> None:
         eventually(lambda: not running._thread.is_alive())
         running.close()
     assert running.server.stop_reason == "the HTTP server ended"
+
+
+def test_bound_schema_threads() -> None:
+    threads: list[threading.Thread] = []
+    running = most = 0
+
+    def work() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        threads.append(threading.current_thread())
+        time.sleep(0.001)
+        running -= 1
+        raise ValueError("planted")
+
+    async def main() -> None:
+        loop, done, order = asyncio.get_running_loop(), asyncio.Event(), list[int]()
+        aside = Aside(loop)
+
+        def then(number: int) -> None:
+            assert asyncio.get_running_loop() is loop
+            order.append(number)
+            if number == 19:
+                done.set()
+
+        for number in range(20):
+            aside.run(work, lambda number=number: then(number))  # type: ignore[misc]
+        await asyncio.wait_for(done.wait(), WAIT_S)
+        assert order == list(range(20))
+        aside.close()
+        await asyncio.to_thread(threads[0].join, WAIT_S)
+
+    asyncio.run(main())
+    assert most == SCHEMA_THREADS.limit == len(set(threads))
+    assert not threads[0].is_alive() and threads[0].daemon
+
+
+def test_work_that_outlives_the_loop_is_dropped() -> None:
+    closed, called = threading.Event(), list[int]()
+
+    async def main() -> Aside:
+        aside = Aside(asyncio.get_running_loop())
+        aside.run(lambda: closed.wait(WAIT_S), lambda: called.append(1))
+        aside.close()
+        return aside
+
+    aside = asyncio.run(main())
+    closed.set()
+    assert aside._thread is not None
+    aside._thread.join(WAIT_S)
+    assert not aside._thread.is_alive() and not called

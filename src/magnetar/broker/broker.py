@@ -62,6 +62,7 @@ class Broker:
         self._host = host
         self.event = host.event
         self.fault = host.fault
+        self.run_aside = host.run_aside
         self._started_with = settings
         self.storage = storage
         self.damage = DamageList(host.event, clock.now_ms)

@@ -6,7 +6,9 @@ of a real broker; `ManualHost` is its twin for tests and simulations.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 from magnetar.log.events import Event
@@ -32,6 +34,12 @@ class Host(Protocol):
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         """A bug or a read error was met by one thing, such as the topic `where`; the others go on."""
 
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        """`work` takes long and touches nothing of the broker: run it in a thread, then call `then` as all else here.
+
+        What it raises is dropped: it keeps what it found, and the broker asks again.
+        """
+
     def event(self, event: Event, **values: object) -> None:
         """A line for the log. Never called once per message."""
 
@@ -53,6 +61,11 @@ class ManualHost:
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         raise error
+
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        with contextlib.suppress(Exception):
+            work()
+        then()
 
     def event(self, event: Event, **values: object) -> None:
         self.events.append((event, values))

@@ -34,7 +34,7 @@ from magnetar.server.committer import CommitFailed, Committer
 from magnetar.server.disk.space import SpaceReclaimer
 from magnetar.server.disk.watch import DiskWatch
 from magnetar.server.remote_topics import RemoteTopics
-from magnetar.server.tasks import Run, spawn
+from magnetar.server.tasks import Aside, Run, spawn
 from magnetar.server.tcp import Connection
 from magnetar.server.vitals import ServerVitals
 from magnetar.settings.settings import Settings
@@ -72,6 +72,7 @@ class Server:
         )
         self.vitals = ServerVitals(self)  # before the broker, whose events it counts
         self.phase: Phase = "starting"
+        self._aside = Aside(self.loop)
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
         self.disk = DiskWatch(self.broker, storage, self.event)
@@ -155,6 +156,7 @@ class Server:
         await asyncio.sleep(0)  # closed connections release the messages of their consumers
         if self._timer is not None:
             self._timer.cancel()
+        self._aside.close()
         await self.committer.close()
         if self.committer.is_stuck:
             return  # it would wait for the same disk
@@ -216,6 +218,9 @@ class Server:
         self.faults[kind] += 1
         self.vitals.fault()
         emit_traceback(FAULT, error, kind=kind, where=where)
+
+    def run_aside(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        self._aside.run(work, lambda: self._guard("command", then))
 
     def event(self, event: Event, **values: object) -> None:
         self.vitals.count(event, values)

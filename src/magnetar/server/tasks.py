@@ -1,12 +1,16 @@
 """Background tasks: started by `spawn`, which reports a task that fails and starts it again after a pause.
 
-Owns the pauses. Knows nothing of what the tasks do. A task that returns has ended as it should.
+Owns the pauses, and with `Aside` the thread for work that would hold up the loop. Knows nothing of what the tasks do. A
+task that returns has ended as it should.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
+from queue import SimpleQueue
+from threading import Thread
 from typing import Protocol
 
 from magnetar.broker.host import FaultKind
@@ -49,3 +53,34 @@ async def _keep(name: str, run: Run, report: Report) -> None:
             report("task", error, f"{name}, started again in {pause_s:.0f} s")
         await asyncio.sleep(pause_s)
         pause_s = min(2 * pause_s, PAUSE_LAST_S)
+
+
+class Aside:
+    """One thread, started by the first work: Python computes in one at a time, so more would only take from the loop.
+
+    It is a daemon: the end of the process does not wait for it.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: SimpleQueue[tuple[Callable[[], object], Callable[[], None]] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+
+    def run(self, work: Callable[[], object], then: Callable[[], None]) -> None:
+        """Calls `then` in the loop, whatever `work` returned or raised."""
+        if self._thread is None:
+            self._thread = Thread(target=self._serve, name="aside", daemon=True)
+            self._thread.start()
+        self._queue.put((work, then))
+
+    def close(self) -> None:
+        """After the work that was given so far, of which nothing is heard any more once the loop is closed."""
+        self._queue.put(None)
+
+    def _serve(self) -> None:
+        while (item := self._queue.get()) is not None:
+            work, then = item
+            with contextlib.suppress(Exception):
+                work()
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(then)

@@ -24,7 +24,7 @@ _HANDSHAKE_S = HANDSHAKE_WAIT.limit
 
 class Connection(asyncio.Protocol):
     """Reading pauses while too many published messages are not durable yet or a rate limit is exceeded, and while input
-    that was received waits: for its next turn, or for the client to read its answers.
+    that was received waits: for its next turn, for the client to read its answers, or for one of its schemas.
 
     The rest waits in the client's socket.
     """

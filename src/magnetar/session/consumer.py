@@ -28,6 +28,7 @@ from magnetar.errors import (
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName
 from magnetar.replication.model import is_replication_subscription
 from magnetar.schema.types import SchemaType
+from magnetar.session.dear_schemas import waits_for_examination
 from magnetar.session.guards import REFUSED, refusal_of, remove_consumer
 from magnetar.session.handles import Command, ConsumerHandle, bits_of
 from magnetar.session.limits import check_room, takes_ids
@@ -59,12 +60,14 @@ def on_subscribe(session: Session, command: Command) -> None:
     _check_subscribe(broker, name, request)
     if not broker.replication.admits_consumer(name, metadata):
         raise RouteChanged(f"the route policy of {name.full} changed, or it is no longer replicated")
+    schema = schema_of(request)
+    if waits_for_examination(session, command, name, schema, reads=True):
+        return
     topic = broker.topic(name, create=request.force_topic_creation)
     wait_ms = topic.subscribe_wait_ms(session.address, request.consumer_name, request.consumer_id, metadata)
     if wait_ms:
         session.late_subscribes.wait(command, wait_ms)
         return
-    schema = schema_of(request)
     admit_consumer(topic, schema)
     key_shared = request.keySharedMeta
     sticky = key_shared.keySharedMode == pb.STICKY

@@ -10,6 +10,7 @@ from magnetar.broker.topic.producer import AccessMode, Producer
 from magnetar.broker.topic.topic import SubscribeRequest, Topic
 from magnetar.errors import MagnetarError, NotAllowed
 from magnetar.names import TopicName
+from magnetar.session.dear_schemas import waits_for_examination
 from magnetar.session.guards import remove_producer
 from magnetar.session.handles import Command, ProducerHandle
 from magnetar.session.limits import check_room
@@ -31,8 +32,11 @@ def on_producer(session: Session, command: Command) -> None:
         return
     check_room(session, session.producers, "producers")
     broker = session.broker
-    topic = broker.topic(TopicName.parse(request.topic), create=True)
-    schema_version = version_bytes(admit_producer(topic, schema_of(request)))
+    name, schema = TopicName.parse(request.topic), schema_of(request)
+    if waits_for_examination(session, command, name, schema):
+        return
+    topic = broker.topic(name, create=True)
+    schema_version = version_bytes(admit_producer(topic, schema))
     producer = Producer(
         session,
         request.producer_id,

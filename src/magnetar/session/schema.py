@@ -13,6 +13,7 @@ from magnetar.broker.schema.admission import admit_producer
 from magnetar.errors import IncompatibleSchema, SchemaNotFound
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
+from magnetar.session.dear_schemas import waits_for_examination
 from magnetar.session.guards import REFUSED, refusal_of
 from magnetar.session.handles import Command
 from magnetar.wire import schema_pb2 as pb
@@ -84,8 +85,11 @@ def on_get_or_create_schema(session: Session, command: Command) -> None:
     request = command.getOrCreateSchema
     response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
     try:
-        topic = session.broker.topic(TopicName.parse(request.topic))
+        name = TopicName.parse(request.topic)
         schema = None if request.schema.type == _NONE else schema_of(request)
+        if waits_for_examination(session, command, name, schema):
+            return
+        topic = session.broker.topic(name)
         response.schema_version = version_bytes(admit_producer(topic, schema))
     except REFUSED as raised:
         error = refusal_of(session, command, raised)

@@ -89,6 +89,7 @@ class Session:
         self.holds: set[RateLimit] = set()
         self.is_limited = False
         self.late_subscribes = LateSubscribes(self)
+        self.examinations = 0  # of schemas, which take long: what follows waits (see `dear_schemas`)
         self.has_received = True  # data was received since the last keep-alive check
         self._ping_is_open = False
         self._closed_producers: dict[int, None] = {}
@@ -107,6 +108,10 @@ class Session:
         """Handles every whole frame in `data`; after an unexpected error, none of the rest."""
         self.has_received = True
         try:
+            if self.examinations:
+                if data:
+                    self._waiting = [*self._waiting, *self._decoder.receive_data(data, _TURN)]
+                return
             if self.state is SessionState.START:
                 self._receive(data, 1)  # what follows CONNECT has other limits
                 data = b""
@@ -122,13 +127,13 @@ class Session:
 
     @property
     def has_input(self) -> bool:
-        """Input waits: for the next turn of the loop, or for the client to read. `receive(b"")` goes on."""
+        """Input waits: for the next turn of the loop, the client to read, or a schema. `receive(b"")` goes on."""
         return self.state is not SessionState.CLOSED and (bool(self._waiting) or self._decoder.has_rest)
 
     @property
     def can_answer(self) -> bool:
-        """The client has not left too many answers unread."""
-        return self.writable and self.unread_bytes <= _UNREAD_MAX
+        """The client has not left too many answers unread, and none of its schemas is examined."""
+        return self.writable and self.unread_bytes <= _UNREAD_MAX and not self.examinations
 
     def _receive(self, data: bytes, budget: int) -> None:
         """Consecutive SENDs of a producer become one publish."""
@@ -156,7 +161,7 @@ class Session:
                 if self.state is SessionState.CLOSED:
                     return
                 self._handle(command)
-                if self.unread_bytes > _UNREAD_MAX or not self.writable:
+                if self.unread_bytes > _UNREAD_MAX or not self.writable or self.examinations:
                     self._waiting = [*frames, *self._waiting]
                     break
                 continue
@@ -230,6 +235,11 @@ class Session:
     def handle(self, command: Command) -> None:
         """A command whose time has come."""
         self._handle(command)
+
+    def go_on(self) -> None:
+        """The connection looks whether there is input, and whether it may be read again."""
+        if self.state is not SessionState.CLOSED:
+            self._on_output()
 
     def _handle(self, command: Command) -> None:
         handler = TABLE[self.state].get(command.type)
@@ -426,8 +436,8 @@ class Session:
 
     def release(self, limit: RateLimit) -> None:
         self.holds.discard(limit)
-        if not self.holds and self.state is not SessionState.CLOSED:
-            self._on_output()  # the connection looks whether it may be read again
+        if not self.holds:
+            self.go_on()
 
     # -- connection
 

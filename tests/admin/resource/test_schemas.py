@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,8 +11,13 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from magnetar.admin.resource import schemas
+from magnetar.bounds import SCHEMA_WAIT
 from magnetar.broker.catalog.policies import Overrides
 from magnetar.broker.catalog.record import NamespaceRecord
+from magnetar.broker.host import ManualHost
+from magnetar.broker.schema.compatibility import ALWAYS_COMPATIBLE as ALWAYS
+from magnetar.schema.types import Schema, SchemaType
 from tests.admin.driver import NOW_MS, Admin
 
 BASE = "/admin/v2/schemas/public/default/t"
@@ -197,3 +203,39 @@ def test_odd_bodies_never_cause_a_500(
     response = admin("POST", f"{BASE}/{path}", content=content)
     assert response.status_code in (200, 202, 400, 409, 422), response.text
     assert admin("GET", SCHEMA).status_code in (200, 404)
+
+
+# -- schemas that take long
+
+
+LARGE = avro(*({"name": f"field{number}", "type": "int", "default": 0} for number in range(300)))
+LARGER = avro(*({"name": f"field{number}", "type": "int", "default": 0} for number in range(301)))
+
+
+def test_large_schemas_are_compared_aside(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside = 0
+
+    def run_aside(work: Callable[[], object], then: Callable[[], None]) -> None:
+        nonlocal aside
+        aside += 1
+        if aside == 4:  # meanwhile another schema is added, so that it is compared again
+            admin.broker.schemas.put("public/default/t", Schema(SchemaType.AVRO, OTHER["schema"].encode()), ALWAYS)
+        ManualHost.run_aside(admin.host, work, then)
+
+    monkeypatch.setattr(admin.broker, "run_aside", run_aside)
+    assert upload(admin, LARGE) == 0 and aside == 1
+    assert admin("POST", BASE + "/version", json=LARGER).json() == {"version": -1} and aside == 2
+    verdict = admin("POST", BASE + "/compatibility", json=LARGER).json()
+    assert verdict["compatibility"] is True and aside == 3
+    verdict = admin("POST", BASE + "/compatibility", json=avro(*({"name": f"f{n}", "type": "int"} for n in range(300))))
+    assert verdict.json()["compatibility"] is False and "version 1" in verdict.json()["reason"] and aside == 5
+    assert upload(admin, ONE, SCHEMA.replace("/t/", "/small/")) == 0 and aside == 5
+    bad = {"type": "AVRO", "schema": "x" * 5000}
+    assert "not a valid Avro definition" in admin.reason(422, "POST", SCHEMA, json=bad) and aside == 6
+
+
+def test_bound_schema_wait(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin.broker, "run_aside", lambda work, then: None)
+    monkeypatch.setattr(schemas, "_WAIT_MAX_S", 0.01)
+    assert "not compared yet" in admin.reason(503, "POST", SCHEMA, json=LARGE)
+    assert SCHEMA_WAIT.limit == 60 and not admin.broker.schemas.versions("public/default/t")

@@ -6,7 +6,9 @@ A schema may be uploaded before its topic exists.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -14,15 +16,20 @@ from starlette.responses import Response
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call, check_map
+from magnetar.bounds import SCHEMA_WAIT
 from magnetar.broker.schema.definition import key_and_value
+from magnetar.broker.schema.examination import Examination
 from magnetar.broker.schema.registry import Version, schema_id
-from magnetar.errors import IncompatibleSchema, NamespaceNotFound, SchemaNotFound, TenantNotFound
+from magnetar.errors import IncompatibleSchema, NamespaceNotFound, SchemaNotFound, ServiceNotReady, TenantNotFound
 from magnetar.names import PERSISTENT, TopicName
 from magnetar.schema.key_value import encode_key_value
 from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 
 _VERSION = re.compile(r"-?[0-9]{1,19}")
 _VERSION_MAX = 2**63 - 1
+_WAIT_MAX_S = SCHEMA_WAIT.limit
+
+T = TypeVar("T")
 
 
 class SchemaBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,31 +89,42 @@ def list_versions(call: Call) -> SchemasReply:
     return SchemasReply([_reply(version) for version in call.broker.schemas.versions(_schema_id(call))])
 
 
-def find_version(call: Call) -> VersionReply:
+async def find_version(call: Call) -> VersionReply:
     """Find the version of the schema in the body; -1 if there is none."""
-    found = call.broker.schemas.find(_schema_id(call), _schema_in(call))
-    return VersionReply(-1 if found is None else found.number)
+    name, schema = _schema_id(call), _schema_in(call)
+
+    def find() -> VersionReply:
+        found = call.broker.schemas.find(name, schema)
+        return VersionReply(-1 if found is None else found.number)
+
+    return await _examined(call, schema, Examination.find, find)
 
 
-def check_compatibility(call: Call) -> Response:
+async def check_compatibility(call: Call) -> Response:
     """202 with the verdict, even for an incompatible schema."""
     name, schema = _schema_id(call), _schema_in(call)
     strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
-    reply = CompatibilityReply(True, strategy)
-    try:
-        call.broker.schemas.check_compatible(name, schema, strategy)
-    except IncompatibleSchema as error:
-        reply = CompatibilityReply(False, strategy, str(error))
+
+    def check() -> CompatibilityReply:
+        try:
+            call.broker.schemas.check_compatible(name, schema, strategy)
+        except IncompatibleSchema as error:
+            return CompatibilityReply(False, strategy, str(error))
+        return CompatibilityReply(True, strategy)
+
+    reply = await _examined(call, schema, lambda ahead: ahead.check_compatible(strategy), check)
     return Response(msgspec.json.encode(reply), status_code=202, media_type="application/json")
 
 
 # -- changing
 
 
-def upload(call: Call) -> UploadReply:
+async def upload(call: Call) -> UploadReply:
     name, schema = _schema_id(call), _schema_in(call)
     strategy = call.broker.catalog.policies_of_topic(_topic(call)).schema_compatibility
-    return UploadReply(VersionReply(call.broker.schemas.put(name, schema, strategy)))
+    put = partial(call.broker.schemas.put, name, schema, strategy)
+    number = await _examined(call, schema, lambda ahead: ahead.find_or_check(strategy), put)
+    return UploadReply(VersionReply(number))
 
 
 def delete(call: Call) -> VersionReply:
@@ -116,6 +134,37 @@ def delete(call: Call) -> VersionReply:
         registry.forget(name, call.broker.commits.batch())
         return VersionReply(-1)
     return VersionReply(registry.delete(name))
+
+
+# -- schemas that take long
+
+
+async def _examined(call: Call, schema: Schema, work: Callable[[Examination], object], then: Callable[[], T]) -> T:
+    """`then` makes the decision; what it needs is found out aside, again if the versions change meanwhile."""
+    registry, name = call.broker.schemas, schema_id(_topic(call))
+    ready: Examination | None = None
+    while True:
+        with registry.using(ready):
+            ahead = registry.examination(name, schema)
+            if ahead.is_ready or not ahead.is_large:
+                return then()
+            ahead.check_attempt()
+        ready = await _made_aside(call, ahead, partial(work, ahead))
+
+
+async def _made_aside(call: Call, examination: Examination, work: Callable[[], object]) -> Examination:
+    alarm, made = call.alarm(), False
+
+    def finish() -> None:
+        nonlocal made
+        made = True
+        alarm.ring()
+
+    call.broker.run_aside(work, finish)
+    await alarm.wait(_WAIT_MAX_S)
+    if not made:  # the time is over, the client has left, or the broker stops
+        raise ServiceNotReady(f"the schema is not compared yet: requests wait {_WAIT_MAX_S} s for others")
+    return examination
 
 
 # -- bodies

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from magnetar.broker.schema import compatibility
+from magnetar.broker.schema.examination import Examination
 from magnetar.broker.schema.registry import schema_id
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import IncompatibleSchema
-from magnetar.schema.types import Schema, SchemaType
+from magnetar.names import TopicName
+from magnetar.schema.types import PRIMITIVE, Schema, SchemaType
 
 if TYPE_CHECKING:
+    from magnetar.broker.broker import Broker
     from magnetar.broker.topic.topic import Topic
 
 
@@ -46,6 +51,34 @@ def admit_consumer(topic: Topic, schema: Schema | None) -> None:
         raise IncompatibleSchema(
             f"topic {topic.name.full} has no schema and is in use: a consumer cannot add one ({schema.type.name})"
         )
+
+
+def examination_ahead(
+    broker: Broker, name: TopicName, schema: Schema | None, *, reads: bool = False
+) -> tuple[Examination, Callable[[], object]] | None:
+    """What a producer's or (`reads`) a consumer's schema needs before it is admitted, and the work, if it takes long
+    and was not done yet. Raises ServiceNotReady when the versions of the topic changed each time that it was done.
+    """
+    if schema is None or schema.type in PRIMITIVE or schema.type is SchemaType.AUTO_CONSUME:
+        return None
+    if name.namespace_full not in broker.catalog.namespaces:
+        return None
+    examination = broker.schemas.examination(schema_id(name), schema)
+    if examination.is_ready or not examination.is_large:
+        return None
+    policies = broker.catalog.policies_of_topic(name)
+    strategy = policies.schema_compatibility
+    if reads and examination.versions:
+        if examination.is_read_by_itself(strategy):
+            return None
+        examination.check_attempt()
+        return examination, partial(examination.check_reader, strategy)
+    if examination.literal is not None:
+        return None
+    examination.check_attempt()
+    if not policies.allow_auto_update_schema:
+        return examination, examination.find
+    return examination, partial(examination.find_or_check, strategy)
 
 
 def _is_in_use(topic: Topic) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
+from types import SimpleNamespace
 from typing import Any
 
+import avro.schema
 from avro.compatibility import (
     CompatibleResult,
     ReaderWriterCompatibilityChecker,
@@ -45,6 +46,9 @@ NAMES_MAX = SCHEMA_NAMES.limit
 COMPARISONS_MAX = SCHEMA_COMPARISONS.limit
 """Pairs of types that one comparison may take: unions are compared branch by branch, each with each."""
 
+# It warns of unknown logical types. Filters of warnings belong to all threads: they cannot be changed for one parse.
+avro.schema.warnings = SimpleNamespace(warn=lambda warning: None)  # type: ignore[assignment, attr-defined]
+
 _PROBLEMS_SHOWN = 5
 _REASON_SIZE_MAX = 300  # the library may quote the whole definition
 
@@ -54,10 +58,8 @@ def parse(data: bytes, type_name: str) -> Definition:
     try:
         document = json.loads(data)
         _check_size(document)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of unknown logical types
-            # The library's rule for names forbids the $ of Java's inner classes, so names are checked here.
-            parsed = make_avsc_object(document, Names(validate_names=False), validate_names=False)
+        # The library's rule for names forbids the $ of Java's inner classes, so names are checked here.
+        parsed = make_avsc_object(document, Names(validate_names=False), validate_names=False)
         _check_names(parsed)
     except Exception as error:  # the library fails on malformed definitions in many ways
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

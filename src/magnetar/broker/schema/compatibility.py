@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
+from threading import Lock
 
 from magnetar.bounds import SCHEMA_VERDICTS
 from magnetar.broker.schema.definition import key_and_value, parse_avro
@@ -88,6 +89,7 @@ def _jackson_problem(new: Schema, old: Schema) -> str:
 
 
 _verdicts: OrderedDict[bytes, str] = OrderedDict()  # of comparisons, by a hash of what was compared
+_verdicts_lock = Lock()  # long comparisons are made in a thread
 
 
 def _avro_problem(new: Schema, old: Schema, strategy: str) -> str:
@@ -96,9 +98,11 @@ def _avro_problem(new: Schema, old: Schema, strategy: str) -> str:
     key = hashlib.blake2b(reads + new.data + old.data, digest_size=16).digest()
     verdict = _verdicts.get(key)
     if verdict is None:
-        verdict = _verdicts[key] = _compared(new, old, strategy)
-        if len(_verdicts) > SCHEMA_VERDICTS.limit:
-            _verdicts.popitem(last=False)
+        verdict = _compared(new, old, strategy)
+        with _verdicts_lock:
+            _verdicts[key] = verdict
+            if len(_verdicts) > SCHEMA_VERDICTS.limit:
+                _verdicts.popitem(last=False)
     return verdict
 
 

@@ -2,7 +2,7 @@
 
 A schema belongs to tenant/namespace/topic: the partitions of a topic share it. Versions count from 0 and never change.
 A deleted schema leaves a mark, so that no version number is used twice; a schema deleted by force or with its topic
-leaves nothing. `compatibility` decides which schemas may follow each other, `admission` what clients may bring.
+leaves nothing. `examination` finds out which schemas may follow each other, `admission` what clients may bring.
 
 Versions are read from disk on first use. A version that is not durable yet stays in memory until it is.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -19,8 +19,7 @@ from magnetar.bounds import SCHEMA_CACHE, SCHEMA_HISTORY
 from magnetar.broker import keys
 from magnetar.broker.commit import Commits
 from magnetar.broker.damage_list import UNREADABLE, DamageList
-from magnetar.broker.schema import compatibility
-from magnetar.broker.schema.definition import are_same, check
+from magnetar.broker.schema.examination import Examination
 from magnetar.errors import InvalidSchema, SchemaDamaged
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
@@ -82,6 +81,7 @@ class SchemaRegistry:
         self._damage = damage
         self._histories: dict[str, _History] = {}  # the most recently used one is the last
         self._unwritten: Counter[str] = Counter()
+        self._ready: Examination | None = None
         self.cached_bytes = 0
 
     # -- queries
@@ -99,39 +99,39 @@ class SchemaRegistry:
 
     def find(self, schema_id: str, schema: Schema) -> Version | None:
         """The version that equals this schema; raises InvalidSchema."""
-        versions = self.versions(schema_id)
-        for version in versions:
-            if _is_literally(version.schema, schema):
-                return version
-        check(schema)
-        return next((version for version in versions if are_same(version.schema, schema)), None)
+        return self.examination(schema_id, schema).find()
 
     def check_compatible(self, schema_id: str, schema: Schema, strategy: str) -> None:
         """Raises unless the schema may become the next version."""
-        check(schema)
-        compatibility.check(schema, self._numbered(schema_id), strategy)
+        self.examination(schema_id, schema).check_compatible(strategy)
 
     def check_reader(self, schema_id: str, schema: Schema, strategy: str) -> None:
         """Raises unless a consumer with this schema can read the topic."""
-        latest = self.latest(schema_id)
-        if latest is not None and _is_literally(latest.schema, schema) and "TRANSITIVE" not in strategy:
-            return
-        if strategy == compatibility.ALWAYS_INCOMPATIBLE and self.find(schema_id, schema):
-            return
-        check(schema)
-        compatibility.check_reader(schema, self._numbered(schema_id), strategy)
+        self.examination(schema_id, schema).check_reader(strategy)
 
-    def _numbered(self, schema_id: str) -> list[tuple[int, Schema]]:
-        return [(version.number, version.schema) for version in self.versions(schema_id)]
+    def examination(self, schema_id: str, schema: Schema) -> Examination:
+        """The one that was made ahead, if nothing has changed since; otherwise a new one."""
+        versions, ready = self.versions(schema_id), self._ready
+        return ready if ready is not None and ready.fits(schema, versions) else Examination(schema, versions, ready)
+
+    @contextlib.contextmanager
+    def using(self, ready: Examination | None) -> Iterator[None]:
+        """While one command is handled, what was found out ahead of it counts."""
+        self._ready = ready
+        if ready is not None:
+            ready.is_ready = True
+        try:
+            yield
+        finally:
+            self._ready = None
 
     # -- changes
 
     def put(self, schema_id: str, schema: Schema, strategy: str) -> int:
         """The number of the version that equals this schema, added if there is none and it is compatible."""
-        found = self.find(schema_id, schema)
+        found = self.examination(schema_id, schema).find_or_check(strategy)
         if found is not None:
             return found.number
-        compatibility.check(schema, self._numbered(schema_id), strategy)
         size = self._history(schema_id).size + schema.size
         if size > HISTORY_SIZE_MAX:
             raise InvalidSchema(
@@ -252,9 +252,3 @@ def schema_id(name: TopicName) -> str:
 def _range(schema_id: str) -> tuple[bytes, bytes]:
     prefix = keys.named(keys.SCHEMA, schema_id) + b"\0"
     return prefix, keys.after(prefix)
-
-
-def _is_literally(one: Schema, other: Schema) -> bool:
-    if one.type is not other.type or one.data != other.data:
-        return False
-    return one.type is not SchemaType.KEY_VALUE or one.properties == other.properties
