@@ -2,12 +2,13 @@
 
 What a lost change contained is unknown. So ids of topics and subscriptions continue far above, and the message ids of
 each topic continue in a new ledger. Ids from before stay valid for the messages that are left; those of lost messages
-mean the end of what is left, never another message. Lost entries before others that are left become empty messages with
-a property that says so: the log of a topic has no gaps.
+mean the end of what is left, never another message. Lost entries before others that are left are void: the log of a
+topic has no gaps.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING
 
 from magnetar.broker import keys
@@ -15,14 +16,9 @@ from magnetar.broker.catalog import record
 from magnetar.broker.topic import run
 from magnetar.broker.topic.log import Log
 from magnetar.storage.api import Batch, Space, StorageError
-from magnetar.wire.metadata import build_blob
-from magnetar.wire.schema_pb2 import MessageMetadata
 
 if TYPE_CHECKING:
     from magnetar.broker.broker import Broker
-
-LOST_PRODUCER = "magnetar"
-LOST_PROPERTY = "magnetar.lost"
 
 _RUNS_PER_READ = 1000
 _READ_SIZE = 8 << 20
@@ -39,7 +35,7 @@ def renumber_topics(broker: Broker, batch: Batch) -> None:
             log.load()
             if broker.storage.has_gaps:
                 _fill_gaps(broker, batch, topic.id, log.first)
-        except StorageError:
+        except (StorageError, struct.error):
             log.last = -1  # it cannot be read: ids from before mean its first message that can
         left = log.last + 1
         topic.former_ledgers = {ledger: min(kept, left) for ledger, kept in topic.former_ledgers.items()}
@@ -62,9 +58,6 @@ def _fill_gaps(broker: Broker, batch: Batch, topic_id: int, first: int) -> None:
 
 
 def _fill(batch: Batch, prefix: bytes, lost: range, now_ms: int, size: int) -> None:
-    metadata = MessageMetadata(producer_name=LOST_PRODUCER, sequence_id=0, publish_time=now_ms)
-    metadata.properties.add(key=LOST_PROPERTY, value="true")
-    blob, last = build_blob(metadata, b""), lost.start - 1
-    for entries in run.cut([(1, 0, blob)] * len(lost)):
-        last += len(entries)
-        batch.put_entry(prefix + keys.ID.pack(last), run.encode(entries, now_ms, size))
+    for start in lost[:: run.COUNT_MAX]:
+        last = min(start + run.COUNT_MAX, lost.stop) - 1
+        batch.put_entry(prefix + keys.ID.pack(last), run.void(last - start + 1, now_ms, size))

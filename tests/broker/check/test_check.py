@@ -348,7 +348,7 @@ def test_missing_runs_leave_their_ids_empty() -> None:
     assert StoredWorld(storage).topic().log.first == 1
 
 
-def test_messages_in_the_place_of_an_accepted_loss_are_no_damage() -> None:
+def test_void_entries_of_an_accepted_loss_are_no_damage() -> None:
     storage = MemoryStorage()
     world = StoredWorld(storage)
     for number in range(200):

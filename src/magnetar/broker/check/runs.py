@@ -10,7 +10,6 @@ import struct
 from collections.abc import Iterator
 
 from magnetar.broker import keys
-from magnetar.broker.accepted_loss import LOST_PROPERTY
 from magnetar.broker.check.finding import Change, Finding, delete, put, shown_key
 from magnetar.broker.check.inventory import CheckedTopic, Inventory
 from magnetar.broker.topic import run
@@ -22,7 +21,6 @@ VOIDS_MAX = 1_000_000
 """Missing ids that a repair fills; more of them are the sign of a key that is wrong itself."""
 
 _KEY_SIZE = 16
-_LOST = LOST_PROPERTY.encode()  # of messages in the place of those that an accepted loss cost
 _FATE = {BAD_CHECKSUM: "its checksum does not match", MALFORMED: "it ends before its metadata"}
 
 
@@ -59,7 +57,7 @@ class TopicRuns:
         if first > self.next:
             yield from self._missing(first, is_begin, bytes_before)
         self._received_ms = received_ms
-        if run.is_void(entries) or _LOST in entries[0][2]:
+        if run.is_void(entries):
             self._size = None  # how much was lost is not known
         else:
             yield from self._checked(key, last, entries, received_ms, bytes_before)
