@@ -382,6 +382,12 @@ FAULTS: tuple[Fault, ...] = (
         "nothing that was acknowledged",
     ),
     Fault(
+        "damaged-catalog",
+        "a block with the names of topics and namespaces cannot be read",
+        "a refused start that names the block and the command that repairs it",
+        "what the block had; `magnetar doctor data --fix` keeps everything else",
+    ),
+    Fault(
         "damaged-block",
         "a block of stored messages is damaged, and a compaction reads it",
         "the broker starts again within the process, `compaction_off` in the log, a warning in the health; that block"

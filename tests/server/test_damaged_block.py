@@ -37,6 +37,25 @@ def fill(data: Path) -> None:
     file.write_bytes(content)
 
 
+def test_fault_damaged_catalog_refuses_the_start_until_it_is_repaired(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with magnetar.testing.broker(data) as running, contextlib.closing(client_of(running.service_url)) as client:
+        client.create_producer("a").send(b"one")
+    file = next(path for path in data.glob("*.sst") if b"public/default" in path.read_bytes())
+    content = bytearray(file.read_bytes())
+    content[20:28] = bytes(8)  # data comes first in a file
+    file.write_bytes(content)
+    start = [sys.executable, "-m", "magnetar", "standalone", "--data", str(data), "--port", "0", "--http-port", "0"]
+    refused = subprocess.run(start, capture_output=True, text=True, timeout=100)
+    assert refused.returncode != 0 and "Traceback" not in refused.stderr
+    assert f"`magnetar doctor data {data}` shows what can be repaired" in refused.stderr
+    check = [sys.executable, "-m", "magnetar", "doctor", "data", str(data), "--fix"]
+    repaired = subprocess.run(check, capture_output=True, text=True, timeout=100)
+    assert "Traceback" not in repaired.stderr, repaired
+    with magnetar.testing.broker(data) as running, contextlib.closing(client_of(running.service_url)) as client:
+        client.create_producer("b").send(b"served again")
+
+
 def test_fault_damaged_block_costs_one_restart_within_the_process(tmp_path: Path) -> None:
     fill(tmp_path / "data")
     command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(tmp_path / "data")]

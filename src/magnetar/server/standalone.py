@@ -6,6 +6,7 @@ Owns the start and the end of the process and the lines that it prints.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -76,6 +77,8 @@ def run_standalone(
     except own_cluster.OtherCluster as error:
         storage.close()
         raise StartError(f"data folder {folder}: {error}") from error
+    except StorageError as error:
+        raise _unreadable(error, storage, folder) from error
     settings = settings.with_texts({} if name is None else {"clusterName": name})
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     while True:
@@ -137,7 +140,10 @@ async def _run(
     started_s: float,
     deadline: StopDeadline,
 ) -> Server:
-    server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
+    try:
+        server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
+    except StorageError as error:
+        raise _unreadable(error, storage, folder) from error
     server.disk.ballast = ballast
     for number in (signal.SIGINT, signal.SIGTERM):
         server.loop.add_signal_handler(number, _obey, server, deadline, _SIGNAL.format(number.name))
@@ -160,6 +166,13 @@ async def _run(
             await pipelines.close()
     emit(STOPPED, reason=server.stop_reason)
     return server
+
+
+def _unreadable(error: StorageError, storage: Storage, folder: Path) -> StartError:
+    """The catalog cannot be read: there is nothing to serve without it."""
+    with contextlib.suppress(StorageError):
+        storage.close()
+    return StartError(f"{error}; `magnetar doctor data {folder}` shows what can be repaired")
 
 
 def _obey(server: Server, deadline: StopDeadline, reason: str) -> None:
