@@ -12,11 +12,13 @@ from pathlib import Path
 
 import httpx
 import pulsar
+import pytest
 
 import magnetar.testing
 
 _SIZE = 500_000
 _COUNT = 8
+_DELETED = 68  # with 34 MB, the space comes back before a check of retention reads the damaged block
 
 
 def client_of(url: str) -> pulsar.Client:
@@ -28,7 +30,7 @@ def fill(data: Path) -> None:
     with magnetar.testing.broker(data) as running, contextlib.closing(client_of(running.service_url)) as client:
         for topic in "abc":
             producer = client.create_producer(topic)
-            for _ in range(_COUNT):
+            for _ in range(_DELETED if topic == "c" else _COUNT):
                 producer.send((b"content of %s " % topic.encode()) + os.urandom(_SIZE))
     file = max(data.glob("*.sst"), key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())
@@ -56,10 +58,11 @@ def test_fault_damaged_catalog_refuses_the_start_until_it_is_repaired(tmp_path: 
         client.create_producer("b").send(b"served again")
 
 
+@pytest.mark.timeout(400)
 def test_fault_damaged_block_costs_one_restart_within_the_process(tmp_path: Path) -> None:
     fill(tmp_path / "data")
     command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(tmp_path / "data")]
-    command += ["--port", "0", "--http-port", "0", "--set", "retentionCheckIntervalInSeconds=1"]
+    command += ["--port", "0", "--http-port", "0"]
     with (
         (tmp_path / "log").open("w") as log,
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True) as process,
