@@ -444,6 +444,20 @@ FAULTS: tuple[Fault, ...] = (
         "nothing; delayed messages and expiry wait",
     ),
     Fault(
+        "clock-set-forward",
+        "the clock of the machine is set forward by more than a minute",
+        "a `clock_jumped` line; delayed messages that are due are delivered; time to live, retention, quotas"
+        " by age and the patience with idle producers follow the clock after ten minutes",
+        "nothing if the clock is set right within ten minutes; then what is too old by the clock",
+    ),
+    Fault(
+        "clock-set-back",
+        "the clock of the machine is set back by more than a minute",
+        "a `clock_jumped` line; rounds, rate limits and back-offs take as long as before; messages received before it"
+        " expire later by the jump at most; delayed messages wait for their time of the clock",
+        "nothing",
+    ),
+    Fault(
         "pipelines-process",
         "the pipelines process ends or is killed",
         "replication is `stopped` with the reason, and goes on when the broker has started it again",

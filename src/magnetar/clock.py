@@ -1,4 +1,4 @@
-"""Clocks: the system's, and two that tests move by hand.
+"""Clocks: the system's, two that tests move by hand, and the time by which the age of messages is judged.
 
 Owns "now" in milliseconds since the epoch, and a second time for intervals, which is never set. Knows neither timers
 nor event loops: a test that moves a clock also calls the broker's `tick`.
@@ -7,10 +7,16 @@ nor event loops: a test that moves a clock also calls the broker's `tick`.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol, TypedDict, Unpack
 
 _NS_PER_MS = 1_000_000
+JUMP_MS = 60_000
+"""By more than this the clock is set, and not merely corrected."""
+
+JUMP_GRACE_MS = 10 * 60_000
+"""Between a jump forward and the time from which messages are older by it."""
 
 
 class Duration(TypedDict, total=False):
@@ -115,6 +121,38 @@ class ShiftedClock:
     def advance(self, **duration: Unpack[Duration]) -> None:
         """Moves by a duration: `advance(minutes=10)`."""
         self.advance_ms(milliseconds(**duration))
+
+
+class SteadyTime:
+    """The time by which ages are judged: that of a clock, which is believed when it is set forward only after a grace.
+
+    Meanwhile an operator, or whatever set the clock, may set it back, and nothing has expired. A jump back is followed
+    at once: messages with a time in the future become older than a limit later, not earlier.
+    """
+
+    __slots__ = ("_ahead_ms", "_clock", "_held_ms", "_on_jump", "_release_ms")
+
+    def __init__(self, clock: Clock, on_jump: Callable[[int], None]) -> None:
+        """`on_jump` gets the milliseconds by which the clock was set; negative if back."""
+        self._clock = clock
+        self._on_jump = on_jump
+        self._ahead_ms = clock.now_ms() - clock.monotonic_ms()
+        self._held_ms = 0  # by which the clock was set forward, not followed yet
+        self._release_ms = 0
+
+    def now_ms(self) -> int:
+        """Also notices a jump since the last call, so it is to be called regularly."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        ahead_ms = now_ms - monotonic_ms
+        jump_ms, self._ahead_ms = ahead_ms - self._ahead_ms, ahead_ms
+        if abs(jump_ms) > JUMP_MS:
+            self._held_ms = max(0, self._held_ms + jump_ms)
+            if jump_ms > 0:
+                self._release_ms = monotonic_ms + JUMP_GRACE_MS
+            self._on_jump(jump_ms)
+        if self._held_ms and monotonic_ms >= self._release_ms:
+            self._held_ms = 0
+        return now_ms - self._held_ms
 
 
 def milliseconds(**duration: Unpack[Duration]) -> int:

@@ -118,6 +118,22 @@ def test_a_tick_that_fails_is_followed_by_another(monkeypatch: pytest.MonkeyPatc
         eventually(lambda: ran == [1])
 
 
+def test_a_later_timer_of_one_kind_does_not_delay_an_earlier_one_of_the_other() -> None:
+    with magnetar.testing.broker() as running:
+        broker, ran = running.server.broker, list[str]()
+
+        def plant() -> None:
+            broker.intervals._heap.clear()  # so that each is the first of its kind
+            broker.intervals._known.clear()
+            broker.wake_after(20, lambda: ran.append("interval"))
+            broker.wake_at(broker.now_ms() + 50_000_000, lambda: ran.append("never"))
+            broker.wake_at(broker.now_ms() + 20, lambda: ran.append("time"))
+            broker.wake_after(50_000_000, lambda: ran.append("never"))
+
+        running.run(plant)
+        eventually(lambda: sorted(ran) == ["interval", "time"])
+
+
 def test_fault_http_server_that_ends_is_the_end_of_the_broker() -> None:
     running = TestBroker(MemoryStorage(), Settings())
     http = running.server._http

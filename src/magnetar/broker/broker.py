@@ -32,7 +32,7 @@ from magnetar.broker.topic.log import TailCache
 from magnetar.broker.topic.nonpersistent import NonPersistentTopic
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.topic import Topic
-from magnetar.clock import Clock
+from magnetar.clock import Clock, SteadyTime
 from magnetar.errors import (
     EntriesDamaged,
     NotAllowed,
@@ -43,6 +43,7 @@ from magnetar.errors import (
     TopicNotFound,
     TopicTerminated,
 )
+from magnetar.log.events import CLOCK_JUMPED
 from magnetar.names import TopicName
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Batch, Storage
@@ -74,6 +75,7 @@ class Broker:
         self.policies = Policies.of(self.settings)
         self.timers = Timers(host, clock.now_ms)
         self.intervals = Timers(host, clock.monotonic_ms)
+        self.steady = SteadyTime(clock, self._clock_jumped)
         self.limits = BrokerLimits(clock.monotonic_ms, self.intervals.at, self.settings)
         self.schemas = SchemaRegistry(storage, self.commits, clock.now_ms, self.damage)
         self.catalog = Catalog(self)
@@ -364,8 +366,12 @@ class Broker:
         return min(waits, default=None)
 
     def tick(self) -> None:
+        self.steady.now_ms()  # notices a jump of the clock
         self.timers.run_due()
         self.intervals.run_due()
+
+    def _clock_jumped(self, jump_ms: int) -> None:
+        self.event(CLOCK_JUMPED, direction="forward" if jump_ms > 0 else "back", seconds=abs(jump_ms) // 1000)
 
     def invariants(self) -> None:
         for topic in self.topics.values():

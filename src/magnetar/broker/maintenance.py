@@ -118,16 +118,16 @@ class Maintenance:
                 self.guard("damage", damage.name, lambda one=damage, topic=topic: _look_again(one, topic))  # type: ignore[misc]
 
     def _trim(self, topic: PersistentTopic) -> None:
-        topic.trim(self._broker.now_ms())
+        topic.trim(self._broker.steady.now_ms())
 
     def _expire(self, topic: PersistentTopic) -> None:
-        topic.expire(self._broker.now_ms())
+        topic.expire(self._broker.steady.now_ms())
 
     def _enforce_quota(self, topic: PersistentTopic) -> None:
-        backlog_quota.enforce(topic, self._broker.now_ms())
+        backlog_quota.enforce(topic, self._broker.steady.now_ms())
 
     def _forget_idle_producers(self, topic: PersistentTopic) -> None:
-        topic.forget_idle_producers(self._broker.now_ms())
+        topic.forget_idle_producers(self._broker.steady.now_ms())
 
 
 def _look_again(damage: DamageReport, topic: PersistentTopic) -> None:

@@ -218,6 +218,14 @@ FAULT = Event(
     "A bug of the broker, or a record that it cannot read; what it concerned was given up, everything else goes on.",
 )
 
+CLOCK_JUMPED = Event(
+    "clock_jumped",
+    logging.WARNING,
+    "server",
+    "the clock of the machine was set {direction} by {seconds} s",
+    "The clock was set by more than a minute. Timers and maintenance go on; after a jump forward no message is older by"
+    " it for ten minutes, so that nothing expires by mistake.",
+)
 DAMAGED = Event(
     "damaged",
     logging.ERROR,

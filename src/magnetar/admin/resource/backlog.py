@@ -221,7 +221,7 @@ def _expire_all(call: Call, found: list[tuple[PersistentTopic, Subscription]], s
 
 def _expire(topic: PersistentTopic, subscription: Subscription, seconds: int) -> bool:
     """False if the backlog is left alone."""
-    first_alive = topic.log.first_received_after(topic.broker.now_ms() - seconds * 1000)
+    first_alive = topic.log.first_received_after(topic.broker.steady.now_ms() - seconds * 1000)
     is_old = first_alive > subscription.cursor.mark_delete + 1
     is_worked_on = subscription.consumers and subscription.backlog < _BACKLOG_LEFT_TO_CONSUMERS
     if not subscription.backlog or (is_worked_on and not is_old):
@@ -297,7 +297,7 @@ async def analyze(call: Call) -> Analysis:
     )
     subscription = find_subscription(topic, call.subscription)
     settings, analysis = call.broker.settings, Analysis()
-    end_ms = call.broker.now_ms() + settings.subscriptionBacklogScanMaxTimeMs
+    end_ms = call.broker.clock.monotonic_ms() + settings.subscriptionBacklogScanMaxTimeMs
     left, last = settings.subscriptionBacklogScanMaxEntries, topic.log.confirmed
     next_id = 0 if target is None else topic.entry_after(target.ledger_id, target.entry_id - 1)
     while True:
@@ -308,7 +308,7 @@ async def analyze(call: Call) -> Analysis:
         for entry in entries:
             if entry[0] > last or subscription.cursor.is_acked(entry[0]):
                 continue
-            if left == 0 or call.broker.now_ms() > end_ms:
+            if left == 0 or call.broker.clock.monotonic_ms() > end_ms:
                 analysis.aborted = True
                 return analysis
             left -= 1

@@ -320,11 +320,11 @@ async def get_stats(call: Call) -> DeadLetterStats:
     topics, after = _after(call, _topics(call))
     left, end_ms = (
         settings.subscriptionBacklogScanMaxEntries,
-        call.broker.now_ms() + (settings.subscriptionBacklogScanMaxTimeMs),
+        call.broker.clock.monotonic_ms() + settings.subscriptionBacklogScanMaxTimeMs,
     )
     last: str | None = None
     async for letters in _scan(call, topics, after):
-        if left == 0 or call.broker.now_ms() > end_ms:
+        if left == 0 or call.broker.clock.monotonic_ms() > end_ms:
             return _stats(topics, tally, next_=last)
         left -= 1
         for letter in letters:

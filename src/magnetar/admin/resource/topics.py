@@ -152,7 +152,7 @@ def trim(call: Call) -> Response:
         raise OperationNotAllowed("Trim on a non-persistent topic is not allowed")
     for topic in open_partitions(call):
         assert isinstance(topic, PersistentTopic)
-        if topic.trim(call.broker.now_ms()):
+        if topic.trim(call.broker.steady.now_ms()):
             call.broker.commits.batch()  # periodic trims do not wait for the disk, this one does
     return Response()  # as in Apache Pulsar, not 204
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def check(topic: PersistentTopic) -> None:
     """Raises if the backlog exceeds a quota that holds or rejects producers."""
-    for limit, policy, first_within in _quotas(topic, topic.broker.now_ms()):
+    for limit, policy, first_within in _quotas(topic, topic.broker.steady.now_ms()):
         if _is_exceeded(topic, first_within):
             text = f"topic {topic.name.full} is over its backlog quota ({limit}), policy {policy}"
             if policy is QuotaPolicy.producer_request_hold:
