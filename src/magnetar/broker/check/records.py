@@ -14,7 +14,6 @@ import msgspec
 
 from magnetar.broker import keys
 from magnetar.broker.catalog import record
-from magnetar.broker.catalog.policies import BacklogQuota, Overrides, QuotaKind, QuotaPolicy, Retention
 from magnetar.broker.catalog.record import (
     ClusterRecord,
     NamespaceRecord,
@@ -22,8 +21,10 @@ from magnetar.broker.catalog.record import (
     TenantRecord,
     TopicRecord,
 )
+from magnetar.broker.catalog.stored import keeping_everything
 from magnetar.broker.check.finding import Finding, delete, put, shown_key
 from magnetar.broker.check.inventory import CheckedTopic, Inventory
+from magnetar.broker.damage_list import id_in
 from magnetar.broker.replication.route_policies import decode_parts, encode_parts
 from magnetar.broker.schema.registry import VersionRecord
 from magnetar.errors import InvalidName, MagnetarError
@@ -42,12 +43,6 @@ RECOVERED = "persistent://public/default/recovered-{}"
 """The topic of data whose topic is not known."""
 
 _decode_version = msgspec.msgpack.Decoder(VersionRecord).decode
-
-
-def keeping_everything() -> Overrides:
-    """Policies that delete nothing, because those that were set are not known."""
-    unlimited = BacklogQuota(-1, QuotaPolicy.producer_request_hold)
-    return Overrides(retention=Retention(-1, -1), message_ttl_s=0, backlog_quotas=dict.fromkeys(QuotaKind, unlimited))
 
 
 def reason_of(error: Exception) -> str:
@@ -315,13 +310,3 @@ def dynamic_settings(rows: Rows) -> Iterator[Finding]:
                 key=key,
                 changes=(delete(key),),
             )
-
-
-def id_in(value: bytes) -> int | None:
-    """The id of a topic or subscription, from a record of which only that can still be read."""
-    try:
-        found = msgspec.msgpack.decode(value)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    number = found.get("id") if isinstance(found, dict) else None
-    return number if isinstance(number, int) and 0 < number < 1 << 63 else None

@@ -16,7 +16,8 @@ from magnetar.broker.catalog import record
 from magnetar.broker.catalog.record import SubscriptionRecord
 from magnetar.broker.check.finding import Finding, delete, put, shown_key
 from magnetar.broker.check.inventory import CheckedSubscription, CheckedTopic, Inventory
-from magnetar.broker.check.records import UNREADABLE, id_in, reason_of
+from magnetar.broker.check.records import UNREADABLE, reason_of
+from magnetar.broker.damage_list import id_in
 from magnetar.broker.subscription import entry_state
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX
 
