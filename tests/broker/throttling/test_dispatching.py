@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from magnetar.broker.catalog.rate_policy import DispatchRate
-from magnetar.broker.throttling.dispatching import LimitLevel
+from magnetar.broker.throttling.dispatching import LimitLevel, Throttle
+from magnetar.broker.throttling.rate_limit import RateLimit
 from magnetar.names import TopicName
 from magnetar.replication.model import PIPELINE, ROUTE_FINGERPRINT
 from tests.broker.world import Client, SubscriptionType, World
@@ -265,3 +266,17 @@ def test_rates_survive_a_restart() -> None:
     world = world.restart()
     world.consumer()
     assert messages(world.client) == 3
+
+
+def test_a_limit_that_has_room_again_before_it_is_waited_for_resumes_at_once() -> None:
+    """Time passes between measuring and waiting: without a waiter nothing would ever resume the subscription."""
+    now_ms, resumed = 0, list[bool]()
+    rate = RateLimit(lambda: now_ms, lambda *_: None)
+    rate.set(100, 0)
+    throttle = Throttle(object(), lambda: resumed.append(True))
+    throttle.limits = {LimitLevel.SUBSCRIPTION: rate}
+    rate.take(100, 0)
+    assert not throttle.begin_turn()
+    now_ms += 10
+    throttle.wait(is_served=False)
+    assert resumed == [True] and throttle.begin_turn()

@@ -77,6 +77,7 @@ class Throttle:
             self.byte_events[level] += size <= 0
             limit.wait(self._waiter, self._my_turn, is_served=is_served)
             return
+        self._my_turn()  # time has passed since the limits were measured: none is exhausted any more
 
     def _my_turn(self) -> None:
         self._is_my_turn = True
