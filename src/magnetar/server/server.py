@@ -62,6 +62,7 @@ class Server:
         self.http_port = http_port
         self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = 0.0  # kept here: what uvloop returns for a time that is now has no `when`
         self.committer = Committer(
             self.loop,
             storage,
@@ -209,10 +210,10 @@ class Server:
     def wake_after(self, delay_ms: int) -> None:
         at_s = self.loop.time() + min(delay_ms / 1000, _TIMER_MAX_S)
         if self._timer is not None:
-            if self._timer.when() <= at_s:
+            if self._timer_at_s <= at_s:
                 return
             self._timer.cancel()
-        self._timer = self.loop.call_at(at_s, self.tick)
+        self._timer, self._timer_at_s = self.loop.call_at(at_s, self.tick), at_s
 
     def fault(self, kind: FaultKind, error: Exception, where: str = "") -> None:
         self.faults[kind] += 1
@@ -253,7 +254,7 @@ class Server:
     @property
     def timer_overdue_s(self) -> float:
         """How long the next timer has been due and did not run."""
-        return 0.0 if self._timer is None else max(0.0, self.loop.time() - self._timer.when())
+        return 0.0 if self._timer is None else max(0.0, self.loop.time() - self._timer_at_s)
 
     def tick(self) -> None:
         if self._timer is not None:
