@@ -30,6 +30,7 @@ LEAVES = (
     "schema",
     "client.errors",
     "security",
+    "access",
     "replication",
 )
 

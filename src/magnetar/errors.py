@@ -18,6 +18,20 @@ class InvalidSetting(MagnetarError):
     http_status = 412
 
 
+class AuthenticationFailed(MagnetarError):
+    """A client did not prove who it is. The text never has what it showed."""
+
+    wire_code = 3
+    http_status = 401
+
+
+class NotAuthorized(MagnetarError):
+    """A role lacks a right."""
+
+    wire_code = 4
+    http_status = 403
+
+
 class InvalidName(MagnetarError):
     wire_code = 17  # InvalidTopicName
     http_status = 412

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from magnetar.access.principal import Principal
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
 from magnetar.admin.http.query import header_of, query_of
 from magnetar.admin.http.request import Alarm, BackupSource, Call
@@ -31,6 +32,9 @@ from magnetar.log.events import ADMIN_CHANGE
 log = logging.getLogger(__name__)
 
 _JSON = "application/json"
+
+TLS_EXTENSION = "magnetar.tls"
+"""The key of a request's scope extensions under which the server tells the `common_name` of a client's certificate."""
 
 ServiceUrl: TypeAlias = Callable[[str], str]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
@@ -84,7 +88,8 @@ class AdminApp:
         leaf, values = found
         try:
             path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
-            call = await self._read(request, path_values, leaf.route.body_size_max)
+            principal = self._principal_of(request)
+            call = await self._read(request, path_values, principal, leaf.route.body_size_max)
             outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
@@ -107,7 +112,14 @@ class AdminApp:
             ADMIN_CHANGE, method=request.method, path=path + query, client=client, status=status, reason=reason
         )
 
-    async def _read(self, request: Request, path: dict[str, str], body_size_max: int) -> Call:
+    def _principal_of(self, request: Request) -> Principal:
+        """Before the body is read; raises AuthenticationFailed."""
+        tls = request.scope.get("extensions", {}).get(TLS_EXTENSION, {})
+        return self._broker.authentication.request(
+            request.headers.get("authorization", ""), tls.get("common_name", ""), self._broker.now_ms()
+        )
+
+    async def _read(self, request: Request, path: dict[str, str], principal: Principal, body_size_max: int) -> Call:
         host, port = _host_of(request)
         query = query_of(request.scope["query_string"])
         return Call(
@@ -122,6 +134,7 @@ class AdminApp:
             alarm=lambda: self._alarm(request.receive),
             vitals=self._vitals,
             backups=self._backups,
+            principal=principal,
             listener=header_of(request, "X-Pulsar-ListenerName") or query.get("listenerName", ""),
         )
 

@@ -16,6 +16,9 @@ PROTOCOL_VERSION = 21
 
 def on_connect(session: Session, command: Command) -> None:
     connect = command.connect
+    session.principal = session.broker.authentication.connect(
+        connect.auth_method_name, connect.auth_data, session.where.common_name, session.broker.now_ms()
+    )
     session.client_version = connect.client_version
     session.knows_positions = connect.feature_flags.supports_repl_dedup_by_lid_and_eid
     session.connected()

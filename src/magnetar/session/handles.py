@@ -33,6 +33,7 @@ class ClientAddress:
     peer: str
     service_url: str
     http_url: str
+    common_name: str = ""  # of the client's verified certificate
     is_local: bool = False  # on the broker's own machine: it can reach this address, whatever is advertised elsewhere
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from magnetar.access.principal import NO_ONE_ASKED
 from magnetar.bounds import ANSWERS, CLOSED_PRODUCERS, COMMAND_SIZE, FIRST_FRAME, FRAMES_OVER_RATE, TURN
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import FaultKind
@@ -82,6 +83,7 @@ class Session:
         self.state = SessionState.START
         self.writable = True
         self.client_version = ""
+        self.principal = NO_ONE_ASKED
         self.knows_positions = False  # receipts of its replicators carry positions in the source
         self.producers: Handles[ProducerHandle] = Handles()
         self.consumers: Handles[ConsumerHandle] = Handles()

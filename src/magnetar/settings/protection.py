@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
+from magnetar.settings.access import AccessSettings
 from magnetar.settings.kinds import Flag, Number, Whole
 
 INT_MAX = 2**31 - 1
@@ -16,7 +15,7 @@ LONG_MAX = 2**63 - 1
 DAY_SECONDS = 86_400
 
 
-class ProtectionSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ProtectionSettings(AccessSettings, frozen=True, kw_only=True):
     """Listed after the other settings on the reference page."""
 
     # Connections

@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
+from magnetar.access.principal import NO_ONE_ASKED, Principal
 from magnetar.admin.http.errors import BadRequest, BrokerNotFound
 from magnetar.bounds import MAP_SIZE
 from magnetar.broker.broker import Broker
@@ -68,6 +69,7 @@ class Call:
     alarm: Callable[[], Alarm]
     vitals: Vitals
     backups: BackupSource
+    principal: Principal = NO_ONE_ASKED
     listener: str = ""  # the advertised listener that the client names
 
     @property

@@ -1,0 +1,27 @@
+"""A principal: the role that a client has proved to have, and until when.
+
+Knows neither how it was proved nor what it may do.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+INTERNAL_ROLE = "$pipelines"
+"""The role of the broker's own pipelines process. No provider gives it to anyone else."""
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """`method` is the authentication method by Pulsar's name: token, basic, tls, or none, anonymous, internal.
+
+    `original` is the role on whose behalf a proxy acts. Without `expires_ms` it is valid as long as the connection.
+    """
+
+    role: str
+    method: str
+    expires_ms: int | None = None
+    original: str = ""
+
+
+NO_ONE_ASKED = Principal("", "none")
+"""The principal of every client of a broker without authentication."""

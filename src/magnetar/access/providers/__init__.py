@@ -1,0 +1,1 @@
+"""Providers of authentication, one per method of Pulsar's clients."""

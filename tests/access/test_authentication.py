@@ -1,0 +1,38 @@
+"""The choice of the provider, for CONNECT and for HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.access.authentication import Authentication
+from magnetar.access.principal import NO_ONE_ASKED, Principal
+from magnetar.errors import AuthenticationFailed
+
+
+class Echo:
+    """The role is what the client sends."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method
+
+    def authenticate(self, data: bytes, common_name: str, now_ms: int) -> Principal:
+        return Principal(data.decode() or common_name, self._method)
+
+
+def test_without_providers_every_client_is_let_in() -> None:
+    assert Authentication().connect("token", b"anything", "", 0) is NO_ONE_ASKED
+    assert Authentication().request("Bearer anything", "", 0) is NO_ONE_ASKED
+
+
+def test_the_method_chooses_the_provider() -> None:
+    authentication = Authentication({method: Echo(method) for method in ("token", "basic", "tls")})
+    assert authentication.connect("token", b"a", "", 0) == Principal("a", "token")
+    assert authentication.request("Bearer a", "", 0) == Principal("a", "token")
+    assert authentication.request("basic a", "", 0) == Principal("a", "basic")
+    assert authentication.request("", "cn", 0) == Principal("cn", "tls")
+
+
+def test_another_method_is_refused_by_name() -> None:
+    authentication = Authentication({"token": Echo("token")})
+    with pytest.raises(AuthenticationFailed, match="'sasl' is not accepted, only token"):
+        authentication.connect("sasl", b"", "", 0)
