@@ -25,7 +25,7 @@ class AuthenticationFailed(MagnetarError):
     http_status = 401
 
 
-class NotAuthorized(MagnetarError):
+class RightMissing(MagnetarError):
     """A role lacks a right."""
 
     wire_code = 4
