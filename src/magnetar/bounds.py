@@ -445,6 +445,20 @@ PAUSE_REASON = Bound("pause-reason", "the reason of a paused subscription", 1000
 ROLE_SIZE = Bound("role-size", "the name of a role", 1024, "characters", "refused with 412")
 CLUSTER_URL = Bound("cluster-url", "an address of a cluster", 1024, "bytes", "refused with 400")
 CONDITION_SIZE = Bound("condition-size", "the condition of a route policy", 10_000, "characters", "refused with 412")
+CONDITION_DEPTH = Bound(
+    "condition-depth",
+    "nesting of the condition of a route policy: brackets and CASE, and operators within operators",
+    30,
+    "levels",
+    "refused with 412",
+)
+CONDITION_NUMBER = Bound(
+    "condition-number",
+    "the number in a condition that says how large a value is, as in repeat(x, 10)",
+    1000,
+    "",
+    "refused with 412",
+)
 MASKS = Bound("masks", "masks of a route policy", 100, "masks", "refused with 412")
 TEMPLATE_SIZE = Bound("template-size", "the topic template of a route policy", 1024, "characters", "refused with 412")
 LOG_TEXT = Bound(

@@ -1,25 +1,28 @@
 """Conditions of route policies, checked when they are set: a mistake is an error of the command, not of every copy.
 
-The broker has no Spark, so sqlglot parses the condition in Spark's dialect. Owns what is certain to be wrong: text that
-is no condition, functions and columns that do not exist, and what a condition must not contain: aggregates, and
-subqueries, which could read files of the machine that Spark runs on. Whether the types fit is known to Spark alone.
+The broker has no Spark, so sqlglot parses the condition in Spark's dialect. Owns what a condition may contain, which is
+an allow-list: the functions of `spark_functions`, operators, casts, literals and columns of the message; anything else
+is refused. The pipelines process checks again with Spark's own parser, which decides. Whether the types fit is known to
+Spark alone.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterator
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from magnetar.bounds import CONDITION_SIZE
+from magnetar.bounds import CONDITION_DEPTH, CONDITION_SIZE
 from magnetar.errors import InvalidSetting
-from magnetar.replication.spark_functions import FUNCTIONS
+from magnetar.replication.where_calls import NOT_ALLOWED, near, plain_calls, problems
 
 if TYPE_CHECKING:
     from sqlglot import exp
 
 WHERE_SIZE_MAX = CONDITION_SIZE.limit
+DEPTH_MAX = CONDITION_DEPTH.limit
+
+VARIABLE = "${"
+NO_VARIABLES = "which Spark replaces by variables of its environment: write '$' || '{' for these characters"
 
 METADATA_COLUMNS = (
     "__key",
@@ -45,6 +48,19 @@ METADATA_COLUMNS = (
 
 _DIALECT = "spark"
 
+_PART_NAMES = """
+Add Alias All And Any AtTimeZone Between BitwiseAnd BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor
+Boolean Bracket Column ColumnDef DataType DataTypeParam Div Dot DPipe EQ Escape FromTimeZone GT GTE HexString Identifier
+ILike In IntDiv Interval IntervalSpan Is JSONPath Lambda Like Literal LT LTE Mod Mul Neg NEQ Not Null NullSafeEQ
+NullSafeNEQ Or Paren PropertyEQ RawString RegexpILike Sub Tuple Var
+"""
+_PARTS = frozenset(_PART_NAMES.split())
+"""Parts of a condition that are no functions, by the names of their classes."""
+
+_SESSION = frozenset(
+    {"CurrentUser", "CurrentRole", "SessionUser", "CurrentCatalog", "CurrentDatabase", "CurrentSchema"}
+)
+
 
 def check_where(expression: str, fields: Collection[str] | None = None) -> None:
     """Raises `InvalidSetting`. `fields` are the columns of the value, None if they are not known yet."""
@@ -52,12 +68,11 @@ def check_where(expression: str, fields: Collection[str] | None = None) -> None:
         raise _wrong(expression, "is empty")
     if len(expression) > WHERE_SIZE_MAX:
         raise _wrong(expression, f"has {len(expression)} characters, more than {WHERE_SIZE_MAX}")
+    if VARIABLE in expression:
+        raise _wrong(expression, f"has {VARIABLE} at {expression.index(VARIABLE)}, {NO_VARIABLES}")
     tree = _parsed(expression)
     for problem in _forbidden(tree):
         raise _wrong(expression, problem)
-    for name in _functions(tree):
-        if name.lower() not in FUNCTIONS:
-            raise _wrong(expression, f"calls {name}, which is no function of Spark{_near(name, FUNCTIONS)}")
     if fields is not None:
         _check_columns(expression, tree, fields)
 
@@ -67,33 +82,35 @@ def _check_columns(expression: str, tree: exp.Expr, fields: Collection[str]) -> 
     for name in _columns(tree):
         if name.lower() not in known:
             shown = ", ".join(sorted(fields)[:20])
-            near = _near(name, [*fields, *METADATA_COLUMNS])
-            raise _wrong(expression, f"has an unknown column {name}{near}: the columns of the value are {shown}")
+            hint = near(name, [*fields, *METADATA_COLUMNS])
+            raise _wrong(expression, f"has an unknown column {name}{hint}: the columns of the value are {shown}")
 
 
 def _parsed(expression: str) -> exp.Expr:
-    import sqlglot  # slow to import, and most brokers need it never
-    from sqlglot import TokenType, exp
+    from sqlglot import exp  # slow to import, and most brokers need it never
+    from sqlglot.dialects.dialect import Dialect
     from sqlglot.errors import ParseError, TokenError
 
+    dialect = Dialect.get_or_raise(_DIALECT)
     try:
-        tokens = sqlglot.tokenize(expression, dialect=_DIALECT)
+        tokens = dialect.tokenize(expression)
     except TokenError:
         raise _wrong(expression, "has a quote that is not closed") from None
-    starts = {TokenType.SELECT, TokenType.TABLE, TokenType.VALUES, TokenType.WITH, TokenType.FROM}
     if not tokens:
         raise _wrong(expression, "is only a comment")
-    for before, token in pairwise([tokens[0], *tokens]):
-        if token.token_type is TokenType.SEMICOLON:
-            raise _wrong(expression, f"has a ; at {token.start}: only one condition is allowed")
-        if before.token_type is TokenType.L_PAREN and token.token_type in starts:
-            raise _wrong(expression, f"has a subquery at {token.start}: only columns of the message are allowed")
+    for problem in problems(tokens):
+        raise _wrong(expression, problem)
     try:
-        return sqlglot.parse_one(expression, dialect=_DIALECT, into=exp.Condition)
+        tree = dialect.parser().parse_into(exp.Condition, plain_calls(tokens), expression)[0]
     except ParseError as error:
         raise _wrong(expression, _described(expression, error.errors)) from None
     except RecursionError:
         raise _wrong(expression, "is nested too deeply") from None
+    except Exception:  # of the parser itself, as for map(1)
+        raise _wrong(expression, "is no condition in SQL") from None
+    if tree is None:
+        raise _wrong(expression, "is no condition in SQL")
+    return tree
 
 
 def _described(expression: str, errors: list[dict[str, object]]) -> str:
@@ -107,32 +124,40 @@ def _described(expression: str, errors: list[dict[str, object]]) -> str:
 
 
 def _forbidden(tree: exp.Expr) -> Iterator[str]:
+    """Parts that no condition has. Calls were checked by their names."""
     from sqlglot import exp
 
-    if tree.find(exp.Query):
-        yield "has a subquery: only columns of the message are allowed"
-    if found := tree.find(exp.AggFunc, exp.Window, exp.Explode):
-        yield f"has {found.sql(_DIALECT)[:100]}, over many messages: a condition is about one"
-    if other := tree.find(exp.Placeholder, exp.Parameter, exp.Star):
-        yield f"has {other.sql(_DIALECT)[:100]}, which is no value of a message"
+    called = (exp.Func,)
+    over_many = (exp.AggFunc, exp.Window, exp.UDTF)
+    deep = [(tree, 0)]
+    while deep:
+        node, depth = deep.pop()
+        name = type(node).__name__
+        if isinstance(node, exp.Query):
+            yield "has a subquery: only columns of the message are allowed"
+        elif isinstance(node, over_many):
+            yield f"has {_shown(node)}, over many messages: a condition is about one"
+        elif name in _SESSION or not (isinstance(node, called) or name in _PARTS):
+            yield f"has {_shown(node)} ({name}), which {NOT_ALLOWED}"
+        elif depth > DEPTH_MAX:
+            yield f"is nested more than {DEPTH_MAX} levels deep"
+        for child in () if name == "JSONPath" else node.iter_expressions():
+            is_chain = type(child) is type(node) and name in ("And", "Or")  # Spark balances them
+            deep.append((child, depth if is_chain else depth + 1))
 
 
-def _functions(tree: exp.Expr) -> Iterator[str]:
-    """Names of the functions that the parser does not know."""
-    from sqlglot import exp
-
-    return (call.name for call in tree.find_all(exp.Anonymous))
+def _shown(node: exp.Expr) -> str:
+    """The text of a node, which may be too deep to write."""
+    try:
+        return node.sql(_DIALECT)[:100]
+    except RecursionError:
+        return type(node).__name__
 
 
 def _columns(tree: exp.Expr) -> Iterator[str]:
     from sqlglot import exp
 
     return (column.parts[0].name for column in tree.find_all(exp.Column))
-
-
-def _near(name: str, names: Collection[str]) -> str:
-    found = difflib.get_close_matches(name, names, n=1)
-    return f"; did you mean {found[0]}" if found else ""
 
 
 def _wrong(expression: str, what: str) -> InvalidSetting:

@@ -20,7 +20,6 @@ from magnetar.pipelines.filter.where import Filter
 from magnetar.pipelines.filter.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.replication.model import RoutePolicy, State
-from magnetar.replication.spark_functions import FUNCTIONS
 from magnetar.replication.where import METADATA_COLUMNS
 from magnetar.spark.codec.columns import METADATA, ON_REQUEST, SourceColumns
 from magnetar.testing import TestBroker, broker
@@ -255,8 +254,21 @@ def test_an_unreachable_source_stops_only_its_filters(spark: SparkSession) -> No
     assert failed[0].reason.startswith("the source cluster")
 
 
-def test_b9_functions_and_columns_are_those_of_spark(spark: SparkSession) -> None:
+def test_b9_columns_are_those_of_spark() -> None:
     """The broker checks conditions by these names, without Spark."""
-    names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect() if row[0].isidentifier()}
-    assert names - FUNCTIONS == {"reflect", "try_reflect", "java_method"}
     assert [column.name for column in (*METADATA, *ON_REQUEST)] == list(METADATA_COLUMNS)
+
+
+def test_code_in_a_condition_is_not_run(running: TestBroker, filter_: Filter, topic: str) -> None:
+    """Whatever the broker let in: the pipelines process checks again, and before the analysis."""
+    published(running, topic, single(*n(1)))
+    for code in (
+        "reflect('java.lang.System', 'setProperty', 'magnetar.test', 'x') IS NULL",
+        "'${env:HOME}' = __key",
+        "exists(array(1), x -> java_method('java.lang.System', 'getenv', 'HOME') IS NULL)",
+    ):
+        with pytest.raises(CopyError, match=r"cannot be evaluated for .*docs/replication.md|environment"):
+            chosen(filter_, assigned(running, topic, code), EARLIEST)
+    jvm = filter_._spark._jvm
+    assert jvm is not None
+    assert jvm.java.lang.System.getProperty("magnetar.test") is None

@@ -2,7 +2,7 @@
 
 Before each job, a query reads the new messages of a topic in a task and evaluates the condition; the copier then keeps
 the messages for which it is true. Topics with the same condition and columns share a query. Owns the query, and the
-errors of a condition that does not fit. `where_task` reads.
+errors of a condition that does not fit. `where_task` reads, `allowed` decides what a condition may contain.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ from magnetar.client.errors import ClientError
 from magnetar.client.message import Position
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
+from magnetar.pipelines.filter.allowed import NotAllowed, check_analysed, check_parsed
 from magnetar.pipelines.filter.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
 from magnetar.replication.model import Problem, State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
@@ -140,10 +142,17 @@ class Filter:
     def _referred(self, where: str, struct: StructType) -> tuple[str, ...] | str:
         """The names of the columns, or the error of the condition, which is permanent."""
         try:
+            called = check_parsed(self._spark, where)
             query = self._spark.createDataFrame([], struct).where(F.expr(where))
-            return _referred(query._jdf.queryExecution().analyzed())
+            plan = query._jdf.queryExecution().analyzed()
+            check_analysed(self._spark, plan.condition(), called)
+            return _referred(plan)
+        except NotAllowed as error:
+            return str(error)
         except PySparkException as error:
             return _text(error)
+        except Py4JError:  # the stack of the JVM is too small for it
+            return "it is nested too deeply"
 
     # -- the query
 
