@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Iterator
 
 import fastavro
@@ -272,3 +273,14 @@ def test_code_in_a_condition_is_not_run(running: TestBroker, filter_: Filter, to
     jvm = filter_._spark._jvm
     assert jvm is not None
     assert jvm.java.lang.System.getProperty("magnetar.test") is None
+
+
+@pytest.mark.parametrize("code", ["abs(" * 3000 + "1" + ")" * 3000 + " = 1", "(" * 1_000_000, "now(9) IS NULL"])
+def test_what_is_too_much_for_spark_stops_one_route(running: TestBroker, filter_: Filter, code: str) -> None:
+    published(running, "persistent://public/default/too-much", single(*n(1)))
+    hurt = assigned(running, "persistent://public/default/too-much", code)
+    other = assigned(running, "persistent://public/default/too-much", "true")
+    ready, failed = filter_.prepare([hurt, other], {(hurt.topic, hurt.remote.name): EARLIEST})
+    assert [one.policy.where for one in ready] == ["true"]
+    assert [one.state for one in failed] == [State.STOPPED]
+    assert re.search("characters, more than|StackOverflowError|precision", failed[0].reason)

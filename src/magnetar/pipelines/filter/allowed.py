@@ -14,7 +14,7 @@ from typing import Any
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from magnetar.bounds import CONDITION_NUMBER
+from magnetar.bounds import CONDITION_NUMBER, CONDITION_SIZE
 from magnetar.replication.spark_functions import FUNCTIONS, SIZES
 from magnetar.replication.where import NO_VARIABLES, VARIABLE
 from magnetar.replication.where_calls import MAY_CALL, NOT_ALLOWED
@@ -24,6 +24,8 @@ _EXPRESSIONS = f"{_CATALYST}expressions."
 _CALL = f"{_CATALYST}analysis.UnresolvedFunction"
 _LITERAL = f"{_EXPRESSIONS}Literal"
 _REPLACED = f"{_EXPRESSIONS}InheritAnalysisRules"
+
+_SIZE_MAX = 2 * CONDITION_SIZE.limit + 100  # of a namespace and its topic, joined
 
 _OPERATORS = """
     Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat CreateNamedStruct Divide EqualNullSafe
@@ -95,6 +97,8 @@ class NotAllowed(Exception):
 
 def check_parsed(spark: SparkSession, where: str) -> frozenset[str]:
     """The names of the functions that the condition calls. Raises `NotAllowed`, or what Spark's parser raises."""
+    if len(where) > _SIZE_MAX:
+        raise NotAllowed(f"it has {len(where)} characters, more than {_SIZE_MAX}")
     if VARIABLE in where:
         raise NotAllowed(f"it has {VARIABLE}, {NO_VARIABLES}")
     session: Any = spark._jsparkSession

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import SparkSession
@@ -151,8 +151,8 @@ class Filter:
             return str(error)
         except PySparkException as error:
             return _text(error)
-        except Py4JError:  # the stack of the JVM is too small for it
-            return "it is nested too deeply"
+        except Py4JJavaError as error:  # such as a stack that is too small for it
+            return _text(error)
 
     # -- the query
 
@@ -170,6 +170,8 @@ class Filter:
             raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_text(error)}") from error
         except PySparkException as error:
             raise UnusableWhere(where, topic, _text(error)) from None
+        except Py4JJavaError as error:  # such as no memory: only the routes with this condition have it
+            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_text(error)}") from error
         return [_done(assignment, _of_route(table, route)) for route, assignment in enumerate(group)]
 
 
@@ -255,7 +257,7 @@ def _text(error: Exception) -> str:
     if isinstance(error, PySparkException) and not isinstance(error, PythonException):
         text = re.split(r"SQLSTATE:|== SQL|\nJVM stacktrace", text)[0]
     else:
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
         text = next(
             (line for line in reversed(lines) if re.match(r"[\w.]+(Error|Exception)\b", line)),
             lines[0] if lines else "",
