@@ -14,13 +14,16 @@ from magnetar.client import AsyncClient, Client, Security
 from magnetar.client.connection.address import parse_service_url
 from magnetar.client.errors import ClientError, InvalidArgument, NotSupported
 from magnetar.clock import ManualClock
-from magnetar.security.credentials import PULSAR_PARAMETERS, Credentials
+from magnetar.security.credentials import Credentials
+from magnetar.security.pulsar_parameters import PULSAR_PARAMETERS
 from magnetar.security.tls import check_settings
 from magnetar.security.token import expiry_hint
+from tests.client.fake_broker import fake_broker
 from tests.client.tokens import token_with
 
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
 TOKEN_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+OAUTH2_PLUGIN = "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"
 TLS_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationTls"
 
 
@@ -54,6 +57,12 @@ def test_invalid_tokens(token: object) -> None:
         ({"token": TOKEN, "token_file": "t"}, "token and token_file exclude each other"),
         ({"certificate_file": "c.pem"}, "certificate_file requires key_file"),
         ({"key_file": "k.pem"}, "key_file requires certificate_file"),
+        ({"username": "u"}, "username requires password"),
+        ({"password": "p"}, "password requires username"),
+        ({"username": "a:b", "password": "p"}, "username contains a colon"),
+        ({"username": "a", "password": "p\n"}, "password contains line breaks"),
+        ({"username": "u", "password": "p", "token": TOKEN}, "token and username exclude each other"),
+        ({"token_supplier": TOKEN}, "token_supplier is a str, not a function"),
     ],
 )
 def test_settings_that_contradict_each_other(settings: dict[str, str], text: str) -> None:
@@ -126,6 +135,49 @@ def test_files_without_certificates(tmp_path: Path, content: str) -> None:
             Client("pulsar+ssl://localhost:1", security=Security(**settings))  # type: ignore[arg-type]
 
 
+# -- passwords, suppliers
+
+
+def test_a_password_is_sent_and_never_shown() -> None:
+    security = Security(username="ann", password="s3cret:x")
+    assert security.credentials() == Credentials("basic", b"ann:s3cret:x")
+    assert security.authorization() == "Basic YW5uOnMzY3JldDp4"
+    assert "s3cret" not in repr(security) and "username='ann'" in repr(security)
+    assert pickle.loads(pickle.dumps(security)) == security
+
+
+def test_a_supplier_is_called_for_every_token() -> None:
+    tokens = iter(["one", "two", "a b"])
+    security = Security(token_supplier=lambda: next(tokens))
+    assert security.authorization() == "Bearer one"
+    assert security.credentials() == Credentials("token", b"two")
+    with pytest.raises(InvalidArgument, match="the token of token_supplier contains spaces"):
+        security.credentials()
+    with pytest.raises(InvalidArgument, match="token_supplier failed with StopIteration"):
+        security.credentials()
+
+
+def test_a_supplier_serves_a_connection() -> None:
+    with fake_broker() as fake, Client(fake.url, security=Security(token_supplier=lambda: TOKEN)) as client:
+        client.producer("t").send(b"x")
+        (connect,) = [command.connect for command in fake.received if command.connect.client_version]
+        assert (connect.auth_method_name, connect.auth_data) == ("token", TOKEN.encode())
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        "ann:s3cret:x",
+        '{"username": "ann", "password": "s3cret:x"}',
+        '{"userId": "ann", "password": "s3cret:x"}',
+    ],
+)
+@pytest.mark.parametrize("plugin", ["basic", "org.apache.pulsar.client.impl.auth.AuthenticationBasic"])
+def test_passwords_in_pulsars_spelling(plugin: str, params: str) -> None:
+    found = Security.from_pulsar({"authPluginClassName": plugin, "authParams": params})
+    assert found == Security(username="ann", password="s3cret:x")
+
+
 # -- Pulsar's spellings
 
 
@@ -179,11 +231,12 @@ def test_tls_settings_in_pulsars_spelling() -> None:
     [
         ({"useKeyStoreTls": "true"}, NotSupported, "useKeyStoreTls is not supported"),
         ({"authPluginClassName": "org.example.Own", "authParams": TOKEN}, NotSupported, "'org.example.Own'"),
-        (
-            {"authPluginClassName": "org.apache.pulsar.client.impl.auth.oauth2.AuthenticationOAuth2"},
-            NotSupported,
-            "oauth2.AuthenticationOAuth2",
-        ),
+        ({"authPluginClassName": "org.apache.pulsar.client.impl.auth.AuthenticationSasl"}, NotSupported, "auth.Auth"),
+        ({"authPluginClassName": OAUTH2_PLUGIN, "authParams": TOKEN}, InvalidArgument, "are JSON with issuerUrl"),
+        ({"authPluginClassName": "oauth2", "authParams": f'{{"x": "{TOKEN}"}}'}, NotSupported, "accept only issuerUrl"),
+        ({"authPluginClassName": "oauth2", "authParams": '{"issuerUrl": "https://a"}'}, InvalidArgument, "privateKey"),
+        ({"authPluginClassName": "basic", "authParams": TOKEN}, InvalidArgument, "not of the form username:password"),
+        ({"authPluginClassName": "basic", "authParams": f'{{"password": "{TOKEN}"}}'}, InvalidArgument, "of the form"),
         ({"authPluginClassName": TOKEN_PLUGIN}, InvalidArgument, "needs a token in authParams"),
         ({"authParams": f"token:{TOKEN}"}, InvalidArgument, "authParams requires authPluginClassName"),
         ({"authPluginClassName": "token", "authParams": f'{{"token": "{TOKEN}'}, InvalidArgument, "not a JSON object"),

@@ -179,7 +179,8 @@ def security_of(token: str | None, trust_certs: str | None) -> Security | None:
     if not token and not trust_certs:
         return None
     from magnetar.client.errors import InvalidArgument
-    from magnetar.security.credentials import Security, token_settings
+    from magnetar.security.credentials import Security
+    from magnetar.security.pulsar_parameters import token_settings
 
     try:
         settings: dict[str, Any] = dict(token_settings(token, "token")) if token else {}

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from magnetar.client.produce.producer import AsyncProducer
     from magnetar.client.schema import Schema
     from magnetar.security.credentials import Security
+    from magnetar.security.oauth2 import OAuth2
 
 __all__ = [
     "EARLIEST",
@@ -51,6 +52,7 @@ __all__ = [
     "InlineClient",
     "Message",
     "MessageId",
+    "OAuth2",
     "Position",
     "Producer",
     "Reader",
@@ -79,6 +81,7 @@ _MODULES = {
     "LATEST": "magnetar.client.message",
     "Message": "magnetar.client.message",
     "MessageId": "magnetar.client.message",
+    "OAuth2": "magnetar.security.oauth2",
     "Position": "magnetar.client.message",
     "Producer": "magnetar.client.blocking.producer",
     "Reader": "magnetar.client.blocking.readers",

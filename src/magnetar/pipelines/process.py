@@ -26,7 +26,7 @@ from magnetar.pipelines import lifeline
 from magnetar.pipelines.declared_sources import DeclaringBroker
 from magnetar.pipelines.jobs import SparkFailed
 from magnetar.pipelines.output import Output, capture
-from magnetar.security.credentials import token_settings
+from magnetar.security.pulsar_parameters import token_settings
 from magnetar.spark.runtime import start
 from magnetar.spark.runtime.archiving import Archiving
 

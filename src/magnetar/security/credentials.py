@@ -1,22 +1,24 @@
-"""Settings of TLS and authentication: `Security`, and its parameters in Pulsar's clients.
+"""Settings of TLS and authentication: `Security`, and what a client shows with them.
 
-Owns the source of a token, and that no token is ever printed. Opens no connection; `tls` builds contexts.
+Owns the source of a token or password, and that neither is ever printed. Opens no connection; `tls` builds contexts,
+`oauth2` fetches tokens, and `pulsar_parameters` reads the spellings of Pulsar's clients.
 """
 
 from __future__ import annotations
 
+import base64
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from magnetar.client.errors import InvalidArgument, NotSupported
+from magnetar.client.errors import InvalidArgument
+from magnetar.security.oauth2 import OAuth2
 
 TOKEN_SIZE_MAX = 1 << 20
 _HIDDEN = "(hidden)"
+_SECRETS = ("token", "password", "token_supplier")
 
 _File = str | os.PathLike[str]
 
@@ -35,8 +37,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of TLS and authentication; can be pickled and shared.
 
     `trust_certs_file` has the trusted CA certificates in PEM; the default is the system's. `certificate_file` and
-    `key_file` are our own (mutual TLS). `token_file` is read whenever a token is needed, so that it can be replaced at
-    any time; it excludes `token`.
+    `key_file` are our own (mutual TLS). Only one of `token`, `token_file`, `token_supplier`, `username` and `oauth2`
+    may be given. `token_file` is read, and `token_supplier` called, whenever a token is needed: it can be replaced at
+    any time.
     """
 
     trust_certs_file: _File | None = None
@@ -47,45 +50,90 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     key_file: _File | None = None
     token: str | None = None
     token_file: _File | None = None
+    token_supplier: Callable[[], str] | None = None
+    """Called in a thread of its own, so it may take its time. Pickled only if it is a function of a module."""
+    username: str | None = None
+    password: str | None = None
+    oauth2: OAuth2 | None = None
 
     def __post_init__(self) -> None:
-        if self.token is not None and self.token_file is not None:
-            raise InvalidArgument("token and token_file exclude each other")
-        if (self.certificate_file is None) != (self.key_file is None):
-            given, missing = (
-                ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
-            )
-            raise InvalidArgument(f"{given} requires {missing}")
+        sources = ("token", "token_file", "token_supplier", "username", "oauth2")
+        given = [name for name in sources if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise InvalidArgument(f"{given[0]} and {given[1]} exclude each other")
+        for one, other in (("certificate_file", "key_file"), ("username", "password")):
+            if (getattr(self, one) is None) != (getattr(self, other) is None):
+                found, missing = (one, other) if getattr(self, one) is not None else (other, one)
+                raise InvalidArgument(f"{found} requires {missing}")
         if self.token is not None:
             _check_token(self.token, "token")
+        if self.username is not None:
+            _check_user(self.username, self.password)
+        if self.token_supplier is not None and not callable(self.token_supplier):
+            raise InvalidArgument(f"token_supplier is a {type(self.token_supplier).__name__}, not a function")
 
     def __repr__(self) -> str:
-        shown = {name: value for name, value in msgspec.structs.asdict(self).items() if value is not None}
-        words = (f"{name}={_HIDDEN if name == 'token' else repr(value)}" for name, value in shown.items())
+        shown = {name: value for name, value in _fields(self).items() if value is not None}
+        words = (f"{name}={_HIDDEN if name in _SECRETS else repr(value)}" for name, value in shown.items())
         return f"Security({', '.join(words)})"
 
+    @property
+    def takes_time(self) -> bool:
+        """Whether `credentials` and `authorization` may wait for another service: not for an event loop."""
+        return self.oauth2 is not None or self.token_supplier is not None
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether what is sent would serve anyone who reads it on the way."""
+        return any(value is not None for value in (self.token, self.token_file, self.username)) or self.takes_time
+
     def read_token(self) -> str | None:
-        """The current token; raises `InvalidArgument`."""
-        if self.token_file is None:
-            return self.token
-        what = f"token_file {os.fspath(self.token_file)!r}"
-        try:
-            with Path(self.token_file).open("rb") as file:
-                content = file.read(TOKEN_SIZE_MAX + 1)
-        except OSError as error:
-            raise InvalidArgument(f"{what} cannot be read: {error.strerror or error}") from None
-        if len(content) > TOKEN_SIZE_MAX:
-            raise InvalidArgument(f"{what} exceeds the size limit of a token, {TOKEN_SIZE_MAX} bytes")
-        token = content.decode(errors="replace").strip()
-        _check_token(token, what)
-        return token
+        """The current token, which OAuth 2 may have to fetch; raises `InvalidArgument`."""
+        if self.oauth2 is not None:
+            token = self.oauth2.token()
+            _check_token(token, f"the token of {self.oauth2.issuer_url}")
+            return token
+        if self.token_supplier is not None:
+            try:
+                token = self.token_supplier()
+            except Exception as error:  # its text may have a secret
+                raise InvalidArgument(f"token_supplier failed with {type(error).__name__}") from error
+            _check_token(token, "the token of token_supplier")
+            return token
+        return self.token if self.token_file is None else _read_token_file(self.token_file)
 
     def credentials(self) -> Credentials | None:
-        """The token, or else the certificate; with both, the certificate serves TLS only."""
+        """The token or password, or else the certificate; with both, the certificate serves TLS only."""
+        if self.username is not None:
+            return Credentials("basic", f"{self.username}:{self.password}".encode())
         token = self.read_token()
         if token is not None:
             return Credentials("token", token.encode())
         return Credentials("tls", b"") if self.certificate_file is not None else None
+
+    def authorization(self) -> str | None:
+        """The header of HTTP requests; raises `InvalidArgument`."""
+        if self.username is not None:
+            return "Basic " + base64.b64encode(f"{self.username}:{self.password}".encode()).decode()
+        token = self.read_token()
+        return None if token is None else f"Bearer {token}"
+
+    def check(self) -> None:
+        """Raises `InvalidArgument` if a file cannot be used. Asks no other service."""
+        if self.oauth2 is not None:
+            self.oauth2.read_key()
+        elif self.token_supplier is None:
+            self.read_token()
+
+    def without_secrets(self) -> Security:
+        """What TLS needs."""
+        return Security(
+            trust_certs_file=self.trust_certs_file,
+            allow_insecure=self.allow_insecure,
+            verify_hostname=self.verify_hostname,
+            certificate_file=self.certificate_file,
+            key_file=self.key_file,
+        )
 
     @classmethod
     def from_pulsar(cls, parameters: Mapping[str, object]) -> Security:
@@ -93,108 +141,39 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
         Host names are verified unless `tlsHostnameVerificationEnable` is false.
         """
-        settings: dict[str, Any] = {}
-        for name, value in parameters.items():
-            if name not in PULSAR_PARAMETERS:
-                raise NotSupported(f"{name} is not supported; supported are {', '.join(PULSAR_PARAMETERS)}")
-            setting = _SETTINGS.get(name)
-            if setting is not None and value not in (None, ""):
-                settings[setting] = _flag(name, value) if setting in _FLAGS else str(value)
-        plugin, text = (_text_of(parameters.get(name)) for name in ("authPluginClassName", "authParams"))
-        settings.update(_of_plugin(plugin, text))
-        return cls(**settings)
+        from magnetar.security.pulsar_parameters import settings_of
+
+        return cls(**settings_of(parameters))
 
 
-PULSAR_PARAMETERS: dict[str, str] = {
-    "authPluginClassName": "AuthenticationToken or AuthenticationTls, with or without its package, or token or tls",
-    "authParams": "token:…, file:///path or JSON for a token; tlsCertFile:…,tlsKeyFile:… or JSON for TLS",
-    "tlsTrustCertsFilePath": "trusted CA certificates, in PEM; the default is the system's",
-    "tlsAllowInsecureConnection": "true accepts any certificate",
-    "tlsHostnameVerificationEnable": "false accepts a trusted certificate for any host name",
-    "tlsEnableHostnameVerification": "the same as tlsHostnameVerificationEnable",
-    "tlsCertificateFilePath": "the client's own certificate, in PEM",
-    "tlsKeyFilePath": "its private key, in PEM",
-}
-"""The parameters that `from_pulsar` supports."""
-
-_SETTINGS = {
-    "tlsTrustCertsFilePath": "trust_certs_file",
-    "tlsAllowInsecureConnection": "allow_insecure",
-    "tlsHostnameVerificationEnable": "verify_hostname",
-    "tlsEnableHostnameVerification": "verify_hostname",
-    "tlsCertificateFilePath": "certificate_file",
-    "tlsKeyFilePath": "key_file",
-}
-_FLAGS = ("allow_insecure", "verify_hostname")
-_PACKAGE = "org.apache.pulsar.client.impl.auth."
+def _fields(security: Security) -> dict[str, object]:
+    return {name: getattr(security, name) for name in security.__struct_fields__}
 
 
-def token_settings(text: str, what: str = "authParams") -> dict[str, str]:
-    """`token` or `token_file` from the forms of Pulsar's clients: `token:…`, `file:///path`, JSON or the bare token.
-
-    Raises `InvalidArgument`, never with a token in its text; `what` names the source of the text.
-    """
-    if text.startswith("token:"):
-        return {"token": text.removeprefix("token:")}
-    if text.startswith("file:"):
-        parts = urlsplit(text)
-        if parts.netloc not in ("", "localhost") or not parts.path:
-            raise InvalidArgument(f"{what} {text!r} is not of the form file:///path")
-        return {"token_file": unquote(parts.path)}
-    if text.lstrip().startswith("{"):
-        token = _json_of(text, what).get("token")
-        if not isinstance(token, str):
-            raise InvalidArgument(f'{what} is JSON, but not of the form {{"token": "…"}}')
-        return {"token": token}
-    return {"token": text}
-
-
-def _of_plugin(plugin: str, text: str) -> dict[str, str]:
-    name = plugin.removeprefix(_PACKAGE)
-    if name in ("", "AuthenticationDisabled"):
-        if text and not name:
-            raise InvalidArgument("authParams requires authPluginClassName")
-        return {}
-    if name in ("token", "AuthenticationToken"):
-        if not text:
-            raise InvalidArgument(f"authPluginClassName {plugin} needs a token in authParams")
-        return token_settings(text)
-    if name in ("tls", "AuthenticationTls"):
-        return _tls_settings(text)
-    raise NotSupported(
-        f"authPluginClassName {plugin!r} is not supported; supported are {_PACKAGE}AuthenticationToken and"
-        f" {_PACKAGE}AuthenticationTls"
-    )
-
-
-def _tls_settings(text: str) -> dict[str, str]:
-    if text.lstrip().startswith("{"):
-        given = _json_of(text, "authParams")
-    else:
-        given = {name.strip(): value for name, _, value in (pair.partition(":") for pair in text.split(",") if pair)}
-    for name in given:
-        if name not in ("tlsCertFile", "tlsKeyFile"):  # the name is not shown: it may be a token by mistake
-            raise NotSupported("authParams of AuthenticationTls accept only tlsCertFile and tlsKeyFile")
-    settings = {"certificate_file": "tlsCertFile", "key_file": "tlsKeyFile"}
-    return {setting: str(given[name]) for setting, name in settings.items() if name in given}
-
-
-def _json_of(text: str, what: str) -> dict[str, object]:
+def _read_token_file(file: _File) -> str:
+    what = f"token_file {os.fspath(file)!r}"
     try:
-        return msgspec.json.decode(text, type=dict[str, object])
-    except (msgspec.DecodeError, UnicodeEncodeError):
-        raise InvalidArgument(f"{what} begins with {{ but is not a JSON object") from None
+        with Path(file).open("rb") as opened:
+            content = opened.read(TOKEN_SIZE_MAX + 1)
+    except OSError as error:
+        raise InvalidArgument(f"{what} cannot be read: {error.strerror or error}") from None
+    if len(content) > TOKEN_SIZE_MAX:
+        raise InvalidArgument(f"{what} exceeds the size limit of a token, {TOKEN_SIZE_MAX} bytes")
+    token = content.decode(errors="replace").strip()
+    _check_token(token, what)
+    return token
 
 
-def _flag(name: str, value: object) -> bool:
-    word = str(value).strip().lower()
-    if word not in ("true", "false"):
-        raise InvalidArgument(f"{name} {value!r} is neither true nor false")
-    return word == "true"
-
-
-def _text_of(value: object) -> str:
-    return "" if value is None else str(value).strip()
+def _check_user(username: object, password: object) -> None:
+    for name, text in (("username", username), ("password", password)):
+        if not isinstance(text, str):
+            raise InvalidArgument(f"{name} is a {type(text).__name__}, not a string")
+        if len(text) > TOKEN_SIZE_MAX:
+            raise InvalidArgument(f"{name} exceeds the size limit of a token, {TOKEN_SIZE_MAX} characters")
+        if any(character < " " or character == "\x7f" for character in text):
+            raise InvalidArgument(f"{name} contains line breaks or other control characters")
+    if not username or ":" in str(username):
+        raise InvalidArgument("username is empty" if not username else "username contains a colon")
 
 
 def _check_token(token: object, what: str) -> None:

@@ -12,8 +12,6 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Protocol
 
-import msgspec
-
 from magnetar.client.errors import InvalidArgument
 from magnetar.security.credentials import Security
 
@@ -60,7 +58,7 @@ class Fault(Enum):
 
 def check_settings(security: Security, *urls: Endpoint) -> None:
     """Raises `InvalidArgument` for settings that cannot be used, or that have no effect on any of `urls`."""
-    security.read_token()
+    security.check()
     if any(url.is_tls for url in urls):
         context_of(security)
         return
@@ -77,7 +75,7 @@ def context_of(security: Security, *, for_http: bool = False) -> ssl.SSLContext:
     Files are read again only when they were replaced: reading those of the system takes a tenth of a second. HTTP has
     its own context, because its library writes the protocol (ALPN) into it.
     """
-    settings = msgspec.structs.replace(security, token=None, token_file=None)
+    settings = security.without_secrets()
     return _read_context(settings, tuple(_stamp(settings, name) for name in _FILES), for_http)
 
 

@@ -365,5 +365,5 @@ def _credentials(security: Security | None) -> dict[str, Any]:
         "trust_certs": "" if security.trust_certs_file is None else os.fspath(security.trust_certs_file),
         "token": token,
         "token_file": file,
-        "role": subject_of(security.read_token()) or "",
+        "role": security.username or subject_of(security.read_token()) or "",
     }

@@ -98,6 +98,7 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flush_is_due = False
+        self._answer: asyncio.Future[Credentials | None] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -218,7 +219,7 @@ class Connection(asyncio.Protocol):
             if consumer := self.consumers.get(event.consumer_id):
                 consumer.on_end_reached()
         elif isinstance(event, Challenged):
-            self._authenticate()
+            self._challenged()
         elif isinstance(event, Connected):
             self._handshake.set_result(event)
         elif isinstance(event, Broken):
@@ -234,21 +235,35 @@ class Connection(asyncio.Protocol):
         else:
             waiter.set_result(event.command)
 
-    def _authenticate(self) -> None:
+    def _challenged(self) -> None:
+        if self._security.takes_time:
+            self._answer = self._loop.run_in_executor(None, self._security.credentials)
+            self._answer.add_done_callback(lambda found: self._authenticate(found.result))
+        else:
+            self._authenticate(self._security.credentials)
+
+    def _authenticate(self, source: Callable[[], Credentials | None]) -> None:
         try:
-            credentials = self._security.credentials()
-        except InvalidArgument as error:
-            self._lose(ConnectionLost(f"{self.address} requests fresh credentials, but {error.text}"))
+            credentials = source()
+        except (InvalidArgument, asyncio.CancelledError) as error:
+            self._lose(ConnectionLost(f"{self.address} requests fresh credentials, but {error}"))
+            return
+        if self.error is not None:
             return
         assert credentials is not None  # brokers challenge only clients that sent some
         self._credentials = credentials
         self._protocol.authenticate(credentials)
+        self._flush()
 
     def _located(self, error: ClientError) -> ClientError:
         if isinstance(error, ProtocolBroken):
             return type(error)(f"the connection to {self.address} was closed: {error.text}", code=error.code)
         text = f"{self.address}: {error.text}"
-        if isinstance(error, NotAuthenticated) and self._credentials is not None:
+        if (
+            isinstance(error, NotAuthenticated)
+            and self._credentials is not None
+            and self._credentials.method == "token"
+        ):
             text = with_hint(text, self._credentials.data.decode())
         return type(error)(text, code=error.code)
 
@@ -292,7 +307,7 @@ async def open_connection(
 ) -> Connection:
     """Connects and does the handshake; raises `Unreachable`, `Timeout` or the error of the broker."""
     try:
-        credentials = security.credentials()
+        credentials = await asyncio.to_thread(security.credentials) if security.takes_time else security.credentials()
         context = context_of(security) if is_tls else None
     except InvalidArgument as error:  # it was valid when the client was created: a file is being replaced, or gone
         raise ConnectionLost(f"cannot connect to {address}: {error.text}") from error

@@ -7,6 +7,7 @@ addresses, and the `ClientError` of a request that got no response. A response i
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -59,6 +60,10 @@ class _Endpoint:
     def _is_tls(self) -> bool:
         return self._scheme == "https"
 
+    @property
+    def takes_time(self) -> bool:
+        return self._security.takes_time
+
     def client_options(self) -> dict[str, Any]:
         return {
             "timeout": httpx.Timeout(self._timeout_s, connect=self._connect_timeout_s),
@@ -85,11 +90,11 @@ class _Endpoint:
         if request.url.scheme != self._scheme:
             raise NotSupported(f"{self._urls[0]} redirects to {request.url}: both have to be encrypted, or neither")
         try:
-            token = self._security.read_token()
+            authorization = self._security.authorization()
         except InvalidArgument as error:  # it was valid when the transport was created
             raise self._not_sent(error) from error
-        if token is not None:
-            request.headers["Authorization"] = f"Bearer {token}"
+        if authorization is not None:
+            request.headers["Authorization"] = authorization
 
     def _not_sent(self, error: InvalidArgument) -> ConnectionLost:
         return ConnectionLost(f"cannot send a request to {self._urls[0]}: {error.text}")
@@ -196,7 +201,10 @@ class AsyncHttpTransport:
         return httpx.AsyncClient(**self._endpoint.client_options(), event_hooks={"request": [self._prepare]})
 
     async def _prepare(self, request: httpx.Request) -> None:
-        self._endpoint.prepare(request)
+        if self._endpoint.takes_time:
+            await asyncio.to_thread(self._endpoint.prepare, request)
+        else:
+            self._endpoint.prepare(request)
 
     async def _refresh(self) -> None:
         """A request that waits for its response ends on the client it began with."""

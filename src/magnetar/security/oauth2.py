@@ -1,0 +1,156 @@
+"""OAuth 2 with client credentials: a token from an issuer, kept until it is about to expire.
+
+Owns the exchange with the issuer, by Pulsar's parameters. A client secret leaves this machine encrypted or not at all.
+Knows nothing of brokers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
+
+import msgspec
+
+from magnetar.client.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+TIMEOUT_S = 10.0
+KEY_SIZE_MAX = 1 << 20
+EXPIRES_DEFAULT_S = 300.0
+"""For an issuer that does not say how long its token is valid."""
+
+_USED_FRACTION = 0.9  # of its life: a token that expires on its way is refused
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_DISCOVERY = "/.well-known/openid-configuration"
+
+
+class _Key(msgspec.Struct):
+    """The file of Pulsar's documentation: {"type": "client_credentials", "client_id": …, "client_secret": …}."""
+
+    client_id: str
+    client_secret: str
+    type: str = "client_credentials"
+
+
+class _Issuer(msgspec.Struct):
+    token_endpoint: str
+
+
+class _Token(msgspec.Struct):
+    access_token: str
+    expires_in: float = EXPIRES_DEFAULT_S
+
+
+class OAuth2(msgspec.Struct, frozen=True, kw_only=True):
+    """`private_key` is a JSON file with `client_id` and `client_secret`: a path, file:///path, or data:…;base64,…"""
+
+    issuer_url: str
+    private_key: str
+    audience: str = ""
+    scope: str = ""
+    trust_certs_file: str | None = None
+    """Trusted CA certificates of the issuer; the default is the system's."""
+
+    def __post_init__(self) -> None:
+        if not self.private_key:
+            raise InvalidArgument("private_key is empty")
+        _check_url(self.issuer_url, "issuer_url")
+
+    def __repr__(self) -> str:
+        key = "(hidden)" if self.private_key.startswith("data:") else repr(self.private_key)
+        return (
+            f"OAuth2(issuer_url={self.issuer_url!r}, private_key={key}, audience={self.audience!r},"
+            f" scope={self.scope!r})"
+        )
+
+    def token(self) -> str:
+        """A valid token, fetched if the last one is about to expire; raises `InvalidArgument`."""
+        with _lock:
+            known = _tokens.get(self)
+            now_s = time.monotonic()
+            if known is None or known[1] <= now_s:
+                found = self._fetch()
+                known = _tokens[self] = (found.access_token, now_s + found.expires_in * _USED_FRACTION)
+            return known[0]
+
+    def read_key(self) -> tuple[str, str]:
+        """The client's id and its secret; raises `InvalidArgument`."""
+        key = _decoded(_key_bytes(self.private_key), _Key, "private_key")
+        if key.type != "client_credentials":
+            raise InvalidArgument(f"private_key is of type {key.type[:100]!r}, not client_credentials")
+        return key.client_id, key.client_secret
+
+    def _fetch(self) -> _Token:
+        import httpx
+
+        client_id, client_secret = self.read_key()
+        form = {"grant_type": "client_credentials", "client_id": client_id, "client_secret": client_secret}
+        form |= {name: value for name, value in (("audience", self.audience), ("scope", self.scope)) if value}
+        try:
+            with httpx.Client(timeout=TIMEOUT_S, verify=_context(self.trust_certs_file)) as client:
+                issuer = _answer(client.get(self.issuer_url.rstrip("/") + _DISCOVERY), _Issuer)
+                _check_url(issuer.token_endpoint, f"token_endpoint of {self.issuer_url}")
+                return _answer(client.post(issuer.token_endpoint, data=form), _Token)
+        except httpx.HTTPError as error:
+            raise InvalidArgument(f"no token from {self.issuer_url}: {error or type(error).__name__}") from None
+
+
+_tokens: dict[OAuth2, tuple[str, float]] = {}
+_lock = threading.Lock()
+
+
+def _context(trust_certs_file: str | None) -> Any:
+    import ssl
+
+    try:
+        return ssl.create_default_context(cafile=trust_certs_file)
+    except OSError as error:
+        raise InvalidArgument(f"trust_certs_file {trust_certs_file!r} cannot be used: {error.strerror}") from None
+
+
+def _answer(response: httpx.Response, kind: type[T]) -> T:
+    url = response.request.url
+    if not response.is_success:  # redirects too: they could lead anywhere
+        raise InvalidArgument(f"no token from {url.scheme}://{url.host}{url.path}: HTTP {response.status_code}")
+    return _decoded(response.content, kind, f"the answer of {url.scheme}://{url.host}{url.path}")
+
+
+def _decoded(content: bytes, kind: type[T], what: str) -> T:
+    """Errors of the decoder name fields, and never values."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidArgument(f"{what} is not as expected: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InvalidArgument(f"{what} is not JSON") from None
+
+
+def _key_bytes(text: str) -> bytes:
+    if text.startswith("data:"):
+        kind, _, content = text.partition(",")
+        try:
+            return base64.b64decode(content, validate=True) if kind.endswith(";base64") else unquote_to_bytes(content)
+        except binascii.Error:
+            raise InvalidArgument("private_key is data: but not in base64") from None
+    path = unquote(urlsplit(text).path) if text.startswith("file:") else text
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(KEY_SIZE_MAX)
+    except OSError as error:
+        raise InvalidArgument(f"private_key {path!r} cannot be read: {error.strerror or error}") from None
+
+
+def _check_url(url: str, what: str) -> None:
+    parts = urlsplit(url)
+    is_local = parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not is_local and (parts.scheme != "https" or not parts.hostname):
+        raise InvalidArgument(f"{what} {url!r} is not of the form https://host: a client secret would be readable")
