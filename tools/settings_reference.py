@@ -24,6 +24,7 @@ HEADINGS = {
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
     "createTopicToRemoteClusterForReplication": "Geo-replication",
+    "webServiceTrustedHosts": "Access",
     "maxMessageSize": "Connections",
     "maxPublishRatePerTopicInMessages": "Rate limits",
     "diskCheckInterval": "Disk",
@@ -68,6 +69,29 @@ is refused. Clients that name none get the internal listener (`internalListenerN
 name that is not in the list stands for `advertisedAddress` and the ports. Clients on the broker's own machine that name
 none, such as its pipelines process, get the address that they connected to. TLS addresses (`pulsar+ssl`, `https`) are
 refused: this broker has no TLS ports.
+
+## Web pages
+
+A browser sends requests to any address for any page that asks it to, to this machine's own too. So the HTTP port
+refuses, always and before anything else:
+
+| request | answer |
+|---|---|
+| a `Host` that is not a name of the broker | 403 |
+| a `Host` that cannot be parsed, or several; a target that is not a path | 400 |
+| `Origin` that is not the address of the request itself; `Sec-Fetch-Site` other than `same-origin` and `none` | 403 |
+| `OPTIONS`: there is no CORS | 403 |
+| a body, or an empty form, that is not JSON: with curl add `-H 'Content-Type: application/json'` | 415 |
+| a `GET` that changes something, if it may be a browser's | 403 |
+
+Names of the broker are every IP address, `localhost` and all names below it, `bindAddress`, `advertisedAddress`, the
+hosts of `advertisedListeners` and `webServiceTrustedHosts`, and, if it listens on more than loopback, the name of the
+machine. Ports are not compared, since they may be mapped. HTTP/1.0 without a `Host` is served: no browser sends that.
+Two `GET`s change something, as in Apache Pulsar: `…/partitions?checkAllowAutoCreation=true`, which clients with an
+`http://` address send, and `brokers/backlog-quota-check`.
+
+A container or a reverse proxy that is reached by a name needs it in `webServiceTrustedHosts`, unless it is advertised.
+Refused requests are logged (`web_request_refused`) and counted.
 """
 
 

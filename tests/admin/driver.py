@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from magnetar.admin.app import create_app
+from magnetar.admin.http.guard import Guard
 from magnetar.broker.broker import Broker
 from magnetar.broker.host import ManualHost
 from magnetar.broker.peer import Delivery, Receipt
@@ -107,6 +108,7 @@ class Admin:
             alarm=Alarm,
             vitals=self.vitals,
             backups=self.backups,
+            guard=Guard(self.settings, "broker.test"),
         )
 
     async def _committed(self) -> None:
@@ -120,6 +122,9 @@ class Admin:
             group.complete()
 
     def __call__(self, method: str, path: str, **request: Any) -> httpx.Response:
+        if "content" in request:
+            request["headers"] = {"content-type": "application/json", **request.get("headers", {})}
+
         async def send() -> httpx.Response:
             transport = httpx.ASGITransport(self.app)
             async with httpx.AsyncClient(transport=transport, base_url="http://broker.test:8080") as client:

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from magnetar.access.principal import Principal
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
+from magnetar.admin.http.guard import Guard, check_body, may_be_browser
 from magnetar.admin.http.query import header_of, query_of
 from magnetar.admin.http.request import Alarm, BackupSource, Call
 from magnetar.admin.http.router import Leaf, Tree, tree_of
@@ -27,11 +28,17 @@ from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
 from magnetar.errors import MagnetarError
 from magnetar.health import Vitals
-from magnetar.log.events import ADMIN_CHANGE
+from magnetar.log.events import ADMIN_CHANGE, WEB_REQUEST_REFUSED
 
 log = logging.getLogger(__name__)
 
 _JSON = "application/json"
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every response. There are no CORS headers: pages of other sites read nothing."""
 
 TLS_EXTENSION = "magnetar.tls"
 """The key of a request's scope extensions under which the server tells the `common_name` of a client's certificate."""
@@ -58,8 +65,10 @@ class AdminApp:
         alarm: NewAlarm,
         vitals: Vitals,
         backups: BackupSource,
+        guard: Guard,
     ) -> None:
         self._broker = broker
+        self._guard = guard
         self._service_url = service_url
         self._committed = committed
         self._alarm = alarm
@@ -77,10 +86,16 @@ class AdminApp:
             log.exception("%s %s failed", request.method, request.url.path)
             response = _refused(500, f"unexpected {type(error).__name__}: see the broker's log")
         self._vitals.responded(response.status_code)
+        response.headers.update(_HEADERS)
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
         path = _path_of(request)
+        try:
+            self._guard.check(request.method, path, request.headers)
+        except MagnetarError as error:
+            self._log_refusal(request, path, str(error))
+            return _refused(error.http_status, str(error))
         segments = path.split("/")
         found = _find(request.method, segments)
         if found is None:
@@ -88,6 +103,7 @@ class AdminApp:
         leaf, values = found
         try:
             path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
+            check_body(request.method, request.headers)
             principal = self._principal_of(request)
             call = await self._read(request, path_values, principal, leaf.route.body_size_max)
             outcome = leaf.route.handler(call)
@@ -106,10 +122,19 @@ class AdminApp:
         """Without the body, which may have credentials. A GET that changes something does so as a side effect."""
         if request.method in ("GET", "HEAD"):
             return
-        client = f"{request.client.host}:{request.client.port}" if request.client else "?"
         query = f"?{request.url.query}" if request.url.query else ""
         self._broker.event(
-            ADMIN_CHANGE, method=request.method, path=path + query, client=client, status=status, reason=reason
+            ADMIN_CHANGE,
+            method=request.method,
+            path=path + query,
+            client=_client_of(request),
+            status=status,
+            reason=reason,
+        )
+
+    def _log_refusal(self, request: Request, path: str, reason: str) -> None:
+        self._broker.event(
+            WEB_REQUEST_REFUSED, method=request.method, path=path, client=_client_of(request), reason=reason
         )
 
     def _principal_of(self, request: Request) -> Principal:
@@ -135,6 +160,7 @@ class AdminApp:
             vitals=self._vitals,
             backups=self._backups,
             principal=principal,
+            may_be_browser=may_be_browser(request.headers),
             listener=header_of(request, "X-Pulsar-ListenerName") or query.get("listenerName", ""),
         )
 
@@ -147,9 +173,10 @@ def create_app(
     alarm: NewAlarm,
     vitals: Vitals,
     backups: BackupSource,
+    guard: Guard,
 ) -> AdminApp:
     """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
-    return AdminApp(broker, service_url, committed, alarm, vitals, backups)
+    return AdminApp(broker, service_url, committed, alarm, vitals, backups, guard)
 
 
 @cache
@@ -169,6 +196,10 @@ def _allowed(segments: Sequence[str]) -> list[str]:
     """The methods that this path supports."""
     methods = _tree().methods(segments)
     return sorted(methods | {"HEAD"} if _find("HEAD", segments) else methods)
+
+
+def _client_of(request: Request) -> str:
+    return f"{request.client.host}:{request.client.port}" if request.client else "?"
 
 
 def _path_of(request: Request) -> str:

@@ -140,7 +140,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _TOPICS + "/partitioned", topics.list_partitioned),
     Route("PUT", _TOPIC, topics.create, changes=True),
     Route("DELETE", _TOPIC, topics.delete, changes=True),
-    Route("GET", _TOPIC + "/partitions", partitions.count, changes=True),  # may create the topic
+    Route("GET", _TOPIC + "/partitions", partitions.count, changes=True),  # may create the topic, not for browsers
     Route("PUT", _TOPIC + "/partitions", partitions.create, changes=True),
     Route("POST", _TOPIC + "/partitions", partitions.grow, changes=True),
     Route("DELETE", _TOPIC + "/partitions", partitions.delete, changes=True),
@@ -165,9 +165,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", _TOPIC + "/messageid/{timestamp}", messages.id_by_time),
     Route("GET", _TOPIC + "/ledger/{ledgerId}/entry/{entryId}", messages.get),
     Route("GET", _TOPIC + "/examinemessage", messages.examine),
-    Route(
-        "GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek, changes=True
-    ),  # may create the subscription
+    Route("GET", _SUBSCRIPTION + "/position/{messagePosition}", messages.peek),
     #
     Route("GET", _TOPIC + "/subscriptions", subscriptions.list_subscriptions),
     Route("PUT", _SUBSCRIPTION, subscriptions.create, changes=True),

@@ -289,6 +289,14 @@ REQUEST_REFUSED = Event(
 
 # -- administration
 
+WEB_REQUEST_REFUSED = Event(
+    "web_request_refused",
+    logging.WARNING,
+    "admin",
+    "{method} {path} from {client} refused: {reason}",
+    "The guard of the HTTP port refused a request that a web page may have made, or a name that is not this broker's.",
+)
+
 ADMIN_CHANGE = Event(
     "admin_change",
     logging.INFO,

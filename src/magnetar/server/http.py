@@ -13,8 +13,10 @@ import uvicorn
 from starlette.types import Receive
 
 from magnetar.admin.app import create_app
+from magnetar.admin.http.guard import Guard
 from magnetar.server.admission.http import BoundedRequests, bounded_http
 from magnetar.server.backup import Backups
+from magnetar.settings.addresses import is_loopback
 
 if TYPE_CHECKING:
     from magnetar.server.server import Server
@@ -72,6 +74,14 @@ class Alarm:
             self._event.clear()
 
 
+def _own_names(bind: str) -> tuple[str, ...]:
+    """The name of this machine, by which others reach it; on loopback there are no others."""
+    if is_loopback(bind):
+        return ()
+    name = socket.gethostname()
+    return name, name.partition(".")[0]
+
+
 class HttpServer:
     def __init__(self, server: Server, listener: socket.socket) -> None:
         self._listener = listener
@@ -84,6 +94,7 @@ class HttpServer:
             alarm=self._new_alarm,
             vitals=server.vitals,
             backups=Backups(server.storage, server.committer.drained),
+            guard=Guard(server.settings, server.bind, _own_names(server.bind)),
         )
         config = uvicorn.Config(
             BoundedRequests(app, server.settings.maxConcurrentHttpRequests),

@@ -1,12 +1,28 @@
-"""Settings of access: TLS, authentication and authorization.
+"""Settings of access: names of the HTTP port, TLS, authentication and authorization.
 
 They are a part of `Settings`, which inherits them.
 """
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+from magnetar.settings.kinds import Text
+
+_HOST = r"(?:\*\.)?[-\w]+(?:\.[-\w]+)*\.?"
 
 
 class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Listed after the other settings on the reference page, before those that protect."""
+
+    webServiceTrustedHosts: Annotated[
+        str,
+        Text(
+            rf"(?:{_HOST}(?:\s*,\s*{_HOST})*)?",
+            "host names separated by commas; *.name is every name below it",
+            "Host names at which HTTP is served besides IP addresses, localhost and the advertised ones: those of"
+            " containers and reverse proxies. See [Web pages](#web-pages).",
+        ),
+    ] = ""

@@ -14,7 +14,7 @@ import msgspec
 
 from magnetar.errors import InvalidSetting
 from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Listeners, Number, Text, Whole
-from magnetar.settings.listeners import Listener, find_listener
+from magnetar.settings.listeners import Listener, find_listener, parse_listeners
 from magnetar.settings.protection import DAY_SECONDS, INT_MAX, LONG_MAX, ProtectionSettings
 
 DAY_MINUTES = 1_440
@@ -422,6 +422,10 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
     def listener(self, name: str = "") -> Listener:
         """The advertised addresses for a client that names this listener, or none; raises NotAllowed if unknown."""
         return find_listener(self.advertisedListeners, self.internalListenerName, name)
+
+    def all_listeners(self) -> Iterator[Listener]:
+        """The advertised addresses of all networks."""
+        yield from parse_listeners(self.advertisedListeners).values()
 
     @property
     def backlog_quota_bytes(self) -> int:

@@ -195,10 +195,11 @@ def test_peek_counts_unacknowledged_messages(admin: Admin) -> None:
     assert admin.get(f"{PATH}/t/stats")["subscriptions"]["s"]["msgBacklog"] == 2
 
 
-def test_peeking_creates_a_subscription_where_consumers_could(admin: Admin) -> None:
-    publish(admin, "t", blob_at(NOW_MS, b"a"))
-    assert admin("GET", f"{PATH}/t/subscription/new/position/1").content == b"a"
-    assert admin.after_crash().get(f"{PATH}/t/subscriptions") == ["new"]
+def test_peeking_shows_what_a_new_subscription_would_get_and_creates_none(admin: Admin) -> None:
+    publish(admin, "t", blob_at(NOW_MS, b"a"), blob_at(NOW_MS, b"b"))
+    assert admin("GET", f"{PATH}/t/subscription/new/position/2").content == b"b"
+    admin.reason(404, "GET", f"{PATH}/t/subscription/new/position/3")
+    assert admin.get(f"{PATH}/t/subscriptions") == [] and admin.commits == 0
     strict = Admin(allowAutoSubscriptionCreation=False)
     publish(strict, "t", blob_at(NOW_MS))
     assert "is disabled" in strict.reason(412, "GET", f"{PATH}/t/subscription/new/position/1")

@@ -87,7 +87,7 @@ def test_gr2_remote_topic_creation_is_a_static_setting(admin: Admin, setting: st
 def test_a_waiting_request_returns_on_a_new_version(replicated: Admin) -> None:
     async def wait_and_change() -> tuple[float, Declaration, int]:
         transport = httpx.ASGITransport(replicated.app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://broker") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://broker.test") as client:
             version = (await client.get(DECLARATION)).json()["version"]
             query = {"after": version, "timeoutMs": 20_000}
             waiting = asyncio.create_task(client.get(DECLARATION, params=query))

@@ -12,7 +12,7 @@ class BadRequest(MagnetarError):
 
 
 class Forbidden(MagnetarError):
-    """An unknown cluster, or one that the tenant may not use."""
+    """An unknown cluster, or one that the tenant may not use; a request that a web page may have made."""
 
     http_status = 403
 
@@ -51,6 +51,12 @@ class Conflict(MagnetarError):
 
 class BodyTooLarge(MagnetarError):
     http_status = 413
+
+
+class BodyTypeRefused(MagnetarError):
+    """A body that is not JSON."""
+
+    http_status = 415
 
 
 class PartitionCountRefused(MagnetarError):

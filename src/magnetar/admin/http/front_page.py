@@ -22,6 +22,8 @@ LINKS = {
     "metrics": "/metrics/",
 }
 
+_CSP = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 _HTML = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -54,7 +56,7 @@ def front_page(call: Call) -> Response:
     page = FrontPage("Magnetar", __version__, call.broker.settings.clusterName, call.service_url(call.host), LINKS)
     headers = {"Vary": "Accept"}
     if "text/html" in call.accept:
-        return HTMLResponse(_html(page), headers=headers)
+        return HTMLResponse(_html(page), headers={**headers, "Content-Security-Policy": _CSP})
     return Response(msgspec.json.encode(page), media_type="application/json", headers=headers)
 
 

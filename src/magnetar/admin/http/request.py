@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from magnetar.access.principal import NO_ONE_ASKED, Principal
-from magnetar.admin.http.errors import BadRequest, BrokerNotFound
+from magnetar.admin.http.errors import BadRequest, BrokerNotFound, Forbidden
 from magnetar.bounds import MAP_SIZE
 from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName, MetadataInvalid
@@ -70,6 +70,7 @@ class Call:
     vitals: Vitals
     backups: BackupSource
     principal: Principal = NO_ONE_ASKED
+    may_be_browser: bool = False  # a web page may have made this request
     listener: str = ""  # the advertised listener that the client names
 
     @property
@@ -86,6 +87,11 @@ class Call:
         address = self.http_address
         if broker_id and broker_id.removeprefix("http://") != address:
             raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: the only broker is {address}")
+
+    def check_program(self, what: str) -> None:
+        """Raises Forbidden if a web page may have made this request: for a GET that changes something."""
+        if self.may_be_browser:
+            raise Forbidden(f"{what} is refused to browsers: a web page may have made this request")
 
     @property
     def topic(self) -> TopicName:

@@ -60,6 +60,7 @@ def version(call: Call) -> PlainTextResponse:
 async def check_backlog_quotas(call: Call) -> None:
     """Check all backlog quotas now, not at the next interval."""
     broker = call.broker
+    call.check_program("a check of backlog quotas")
     if not broker.settings.backlogQuotaCheckEnabled:
         raise NotAllowed("backlogQuotaCheckEnabled is false on this broker")
     time_slice = TimeSlice()

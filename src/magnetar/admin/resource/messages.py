@@ -20,10 +20,8 @@ from magnetar.admin.iso_time import iso_time_or_none
 from magnetar.admin.opened import find_subscription, open_persistent
 from magnetar.admin.resource.subscriptions import LONG_MAX
 from magnetar.admin.resource.topics import MessageIdReply
-from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.broker.topic.run import Entry
-from magnetar.broker.topic.topic import SubscribeRequest
 from magnetar.errors import NotAllowed
 from magnetar.wire.entry import ChunkEntry, EncryptedEntry, content_of
 from magnetar.wire.errors import EntryError
@@ -52,32 +50,31 @@ def get(call: Call) -> Response:
 
 
 def peek(call: Call) -> Response:
-    """Show one entry of the backlog; creates a missing subscription if auto-creation allows, as Apache Pulsar does."""
+    """Show one entry of the backlog; of a missing subscription, which is not created, what it would get."""
     number = call.number("messagePosition", 1, INT_MAX)
     topic = open_persistent(
         call,
         partitioned="Peek messages on a partitioned topic is not allowed",
         non_persistent="Peek messages on a non-persistent topic is not allowed",
     )
-    entry = _found_or_created(call, topic, number).peek(number)
+    entry = _peeked(call, topic, number)
     if entry is None:
         raise MessageNotFound("Message not found")
     return _response(topic, entry)
 
 
-def _found_or_created(call: Call, topic: PersistentTopic, number: int) -> Subscription:
-    """Not created if there is no such entry to show."""
+def _peeked(call: Call, topic: PersistentTopic, number: int) -> Entry | None:
+    """Apache Pulsar creates a missing subscription, where auto-creation allows it."""
     name = call.subscription
     if name in topic.subscriptions:
-        return find_subscription(topic, name)
+        return find_subscription(topic, name).peek(number)
     if not topic.policies.auto_subscription_creation:
         raise NotAllowed(
             f"Subscription {name} does not exist for topic {topic.name.full}"
             " and automatic subscription creation is disabled"
         )
-    if topic.log.first + number - 1 > topic.log.confirmed:
-        raise MessageNotFound("Message not found")
-    return topic.create_subscription(SubscribeRequest(name, from_earliest=True))
+    entry_id = topic.log.first + number - 1
+    return topic.log.read_one(entry_id) if entry_id <= topic.log.confirmed else None
 
 
 def examine(call: Call) -> Response:

@@ -41,6 +41,8 @@ _partitions: BodyReader[int | PartitionsBody] = BodyReader(Int32 | PartitionsBod
 def count(call: Call) -> PartitionedMetadata:
     """Show the number of partitions; with `checkAllowAutoCreation` creates a missing topic if auto-creation allows."""
     create_it = call.flag("checkAllowAutoCreation")
+    if create_it:  # what clients with an http:// address send before they create a producer or a consumer
+        call.check_program("checkAllowAutoCreation")
     return PartitionedMetadata(creation.partitions(call.broker.catalog, call.topic, create=create_it))
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from magnetar.errors import InvalidSetting
 from magnetar.log.output import write_log
+from magnetar.settings.addresses import is_loopback
 
 log = logging.getLogger("magnetar.settings")
 
@@ -157,10 +158,6 @@ def pairs_of(options: StandaloneOptions, warn: Callable[[str], None]) -> dict[st
     if options.rename_cluster and "clusterName" not in pairs:
         raise InvalidSetting("--rename-cluster needs the new name: give --cluster NAME")
     return pairs
-
-
-def is_loopback(address: str) -> bool:
-    return address in ("localhost", "::1") or address.startswith("127.")
 
 
 def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str]:
