@@ -113,7 +113,7 @@ def test_a_redirect_to_another_scheme_is_not_followed(recorder: Recorder, record
     """For http:// no certificates are loaded, so https:// must not be used silently."""
     recorder.will_redirect("GET", "/admin/v2/tenants", "https://127.0.0.1:1/admin/v2/tenants")
     message = recorded.fails("tenants", "list")
-    assert message.endswith("/admin/v2/tenants: both have to be encrypted, or neither; give that address instead")
+    assert message.endswith(": both have to be encrypted, or neither; give that address instead")
 
 
 def test_a_redirect_to_the_owner_of_a_topic_is_followed(

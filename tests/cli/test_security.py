@@ -47,10 +47,14 @@ def test_an_expired_token_is_reported_as_expired(capsys: pytest.CaptureFixture[s
         assert cli.fails("tenants", "list", "--token", TOKEN) == "go away (HTTP 401)"
 
 
-def test_a_redirect_keeps_the_token(capsys: pytest.CaptureFixture[str]) -> None:
-    with fake_web(["public"]) as owner, fake_web({}, status=307, headers={"Location": owner.url + "{path}"}) as asked:
-        CommandLine(asked.url, capsys).ok("tenants", "list", "--token", TOKEN)
-        assert received(owner) == received(asked) == [f"Bearer {TOKEN}"]
+def test_a_redirect_takes_the_token_to_no_other_address(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_web(["public"]) as other, fake_web({}, status=307, headers={"Location": other.url + "{path}"}) as asked:
+        message = CommandLine(asked.url, capsys).fails("tenants", "list", "--token", TOKEN)
+        assert message.endswith("credentials are not sent there; give that address instead")
+        assert other.url in message
+        assert received(asked) == [f"Bearer {TOKEN}"] and other.received == []
+        CommandLine(asked.url, capsys).ok("tenants", "list")  # without a credential there is nothing to lose
+        assert received(other) == [None]
 
 
 def test_https_with_a_custom_authority(

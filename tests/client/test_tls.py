@@ -497,17 +497,27 @@ def test_https_lookup_never_uses_a_broker_without_tls(certificates: Certificates
         assert plain.received == []
 
 
-def test_a_redirect_keeps_the_token(certificates: Certificates) -> None:
+def test_a_redirect_keeps_the_token_within_the_addresses_that_were_given(certificates: Certificates) -> None:
     """A cluster redirects a request about a topic to its owner, which authenticates it too."""
     tls = certificates.server()
     with (
         fake_web({"partitions": 3}, tls=tls) as owner,
         fake_web({}, status=307, headers={"Location": owner.url + "{path}"}, tls=tls) as asked,
-        Client(asked.url, security=certificates.security(token=TOKEN)) as client,
+        Client(f"{asked.url},{owner.url.removeprefix('https://')}", security=certificates.security(token=TOKEN)) as one,
     ):
-        assert len(client.get_partitions_for_topic("t")) == 3
-        assert owner.received == asked.received
+        assert len(one.get_partitions_for_topic("t")) == 3
         assert owner.received[0][1] == f"Bearer {TOKEN}"
+
+
+def test_a_redirect_takes_the_token_nowhere_else(certificates: Certificates) -> None:
+    tls = certificates.server()
+    with (
+        fake_web({"partitions": 3}, tls=tls) as attacker,
+        fake_web({}, status=307, headers={"Location": attacker.url + "{path}"}, tls=tls) as asked,
+    ):
+        text = refusal(asked.url, certificates.security(token=TOKEN), NotSupported)
+        assert f"{asked.url} redirects to {attacker.url}, which is not an address that was given" in text
+        assert attacker.received == []
 
 
 def test_a_redirect_to_plain_http_is_not_followed(certificates: Certificates) -> None:

@@ -87,6 +87,21 @@ def test_a_token_file_is_read_for_each_request(transport: type[HttpTransport], t
         assert [token for _, token in web.received] == ["Bearer first", "Bearer second"]
 
 
+@pytest.mark.parametrize("by", ["token", "token_file"])
+def test_a_redirect_takes_a_token_only_to_addresses_that_were_given(
+    transport: type[HttpTransport], tmp_path: Path, by: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("canary")
+    security = Security(token="canary") if by == "token" else Security(token_file=file)
+    with fake_web({}) as other, fake_web({}, status=307, headers={"Location": other.url + "{path}"}) as web:
+        with pytest.raises(NotSupported, match="credentials are not sent there") as refusal:
+            transport([web.url], security, 5).request("GET", "/x?secret=1", "asking")
+        assert other.received == [] and "canary" not in refusal.value.text and "secret" not in refusal.value.text
+        assert transport([web.url, other.url], security, 5).request("GET", "/x", "asking").status_code == 200
+        assert other.received == [("/x", "Bearer canary")]
+
+
 def test_redirects_are_limited_and_keep_the_scheme(transport: type[HttpTransport]) -> None:
     loop, other = {"Location": "{path}"}, {"Location": "https://127.0.0.1:1/x"}
     with (

@@ -48,6 +48,7 @@ class _Endpoint:
         self.context: ssl.SSLContext | bool = False
         self._urls = urls
         self._scheme = urls[0].partition("://")[0]
+        self._origins = frozenset(_origin(httpx.URL(url)) for url in urls)
         self._security = security or Security()
         self._timeout_s = timeout_s
         self._connect_timeout_s = timeout_s if connect_timeout_s is None else connect_timeout_s
@@ -86,15 +87,27 @@ class _Endpoint:
         return is_new
 
     def prepare(self, request: httpx.Request) -> None:
-        """Called for each request, redirected ones included: a redirect must not send a token unencrypted."""
+        """Called for each request, redirected ones included: a redirect sends a token neither unencrypted nor to a host
+        and port that was not given. A cluster of several brokers is given with all of them."""
         if request.url.scheme != self._scheme:
-            raise NotSupported(f"{self._urls[0]} redirects to {request.url}: both have to be encrypted, or neither")
+            raise NotSupported(
+                f"{self._urls[0]} redirects to {_shown_origin(request.url)}: both have to be encrypted, or neither"
+            )
+        is_known = _origin(request.url) in self._origins
+        if not is_known:
+            request.headers.pop("Authorization", None)
         try:
             authorization = self._security.authorization()
         except InvalidArgument as error:  # it was valid when the transport was created
             raise self._not_sent(error) from error
-        if authorization is not None:
-            request.headers["Authorization"] = authorization
+        if authorization is None:
+            return
+        if not is_known:
+            raise NotSupported(
+                f"{self._urls[0]} redirects to {_shown_origin(request.url)}, which is not an address that was given:"
+                " credentials are not sent there"
+            )
+        request.headers["Authorization"] = authorization
 
     def _not_sent(self, error: InvalidArgument) -> ConnectionLost:
         return ConnectionLost(f"cannot send a request to {self._urls[0]}: {error.text}")
@@ -243,6 +256,18 @@ class AsyncHttpTransport:
         if self._outdated is not None:
             await self._outdated.aclose()
         await self._client.aclose()
+
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host.lower().rstrip("."), url.port or _PORTS.get(url.scheme)
+
+
+def _shown_origin(url: httpx.URL) -> str:
+    """Without path and user, which may contain secrets."""
+    return f"{url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
 
 
 def _headers(body: bytes | None, content_type: str) -> dict[str, str]:
