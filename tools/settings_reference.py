@@ -24,6 +24,7 @@ HEADINGS = {
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
     "createTopicToRemoteClusterForReplication": "Geo-replication",
+    "authorizationEnabled": "Authorization",
     "webServiceTrustedHosts": "Access",
     "maxMessageSize": "Connections",
     "maxPublishRatePerTopicInMessages": "Rate limits",

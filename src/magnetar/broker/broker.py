@@ -13,6 +13,7 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.access.authentication import Authentication
+from magnetar.access.authorization import Authorization
 from magnetar.broker import accepted_loss, keys, own_cluster, stored_globals
 from magnetar.broker.catalog import creation
 from magnetar.broker.catalog.catalog import Catalog
@@ -70,7 +71,8 @@ class Broker:
         self.damage = DamageList(host.event, clock.now_ms)
         self.dynamic_settings = stored_globals.read_dynamic_settings(storage)
         self.settings = settings.with_texts(self.dynamic_settings)
-        self.authentication = Authentication()  # the server replaces it
+        self.authentication = Authentication()  # the server replaces both
+        self.authorization = Authorization()
         self.clock = clock
         self.commits = Commits(storage, host)
         self.cache = TailCache(settings.managedLedgerCacheSizeMB * _MB)

@@ -12,7 +12,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from magnetar.access.authorization import Authorization, rules_of
 from magnetar.broker.broker import Broker
+from magnetar.broker.catalog.access_view import AccessView
 from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
 from magnetar.errors import MagnetarError
@@ -76,6 +78,7 @@ class Server:
         self._aside = Aside(self.loop)
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
+        self.broker.authorization = _authorization(settings, self.broker)
         self.disk = DiskWatch(self.broker, storage, self.event)
         self.committer.start(self.broker.commits)
         self.connections: set[Connection] = set()
@@ -273,6 +276,14 @@ class Server:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):
                 self._guard("command", connection.keep_alive)
+
+
+def _authorization(settings: Settings, broker: Broker) -> Authorization:
+    if not settings.authorizationEnabled:
+        return Authorization()
+    if not broker.authentication.is_enabled:
+        raise StartError("authorizationEnabled=true needs authenticationEnabled=true: without it, no client has a role")
+    return Authorization(AccessView(broker.catalog), rules_of(settings))
 
 
 def _listen(bind: str, port: int, setting: str) -> socket.socket:

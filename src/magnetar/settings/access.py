@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
+from magnetar.settings.authorization import AuthorizationSettings
 from magnetar.settings.kinds import Text
 
 _HOST = r"(?:\*\.)?[-\w]+(?:\.[-\w]+)*\.?"
 
 
-class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AccessSettings(AuthorizationSettings, frozen=True, kw_only=True):
     """Listed after the other settings on the reference page, before those that protect."""
 
     webServiceTrustedHosts: Annotated[

@@ -34,13 +34,15 @@ class ClusterRecord(msgspec.Struct, omit_defaults=True):
 class NamespaceRecord(msgspec.Struct, omit_defaults=True):
     """`permissions` are the actions of each role, `subscription_permissions` the roles of each subscription.
 
-    They are stored and shown only: the broker has no authorization.
+    `topic_permissions` are the actions of each role by full topic name, for a partitioned topic under its own name.
+    They are here, and not with the topic, since a non-persistent topic has no record.
     """
 
     properties: dict[str, str] = {}
     overrides: Overrides = msgspec.field(default_factory=Overrides)
     permissions: dict[str, list[str]] = {}
     subscription_permissions: dict[str, list[str]] = {}
+    topic_permissions: dict[str, dict[str, list[str]]] = {}
 
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):

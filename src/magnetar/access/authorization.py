@@ -1,0 +1,49 @@
+"""Authorization: asks the decision, and refuses.
+
+Owns the settings that count and the view of the records. `session` asks it for each command, `admin` for each request;
+the rules are in `decision`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from magnetar.access.decision import Rules, View, first_refusal
+from magnetar.access.needs import Right
+from magnetar.access.principal import Principal
+from magnetar.errors import RightMissing
+from magnetar.settings.authorization import AuthorizationSettings
+
+
+class Authorization:
+    """Without rules every client may do everything: the broker has no authorization."""
+
+    def __init__(self, view: View | None = None, rules: Rules | None = None) -> None:
+        self._view = view
+        self._rules = rules
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._rules is not None
+
+    def require(self, principal: Principal, rights: Iterable[Right]) -> None:
+        """Raises `RightMissing`, with a sentence for the client, unless the principal has all of these rights."""
+        if self._rules is None or self._view is None:
+            return
+        sentence = first_refusal(self._view, self._rules, principal, rights)
+        if sentence:
+            raise RightMissing(sentence)
+
+    def allows(self, principal: Principal, rights: Iterable[Right]) -> bool:
+        if self._rules is None or self._view is None:
+            return True
+        return not first_refusal(self._view, self._rules, principal, rights)
+
+
+def rules_of(settings: AuthorizationSettings) -> Rules:
+    return Rules(roles_in(settings.superUserRoles), settings.authorizationAllowWildcardsMatching)
+
+
+def roles_in(text: str) -> frozenset[str]:
+    """The roles of a setting that lists them."""
+    return frozenset(role for one in text.split(",") if (role := one.strip()))

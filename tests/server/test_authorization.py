@@ -1,0 +1,15 @@
+"""Authorization on a running broker: its settings, and official clients with and without rights."""
+
+from __future__ import annotations
+
+import pytest
+
+from magnetar.server.server import StartError
+from magnetar.settings.settings import Settings
+from magnetar.storage.memory import MemoryStorage
+from magnetar.testing import TestBroker
+
+
+def test_authorization_without_authentication_ends_the_start() -> None:
+    with pytest.raises(StartError, match="needs authenticationEnabled=true"):
+        TestBroker(MemoryStorage(), Settings(authorizationEnabled=True))
