@@ -65,7 +65,7 @@ it. `DELETE .../{topic}/policies` removes all policies of a topic.
 Backlog quotas are set and removed one kind at a time: `.../backlogQuota?backlogQuotaType=` `destination_storage` or
 `message_age`. The tick time of delayed delivery is stored and shown, but has no effect: messages are delivered on time.
 Rates are described in [rate-limits.md](rate-limits.md).
-Permissions are stored and shown, but not enforced, as in an Apache Pulsar without authorization.
+Permissions and `subscriptionAuthMode` are stored and shown also while authorization is off; then they have no effect.
 """
 
 _SUBSCRIPTION_POLICIES = """

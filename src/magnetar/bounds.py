@@ -442,6 +442,13 @@ DEAD_LETTER_PAGE = Bound(
     "more are refused with 400; the response says how to go on",
 )
 PAUSE_REASON = Bound("pause-reason", "the reason of a paused subscription", 1000, "characters", "refused with 400")
+TOPIC_PERMISSIONS = Bound(
+    "topic-permissions",
+    "topics of a namespace with permissions of their own",
+    10_000,
+    "topics",
+    "refused with 412; a permission on the namespace is for all its topics",
+)
 ROLE_SIZE = Bound("role-size", "the name of a role", 1024, "characters", "refused with 412")
 CLUSTER_URL = Bound("cluster-url", "an address of a cluster", 1024, "bytes", "refused with 400")
 CONDITION_SIZE = Bound("condition-size", "the condition of a route policy", 10_000, "characters", "refused with 412")

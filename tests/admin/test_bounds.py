@@ -16,7 +16,9 @@ from magnetar.bounds import (
     REPORTS_BODY,
     ROLE_SIZE,
     TEMPLATE_SIZE,
+    TOPIC_PERMISSIONS,
 )
+from magnetar.broker.catalog import permissions as topic_permissions
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.errors import InvalidName, InvalidSetting
@@ -73,6 +75,19 @@ def test_bound_role_size(admin: Admin) -> None:
     path = "/admin/v2/namespaces/public/default/permissions"
     assert str(ROLE_SIZE.limit) in admin.reason(412, "POST", f"{path}/{role}r", json=["produce"])
     admin.done("POST", f"{path}/{role}", json=["produce"])
+
+
+def test_bound_topic_permissions(admin: Admin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_permissions, "TOPICS_MAX", 2)
+    for topic in ("a", "b", "c"):
+        admin.done("PUT", f"/admin/v2/persistent/public/default/{topic}")
+    path = "/admin/v2/persistent/public/default"
+    for topic in ("a", "b", "b"):
+        admin.done("POST", f"{path}/{topic}/permissions/r", json=["produce"])
+    assert "the limit is 2" in admin.reason(412, "POST", f"{path}/c/permissions/r", json=["produce"])
+    roles = {f"public/a/t{index}": {"r": ["produce"]} for index in range(TOPIC_PERMISSIONS.limit + 1)}
+    policies = {"auth_policies": {"destination_auth": roles}}
+    assert str(TOPIC_PERMISSIONS.limit) in admin.reason(412, "PUT", "/admin/v2/namespaces/public/a", json=policies)
 
 
 def test_bound_cluster_url(admin: Admin) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from magnetar.access.authentication import Authentication
 from magnetar.access.authorization import Authorization
 from magnetar.broker import accepted_loss, keys, own_cluster, stored_globals
-from magnetar.broker.catalog import creation
+from magnetar.broker.catalog import creation, permissions
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.policies import Policies
 from magnetar.broker.catalog.record import WAS_AUTO_CREATED, TopicRecord
@@ -248,6 +248,7 @@ class Broker:
     def _deleted(self, name: TopicName, batch: Batch) -> None:
         self.maintenance.forget(name.full)
         self.catalog.forget(name)
+        permissions.forget_topic(self.catalog, name)
         if not self.catalog.has_relatives(name):
             self.schemas.forget(schema_id(name), batch)
 
@@ -270,6 +271,7 @@ class Broker:
         for partition in partitions:
             self.delete_topic(partition, force=True)
         self.catalog.forget_partitioned(name)
+        permissions.forget_topic(self.catalog, name)
         if not self.catalog.has_relatives(name):
             self.schemas.forget(schema_id(name), self.commits.batch())
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -266,3 +266,19 @@ Force = Annotated[bool, typer.Option("--force", "-f", help="Delete it even if it
 
 def properties_of(words: list[str] | None) -> dict[str, str]:
     return dict(parse_property(word) for word in words or ())
+
+
+class Action(StrEnum):
+    produce = "produce"
+    consume = "consume"
+    functions = "functions"
+    sources = "sources"
+    sinks = "sinks"
+    packages = "packages"
+
+
+Role = Annotated[str, typer.Option("--role", help="The role.")]
+Actions = Annotated[
+    Any,  # a list: Typer would otherwise take its items one by one
+    typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Some of {', '.join(Action)}."),
+]

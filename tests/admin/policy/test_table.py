@@ -68,6 +68,7 @@ VALUES: dict[str, list[Any]] = {
         {"tickTime": 1, "active": False, "maxDeliveryDelayInMillis": 2**63 - 1},
     ],
     "subscription_types": [["Shared"], ["Exclusive", "Failover", "Key_Shared", "Shared"]],
+    "subscription_auth_mode": ["Prefix", "None"],
     "schema_compatibility": ["ALWAYS_INCOMPATIBLE", "BACKWARD", "FULL_TRANSITIVE"],
     "schema_auto_update": ["AutoUpdateDisabled", "Full", "BackwardTransitive"],
     "schema_validation_enforced": [True],
@@ -141,7 +142,7 @@ def test_a_policy_is_set_shown_stored_and_applied(admin: Admin, level: PolicyLev
         put(admin, policy, level, value)
         assert answer(admin, path) == value
         assert answer(admin.after_crash(), path) == value
-        if policy.field not in ("schema_auto_update", "max_message_size", "allowed_clusters"):
+        if policy.field not in ("schema_auto_update", "max_message_size", "allowed_clusters", "subscription_auth_mode"):
             assert answer(admin, f"{path}?applied=true") == value
     for value in VALUES[policy.field][:1]:
         if policy.in_object and level is NAMESPACE:
@@ -175,6 +176,7 @@ def test_unset_policies_are_returned_as_by_pulsar(admin: Admin, level: PolicyLev
         ("namespace", "allow_auto_update_schema"): True,
         ("namespace", "replication_clusters"): ["standalone"],
         ("namespace", "allowed_clusters"): [],
+        ("namespace", "subscription_auth_mode"): "None",
     }
     without_content = {
         ("namespace", "schema_auto_update"),

@@ -61,7 +61,6 @@ def test_policies_equal_to_the_defaults_are_accepted(admin: Admin, policies: dic
         ("compaction_threshold", 1),
         ("encryption_required", True),
         ("deleted", True),
-        ("subscription_auth_mode", "Prefix"),
         ("is_allow_auto_update_schema_with_replicator", False),
     ],
 )
@@ -86,7 +85,9 @@ def test_an_unsupported_policy_is_rejected_by_name(admin: Admin, field: str, val
         (400, "properties", {"a": []}),
         (400, "bundles", {"numBundles": "many"}),
         (400, "auth_policies", {"namespace_auth": {"r": ["fly"]}}),
-        (501, "auth_policies", {"destination_auth": {"t": {"r": ["produce"]}}}),
+        (400, "auth_policies", {"destination_auth": {"public/a/t": {"r": ["fly"]}}}),
+        (412, "auth_policies", {"destination_auth": {"public/default/t": {"r": ["produce"]}}}),
+        (400, "subscription_auth_mode", "Suffix"),
         (412, "max_producers_per_topic", -1),
     ],
 )
@@ -105,9 +106,10 @@ def test_a_namespace_is_created_with_the_policies_of_its_body(admin: Admin) -> N
     fields = {
         "auth_policies": {
             "namespace_auth": {"app": ["produce"]},
-            "destination_auth": {},
+            "destination_auth": {"persistent://public/a/t": {"app": ["consume"]}},
             "subscription_auth_roles": {"s": ["app"]},
         },
+        "subscription_auth_mode": "Prefix",
         "autoSubscriptionCreationOverride": {"allowAutoSubscriptionCreation": False},
         "autoTopicCreationOverride": {
             "allowAutoTopicCreation": True,
@@ -143,8 +145,9 @@ def test_a_namespace_is_created_with_the_policies_of_its_body(admin: Admin) -> N
     admin.done("PUT", f"{PATH}/public/a", json=fields)
     shown = admin.after_crash().get(f"{PATH}/public/a")
     assert {field: shown[field] for field in fields} == fields
-    admin.done("PUT", f"{PATH}/public/b", json=shown)  # the shown object can be sent back
-    assert admin.get(f"{PATH}/public/b") == shown
+    admin.done("DELETE", f"{PATH}/public/a")
+    admin.done("PUT", f"{PATH}/public/a", json=shown)  # the shown object can be sent back
+    assert admin.get(f"{PATH}/public/a") == shown
 
 
 def test_rates_of_the_object_are_of_this_cluster(admin: Admin) -> None:

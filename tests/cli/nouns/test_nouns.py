@@ -396,6 +396,22 @@ def test_permissions_and_properties(recorder: Recorder, recorded: CommandLine) -
     ]
 
 
+def test_permissions_on_topics_and_subscriptions(recorder: Recorder, recorded: CommandLine) -> None:
+    recorded.ok("topics", "grant-permission", "acme/shop/t", "--role", "me", "--actions", "consume,packages")
+    recorded.ok("topics", "revoke-permission", "acme/shop/t", "--role", "me")
+    recorded.ok("namespaces", "grant-subscription-permission", "acme/shop", "--subscription", "s", "--roles", "a,b")
+    recorded.ok("namespaces", "revoke-subscription-permission", "acme/shop", "-s", "s", "--role", "a")
+    recorded.ok("namespaces", "set-subscription-auth-mode", "acme/shop", "--subscription-auth-mode", "prefix")
+    path = "/admin/v2/namespaces/acme/shop"
+    assert [request[:4] for request in recorder.requests] == [
+        ("POST", "/admin/v2/persistent/acme/shop/t/permissions/me", {}, ["consume", "packages"]),
+        ("DELETE", "/admin/v2/persistent/acme/shop/t/permissions/me", {}, None),
+        ("POST", f"{path}/permissions/subscription/s", {}, ["a", "b"]),
+        ("DELETE", f"{path}/permissions/s/a", {}, None),
+        ("POST", f"{path}/subscriptionAuthMode", {}, "Prefix"),
+    ]
+
+
 # -- the default namespace
 
 

@@ -76,6 +76,7 @@ CASES: list[tuple[str, str, str | None, str | None, object]] = [
         "subscriptionTypesEnabled",
         ["Shared", "Key_Shared"],
     ),
+    ("subscription-auth-mode", "-m Prefix", "subscriptionAuthMode", None, "Prefix"),
     ("clusters", "-c here,there", "replication", None, ["here", "there"]),
     ("allowed-clusters", "-c here,there", "allowedClusters", None, ["here", "there"]),
     ("replication-clusters", "-c here", None, "replication", ["here"]),

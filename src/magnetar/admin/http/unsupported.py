@@ -109,7 +109,6 @@ UNSUPPORTED: tuple[Gap, ...] = (
                 "subscriptionExpirationTime",
             ),
             f"{_NAMESPACE}/encryptionRequired",
-            f"{_NAMESPACE}/subscriptionAuthMode",
             f"{_NAMESPACE}/allowedTopicPropertyKeysForMetrics",
             f"{_TOPIC}/shadowTopics",
         ),

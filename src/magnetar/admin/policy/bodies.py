@@ -63,6 +63,10 @@ _AUTO_UPDATE = {
 _AUTO_UPDATE_NAMES = {strategy: name for name, strategy in _AUTO_UPDATE.items()}
 
 
+SubscriptionAuthMode = Literal["None", "Prefix"]
+ANY_NAME = "None"
+
+
 class RetentionPolicies(msgspec.Struct, forbid_unknown_fields=True):
     """-1 is no limit, 0 is no retention."""
 

@@ -270,6 +270,15 @@ POLICIES: tuple[Policy, ...] = (
         unset_topic=None,
     ),
     Policy(
+        title="how subscriptions are named: None for any name, Prefix for names that begin with the consumer's role",
+        field="subscription_auth_mode",
+        shape=bodies.SubscriptionAuthMode,
+        namespace="subscriptionAuthMode",
+        in_object="subscription_auth_mode",
+        can_be_removed=False,
+        unset=bodies.ANY_NAME,
+    ),
+    Policy(
         title="schema compatibility strategy",
         field="schema_compatibility",
         shape=bodies.Strategy,

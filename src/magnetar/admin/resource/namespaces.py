@@ -17,6 +17,7 @@ from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.policy.scope import PolicyScope, namespace_scope
 from magnetar.admin.policy.table import POLICIES, from_object
 from magnetar.admin.resource.permissions import Action
+from magnetar.bounds import TOPIC_PERMISSIONS
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import NOTHING_SET
 from magnetar.broker.catalog.record import NamespaceRecord
@@ -55,7 +56,6 @@ WITHOUT_EFFECT: dict[str, tuple[object, ...]] = {
     "persistence": (),
     "resource_group_name": (),
     "scalableTopicAutoScalePolicy": (),
-    "subscription_auth_mode": ("None",),
     "subscription_expiration_time_minutes": (),
 }
 """Fields of Pulsar's object without effect on this broker, with the values that clients send for unset fields.
@@ -72,7 +72,7 @@ class Bundles(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 class AuthPolicies(msgspec.Struct, forbid_unknown_fields=True):
     namespace_auth: dict[str, list[Action]] = {}
-    destination_auth: dict[str, Any] = {}
+    destination_auth: dict[str, dict[str, list[Action]]] = {}
     subscription_auth_roles: dict[str, list[str]] = {}
 
 
@@ -112,7 +112,7 @@ def get(call: Call) -> dict[str, object]:
     shown: dict[str, object] = {
         "auth_policies": {
             "namespace_auth": record.permissions,
-            "destination_auth": {},
+            "destination_auth": record.topic_permissions,
             "subscription_auth_roles": record.subscription_permissions,
         },
         "bundles": Bundles(),
@@ -153,15 +153,28 @@ def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:
     except msgspec.ValidationError as error:
         raise BadRequest(f"invalid request body: {error}") from error
     auth = other.auth_policies or AuthPolicies()
-    if auth.destination_auth:
-        raise NotSupported("auth_policies.destination_auth is not supported: permissions are per namespace")
     scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
     return NamespaceRecord(
         properties=_checked(other.properties or {}),
         overrides=from_object(scope, fields),
         permissions={role: list(actions) for role, actions in auth.namespace_auth.items()},
-        subscription_permissions=auth.subscription_auth_roles,
+        subscription_permissions={name: roles for name, roles in auth.subscription_auth_roles.items() if roles},
+        topic_permissions=_topic_permissions(call.namespace, auth),
     )
+
+
+def _topic_permissions(namespace: str, auth: AuthPolicies) -> dict[str, dict[str, list[str]]]:
+    kept: dict[str, dict[str, list[str]]] = {}
+    for text, roles in auth.destination_auth.items():
+        name = TopicName.parse(text)
+        if name.namespace_full != namespace:
+            raise NotAllowed(f"auth_policies.destination_auth has {name.full}, which is not a topic of {namespace}")
+        kept[name.full] = {role: list(actions) for role, actions in roles.items()}
+    if len(kept) > TOPIC_PERMISSIONS.limit:
+        raise NotAllowed(
+            f"auth_policies.destination_auth has {len(kept)} topics, the limit is {TOPIC_PERMISSIONS.limit}"
+        )
+    return kept
 
 
 def _is_unset(call: Call, field: str, value: object) -> bool:

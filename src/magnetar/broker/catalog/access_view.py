@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from magnetar.access.decision import Permissions
+from magnetar.broker.catalog import permissions
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
@@ -31,13 +32,7 @@ class AccessView:
         kept = self._catalog.namespaces.get(namespace)
         if kept is None or not kept.topic_permissions:
             return {}
-        own, of_base = (
-            kept.topic_permissions.get(topic, {}),
-            kept.topic_permissions.get(TopicName.parse(topic).base.full, {}),
-        )
-        if own is of_base or not of_base:
-            return own
-        return {role: [*own.get(role, ()), *of_base.get(role, ())] for role in {**own, **of_base}}
+        return permissions.of_topic(self._catalog, TopicName.parse(topic))
 
     def subscription_roles(self, namespace: str, subscription: str) -> Sequence[str]:
         kept = self._catalog.namespaces.get(namespace)
@@ -45,4 +40,4 @@ class AccessView:
 
     def subscription_auth_mode(self, namespace: str) -> str:
         kept = self._catalog.namespaces.get(namespace)
-        return "" if kept is None else getattr(kept.overrides, "subscription_auth_mode", None) or ""
+        return "" if kept is None else kept.overrides.subscription_auth_mode or ""

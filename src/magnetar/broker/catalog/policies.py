@@ -92,6 +92,7 @@ class Overrides(msgspec.Struct, omit_defaults=True):
     allow_auto_update_schema: bool | None = None
     allowed_clusters: list[str] | None = None  # targets of replication; any, if empty
     schema_auto_update: str | None = None  # the older schema_compatibility, used if that is not set
+    subscription_auth_mode: str | None = None  # Prefix: the name of a subscription begins with the role
     # of a topic only
     max_message_size: int | None = None
     dispatch_rates: dict[str, DispatchRate] | None = None  # of single subscriptions, by name

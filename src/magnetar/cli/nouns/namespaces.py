@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from magnetar.cli.argument import (
     PUBLIC_DEFAULT,
+    Actions,
     Force,
     Namespace,
     Properties,
     ReadNamespace,
+    Role,
     Tenant,
     TopicMode,
     names_in,
     properties_of,
     whole,
-    words_of,
 )
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.output import Done, Names, Record, print_note
@@ -30,16 +30,8 @@ from magnetar.names import DEFAULT_TENANT
 group = CommandGroup("namespaces", "Manage namespaces and their policies.")
 
 
-class Action(StrEnum):
-    produce = "produce"
-    consume = "consume"
-    functions = "functions"
-    sources = "sources"
-    sinks = "sinks"
-    packages = "packages"
-
-
-Role = Annotated[str, typer.Option("--role", help="The role.")]
+Subscription = Annotated[str, typer.Option("--sub", "--subscription", "-s", help="The subscription.")]
+Roles = Annotated[str, typer.Option("--roles", metavar="ROLE,…", help="The roles.")]
 Key = Annotated[str, typer.Option("--key", "-k", help="The key of the property.")]
 
 group.panel = "Namespaces"
@@ -156,7 +148,7 @@ def _is_confirmed(question: str) -> bool:
 def unsubscribe(
     rest: Rest,
     namespace: Namespace,
-    subscription: Annotated[str, typer.Option("--sub", "-s", help="The subscription.")],
+    subscription: Subscription,
 ) -> Done:
     """Delete a subscription from all topics of a namespace."""
     rest.post(*namespace_path(namespace, "unsubscribe", subscription))
@@ -179,10 +171,7 @@ def grant_permission(
     rest: Rest,
     namespace: Namespace,
     role: Role,
-    actions: Annotated[
-        Any,  # a list: Typer would otherwise take its items one by one
-        typer.Option("--actions", metavar="ACTION,…", parser=words_of(Action), help=f"Some of {', '.join(Action)}."),
-    ],
+    actions: Actions,
 ) -> Done:
     """Grant permissions in a namespace to a role."""
     rest.post(*namespace_path(namespace, "permissions", role), body=actions)
@@ -194,6 +183,28 @@ def revoke_permission(rest: Rest, namespace: Namespace, role: Role) -> Done:
     """Revoke all permissions of a role in a namespace."""
     rest.delete(*namespace_path(namespace, "permissions", role))
     return Done(f"revoked all permissions in {namespace} of {role}")
+
+
+@group.command("subscription-permission")
+def subscription_permissions(rest: Rest, namespace: ReadNamespace = PUBLIC_DEFAULT) -> Record:
+    """Show the roles that may use subscriptions of a namespace, where not all may."""
+    value = rest.get(*namespace_path(namespace, "permissions", "subscription"))
+    return Record(value, none=f"{namespace} has no subscription with roles of its own")
+
+
+@group.command("grant-subscription-permission")
+def grant_subscription_permission(rest: Rest, namespace: Namespace, subscription: Subscription, roles: Roles) -> Done:
+    """Set the roles that may use a subscription; all others may not from then on."""
+    given = names_in(roles)
+    rest.post(*namespace_path(namespace, "permissions", "subscription", subscription), body=given)
+    return Done(f"granted subscription {subscription} in {namespace} to {', '.join(given)}")
+
+
+@group.command("revoke-subscription-permission")
+def revoke_subscription_permission(rest: Rest, namespace: Namespace, subscription: Subscription, role: Role) -> Done:
+    """Revoke the permission of a role to use a subscription; without any roles it is open again."""
+    rest.delete(*namespace_path(namespace, "permissions", subscription, role))
+    return Done(f"revoked subscription {subscription} in {namespace} of {role}")
 
 
 # -- properties

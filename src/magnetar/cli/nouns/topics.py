@@ -8,10 +8,12 @@ import typer
 
 from magnetar.cli.argument import (
     PUBLIC_DEFAULT,
+    Actions,
     Domain,
     Force,
     Properties,
     ReadNamespace,
+    Role,
     Topic,
     parse_time,
     properties_of,
@@ -295,6 +297,31 @@ def remove_properties(
     """Remove one property of a topic."""
     rest.delete(*topic_path(topic, "properties"), query={"key": key})
     return Done(f"removed property {key} of {topic}")
+
+
+# -- permissions
+
+group.panel = "Permissions"
+
+
+@group.command("permissions")
+def permissions(rest: Rest, topic: Topic) -> Record:
+    """Show the permissions of roles on a topic, with those they have in its namespace."""
+    return Record(rest.get(*topic_path(topic, "permissions")), none=f"{topic} has no permissions")
+
+
+@group.command("grant-permission")
+def grant_permission(rest: Rest, topic: Topic, role: Role, actions: Actions) -> Done:
+    """Grant permissions on a topic to a role."""
+    rest.post(*topic_path(topic, "permissions", role), body=actions)
+    return Done(f"granted {', '.join(actions)} on {topic} to {role}")
+
+
+@group.command("revoke-permission")
+def revoke_permission(rest: Rest, topic: Topic, role: Role) -> Done:
+    """Revoke all permissions of a role on a topic; those in its namespace stay."""
+    rest.delete(*topic_path(topic, "permissions", role))
+    return Done(f"revoked all permissions on {topic} of {role}")
 
 
 add_topic_policies(group)

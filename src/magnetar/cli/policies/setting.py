@@ -80,6 +80,11 @@ class Compatibility(StrEnum):
     FULL_TRANSITIVE = "FULL_TRANSITIVE"
 
 
+class SubscriptionAuthMode(StrEnum):
+    none = "None"
+    prefix = "Prefix"
+
+
 class SubscriptionKind(StrEnum):
     Exclusive = "Exclusive"
     Shared = "Shared"
@@ -367,6 +372,20 @@ def subscription_types(
     ],
 ) -> Setting:
     return Setting(types)
+
+
+def subscription_auth_mode(
+    mode: Annotated[
+        SubscriptionAuthMode,
+        typer.Option(
+            "--subscription-auth-mode",
+            "-m",
+            case_sensitive=False,
+            help="Prefix: names of subscriptions begin with the role of their consumers.",
+        ),
+    ],
+) -> Setting:
+    return Setting(mode.value)
 
 
 def clusters(

@@ -150,6 +150,13 @@ POLICIES: tuple[PolicyCommand, ...] = (
         "subscriptionTypesEnabled",
         "subscriptionTypesEnabled",
     ),
+    PolicyCommand(
+        "subscription-auth-mode",
+        "whether names of subscriptions begin with the role of their consumers",
+        setting.subscription_auth_mode,
+        "subscriptionAuthMode",
+        removable=False,
+    ),
     PolicyCommand("clusters", "clusters to replicate messages to", setting.clusters, "replication", removable=False),
     PolicyCommand(
         "allowed-clusters",
