@@ -38,7 +38,7 @@ The broker reads these settings, under Apache Pulsar's names, from `--set key=va
 `standalone.conf` given as `--config`, and from environment variables. Flags such as `--port` take precedence over
 `--set`, `--set` over the environment, and the environment over `--config`. An empty value means the default. An invalid
 value is an error, and so is an unknown key in `--set`; unknown keys of a file and unknown variables are reported in a
-warning.
+warning, except for those of [protection](#protection).
 
 This page is generated from the code by `make docs`.
 
@@ -53,6 +53,20 @@ This page is generated from the code by `make docs`.
 The first of them takes precedence over the second, and the second over the third. In Pulsar's images the third form
 works for settings that the image's file has, here for all settings.
 
+## Protection
+
+A setting of Apache Pulsar that asks for protection which this broker does not have ends the start with a sentence and
+code 2, before a port is open or the data folder is touched. Values of Pulsar's own files ask for nothing, and neither
+do empty values and `false`. An unknown name that looks like protection, such as `authenticationEnbled`, ends it too. A
+later source counts: `--set encryptionRequireOnProducer=false` starts with a file that has `true`.
+
+Without authentication the broker serves only its own machine. A `bindAddress` that others reach needs
+`authenticationEnabled=true`, or `--without-authentication` (`withoutAuthentication=true`); without either the start
+ends, and the `0.0.0.0` that Pulsar's own files have is ignored with a warning.
+
+Every user of a machine sees the arguments of every process, so `--set` takes no secret, only where it is kept: `file:`
+or a path. The data folder is for the broker's user only.
+
 ## Networks
 
 Clients connect to the address that a lookup returns. Without any setting that is the address that they connected to;
@@ -60,7 +74,7 @@ Clients connect to the address that a lookup returns. Without any setting that i
 (`pulsar` for the binary port, `http` for HTTP) for each name. A container whose ports are mapped needs one:
 
 ```
-docker run -p 7650:6650 -p 7080:8080 -e MAGNETAR_BIND_ADDRESS=0.0.0.0 \\
+docker run -p 7650:6650 -p 7080:8080 -e MAGNETAR_BIND_ADDRESS=0.0.0.0 -e MAGNETAR_WITHOUT_AUTHENTICATION=true \\
   -e PULSAR_PREFIX_advertisedListeners=outside:pulsar://localhost:7650,outside:http://localhost:7080 …
 ```
 

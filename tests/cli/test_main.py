@@ -111,6 +111,11 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
             "--set brokerClientAuthenticationParameters shows a secret to every user of this machine: use --config, the"
             " environment, or file:",
         ),
+        (
+            "--set tokenSecretKey=data:;base64,AAAA",
+            "--set tokenSecretKey shows a secret to every user of this machine: use --config, the environment, or"
+            " file:",
+        ),
         ("--config no/such.conf", "--config no/such.conf cannot be read: No such file or directory"),
     ],
 )
@@ -164,19 +169,42 @@ def test_a_file_sets_settings_and_its_unknown_keys_cause_one_warning(
     )
 
 
-def test_b6_security_that_is_asked_for_and_missing_has_a_warning_of_its_own(
+def test_b6_protection_that_is_asked_for_and_missing_ends_the_start(
     started: Started, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Among dozens of unknown settings it was overlooked, and the broker was open."""
+    """It was a warning among dozens of unknown settings, and the broker was open."""
     config = tmp_path / "broker.conf"
-    config.write_text("zookeeperServers=a:1\nauthenticationEnabled=true\ntlsEnabled=false\nwebServicePortTls=\n")
-    monkeypatch.setenv("PULSAR_PREFIX_authorizationEnabled", "TRUE")
-    monkeypatch.setenv("MAGNETAR_TLS_ENABLED", "true")
-    assert main(["standalone", "--config", str(config)]) == 7
-    lines = [line.partition("settings: ")[2] for line in capsys.readouterr().err.splitlines()]
-    open_to_all = "which this broker does not have: any client that reaches it can read, write and delete"
-    assert f"{config} asks for authenticationEnabled, {open_to_all}" in lines
-    assert f"the environment asks for authorizationEnabled, tlsEnabled, {open_to_all}" in lines
+    config.write_text("zookeeperServers=a:1\nbookkeeperTLSClientAuthentication=true\nathenzDomainNames=\n")
+    monkeypatch.setenv("PULSAR_PREFIX_encryptionRequireOnProducer", "TRUE")
+    monkeypatch.setenv("MAGNETAR_TLS_KEY_STORE_PASSWORD", "changeit")
+    monkeypatch.setenv("athenzDomainNames", "shop")
+    assert main(["standalone", "--config", str(config), "--set", "kinitCommand=/opt/kinit"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        f"magnetar: no start without protection that is asked for: bookkeeperTLSClientAuthentication=true of {config},"
+        " athenzDomainNames=shop of athenzDomainNames, encryptionRequireOnProducer=TRUE of"
+        " PULSAR_PREFIX_encryptionRequireOnProducer, tlsKeyStorePassword=(hidden) of MAGNETAR_TLS_KEY_STORE_PASSWORD,"
+        " kinitCommand=/opt/kinit of --set; this broker does not have them: to start without, remove the setting or"
+        " make it empty\n",
+    )
+    assert started.settings is None
+
+
+def test_a_misspelt_protection_ends_the_start(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("authenticationEnbled=true\n")
+    assert main(["standalone", "--config", str(config)]) == 2
+    assert f"authenticationEnbled=true of {config} (did you mean authenticationEnabled?)" in capsys.readouterr().err
+    assert started.settings is None
+
+
+def test_a_later_source_takes_protection_back(started: Started, tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("encryptionRequireOnProducer=true\n")
+    assert main(["standalone", "--config", str(config), "--set", "encryptionRequireOnProducer=false"]) == 7
+    assert started.settings == Settings()
 
 
 def test_flags_override_set_which_overrides_the_file(started: Started, tmp_path: Path) -> None:
@@ -197,9 +225,15 @@ def test_the_environment_is_between_the_file_and_the_command_line(
     monkeypatch.setenv("maxMessageSize", "4096")
     monkeypatch.setenv("MAGNETAR_BIND_ADDRESS", "0.0.0.0")
     monkeypatch.setenv("PULSAR_PREFIX_zookeeperServers", "a:1")
+    monkeypatch.setenv("MAGNETAR_WITHOUT_AUTHENTICATION", "true")
     assert main(["standalone", "--config", str(config), "--set", "webServicePort=3", "--port", "4"]) == 7
     assert started.settings == Settings(
-        brokerServicePort=4, webServicePort=3, maxMessageSize=4096, defaultNumPartitions=2, bindAddress="0.0.0.0"
+        brokerServicePort=4,
+        webServicePort=3,
+        maxMessageSize=4096,
+        defaultNumPartitions=2,
+        bindAddress="0.0.0.0",
+        withoutAuthentication=True,
     )
     assert "1 variable without effect: PULSAR_PREFIX_zookeeperServers\n" in capsys.readouterr().err
 
@@ -232,7 +266,10 @@ def test_a_binary_file_is_rejected(started: Started, tmp_path: Path, capsys: pyt
     assert capsys.readouterr().err == f"magnetar: --config {config} cannot be read: not UTF-8 text\n"
 
 
-def test_a_file_alone_does_not_open_the_broker_to_the_network(
+_REMEDY = "enable authentication (authenticationEnabled=true), or give --without-authentication too\n"
+
+
+def test_the_address_of_pulsars_own_files_does_not_open_the_broker(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "broker.conf"
@@ -240,14 +277,39 @@ def test_a_file_alone_does_not_open_the_broker_to_the_network(
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.rest["bind"] == "127.0.0.1"
     assert capsys.readouterr().err.endswith(
-        f" WARNING settings: bindAddress=0.0.0.0 of {config} is ignored: only --bind opens the broker to the network\n"
+        f" WARNING settings: bindAddress=0.0.0.0 of {config} is ignored, only this machine is served: {_REMEDY}"
     )
+    assert main(["standalone", "--config", str(config), "--without-authentication"]) == 7
+    assert started.rest["bind"] == "0.0.0.0"
 
 
-@pytest.mark.parametrize("words", ["--bind 0.0.0.0", "--set bindAddress=0.0.0.0", "--bind=::", "--bind 10.0.0.1"])
-def test_opening_to_the_network_warns(started: Started, capsys: pytest.CaptureFixture[str], words: str) -> None:
-    assert main(["standalone", *words.split()]) == 7
-    assert "without authentication" in capsys.readouterr().err
+def test_another_address_of_a_file_needs_the_second_word(
+    started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("bindAddress=10.0.0.1\n")
+    assert main(["standalone", "--config", str(config)]) == 2
+    assert capsys.readouterr().err == (
+        f"magnetar: {config}: bindAddress=10.0.0.1 lets other machines in, and without authentication any client can"
+        f" read, write and delete: {_REMEDY}"
+    )
+    assert started.settings is None
+    config.write_text("bindAddress=10.0.0.1\nwithoutAuthentication=true\n")
+    assert main(["standalone", "--config", str(config)]) == 7
+    assert started.rest["bind"] == "10.0.0.1"
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("words", ["--bind 0.0.0.0", "--set bindAddress=0.0.0.0", "--bind=::", "--bind 127.example"])
+def test_opening_to_the_network_needs_the_second_word(
+    started: Started, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    assert main(["standalone", *words.split()]) == 2
+    out, err = capsys.readouterr()
+    assert (out, err.endswith(_REMEDY)) == ("", True)
+    assert started.settings is None
+    assert main(["standalone", "--without-authentication", *words.split()]) == 7
+    assert "without authentication: any client can read, write and delete" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "localhost", "::1"])
@@ -291,7 +353,7 @@ def test_both_parsers_have_the_same_options() -> None:
     command = get_command(app).commands["standalone"]  # type: ignore[attr-defined]
     full = {option for parameter in command.params for option in parameter.opts}
     only_full = {"--help", "--rename-cluster", "--accept-loss"}
-    assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION}
+    assert full - only_full == {*standalone.SINGLE_OPTIONS, standalone.REPEATED_OPTION, standalone.OPEN_OPTION}
 
 
 def test_help_explains_every_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -63,6 +63,20 @@ AcceptLoss = Annotated[
     bool,
     typer.Option("--accept-loss", help="Start although acknowledged changes are missing, and keep the damaged log."),
 ]
+Bind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="The address to listen on. Other than loopback needs authentication, or the next option.",
+        show_default="127.0.0.1",
+    ),
+]
+WithoutAuthentication = Annotated[
+    bool,
+    typer.Option(
+        _standalone.OPEN_OPTION, help="Serve other machines without authentication: any client can do everything."
+    ),
+]
 
 
 @app.command(cls=PlainCommand)
@@ -89,14 +103,8 @@ def standalone(
     ] = None,
     rename_cluster: RenameCluster = False,
     accept_loss: AcceptLoss = False,
-    bind: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="The address to listen on. Anything but loopback opens the broker to the network.",
-            show_default="127.0.0.1",
-        ),
-    ] = None,
+    bind: Bind = None,
+    without_authentication: WithoutAuthentication = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
     config: ConfigFile = None,
@@ -123,6 +131,7 @@ def standalone(
         set=set_ or (),
         rename_cluster=rename_cluster,
         accept_loss=accept_loss,
+        without_authentication=without_authentication,
     )
     return _standalone.start(options)
 

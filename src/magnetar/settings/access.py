@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from magnetar.settings.authorization import AuthorizationSettings
-from magnetar.settings.kinds import Text
+from magnetar.settings.kinds import Flag, Text
 
 _HOST = r"(?:\*\.)?[-\w]+(?:\.[-\w]+)*\.?"
 
@@ -25,3 +25,10 @@ class AccessSettings(AuthorizationSettings, frozen=True, kw_only=True):
             " containers and reverse proxies. See [Web pages](#web-pages).",
         ),
     ] = ""
+    withoutAuthentication: Annotated[
+        bool,
+        Flag(
+            "Serve other machines (`bindAddress`) although authentication is off: any client that reaches the broker"
+            " can read, write and delete."
+        ),
+    ] = False

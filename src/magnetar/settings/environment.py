@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from magnetar.settings.refused import PROTECTING
 from magnetar.settings.settings import KINDS
 
 PULSAR_PREFIX = "PULSAR_PREFIX_"
@@ -17,6 +18,7 @@ MAGNETAR_PREFIX = "MAGNETAR_"
 _OF_COMMANDS = {"MAGNETAR_URL", "MAGNETAR_TOKEN", "MAGNETAR_TRUST_CERTS", "MAGNETAR_REMOTE_TOKEN"}
 """Variables of other commands, which may share an environment with a broker."""
 
+_REFUSED_BY_WORDS = {name.replace("_", "").lower(): name for name in PROTECTING}
 _BY_WORDS = {name.lower(): name for name in KINDS}
 
 
@@ -27,6 +29,8 @@ class Environment:
     pairs: dict[str, str] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+    refused: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Of those that no setting has, by the name of the setting that is meant: variable and text."""
 
 
 def read_environment(environment: Mapping[str, str]) -> Environment:
@@ -42,7 +46,16 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
                 found.variables[setting] = variable
             elif prefix and not (prefix == MAGNETAR_PREFIX and _belongs_elsewhere(variable)):
                 found.unknown.append(variable)
+                found.refused[_meant_by(variable, prefix)] = (variable, environment[variable])
+            elif not prefix and variable in PROTECTING:  # other bare names are of other programs
+                found.unknown.append(variable)
+                found.refused[variable] = (variable, environment[variable])
     return found
+
+
+def _meant_by(variable: str, prefix: str) -> str:
+    rest = variable.removeprefix(prefix)
+    return _REFUSED_BY_WORDS.get(rest.replace("_", "").lower(), rest) if prefix == MAGNETAR_PREFIX else rest
 
 
 def _setting_of(variable: str, prefix: str) -> str | None:

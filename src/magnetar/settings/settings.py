@@ -58,7 +58,7 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
         Text(
             _ADDRESS,
             "a host name or an IP address",
-            "Address that both ports listen on; other than loopback is ignored in a `--config` file.",
+            "Address that both ports listen on; other than loopback needs authentication, or `withoutAuthentication`.",
         ),
     ] = "127.0.0.1"
     advertisedAddress: Annotated[

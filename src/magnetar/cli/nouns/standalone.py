@@ -20,8 +20,11 @@ log = logging.getLogger("magnetar.settings")
 
 DATA_DEFAULT = Path("data/standalone")
 
-_SECURITY = ("authenticationEnabled", "authorizationEnabled", "tlsEnabled", "brokerServicePortTls", "webServicePortTls")
-"""Settings of Pulsar that protect a broker, and that this one does not have."""
+_PULSAR_BIND = "0.0.0.0"
+"""The address in the files of Apache Pulsar."""
+
+Asked = dict[str, tuple[str, str]]
+"""Protection that the broker does not have, by setting: the source and the text. A later source replaces an earlier."""
 
 
 class StandaloneOptions:
@@ -39,6 +42,7 @@ class StandaloneOptions:
         "port",
         "rename_cluster",
         "set",
+        "without_authentication",
     )
 
     def __init__(
@@ -55,6 +59,7 @@ class StandaloneOptions:
         set: Sequence[str] = (),
         rename_cluster: bool = False,
         accept_loss: bool = False,
+        without_authentication: bool = False,
     ) -> None:
         self.data = data
         self.port = port
@@ -67,6 +72,7 @@ class StandaloneOptions:
         self.set = tuple(set)
         self.rename_cluster = rename_cluster
         self.accept_loss = accept_loss
+        self.without_authentication = without_authentication
 
     def flags(self) -> Iterable[tuple[str, str, str]]:
         """The given flags that are settings: flag, setting, text."""
@@ -77,6 +83,7 @@ class StandaloneOptions:
             ("--bind", "bindAddress", self.bind),
             ("--log-level", "logLevel", self.log_level),
             ("--log-format", "logFormat", self.log_format),
+            (OPEN_OPTION, "withoutAuthentication", "true" if self.without_authentication else None),
         ):
             if text is not None:
                 yield flag, setting, text
@@ -93,14 +100,19 @@ SINGLE_OPTIONS = {
     "--config": "config",
 }
 REPEATED_OPTION = "--set"
+OPEN_OPTION = "--without-authentication"
 
 
 def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
-    """The options if all are `--option value` or `--option=value`; None for the full parser."""
+    """The options if all are `--option value`, `--option=value` or `OPEN_OPTION`; None for the full parser."""
     values: dict[str, str] = {}
     pairs: list[str] = []
+    is_open = False
     rest = iter(words)
     for word in rest:
+        if word == OPEN_OPTION:
+            is_open = True
+            continue
         option, separator, value = word.partition("=")
         if not separator:
             value = next(rest, "--")
@@ -112,7 +124,9 @@ def read_plain(words: Sequence[str]) -> StandaloneOptions | None:
             values[SINGLE_OPTIONS[option]] = value
         else:
             return None
-    return StandaloneOptions(set=pairs, rename_cluster=False, accept_loss=False, **values)
+    return StandaloneOptions(
+        set=pairs, rename_cluster=False, accept_loss=False, without_authentication=is_open, **values
+    )
 
 
 def start(options: StandaloneOptions) -> int:
@@ -123,11 +137,6 @@ def start(options: StandaloneOptions) -> int:
     pairs = pairs_of(options, warnings.append)
     settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
-    if not is_loopback(settings.bindAddress):
-        warnings.append(
-            f"listening on {settings.bindAddress} without authentication: any client can read, write and delete"
-        )
-
     write_log(sys.stderr, level=settings.logLevel, form=settings.logFormat)
     for warning in warnings:
         log.warning("%s", warning)
@@ -149,18 +158,51 @@ def start(options: StandaloneOptions) -> int:
 
 def pairs_of(options: StandaloneOptions, warn: Callable[[str], None]) -> dict[str, str]:
     """The settings of all sources, merged; raises `InvalidSetting`, which names the source."""
-    pairs = {
-        **_from_file(options.config, warn),
-        **_from_environment(warn),
-        **_from_set(options.set),
-        **_from_flags(options),
-    }
+    asked: Asked = {}
+    file = _from_file(options.config, warn, asked)
+    given = {**_from_environment(warn, asked), **_from_set(options.set, asked), **_from_flags(options)}
+    _refuse_what_is_not_obeyed(asked)
+    pairs = {**file, **given}
+    if not is_loopback(pairs.get("bindAddress", "").strip() or "localhost"):
+        _check_openness(pairs, options.config if "bindAddress" not in given else None, warn)
     if options.rename_cluster and "clusterName" not in pairs:
         raise InvalidSetting("--rename-cluster needs the new name: give --cluster NAME")
     return pairs
 
 
-def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str]:
+def _refuse_what_is_not_obeyed(asked: Asked) -> None:
+    if not asked:
+        return
+    from magnetar.settings.refused import asks_for_protection, refusal
+
+    refused = [(source, name, text) for name, (source, text) in asked.items() if asks_for_protection(name, text)]
+    if refused:
+        raise refusal(refused)
+
+
+def _check_openness(pairs: dict[str, str], config: str | None, warn: Callable[[str], None]) -> None:
+    """Other machines are served with authentication, or if the operator wants it without.
+
+    `config` is the file that the address is from, if it is from one.
+    """
+    address = pairs["bindAddress"].strip()
+    if pairs.get("authenticationEnabled", "").strip().lower() == "true":
+        return
+    if pairs.get("withoutAuthentication", "").strip().lower() == "true":
+        warn(f"listening on {address} without authentication: any client can read, write and delete")
+        return
+    remedy = f"enable authentication (authenticationEnabled=true), or give {OPEN_OPTION} too"
+    if config is not None and address == _PULSAR_BIND:  # those who start with Pulsar's own file did not choose it
+        warn(f"bindAddress={address} of {config} is ignored, only this machine is served: {remedy}")
+        del pairs["bindAddress"]
+        return
+    raise InvalidSetting(
+        f"{f'{config}: ' if config is not None else ''}bindAddress={address} lets other machines in, and without"
+        f" authentication any client can read, write and delete: {remedy}"
+    )
+
+
+def _from_file(config: str | None, warn: Callable[[str], None], asked: Asked) -> dict[str, str]:
     if config is None:
         return {}
     from magnetar.settings.properties_file import parse_properties
@@ -172,25 +214,21 @@ def _from_file(config: str | None, warn: Callable[[str], None]) -> dict[str, str
         raise InvalidSetting(f"--config {config} cannot be read: {reason}") from error
     pairs = parse_properties(text)
     unknown = _check(f"{config}:", pairs)
+    asked.update({name: (config, pairs[name]) for name in unknown})
     if unknown:
         warn(f"{config} has {_counted(len(unknown), 'setting')} without effect: {', '.join(unknown)}")
-        _warn_of_security(config, {name: pairs[name] for name in unknown}, warn)
-    if not is_loopback(pairs.get("bindAddress") or "127."):
-        # Pulsar's own files have 0.0.0.0, but opening a broker without authentication must be explicit.
-        warn(f"bindAddress={pairs['bindAddress']} of {config} is ignored: only --bind opens the broker to the network")
-        del pairs["bindAddress"]
     return pairs
 
 
-def _from_environment(warn: Callable[[str], None]) -> dict[str, str]:
+def _from_environment(warn: Callable[[str], None], asked: Asked) -> dict[str, str]:
     from magnetar.settings.environment import read_environment
 
     found = read_environment(os.environ)
     for setting, text in found.pairs.items():
         _check(f"{found.variables[setting]}:", {setting: text})
+    asked.update(found.refused)
     if found.unknown:
         warn(f"{_counted(len(found.unknown), 'variable')} without effect: {', '.join(found.unknown)}")
-        _warn_of_security("the environment", {name: os.environ[name] for name in found.unknown}, warn)
     return {setting: text for setting, text in found.pairs.items() if text.strip()}
 
 
@@ -200,40 +238,34 @@ def _counted(count: int, noun: str) -> str:
     return counted(count, noun)
 
 
-def _warn_of_security(source: str, ignored: Mapping[str, str], warn: Callable[[str], None]) -> None:
-    """A line of its own: among dozens of ignored settings it would be overlooked."""
-    on = {_words(name) for name, text in ignored.items() if text.strip().lower() not in ("", "false")}
-    wanted = [setting for setting in _SECURITY if setting.lower() in on]
-    if wanted:
-        warn(
-            f"{source} asks for {', '.join(wanted)}, which this broker does not have:"
-            " any client that reaches it can read, write and delete"
-        )
-
-
-def _words(name: str) -> str:
-    return name.removeprefix("PULSAR_PREFIX_").removeprefix("MAGNETAR_").replace("_", "").lower()
-
-
-def _from_set(words: Iterable[str]) -> dict[str, str]:
+def _from_set(words: Iterable[str], asked: Asked) -> dict[str, str]:
     pairs: dict[str, str] = {}
     for word in words:
         name, separator, text = word.partition("=")
         if not separator:
             raise InvalidSetting(f"--set {word} is not of the form key=value")
         pairs[name.strip()] = text
-    for name in _check("--set", pairs):
-        raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
     _refuse_secrets(pairs)
+    for name in _check("--set", pairs):
+        if not _is_pulsars(name):
+            raise InvalidSetting(f"--set {name} is not a setting{_suggestion(name)}")
+        asked[name] = ("--set", pairs[name])
     return pairs
 
 
+def _is_pulsars(name: str) -> bool:
+    """Whether it is a setting of protection: refused or, with the value that means none, taken."""
+    from magnetar.settings.refused import PROTECTING
+
+    return name in PROTECTING
+
+
 def _refuse_secrets(pairs: Mapping[str, str]) -> None:
-    """Every user of the machine sees the command line of every process; a path to a file is no secret."""
-    from magnetar.settings.settings import SECRET
+    """Every user of the machine sees the command line of every process; where a secret is kept is none."""
+    from magnetar.settings.refused import is_secret
 
     for name, text in pairs.items():
-        if name in SECRET and text.strip() and not text.strip().startswith(("file:", "tlsCertFile:")):
+        if is_secret(name, text):
             raise InvalidSetting(
                 f"--set {name} shows a secret to every user of this machine: use --config, the environment, or file:"
             )

@@ -1,0 +1,221 @@
+"""Settings of Apache Pulsar that ask for protection which this broker does not have: they end the start.
+
+Owns their names, the values that ask for nothing, and the rule for names that only look like protection: a misspelt
+`authenticationEnabled` must not open a broker. Knows neither files nor the command line. What `Settings` has is obeyed,
+and not listed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from magnetar.errors import InvalidSetting
+from magnetar.settings.settings import KINDS, SECRET
+
+_STORE = frozenset({"JKS"})
+_PEM = frozenset({"PEM"})
+_NOTHING: frozenset[str] = frozenset()
+
+PROTECTING: Mapping[str, frozenset[str]] = {
+    # TLS
+    "tlsEnabled": _NOTHING,
+    "brokerServicePortTls": _NOTHING,
+    "webServicePortTls": _NOTHING,
+    "webServiceTlsProvider": frozenset({"Conscrypt"}),
+    "webServiceTlsProtocols": _NOTHING,
+    "webServiceTlsCiphers": _NOTHING,
+    "tlsCertRefreshCheckDurationSec": frozenset({"300"}),
+    "tlsCertificateFilePath": _NOTHING,
+    "tlsKeyFilePath": _NOTHING,
+    "tlsTrustCertsFilePath": _NOTHING,
+    "tlsAllowInsecureConnection": _NOTHING,
+    "tlsHostnameVerificationEnabled": frozenset({"true"}),
+    "tlsProtocols": _NOTHING,
+    "tlsCiphers": _NOTHING,
+    "tlsRequireTrustedClientCertOnConnect": _NOTHING,
+    "tlsFactoryClassName": _NOTHING,
+    "tlsFactoryConfig": _NOTHING,
+    "sslFactoryPlugin": frozenset({"org.apache.pulsar.common.util.DefaultPulsarSslFactory"}),
+    "sslFactoryPluginParams": _NOTHING,
+    "tlsProvider": _NOTHING,
+    "tlsEnabledWithKeyStore": _NOTHING,
+    "tlsKeyStoreType": _STORE,
+    "tlsKeyStore": _NOTHING,
+    "tlsKeyStorePassword": _NOTHING,
+    "tlsTrustStoreType": _STORE,
+    "tlsTrustStore": _NOTHING,
+    "tlsTrustStorePassword": _NOTHING,
+    "jsseProvider": _NOTHING,
+    # TLS of the broker as a client
+    "replicationTlsEnabled": _NOTHING,
+    "brokerClientTlsEnabled": _NOTHING,
+    "brokerClientTlsEnabledWithKeyStore": _NOTHING,
+    "brokerClientSslProvider": _NOTHING,
+    "brokerClientJsseProvider": _NOTHING,
+    "brokerClientKeyFilePath": _NOTHING,
+    "brokerClientCertificateFilePath": _NOTHING,
+    "brokerClientTlsKeyStoreType": _STORE,
+    "brokerClientTlsKeyStore": _NOTHING,
+    "brokerClientTlsKeyStorePassword": _NOTHING,
+    "brokerClientTlsTrustStoreType": _STORE,
+    "brokerClientTlsTrustStore": _NOTHING,
+    "brokerClientTlsTrustStorePassword": _NOTHING,
+    "brokerClientTlsCiphers": _NOTHING,
+    "brokerClientTlsProtocols": _NOTHING,
+    "brokerClientTlsFactoryClassName": _NOTHING,
+    "brokerClientTlsFactoryConfig": _NOTHING,
+    "brokerClientSslFactoryPlugin": frozenset({"org.apache.pulsar.common.util.DefaultPulsarSslFactory"}),
+    "brokerClientSslFactoryPluginParams": _NOTHING,
+    # authentication
+    "authenticationEnabled": _NOTHING,
+    "authenticationProviders": _NOTHING,
+    "authenticationRefreshCheckSeconds": frozenset({"60"}),
+    "authenticationRoleLoggingAnonymizer": frozenset({"NONE"}),
+    "authenticateOriginalAuthData": _NOTHING,
+    "authenticateMetricsEndpoint": _NOTHING,
+    "strictAuthMethod": _NOTHING,
+    "anonymousUserRole": _NOTHING,
+    "proxyRoles": _NOTHING,
+    "basicAuthConf": _NOTHING,
+    "tokenSecretKey": _NOTHING,
+    "tokenPublicKey": _NOTHING,
+    "tokenPublicAlg": frozenset({"RS256"}),
+    "tokenAuthClaim": frozenset({"sub"}),
+    "tokenAudienceClaim": _NOTHING,
+    "tokenAudience": _NOTHING,
+    "tokenAllowedClockSkewSeconds": frozenset({"0"}),
+    "tokenSettingPrefix": _NOTHING,
+    "openIDAllowedTokenIssuers": _NOTHING,
+    "openIDAllowedAudiences": _NOTHING,
+    "openIDTokenIssuerTrustCertsFilePath": _NOTHING,
+    "openIDRoleClaim": frozenset({"sub"}),
+    "openIDAcceptedTimeLeewaySeconds": frozenset({"0"}),
+    "openIDCacheSize": frozenset({"5"}),
+    "openIDCacheRefreshAfterWriteSeconds": frozenset({"64800"}),
+    "openIDCacheExpirationSeconds": frozenset({"86400"}),
+    "openIDHttpConnectionTimeoutMillis": frozenset({"10000"}),
+    "openIDHttpReadTimeoutMillis": frozenset({"10000"}),
+    "openIDKeyIdCacheMissRefreshSeconds": frozenset({"300"}),
+    "openIDRequireIssuersUseHttps": frozenset({"true"}),
+    "openIDFallbackDiscoveryMode": frozenset({"DISABLED"}),
+    "athenzDomainNames": _NOTHING,
+    "saslJaasBrokerSectionName": _NOTHING,
+    "saslJaasClientAllowedIds": frozenset({".*pulsar.*"}),
+    "saslJaasServerSectionName": frozenset({"PulsarBroker"}),
+    "saslJaasServerRoleTokenSignerSecretPath": _NOTHING,
+    "kinitCommand": frozenset({"/usr/bin/kinit"}),
+    "inflightSaslContextExpiryMs": frozenset({"30000"}),
+    "maxInflightSaslContext": frozenset({"50000"}),
+    # what clients may send
+    "encryptionRequireOnProducer": _NOTHING,
+    "entryFilterNames": _NOTHING,
+    "brokerInterceptors": _NOTHING,
+    "httpRequestsLimitEnabled": _NOTHING,
+    "httpMaxRequestSize": frozenset({"-1"}),
+    "httpMaxRequestHeaderSize": frozenset({"8192"}),
+    "disableHttpDebugMethods": frozenset({"true"}),  # TRACE and TRACK are refused anyway
+    # the store of Apache Pulsar
+    "managedLedgerPassword": _NOTHING,
+    "bookkeeperClientAuthenticationPlugin": _NOTHING,
+    "bookkeeperClientAuthenticationParametersName": _NOTHING,
+    "bookkeeperClientAuthenticationParameters": _NOTHING,
+    "bookkeeperTLSProviderFactoryClass": frozenset({"org.apache.bookkeeper.tls.TLSContextFactory"}),
+    "bookkeeperTLSClientAuthentication": _NOTHING,
+    "bookkeeperTLSKeyFileType": _PEM,
+    "bookkeeperTLSTrustCertTypes": _PEM,
+    "bookkeeperTLSKeyStorePasswordPath": _NOTHING,
+    "bookkeeperTLSTrustStorePasswordPath": _NOTHING,
+    "bookkeeperTLSKeyFilePath": _NOTHING,
+    "bookkeeperTLSCertificateFilePath": _NOTHING,
+    "bookkeeperTLSTrustCertsFilePath": _NOTHING,
+    "bookkeeperTlsCertFilesRefreshDurationSeconds": frozenset({"300"}),
+    "bookkeeper_tlsHostnameVerificationEnabled": _NOTHING,
+    "s3ManagedLedgerOffloadRole": _NOTHING,
+    "s3ManagedLedgerOffloadRoleSessionName": frozenset({"pulsar-s3-offload"}),
+}
+"""Pulsar's names, each with the values that ask for nothing: those of its own files. Empty and false never do."""
+
+_LOOKS_PROTECTING = re.compile(
+    r"auth|tls|ssl|token|jwt|secret|passw|passphrase|encrypt|cipher|sasl|jaas|kerberos|kinit|athenz|openid|oidc|role"
+    r"|permission|credential|certificate|Certs?(?![a-z])|trust|keystore|secur|anonymous|superuser|privatekey|publickey",
+    re.IGNORECASE,
+)
+_HARMLESS = frozenset({"webServiceTrustXForwardedFor"})  # less protection, which is no reason to end a start
+_OFF = frozenset({"", "false"})
+_HIDDEN = re.compile(r"passw|secret|token|key|param|conf|credential|jwt", re.IGNORECASE)
+_PLACES = ("file:", "tlsCertFile:")  # where a secret is kept, instead of the secret
+_SECRET_OF_PULSAR = frozenset(
+    {"tokenSecretKey", "basicAuthConf", "bookkeeperClientAuthenticationParameters", "managedLedgerPassword"}
+    | {name for name in PROTECTING if name.endswith("Password")}
+)
+_VALUE_LENGTH_MAX = 100
+_MISSPELT = 0.93  # similarity from which a name is taken for a misspelt one
+
+
+def asks_for_protection(name: str, text: str) -> bool:
+    """Whether a setting that the broker does not have asks for protection; a spelling that is close to one does too."""
+    value = text.strip()
+    if name in KINDS or name in _HARMLESS or value.lower() in _OFF:
+        return False
+    if name in PROTECTING:
+        return value not in PROTECTING[name]
+    return _LOOKS_PROTECTING.search(name) is not None or _nearest(name, _MISSPELT) is not None
+
+
+def refusal(asked: Iterable[tuple[str, str, str]]) -> InvalidSetting:
+    """The error for settings that cannot be obeyed: source, name and text of each."""
+    words = [f"{name}={_shown(name, text)} of {source}{_suggestion(name)}" for source, name, text in asked]
+    return InvalidSetting(
+        f"no start without protection that is asked for: {', '.join(words)}; this broker does not have"
+        f" {'it' if len(words) == 1 else 'them'}: to start without, remove the setting or make it empty"
+    )
+
+
+def is_secret(name: str, text: str) -> bool:
+    """Whether the text may be a secret itself, and not the place where it is kept."""
+    value = text.strip()
+    if not value or value.startswith(_PLACES):
+        return False
+    if name in SECRET:
+        return not Path(value).is_file()  # a key in base64 may begin like a path
+    return name in _SECRET_OF_PULSAR
+
+
+def _shown(name: str, text: str) -> str:
+    """A path is no secret; what else such a setting has may be one."""
+    value = text.strip()
+    if _HIDDEN.search(name) and not value.startswith(("/", *_PLACES)) and value.lower() != "true":
+        return "(hidden)"
+    return value if len(value) <= _VALUE_LENGTH_MAX else value[:_VALUE_LENGTH_MAX] + "..."
+
+
+def _suggestion(name: str) -> str:
+    if name in PROTECTING:
+        return ""
+    near = _nearest(name, 0.6)
+    return f" (did you mean {near}?)" if near else " (no setting of Apache Pulsar that is known here)"
+
+
+def _nearest(name: str, similarity: float) -> str | None:
+    from difflib import get_close_matches  # only needed for names that are unknown
+
+    by_lower = _known_by_lower()
+    # Names of very different lengths cannot be similar: a file has hundreds of names, and each comparison takes time.
+    share = similarity / (2 - similarity)
+    length = len(name)
+    near = [known for known in by_lower if length * share <= len(known) <= length / share]
+    found = get_close_matches(name.lower(), near, n=1, cutoff=similarity)
+    return by_lower[found[0]] if found else None
+
+
+@lru_cache(maxsize=1)
+def _known_by_lower() -> dict[str, str]:
+    return {name.lower(): name for name in _known()}
+
+
+def _known() -> Iterator[str]:
+    yield from PROTECTING
+    yield from (name for name in KINDS if _LOOKS_PROTECTING.search(name))
