@@ -20,6 +20,7 @@ LEAVES = (
     "errors",
     "version",
     "bounds",
+    "access_bounds",
     "setting_bounds",
     "latency",
     "health",

@@ -24,6 +24,7 @@ HEADINGS = {
     "allowAutoSubscriptionCreation": "Subscriptions",
     "delayedDeliveryEnabled": "Dispatch",
     "createTopicToRemoteClusterForReplication": "Geo-replication",
+    "authenticationEnabled": "Authentication",
     "authorizationEnabled": "Authorization",
     "webServiceTrustedHosts": "Access",
     "maxMessageSize": "Connections",

@@ -2,7 +2,7 @@
 
 The set is closed: the table of docs/reliability.md is generated from it, and each row has a test, whose name begins
 with `test_bound_` and the words of the row's name. Code that enforces a limit reads it here, or from its setting;
-most of those that a setting decides are in `setting_bounds`.
+most of those that a setting decides are in `setting_bounds`, those of logins and permissions in `access_bounds`.
 """
 
 from __future__ import annotations
@@ -442,14 +442,6 @@ DEAD_LETTER_PAGE = Bound(
     "more are refused with 400; the response says how to go on",
 )
 PAUSE_REASON = Bound("pause-reason", "the reason of a paused subscription", 1000, "characters", "refused with 400")
-TOPIC_PERMISSIONS = Bound(
-    "topic-permissions",
-    "topics of a namespace with permissions of their own",
-    10_000,
-    "topics",
-    "refused with 412; a permission on the namespace is for all its topics",
-)
-ROLE_SIZE = Bound("role-size", "the name of a role", 1024, "characters", "refused with 412")
 CLUSTER_URL = Bound("cluster-url", "an address of a cluster", 1024, "bytes", "refused with 400")
 CONDITION_SIZE = Bound("condition-size", "the condition of a route policy", 10_000, "characters", "refused with 412")
 CONDITION_DEPTH = Bound(

@@ -19,10 +19,14 @@ class InvalidSetting(MagnetarError):
 
 
 class AuthenticationFailed(MagnetarError):
-    """A client did not prove who it is. The text never has what it showed."""
+    """A client did not prove who it is. The text never has what it showed; `code` is the reason, for metrics."""
 
     wire_code = 3
     http_status = 401
+
+    def __init__(self, text: str, code: str = "INVALID_AUTH_DATA") -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class RightMissing(MagnetarError):

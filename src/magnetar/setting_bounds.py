@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from magnetar.access_bounds import ACCESS_BOUNDS
 from magnetar.bounds import BOUNDS, Bound, _by_setting
 
 # -- limits that settings decide
@@ -146,5 +147,6 @@ BACKLOG_SCAN_TIME = _by_setting(
 ALL_BOUNDS: tuple[Bound, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, Bound)),
     *BOUNDS,
+    *ACCESS_BOUNDS,
 )
 """Every bound, in the order of the reference page."""

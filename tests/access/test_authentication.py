@@ -12,6 +12,8 @@ from magnetar.errors import AuthenticationFailed
 class Echo:
     """The role is what the client sends."""
 
+    name = "Echo"
+
     def __init__(self, method: str) -> None:
         self._method = method
 
@@ -25,14 +27,14 @@ def test_without_providers_every_client_is_let_in() -> None:
 
 
 def test_the_method_chooses_the_provider() -> None:
-    authentication = Authentication({method: Echo(method) for method in ("token", "basic", "tls")})
+    authentication = Authentication({method: [Echo(method)] for method in ("token", "basic", "tls")})
     assert authentication.connect("token", b"a", "", 0) == Principal("a", "token")
     assert authentication.request("Bearer a", "", 0) == Principal("a", "token")
-    assert authentication.request("basic a", "", 0) == Principal("a", "basic")
+    assert authentication.request("basic YQ==", "", 0) == Principal("a", "basic")
     assert authentication.request("", "cn", 0) == Principal("cn", "tls")
 
 
 def test_another_method_is_refused_by_name() -> None:
-    authentication = Authentication({"token": Echo("token")})
-    with pytest.raises(AuthenticationFailed, match="'sasl' is not accepted, only token"):
+    authentication = Authentication({"token": [Echo("token")]})
+    with pytest.raises(AuthenticationFailed, match="'sasl' is not accepted: this broker accepts token"):
         authentication.connect("sasl", b"", "", 0)

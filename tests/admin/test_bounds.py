@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from magnetar.access_bounds import ROLE_SIZE, TOPIC_PERMISSIONS
 from magnetar.admin.routes import ROUTES
 from magnetar.bounds import (
     CLUSTER_URL,
@@ -14,9 +15,7 @@ from magnetar.bounds import (
     MASKS,
     PAUSE_REASON,
     REPORTS_BODY,
-    ROLE_SIZE,
     TEMPLATE_SIZE,
-    TOPIC_PERMISSIONS,
 )
 from magnetar.broker.catalog import permissions as topic_permissions
 from magnetar.broker.subscription.subscription import Subscription

@@ -41,7 +41,11 @@ class Authorization:
 
 
 def rules_of(settings: AuthorizationSettings) -> Rules:
-    return Rules(roles_in(settings.superUserRoles), settings.authorizationAllowWildcardsMatching)
+    return Rules(
+        super_users=roles_in(settings.superUserRoles),
+        wildcards=settings.authorizationAllowWildcardsMatching,
+        proxies=roles_in(settings.proxyRoles),
+    )
 
 
 def roles_in(text: str) -> frozenset[str]:

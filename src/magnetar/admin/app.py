@@ -17,7 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from magnetar.access.principal import Principal
+from magnetar.access.principal import NO_ONE_ASKED, Principal
+from magnetar.access.proxy import on_behalf
+from magnetar.access_bounds import PASSWORD_WAIT
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
 from magnetar.admin.http.guard import Guard, check_body, may_be_browser
 from magnetar.admin.http.query import header_of, query_of
@@ -26,9 +28,9 @@ from magnetar.admin.http.router import Leaf, Tree, tree_of
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
 from magnetar.admin.routes import ROUTES
 from magnetar.broker.broker import Broker
-from magnetar.errors import MagnetarError
+from magnetar.errors import AuthenticationFailed, MagnetarError
 from magnetar.health import Vitals
-from magnetar.log.events import ADMIN_CHANGE, WEB_REQUEST_REFUSED
+from magnetar.log.events import ADMIN_CHANGE, AUTHENTICATION_FAILED, WEB_REQUEST_REFUSED
 
 log = logging.getLogger(__name__)
 
@@ -43,9 +45,12 @@ _HEADERS = {
 TLS_EXTENSION = "magnetar.tls"
 """The key of a request's scope extensions under which the server tells the `common_name` of a client's certificate."""
 
+OPEN = frozenset(("/status.html", "/health/live", "/health/ready"))
+"""Routes that need no authentication: load balancers and supervisors have none."""
+
 ServiceUrl: TypeAlias = Callable[[str], str]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
-NewAlarm: TypeAlias = Callable[[Receive], Alarm]
+NewAlarm: TypeAlias = Callable[[Receive | None], Alarm]
 
 
 class ErrorBody(msgspec.Struct):
@@ -104,7 +109,7 @@ class AdminApp:
         try:
             path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
             check_body(request.method, request.headers)
-            principal = self._principal_of(request)
+            principal = await self._principal_of(request, leaf.route.path)
             call = await self._read(request, path_values, principal, leaf.route.body_size_max)
             outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
@@ -112,6 +117,8 @@ class AdminApp:
             response, reason = _response(outcome), ""
         except MagnetarError as error:
             response, reason = _refused(error.http_status, str(error)), str(error)
+            if isinstance(error, AuthenticationFailed):
+                response.headers["WWW-Authenticate"] = self._broker.authentication.challenge
         if leaf.route.changes:
             self._log_change(request, path, response.status_code, reason)
             # Errors wait too: "already exists" must stay true after a crash.
@@ -137,12 +144,32 @@ class AdminApp:
             WEB_REQUEST_REFUSED, method=request.method, path=path, client=_client_of(request), reason=reason
         )
 
-    def _principal_of(self, request: Request) -> Principal:
-        """Before the body is read; raises AuthenticationFailed."""
+    async def _principal_of(self, request: Request, path: str) -> Principal:
+        """Before the body is read; raises AuthenticationFailed or RightMissing. Passwords are checked in a thread."""
+        broker, authentication = self._broker, self._broker.authentication
+        if not authentication.is_enabled or path in OPEN:
+            return NO_ONE_ASKED
+        if path.startswith("/metrics") and not broker.settings.authenticateMetricsEndpoint:
+            return NO_ONE_ASKED
+        shown = request.headers.get("authorization", "")
         tls = request.scope.get("extensions", {}).get(TLS_EXTENSION, {})
-        return self._broker.authentication.request(
-            request.headers.get("authorization", ""), tls.get("common_name", ""), self._broker.now_ms()
-        )
+        client = request.client.host if request.client else "?"
+        try:
+            work = authentication.ahead_of_request(shown, client, broker.now_ms())
+            if work is not None:
+                alarm = self._alarm(None)
+                broker.run_aside(work, alarm.ring)
+                await alarm.wait(PASSWORD_WAIT.limit)
+            principal = authentication.request(
+                shown,
+                tls.get("common_name", ""),
+                broker.now_ms(),
+                method=request.headers.get("x-pulsar-auth-method-name", ""),
+            )
+        except AuthenticationFailed as error:
+            broker.event(AUTHENTICATION_FAILED, client=client, version="HTTP", reason=str(error))
+            raise
+        return on_behalf(principal, request.headers.get("x-original-principal", ""), broker.settings, by_http=True)
 
     async def _read(self, request: Request, path: dict[str, str], principal: Principal, body_size_max: int) -> Call:
         host, port = _host_of(request)

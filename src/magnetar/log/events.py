@@ -258,6 +258,13 @@ CONNECTION_FAILED = Event(
     "connection of {client} ({version}) closed: {reason}",
     "A connected client violated the protocol; the reason is the one that it got.",
 )
+AUTHENTICATION_FAILED = Event(
+    "authentication_failed",
+    logging.WARNING,
+    "session",
+    "authentication of {client} ({version}) failed: {reason}",
+    "A client, or the sender of an HTTP request, did not prove who it is. What it showed is not logged.",
+)
 SUBSCRIBE_REFUSED = Event(
     "subscribe_refused",
     logging.WARNING,

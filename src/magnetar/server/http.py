@@ -52,9 +52,12 @@ class _Uvicorn(uvicorn.Server):
 
 
 class Alarm:
-    """Wakes a handler that waits for a change; see `magnetar.admin.http.request`."""
+    """Wakes a handler that waits for a change; see `magnetar.admin.http.request`.
 
-    def __init__(self, receive: Receive) -> None:
+    Without `receive` it does not notice that the client disconnects: the body of the request is not read yet.
+    """
+
+    def __init__(self, receive: Receive | None) -> None:
         self._receive = receive
         self._event = asyncio.Event()
 
@@ -64,7 +67,8 @@ class Alarm:
     async def wait(self, seconds: float) -> bool:
         """Until it rings, the time is over or the client disconnects; only then False. It can ring again."""
         rings = asyncio.ensure_future(self._event.wait())
-        leaves = asyncio.ensure_future(self._receive())  # the request is read: nothing but the end can follow
+        # The request is read: nothing but the end can follow.
+        leaves = asyncio.ensure_future(self._receive() if self._receive else asyncio.Event().wait())
         try:
             await asyncio.wait((rings, leaves), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             return not leaves.done()
@@ -110,7 +114,7 @@ class HttpServer:
         self._uvicorn = _Uvicorn(config)
         self._task: asyncio.Task[None] | None = None
 
-    def _new_alarm(self, receive: Receive) -> Alarm:
+    def _new_alarm(self, receive: Receive | None) -> Alarm:
         alarm = Alarm(receive)
         self._alarms.add(alarm)
         return alarm

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from magnetar.access.authentication import Authentication
 from magnetar.access.authorization import Authorization, rules_of
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.access_view import AccessView
@@ -78,6 +79,7 @@ class Server:
         self._aside = Aside(self.loop)
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
+        self.broker.authentication = Authentication.from_settings(settings)
         self.broker.authorization = _authorization(settings, self.broker)
         self.disk = DiskWatch(self.broker, storage, self.event)
         self.committer.start(self.broker.commits)

@@ -199,6 +199,8 @@ class ServerVitals:
             for code, number in server.broker.refused_messages.items()
         }
         yield "magnetar_refused_requests_total", {**self.refused, **messages}
+        yield "pulsar_authentication_success_total", server.broker.authentication.successes
+        yield "pulsar_authentication_failures_total", server.broker.authentication.failures
         yield "magnetar_http_refused_total", {(str(status),): number for status, number in self.refused_http.items()}
 
     def _of_disk(self) -> Iterator[tuple[str, Reading]]:

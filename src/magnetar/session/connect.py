@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.session.handles import Command
+from magnetar.session.login.proof import connected_principal, original_proof_of, proof_of, waits
+from magnetar.session.login.refresh import Refresh
 from magnetar.version import __version__
 from magnetar.wire import schema_pb2 as pb
 
@@ -16,10 +18,12 @@ PROTOCOL_VERSION = 21
 
 def on_connect(session: Session, command: Command) -> None:
     connect = command.connect
-    session.principal = session.broker.authentication.connect(
-        connect.auth_method_name, connect.auth_data, session.where.common_name, session.broker.now_ms()
-    )
     session.client_version = connect.client_version
+    if session.broker.authentication.is_enabled:
+        if waits(session, command, proof_of(connect), original_proof_of(session, connect)):
+            return
+        session.principal = connected_principal(session, connect)
+        session.refresh = Refresh(session, connect)
     session.knows_positions = connect.feature_flags.supports_repl_dedup_by_lid_and_eid
     session.connected()
     connected = pb.CommandConnected(

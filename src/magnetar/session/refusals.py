@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.errors import MagnetarError
+from magnetar.errors import AuthenticationFailed, MagnetarError
 from magnetar.log.events import (
+    AUTHENTICATION_FAILED,
     CONNECT_REFUSED,
     CONNECTION_FAILED,
     LOOKUP_REFUSED,
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 
 def report_refusal(session: Session, command: Command, error: MagnetarError) -> None:
-    """A command failed; its client gets the same error."""
+    """A command failed; its client gets the same error. That of a client without proof is reported as a failure."""
+    if isinstance(error, AuthenticationFailed):
+        return
     event, values = _event_of(command)
     session.broker.event(
         event,
@@ -46,9 +49,18 @@ def _event_of(command: Command) -> tuple[Event, dict[str, str]]:
     return REQUEST_REFUSED, {"command": Command.Type.Name(command.type)}
 
 
-def report_failure(session: Session, reason: str) -> None:
-    """A connection is closed for a violation of the protocol."""
+def report_failure(session: Session, reason: str, error: MagnetarError | None = None) -> None:
+    """A connection is closed for a violation of the protocol, or because the client is not let in."""
+    if isinstance(error, AuthenticationFailed):
+        report_unproved(session, reason)
+        return
     event = CONNECT_REFUSED if session.state is SessionState.START else CONNECTION_FAILED
     session.broker.event(
         event, client=session.address, version=session.client_version or "unknown client", reason=reason
     )
+
+
+def report_unproved(session: Session, reason: str) -> None:
+    """A client did not prove who it is, or does not any more."""
+    version = session.client_version or "unknown client"
+    session.broker.event(AUTHENTICATION_FAILED, client=session.address, version=version, reason=reason)

@@ -42,6 +42,7 @@ from magnetar.session.handles import (
 )
 from magnetar.session.late_subscribes import LateSubscribes
 from magnetar.session.limits import check_limits
+from magnetar.session.login.refresh import Refresh
 from magnetar.session.refusals import report_failure, report_refusal
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
 from magnetar.session.send import fault_of, is_batch_of, is_too_large
@@ -84,6 +85,7 @@ class Session:
         self.writable = True
         self.client_version = ""
         self.principal = NO_ONE_ASKED
+        self.refresh: Refresh | None = None
         self.knows_positions = False  # receipts of its replicators carry positions in the source
         self.producers: Handles[ProducerHandle] = Handles()
         self.consumers: Handles[ConsumerHandle] = Handles()
@@ -258,7 +260,7 @@ class Session:
             request_id = request_id_of(command)
             self.reply_error(request_id, error)
             if self.state is SessionState.START:
-                self.fail(str(error))
+                self.fail(str(error), error)
             elif request_id is None and error is not raised:
                 self.close()  # a nack that met a read error has no reply: the client starts again
         except Exception as bug:
@@ -315,10 +317,10 @@ class Session:
             reply = pb.CommandError(request_id=request_id, error=error.wire_code, message=str(error))  # type: ignore[arg-type]
             self.send(Command(type=Command.ERROR, error=reply))
 
-    def fail(self, reason: str) -> None:
-        """The client violated the protocol: sends the reason and closes the connection."""
-        report_failure(self, reason)
-        self.reply_error(_NONE, NotAllowed(reason))
+    def fail(self, reason: str, error: MagnetarError | None = None) -> None:
+        """The client violated the protocol, or is not let in: sends the reason and closes the connection."""
+        report_failure(self, reason, error)
+        self.reply_error(_NONE, error or NotAllowed(reason))
         self.close()
 
     def _end(self, kind: FaultKind, error: Exception, where: str) -> None:
@@ -484,6 +486,8 @@ class Session:
         self.state = SessionState.CLOSED
         self.writable = False
         self.late_subscribes.end()
+        if self.refresh is not None:
+            self.refresh.stop()
         for limit in self.holds:
             limit.forget(self)
         self._waiting = _NO_FRAMES

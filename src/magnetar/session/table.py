@@ -24,6 +24,7 @@ from magnetar.session import (
     schema as schemas,
 )
 from magnetar.session.handles import Command, SessionState
+from magnetar.session.login import refresh as refreshing
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
@@ -37,6 +38,7 @@ TABLE: dict[SessionState, dict[Command.Type.ValueType, Handler]] = {
     SessionState.CONNECTED: {
         Command.PING: connecting.on_ping,
         Command.PONG: connecting.on_pong,
+        Command.AUTH_RESPONSE: refreshing.on_auth_response,
         Command.PARTITIONED_METADATA: finding.on_partitioned_metadata,
         Command.LOOKUP: finding.on_lookup,
         Command.GET_TOPICS_OF_NAMESPACE: finding.on_get_topics_of_namespace,

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
-
+from magnetar.settings.authentication import AuthenticationSettings
 from magnetar.settings.kinds import Flag, Text
 
 PULSAR_PROVIDER = "org.apache.pulsar.broker.authorization.PulsarAuthorizationProvider"
 
 
-class AuthorizationSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizationSettings(AuthenticationSettings, frozen=True, kw_only=True):
     """Those of authentication come before them."""
 
     authorizationEnabled: Annotated[

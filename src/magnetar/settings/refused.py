@@ -70,29 +70,10 @@ PROTECTING: Mapping[str, frozenset[str]] = {
     "brokerClientSslFactoryPlugin": frozenset({"org.apache.pulsar.common.util.DefaultPulsarSslFactory"}),
     "brokerClientSslFactoryPluginParams": _NOTHING,
     # authentication
-    "authenticationEnabled": _NOTHING,
-    "authenticationProviders": _NOTHING,
-    "authenticationRefreshCheckSeconds": frozenset({"60"}),
     "authenticationRoleLoggingAnonymizer": frozenset({"NONE"}),
-    "authenticateOriginalAuthData": _NOTHING,
-    "authenticateMetricsEndpoint": _NOTHING,
     "strictAuthMethod": _NOTHING,
-    "anonymousUserRole": _NOTHING,
-    "proxyRoles": _NOTHING,
-    "basicAuthConf": _NOTHING,
-    "tokenSecretKey": _NOTHING,
-    "tokenPublicKey": _NOTHING,
-    "tokenPublicAlg": frozenset({"RS256"}),
-    "tokenAuthClaim": frozenset({"sub"}),
-    "tokenAudienceClaim": _NOTHING,
-    "tokenAudience": _NOTHING,
-    "tokenAllowedClockSkewSeconds": frozenset({"0"}),
     "tokenSettingPrefix": _NOTHING,
-    "openIDAllowedTokenIssuers": _NOTHING,
-    "openIDAllowedAudiences": _NOTHING,
     "openIDTokenIssuerTrustCertsFilePath": _NOTHING,
-    "openIDRoleClaim": frozenset({"sub"}),
-    "openIDAcceptedTimeLeewaySeconds": frozenset({"0"}),
     "openIDCacheSize": frozenset({"5"}),
     "openIDCacheRefreshAfterWriteSeconds": frozenset({"64800"}),
     "openIDCacheExpirationSeconds": frozenset({"86400"}),
@@ -148,7 +129,7 @@ _OFF = frozenset({"", "false"})
 _HIDDEN = re.compile(r"passw|secret|token|key|param|conf|credential|jwt", re.IGNORECASE)
 _PLACES = ("file:", "tlsCertFile:")  # where a secret is kept, instead of the secret
 _SECRET_OF_PULSAR = frozenset(
-    {"tokenSecretKey", "basicAuthConf", "bookkeeperClientAuthenticationParameters", "managedLedgerPassword"}
+    {"bookkeeperClientAuthenticationParameters", "managedLedgerPassword"}
     | {name for name in PROTECTING if name.endswith("Password")}
 )
 _VALUE_LENGTH_MAX = 100

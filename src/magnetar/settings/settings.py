@@ -443,7 +443,7 @@ def _read(name: str, text: str, kind: Kind) -> object:
 
 
 def _refusal(name: str, text: str, kind: Kind) -> InvalidSetting:
-    shown = text if len(text) <= 100 else text[:100] + "..."
+    shown = "(hidden)" if name in SECRET else text if len(text) <= 100 else text[:100] + "..."
     return InvalidSetting(f"{name}={shown} is not allowed: {kind.allowed}")
 
 
@@ -458,7 +458,7 @@ KINDS: Mapping[str, Kind] = dict(_kinds())
 """Allowed values and meaning of each setting, in the order of the reference page."""
 
 
-SECRET = frozenset({"brokerClientAuthenticationParameters"})
+SECRET = frozenset({"brokerClientAuthenticationParameters", "tokenSecretKey", "basicAuthConf"})
 """Settings whose values are never shown."""
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from starlette.responses import Response
 
+from magnetar.access_bounds import TOPIC_PERMISSIONS
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call, check_map
@@ -17,7 +18,6 @@ from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.policy.scope import PolicyScope, namespace_scope
 from magnetar.admin.policy.table import POLICIES, from_object
 from magnetar.admin.resource.permissions import Action
-from magnetar.bounds import TOPIC_PERMISSIONS
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import NOTHING_SET
 from magnetar.broker.catalog.record import NamespaceRecord

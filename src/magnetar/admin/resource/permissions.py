@@ -10,12 +10,12 @@ from typing import Literal, get_args
 
 import msgspec
 
+from magnetar.access_bounds import ROLE_SIZE
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
 from magnetar.admin.opened import require_topic
 from magnetar.admin.policy.scope import namespace_scope
-from magnetar.bounds import ROLE_SIZE
 from magnetar.broker.catalog import permissions
 from magnetar.broker.catalog.record import NamespaceRecord
 from magnetar.errors import NotAllowed

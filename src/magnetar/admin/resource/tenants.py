@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
+from magnetar.access_bounds import ROLE_SIZE
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call
 from magnetar.admin.resource.clusters import known_clusters
 from magnetar.admin.resource.namespaces import delete_with_topics
-from magnetar.bounds import ROLE_SIZE
 from magnetar.broker.catalog.record import TenantRecord
 from magnetar.errors import NotAllowed, TenantNotFound
 from magnetar.names import check_entity

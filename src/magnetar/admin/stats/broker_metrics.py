@@ -47,6 +47,18 @@ METRICS: tuple[Metric, ...] = (
         "binary commands that failed, by their kind and error; `send` are messages",
         ("request", "error"),
     ),
+    Metric(
+        "pulsar_authentication_success_total",
+        "counter",
+        "clients and requests that proved who they are",
+        ("provider_name", "auth_method"),
+    ),
+    Metric(
+        "pulsar_authentication_failures_total",
+        "counter",
+        "clients and requests that did not, once for each provider that refused them",
+        ("provider_name", "auth_method", "reason"),
+    ),
     Metric("magnetar_http_refused_total", "counter", "HTTP responses from 400 on", ("status",)),
     # -- loop and disk
     Metric("magnetar_loop_lag_seconds", "histogram", "delay of the event loop, measured twice a second"),

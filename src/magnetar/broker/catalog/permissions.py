@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from magnetar.bounds import TOPIC_PERMISSIONS
+from magnetar.access_bounds import TOPIC_PERMISSIONS
 from magnetar.errors import NotAllowed
 from magnetar.names import TopicName
 

@@ -1,0 +1,155 @@
+"""JSON web tokens: the signature, the times and the claims of one. No key is chosen by what a token says.
+
+Owns the form. The library verifies signatures; times are checked here, against the time that the caller gives.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from magnetar.access_bounds import ROLE_SIZE, TOKEN_SIZE
+from magnetar.errors import AuthenticationFailed, InvalidSetting
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    PublicKey = RSAPublicKey | EllipticCurvePublicKey
+
+Claims = Mapping[str, Any]
+
+SECRET_BYTES_MIN = 32
+_SECRET_ALGORITHMS = (("HS256", 32), ("HS384", 48), ("HS512", 64))
+_CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
+_PARTS = 3  # header, claims, signature
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def secret_algorithms(secret: bytes) -> tuple[str, ...]:
+    """Those that a secret key of this size is long enough for; none for a weak one."""
+    return tuple(name for name, size in _SECRET_ALGORITHMS if len(secret) >= size)
+
+
+def read_public_key(content: bytes, algorithm: str, what: str) -> PublicKey:
+    """A key in DER or PEM for this algorithm; raises `InvalidSetting`."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+    try:
+        load = load_pem_public_key if content.lstrip().startswith(b"-----") else load_der_public_key
+        key = load(content)
+    except (ValueError, UnsupportedAlgorithm):
+        raise InvalidSetting(f"{what} is not a public key in DER or PEM") from None
+    if not fits(key, algorithm):
+        raise InvalidSetting(f"{what} is not a key for the algorithm {algorithm}")
+    return key  # type: ignore[return-value]  # `fits` has seen which
+
+
+def fits(key: object, algorithm: str) -> bool:
+    """Whether this is a public key for the algorithm, by its kind and its curve."""
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+
+    if isinstance(key, EllipticCurvePublicKey):
+        return key.curve.name == _CURVES.get(algorithm)
+    return isinstance(key, RSAPublicKey) and algorithm[:2] in ("RS", "PS")
+
+
+def header_of(token: bytes) -> Claims:
+    """What a token says of itself before anything is verified; raises `AuthenticationFailed`."""
+    return _json_of(_parts_of(token)[0])
+
+
+def verified(token: bytes, key: bytes | PublicKey, algorithms: Sequence[str]) -> Claims:
+    """The claims of a token that one of the algorithms has signed with this key; raises `AuthenticationFailed`."""
+    from jwt import PyJWS
+    from jwt.exceptions import PyJWTError
+
+    header, payload, _ = _parts_of(token)
+    found = _json_of(header)
+    if found.get("alg") not in algorithms or "crit" in found:
+        raise _invalid("the token has another algorithm than those of the key")
+    try:
+        PyJWS(algorithms=list(algorithms)).decode(token, key, algorithms=list(algorithms))
+    except (PyJWTError, ValueError, TypeError):
+        raise _invalid("the signature of the token is not valid") from None
+    return _json_of(payload)
+
+
+def check_times(claims: Claims, now_ms: int, skew_s: int, *, check_issued: bool = False) -> int | None:
+    """When the token expires, the skew included; raises `AuthenticationFailed` if it has, or is not valid yet."""
+    early = [_time_of(claims, name) for name in (("nbf", "iat") if check_issued else ("nbf",))]
+    if any(time_ms is not None and time_ms > now_ms + skew_s * 1000 for time_ms in early):
+        raise _invalid("the token is not valid yet")
+    expires_ms = _time_of(claims, "exp")
+    if expires_ms is None:
+        return None
+    if expires_ms + skew_s * 1000 < now_ms:
+        raise AuthenticationFailed("the token has expired", "EXPIRED_JWT")
+    return expires_ms + skew_s * 1000
+
+
+def has_audience(claims: Claims, claim: str, wanted: Sequence[str]) -> bool:
+    """Whether the claim is one of the wanted texts, or a list with one of them."""
+    found = claims.get(claim)
+    return any(one in wanted for one in (found if isinstance(found, list) else [found]) if isinstance(one, str))
+
+
+def role_of(claims: Claims, claim: str) -> str:
+    """The text of a claim, or the first of its list; raises `AuthenticationFailed`."""
+    found = claims.get(claim)
+    if isinstance(found, list):
+        found = found[0] if found else None
+    if not isinstance(found, str):
+        raise _invalid(f"the token has no role in its claim {claim}")
+    return checked_role(found)
+
+
+def checked_role(role: str) -> str:
+    """Raises `AuthenticationFailed` for a text that is not the name of a role."""
+    if not role.strip() or not role.isprintable():
+        raise _invalid("the role is empty, or has characters that are not allowed")
+    if len(role) > ROLE_SIZE.limit:
+        raise _invalid(f"the role of {len(role)} characters exceeds {ROLE_SIZE.limit}")
+    return role
+
+
+def _time_of(claims: Claims, name: str) -> int | None:
+    found = claims.get(name)
+    if found is None:
+        return None
+    if type(found) not in (int, float) or abs(found) > 1 << 53:
+        raise _invalid(f"the claim {name} of the token is not a time")
+    return int(found * 1000)
+
+
+def _parts_of(token: bytes) -> list[bytes]:
+    """Decoded header, payload and signature. Each has one form only: no changed byte is accepted."""
+    if len(token) > TOKEN_SIZE.limit:
+        raise _invalid(f"the token of {len(token)} bytes exceeds {TOKEN_SIZE.limit}")
+    parts = token.split(b".")
+    if len(parts) != _PARTS:
+        raise _invalid("the token is not a signed JSON web token")
+    try:
+        decoded = [base64.b64decode(part + b"=" * (-len(part) % 4), b"-_", validate=True) for part in parts]
+    except (binascii.Error, ValueError):
+        raise _invalid("the token is not a signed JSON web token") from None
+    if [base64.urlsafe_b64encode(part).rstrip(b"=") for part in decoded] != parts:
+        raise _invalid("the token is not a signed JSON web token")
+    return decoded
+
+
+def _json_of(part: bytes) -> Claims:
+    try:
+        return _object.decode(part)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise _invalid("the token is not a signed JSON web token") from None
+
+
+def _invalid(text: str) -> AuthenticationFailed:
+    return AuthenticationFailed(text, "INVALID_TOKEN")

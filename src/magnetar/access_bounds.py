@@ -1,0 +1,44 @@
+"""Bounds of logins and permissions, beside those of `bounds`. The code that enforces one reads it here."""
+
+from __future__ import annotations
+
+from magnetar.bounds import Bound
+
+# -- logins and permissions
+
+TOPIC_PERMISSIONS = Bound(
+    "topic-permissions",
+    "topics of a namespace with permissions of their own",
+    10_000,
+    "topics",
+    "refused with 412; a permission on the namespace is for all its topics",
+)
+ROLE_SIZE = Bound("role-size", "the name of a role", 1024, "characters", "refused with 412")
+TOKEN_SIZE = Bound("token-size", "an authentication token", 32 << 10, "bytes", "refused")
+PASSWORD_SIZE = Bound("password-size", "a user with its password", 1024, "bytes", "refused")
+PASSWORD_VERDICTS = Bound(
+    "password-verdicts",
+    "passwords of which it is known whether they are right",
+    10_000,
+    "passwords",
+    "the oldest is forgotten, and checked again",
+)
+PASSWORDS_WAITING = Bound(
+    "passwords-waiting", "passwords that wait to be checked, one at a time in a thread", 64, "passwords", "refused"
+)
+PASSWORD_FAILURES = Bound(
+    "password-failures",
+    "wrong passwords from one address",
+    20,
+    "a minute",
+    "others that are not known to be right are refused unchecked",
+)
+PASSWORD_WAIT = Bound(
+    "password-wait", "time that an HTTP request waits for the check of its password", 30, "s", "refused with 401"
+)
+ACCESS_FILE = Bound(
+    "access-file", "a file of keys or users", 1 << 20, "bytes", "the start ends; later, the old ones stay in force"
+)
+
+ACCESS_BOUNDS: tuple[Bound, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Bound))
+"""Every bound of this module, in the order of the reference page."""

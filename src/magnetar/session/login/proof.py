@@ -1,0 +1,88 @@
+"""What CONNECT and AUTH_RESPONSE show, and the principal that it proves.
+
+Passwords are checked aside; meanwhile the later input of the connection waits. Knows no providers; `access` has them,
+and the rules of proxies.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from magnetar.access.principal import Principal
+from magnetar.access.proxy import on_behalf
+from magnetar.errors import RightMissing
+from magnetar.session.handles import Command, SessionState
+from magnetar.wire import schema_pb2 as pb
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+
+class Proof(msgspec.Struct, frozen=True):
+    """`method` and `data` as the client, or the client of a proxy, sent them."""
+
+    method: str
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Proof(method={self.method!r}, data=(hidden))"
+
+
+def proof_of(connect: pb.CommandConnect) -> Proof:
+    return Proof(connect.auth_method_name or "none", connect.auth_data)
+
+
+def original_proof_of(session: Session, connect: pb.CommandConnect) -> Proof | None:
+    """What the client of a proxy showed; None if there is none, or the proxy is believed."""
+    if not connect.original_principal or not session.broker.settings.authenticateOriginalAuthData:
+        return None
+    return Proof(connect.original_auth_method or "none", connect.original_auth_data.encode())
+
+
+def waits(session: Session, command: Command, *proofs: Proof | None) -> bool:
+    """Whether the handler returns at once, because the command is handled again when a password was checked.
+
+    Raises AuthenticationFailed.
+    """
+    broker, host = session.broker, session.address.rpartition(":")[0]
+    for proof in proofs:
+        work = proof and broker.authentication.ahead(proof.method, proof.data, host, broker.now_ms())
+        if work:
+            session.examinations += 1
+            broker.run_aside(work, partial(_go_on, session, command))
+            return True
+    return False
+
+
+def _go_on(session: Session, command: Command) -> None:
+    session.examinations -= 1
+    if session.state is not SessionState.CLOSED:
+        session.handle(command)
+        session.go_on()
+
+
+def principal_of(session: Session, proof: Proof) -> Principal:
+    """Raises AuthenticationFailed."""
+    broker = session.broker
+    return broker.authentication.connect(proof.method, proof.data, session.where.common_name, broker.now_ms())
+
+
+def connected_principal(session: Session, connect: pb.CommandConnect) -> Principal:
+    """The principal of a CONNECT, with the role that a proxy acts for; raises AuthenticationFailed or RightMissing."""
+    principal = principal_of(session, proof_of(connect))
+    if not session.broker.authentication.is_enabled:
+        return principal
+    settings, original = session.broker.settings, connect.original_principal
+    shown = original_proof_of(session, connect)
+    if shown is not None:
+        # Its expiry counts from now on: what is refreshed is the proof of the proxy's client.
+        proved = principal_of(session, shown)
+        principal = msgspec.structs.replace(principal, expires_ms=proved.expires_ms)
+        original = proved.role
+    found = on_behalf(principal, original, settings)
+    if connect.proxy_version and not found.original:
+        raise RightMissing("proxy_version is only for proxies, whose roles are in proxyRoles")
+    return found
