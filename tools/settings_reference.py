@@ -66,7 +66,8 @@ Without authentication the broker serves only its own machine. A `bindAddress` t
 ends, and the `0.0.0.0` that Pulsar's own files have is ignored with a warning.
 
 Every user of a machine sees the arguments of every process, so `--set` takes no secret, only where it is kept: `file:`
-or a path. The data folder is for the broker's user only.
+or a path. The data folder is for the broker's user only, and a file
+with a secret that every user can read ends the start; root's, on a mount of its own, as in containers, is taken.
 
 ## Networks
 

@@ -32,6 +32,18 @@ def test_the_mode_of_a_folder_that_is_not_ours_stays(tmp_path: Path) -> None:
     assert tmp_path.stat().st_mode & 0o777 == 0o755
 
 
+def test_a_start_that_is_refused_opens_no_port_and_touches_no_data(tmp_path: Path) -> None:
+    config, data = tmp_path / "broker.conf", tmp_path / "data"
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(data), "--port", "0", "--http-port", "0"]
+    config.write_text("athenzDomainNames=shop\n")
+    for words in (["--config", str(config)], ["--bind", "0.0.0.0"]):
+        ended = subprocess.run([*command, *words], capture_output=True, text=True, timeout=60)
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert ended.stderr.startswith("magnetar: ")
+        assert ended.stderr.count("\n") == 1
+        assert not data.exists()
+
+
 def open_to_others(data: Path) -> list[str]:
     found = [data, *data.rglob("*")]
     return [path.name for path in found if path.stat().st_mode & 0o077]

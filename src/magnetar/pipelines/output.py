@@ -39,7 +39,7 @@ def capture(output: Output) -> deque[str]:
     """Starts the log, and sends stderr to the file from now on; returns the last lines of it as they come."""
     write_log(os.fdopen(os.dup(2), "w", buffering=1), level=output.level, form=output.form)
     threading.excepthook = _on_thread_failure
-    path = output.spark_log or Path(tempfile.gettempdir()) / f"magnetar-spark-{os.getpid()}.log"
+    path = output.spark_log or Path(tempfile.mkdtemp(prefix="magnetar-spark-"), "spark.log")
     if output.spark_log is None:  # otherwise it is known to the broker, which logged it
         log.info("Spark and its JVM write to %s", path)
     lines: deque[str] = deque(maxlen=LAST_LINES)

@@ -11,10 +11,14 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from magnetar.errors import InvalidSetting
 from magnetar.log.output import write_log
 from magnetar.settings.addresses import is_loopback
+
+if TYPE_CHECKING:
+    from magnetar.settings.settings import Settings
 
 log = logging.getLogger("magnetar.settings")
 
@@ -137,6 +141,7 @@ def start(options: StandaloneOptions) -> int:
     pairs = pairs_of(options, warnings.append)
     settings, _ = Settings.from_mapping(pairs)
     data = _data_of(options)
+    _check_files(settings)
     write_log(sys.stderr, level=settings.logLevel, form=settings.logFormat)
     for warning in warnings:
         log.warning("%s", warning)
@@ -296,6 +301,12 @@ def _suggestion(name: str) -> str:
 
     near = closest(name)
     return f"; did you mean {near}?" if near else ""
+
+
+def _check_files(settings: Settings) -> None:
+    from magnetar.security.private_files import check_files
+
+    check_files(settings)
 
 
 def _data_of(options: StandaloneOptions) -> Path:

@@ -1,0 +1,54 @@
+"""Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
+
+Owns the rule and the settings that name such files. Reads no file.
+
+Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
+mount of its own: Kubernetes and Docker hand secrets to a container like that.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from magnetar.errors import InvalidSetting
+from magnetar.settings.settings import Settings
+
+SECRET_FILES = (
+    "tokenSecretKey",
+    "basicAuthConf",
+    "tlsKeyFilePath",
+    "brokerClientKeyFilePath",
+    "brokerClientAuthenticationParameters",
+)
+"""Settings that may name a file with a secret; those that the broker does not have yet are skipped."""
+
+
+def check_files(settings: Settings) -> None:
+    """Raises `InvalidSetting` for the first file that other users can read or write."""
+    for name in SECRET_FILES:
+        path = _path_of(str(getattr(settings, name, "")))
+        if path is not None:
+            check_file(path, name)
+
+
+def check_file(path: Path, what: str) -> None:
+    """A file that is missing is left to those who read it."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError):
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if not mode & stat.S_IRWXO or not stat.S_ISREG(found.st_mode):
+        return
+    if not mode & stat.S_IWOTH and found.st_uid == 0 and os.geteuid() != 0 and found.st_dev != os.stat("/").st_dev:
+        return
+    raise InvalidSetting(f"{what}: {path} is open to every user of this machine (mode {mode:04o}): chmod o= {path}")
+
+
+def _path_of(text: str) -> Path | None:
+    if text.startswith("file:"):
+        return Path(unquote(urlsplit(text).path))
+    return Path(text) if text.startswith(("/", ".")) else None
