@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,18 @@ def test_nested_types_are_read_in_bounded_time(name: str, shape: str) -> None:
 def test_no_text_is_too_much_for_the_parser(text: str) -> None:
     with pytest.raises(InvalidSetting):
         check_where(text)
+
+
+@pytest.mark.parametrize(
+    "where", ["if a = 'secret' then b", "IF 'secret'", "get_json_object(a, '$[secret') = 1", "a:`secret`[ = 1"]
+)
+def test_a_condition_is_not_in_the_log(where: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG), contextlib.suppress(InvalidSetting):
+        check_where(where)
+    assert caplog.text == ""
+
+
+def test_the_parser_of_the_program_around_us_logs_as_before(caplog: pytest.LogCaptureFixture) -> None:
+    check_where("a = 1")
+    logging.getLogger("sqlglot").warning("theirs")
+    assert "theirs" in caplog.text
