@@ -27,6 +27,7 @@ HEADINGS = {
     "authenticationEnabled": "Authentication",
     "authorizationEnabled": "Authorization",
     "webServiceTrustedHosts": "Access",
+    "brokerServicePortTls": "TLS",
     "maxMessageSize": "Connections",
     "maxPublishRatePerTopicInMessages": "Rate limits",
     "diskCheckInterval": "Disk",
@@ -37,9 +38,9 @@ _INTRODUCTION = """\
 
 The broker reads these settings, under Apache Pulsar's names, from `--set key=value` and from a Pulsar `broker.conf` or
 `standalone.conf` given as `--config`, and from environment variables. Flags such as `--port` take precedence over
-`--set`, `--set` over the environment, and the environment over `--config`. An empty value means the default. An invalid
-value is an error, and so is an unknown key in `--set`; unknown keys of a file and unknown variables are reported in a
-warning, except for those of [protection](#protection).
+`--set`, `--set` over the environment, and the environment over `--config`. An empty value means the default, and turns
+off a port. An invalid value is an error, and so is an unknown key in `--set`; unknown keys of a file and unknown
+variables are reported in a warning, except for those of [protection](#protection).
 
 This page is generated from the code by `make docs`.
 
@@ -72,8 +73,8 @@ with a secret that every user can read ends the start; root's, on a mount of its
 ## Networks
 
 Clients connect to the address that a lookup returns. Without any setting that is the address that they connected to;
-`advertisedAddress` replaces its host. `advertisedListeners` names whole addresses, as in Apache Pulsar: one or two
-(`pulsar` for the binary port, `http` for HTTP) for each name. A container whose ports are mapped needs one:
+`advertisedAddress` replaces its host. `advertisedListeners` names whole addresses, as in Apache Pulsar. A container
+whose ports are mapped needs one:
 
 ```
 docker run -p 7650:6650 -p 7080:8080 -e MAGNETAR_BIND_ADDRESS=0.0.0.0 -e MAGNETAR_WITHOUT_AUTHENTICATION=true \\
@@ -84,8 +85,11 @@ Clients of several networks name their listener: `listener_name` in Python, `lis
 Go, the header `X-Pulsar-ListenerName` or the parameter `listenerName` in an HTTP lookup. A name that is not in the list
 is refused. Clients that name none get the internal listener (`internalListenerName`, or else the first of the list); a
 name that is not in the list stands for `advertisedAddress` and the ports. Clients on the broker's own machine that name
-none, such as its pipelines process, get the address that they connected to. TLS addresses (`pulsar+ssl`, `https`) are
-refused: this broker has no TLS ports.
+none, such as its pipelines process, get the address that they connected to.
+
+A listener has up to four addresses: `pulsar`, `pulsar+ssl`, `http` and `https`. A lookup returns those with and without
+TLS, and the client takes the one for the way that it came. If a listener names one binary address, there is no other
+one for its clients; if it names none, those of the ports are used. The same applies to HTTP.
 
 ## Web pages
 

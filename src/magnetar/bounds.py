@@ -54,7 +54,11 @@ ACCEPTED_PER_TURN = Bound(
     "accepted-per-turn", "new connections in one turn of the event loop", 64, "", "the next turn takes them"
 )
 HANDSHAKE_WAIT = Bound(
-    "handshake", "time until a client has sent CONNECT", 10, "s", "it gets the reason and is disconnected"
+    "handshake",
+    "time until a client has sent CONNECT, and for the handshake of TLS",
+    10,
+    "s",
+    "it gets the reason, unless it is the one of TLS, and is disconnected",
 )
 HANDLES_PER_CONNECTION = Bound(
     "handles-per-connection", "producers of a connection, and consumers", 10_000, "each", "refused"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar, Unpack
 
 from magnetar.clock import Duration, ShiftedClock, milliseconds
+from magnetar.server.ports.addresses import Ports
 from magnetar.server.server import Server
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage
@@ -54,7 +55,7 @@ class TestBroker:
             self._started.set()
 
     async def _serve(self) -> None:
-        server = Server(self._settings, self._storage, self.clock, bind="127.0.0.1", port=0, http_port=0)
+        server = Server(self._settings, self._storage, self.clock, bind="127.0.0.1", ports=_free(self._settings))
         try:
             await server.start()
             self._server = server
@@ -120,6 +121,13 @@ def broker(data: Path | str | None = None, **settings: object) -> Iterator[TestB
         yield running
     finally:
         running.close()
+
+
+def _free(settings: Settings) -> Ports:
+    """A free port for each that is on."""
+    wanted = Ports.of(settings)
+    numbers = (wanted.binary, wanted.http, wanted.binary_tls, wanted.http_tls)
+    return Ports(*(None if number is None else 0 for number in numbers))
 
 
 def _storage(data: Path | str | None) -> Storage:

@@ -24,6 +24,7 @@ from magnetar.health import Facts, Reading
 from magnetar.names import TopicName
 from magnetar.server.backup import Backups
 from magnetar.server.http import Alarm
+from magnetar.server.ports.addresses import Addresses, Ports
 from magnetar.settings.settings import Settings
 from magnetar.storage.memory import MemoryStorage
 from magnetar.wire.schema_pb2 import MessageMetadata
@@ -103,7 +104,7 @@ class Admin:
         self.backups = Backups(self.storage, self._committed)
         self.app = create_app(
             self.broker,
-            service_url=lambda host: f"pulsar://{host}:6650",
+            addresses=Addresses(self.settings, Ports(6650, 8080)).of,
             committed=self._committed,
             alarm=Alarm,
             vitals=self.vitals,

@@ -98,8 +98,11 @@ def test_all_options_reach_the_broker(started: Started, tmp_path: Path, capsys: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--port abc", "--port: brokerServicePort=abc is not allowed: a whole number from 0 to 65535"),
-        ("--http-port 65536", "--http-port: webServicePort=65536 is not allowed: a whole number from 0 to 65535"),
+        ("--port abc", "--port: brokerServicePort=abc is not allowed: a whole number from 0 to 65535, or empty"),
+        (
+            "--http-port 65536",
+            "--http-port: webServicePort=65536 is not allowed: a whole number from 0 to 65535, or empty",
+        ),
         ("--port=", "--port is empty"),
         ("--data=", "--data is empty"),
         ("--set maxMessageSize=x", "--set maxMessageSize=x is not allowed: a whole number from 1024 to 134217728"),
@@ -157,9 +160,7 @@ def test_a_file_sets_settings_and_its_unknown_keys_cause_one_warning(
     started: Started, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "broker.conf"
-    config.write_text(
-        "zookeeperServers=a:1\nmaxMessageSize=4096\n# x\nfunctionsWorkerEnabled=false\nbrokerServicePort=\n"
-    )
+    config.write_text("zookeeperServers=a:1\nmaxMessageSize=4096\n# x\nfunctionsWorkerEnabled=false\nclusterName=\n")
     assert main(["standalone", "--config", str(config)]) == 7
     assert started.settings == Settings(maxMessageSize=4096)
     time, _, line = capsys.readouterr().err.partition(" ")

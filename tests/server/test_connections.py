@@ -222,7 +222,7 @@ def _status_and_reason(client: socket.socket) -> tuple[int, str]:
     return int(head.split()[1]), json.loads(body)["reason"]
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /admin/v2/cl", b"GET / HTTP/1.1\r\nhost: a\r\n"])
+@pytest.mark.parametrize("sent", [b"", b"GET /admin/v2/cl", b"GET / HTTP/1.1\r\nhost: localhost\r\n"])
 def test_bound_http_head(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     assert HTTP_HEAD_WAIT.limit == 10
     monkeypatch.setattr("magnetar.server.admission.http._HEAD_S", 0.3)
@@ -237,7 +237,7 @@ def test_bound_http_head_of_a_later_request(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("magnetar.server.admission.http._HEAD_S", 0.3)
     with broker() as server:
         client = socket.create_connection(http_address(server), timeout=60)
-        client.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: a\r\n\r\n")
+        client.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: localhost\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 200")
         client.sendall(b"GET /admin")
         assert _status_and_reason(client) == (408, "the head of the request did not arrive within 0.3 s")
@@ -249,7 +249,10 @@ def test_bound_http_body(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("magnetar.server.admission.http._BODY_S", 0.3)
     with broker() as server:
         client = socket.create_connection(http_address(server), timeout=60)
-        client.sendall(b"PUT /admin/v2/tenants/t HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
+        client.sendall(
+            b"PUT /admin/v2/tenants/t HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        )
         assert _status_and_reason(client) == (408, "the body of the request did not arrive within 0.3 s")
         client.close()
 
@@ -274,7 +277,7 @@ def test_bound_http_connections() -> None:
     with broker(maxHttpServerConnections=2) as server:
         taken = [socket.create_connection(http_address(server), timeout=60) for _ in range(2)]
         for one in taken:
-            one.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: a\r\n\r\n")
+            one.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert one.recv(65536).startswith(b"HTTP/1.1 200")
         refused = socket.create_connection(http_address(server), timeout=60)
         assert _status_and_reason(refused) == (503, "Reached the maximum number of HTTP connections: 2")
@@ -285,11 +288,14 @@ def test_bound_http_connections() -> None:
 def test_bound_http_requests() -> None:
     with broker(maxConcurrentHttpRequests=1) as server:
         waiting = socket.create_connection(http_address(server), timeout=60)
-        waiting.sendall(b"PUT /admin/v2/tenants/t HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\n{")
+        waiting.sendall(
+            b"PUT /admin/v2/tenants/t HTTP/1.1\r\nhost: localhost\r\n"
+            b"content-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+        )
 
         def is_refused() -> bool:
             other = socket.create_connection(http_address(server), timeout=60)
-            other.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n")
+            other.sendall(b"GET /admin/v2/clusters HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
             data = b""
             while piece := other.recv(65536):
                 data += piece

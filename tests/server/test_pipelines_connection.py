@@ -45,7 +45,7 @@ def waiting_process(http: httpx.Client, pipeline: str) -> socket.socket:
     address = urlsplit(str(http.base_url))
     connection = socket.create_connection((address.hostname, address.port))
     path = f"/admin/v2/replication/declaration?after={version}&timeoutMs=60000&pipeline={pipeline}"
-    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: broker\r\n\r\n".encode())
+    connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
     return connection
 
 

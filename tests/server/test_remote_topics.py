@@ -362,7 +362,10 @@ async def _create_all(cluster: Cluster, shapes: dict[str, int]) -> set[int]:
         for topic, partitions in topics:
             path = f"/admin/v2/persistent/{NAMESPACE}/{topic}" + ("/partitions" if partitions else "")
             body = str(partitions or "")
-            writer.write(f"PUT {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode())
+            writer.write(
+                f"PUT {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             statuses.add(int(head.split()[1]))
             if "content-length: " in head:

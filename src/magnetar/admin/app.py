@@ -31,6 +31,7 @@ from magnetar.broker.broker import Broker
 from magnetar.errors import AuthenticationFailed, MagnetarError
 from magnetar.health import Vitals
 from magnetar.log.events import ADMIN_CHANGE, AUTHENTICATION_FAILED, WEB_REQUEST_REFUSED
+from magnetar.settings.listeners import Listener
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ TLS_EXTENSION = "magnetar.tls"
 OPEN = frozenset(("/status.html", "/health/live", "/health/ready"))
 """Routes that need no authentication: load balancers and supervisors have none."""
 
-ServiceUrl: TypeAlias = Callable[[str], str]
+Addresses: TypeAlias = Callable[[str, str], Listener]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
 NewAlarm: TypeAlias = Callable[[Receive | None], Alarm]
 
@@ -60,12 +61,12 @@ class ErrorBody(msgspec.Struct):
 
 
 class AdminApp:
-    """An ASGI application. `service_url(host)` is the binary address for a client that connected to `host`."""
+    """An ASGI application. `addresses(host, listener)` are ours for a client that connected to `host`."""
 
     def __init__(
         self,
         broker: Broker,
-        service_url: ServiceUrl,
+        addresses: Addresses,
         committed: Committed,
         alarm: NewAlarm,
         vitals: Vitals,
@@ -74,7 +75,7 @@ class AdminApp:
     ) -> None:
         self._broker = broker
         self._guard = guard
-        self._service_url = service_url
+        self._addresses = addresses
         self._committed = committed
         self._alarm = alarm
         self._vitals = vitals
@@ -97,7 +98,7 @@ class AdminApp:
     async def _respond(self, request: Request) -> Response:
         path = _path_of(request)
         try:
-            self._guard.check(request.method, path, request.headers)
+            self._guard.check(request.method, path, request.headers, is_tls=request.scope["scheme"] == "https")
         except MagnetarError as error:
             self._log_refusal(request, path, str(error))
             return _refused(error.http_status, str(error))
@@ -182,20 +183,21 @@ class AdminApp:
             accept=request.headers.get("accept", ""),
             host=host,
             http_port=port,
-            service_url=self._service_url,
+            addresses=self._addresses,
             alarm=lambda: self._alarm(request.receive),
             vitals=self._vitals,
             backups=self._backups,
             principal=principal,
             may_be_browser=may_be_browser(request.headers),
             listener=header_of(request, "X-Pulsar-ListenerName") or query.get("listenerName", ""),
+            is_tls=request.scope["scheme"] == "https",
         )
 
 
 def create_app(
     broker: Broker,
     *,
-    service_url: ServiceUrl,
+    addresses: Addresses,
     committed: Committed,
     alarm: NewAlarm,
     vitals: Vitals,
@@ -203,7 +205,7 @@ def create_app(
     guard: Guard,
 ) -> AdminApp:
     """`committed()` waits for the disk, `alarm()` creates an alarm to wait for, for one request."""
-    return AdminApp(broker, service_url, committed, alarm, vitals, backups, guard)
+    return AdminApp(broker, addresses, committed, alarm, vitals, backups, guard)
 
 
 @cache
@@ -247,10 +249,11 @@ def _decoded(part: str) -> str:
 def _host_of(request: Request) -> tuple[str, int]:
     """Host and port of the Host header; those of the socket if the header cannot be parsed."""
     server: tuple[str, int | None] = request.scope.get("server") or ("localhost", 80)
+    default = 443 if request.scope["scheme"] == "https" else 80
     try:
-        return request.url.hostname or server[0], request.url.port or 80
+        return request.url.hostname or server[0], request.url.port or default
     except ValueError:
-        return server[0], server[1] or 80
+        return server[0], server[1] or default
 
 
 async def _body(request: Request, size_max: int) -> bytes:

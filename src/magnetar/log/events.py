@@ -132,6 +132,20 @@ HTTP_FAILED = Event(
     "the HTTP server ended, the broker stops: {reason}",
     "The HTTP port cannot be served any more. A supervisor is to start the broker again.",
 )
+CERTIFICATES_READ = Event(
+    "certificates_read",
+    logging.INFO,
+    "server",
+    "certificates were read again: new connections use {path}",
+    "A file of certificates or keys was replaced.",
+)
+CERTIFICATES_REFUSED = Event(
+    "certificates_refused",
+    logging.ERROR,
+    "server",
+    "certificates that were replaced cannot be used, the old ones stay in force: {reason}",
+    "The files are tried again at the next check, every `tlsCertRefreshCheckDurationSec`.",
+)
 SLOW_COMMIT = Event(
     "slow_commit",
     logging.WARNING,

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from magnetar.client.errors import InvalidArgument
 from magnetar.security.credentials import Security
+from magnetar.security.pem_files import why_not
 
 SHUTDOWN_TIMEOUT_S = 3.0
 """The time for the peer to close the TLS session before the socket is closed."""
@@ -87,7 +88,7 @@ def _stamp(security: Security, name: str) -> tuple[int, ...]:
     try:
         found = os.stat(file)
     except OSError as error:
-        raise InvalidArgument(f"{_named(security, name)} {_why_not(error)}") from None
+        raise InvalidArgument(f"{_named(security, name)} {why_not(error)}") from None
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
@@ -96,7 +97,7 @@ def _read_context(security: Security, stamps: tuple[tuple[int, ...], ...], for_h
     try:
         context = ssl.create_default_context(cafile=security.trust_certs_file)
     except OSError as error:
-        raise InvalidArgument(f"{_named(security, 'trust_certs_file')} {_why_not(error)}") from None
+        raise InvalidArgument(f"{_named(security, 'trust_certs_file')} {why_not(error)}") from None
     # Python 3.13 sets this flag, which rejects certificates of private CAs that every other client accepts.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if security.allow_insecure or not security.verify_hostname:
@@ -109,7 +110,7 @@ def _read_context(security: Security, stamps: tuple[tuple[int, ...], ...], for_h
             context.load_cert_chain(security.certificate_file, security.key_file, password="")
         except OSError as error:
             both = f"{_named(security, 'certificate_file')} with {_named(security, 'key_file')}"
-            raise InvalidArgument(f"{both} {_why_not(error)}") from None
+            raise InvalidArgument(f"{both} {why_not(error)}") from None
     return context
 
 
@@ -180,12 +181,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _named(security: Security, name: str) -> str:
     return f"{name} {os.fspath(getattr(security, name))!r}"
-
-
-def _why_not(error: OSError) -> str:
-    """Why a file cannot be used; for its contents, OpenSSL mostly reports only where its code failed."""
-    if not isinstance(error, ssl.SSLError):
-        return f"cannot be read: {error.strerror or error}"
-    if error.reason == "KEY_VALUES_MISMATCH":
-        return "cannot be used: the key does not match the certificate"
-    return "cannot be used: not PEM, corrupt, or a key with a password"

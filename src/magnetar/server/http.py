@@ -1,11 +1,14 @@
-"""The HTTP port: the admin application on uvicorn, in the broker's event loop."""
+"""The HTTP ports: the admin application on uvicorn, in the broker's event loop.
+
+Connections with TLS are accepted elsewhere, and get their protocol here: uvicorn could not replace its certificates.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -15,6 +18,7 @@ from starlette.types import Receive
 from magnetar.admin.app import create_app
 from magnetar.admin.http.guard import Guard
 from magnetar.server.admission.http import BoundedRequests, bounded_http
+from magnetar.server.admission.seats import Seats
 from magnetar.server.backup import Backups
 from magnetar.settings.addresses import is_loopback
 
@@ -87,22 +91,25 @@ def _own_names(bind: str) -> tuple[str, ...]:
 
 
 class HttpServer:
-    def __init__(self, server: Server, listener: socket.socket) -> None:
+    """`listener` is that of the port without TLS, if there is one."""
+
+    def __init__(self, server: Server, listener: socket.socket | None, seats: Seats) -> None:
         self._listener = listener
         self._on_end = server.http_ended
         self._alarms: WeakSet[Alarm] = WeakSet()
         app = create_app(
             server.broker,
-            service_url=server.service_url,
+            addresses=server.addresses.of,
             committed=server.committer.drained,
             alarm=self._new_alarm,
             vitals=server.vitals,
             backups=Backups(server.storage, server.committer.drained),
             guard=Guard(server.settings, server.bind, _own_names(server.bind)),
         )
+        protocol = self._protocol = bounded_http(seats, server.refused_http)
         config = uvicorn.Config(
             BoundedRequests(app, server.settings.maxConcurrentHttpRequests),
-            http=bounded_http(server.capacity.http, server.refused_http),
+            http=protocol,
             backlog=_BACKLOG,
             lifespan="off",
             ws="none",
@@ -119,8 +126,16 @@ class HttpServer:
         self._alarms.add(alarm)
         return alarm
 
+    def protocol(self, leave: Callable[[], None]) -> asyncio.Protocol:
+        """Of a connection that is accepted by others; only after `start`."""
+        server = self._uvicorn
+        return self._protocol(
+            config=server.config, server_state=server.server_state, app_state=server.lifespan.state, leave=leave
+        )
+
     async def start(self) -> None:
-        self._task = asyncio.get_running_loop().create_task(self._uvicorn.serve(sockets=[self._listener]))
+        sockets = [] if self._listener is None else [self._listener]
+        self._task = asyncio.get_running_loop().create_task(self._uvicorn.serve(sockets=sockets))
         self._task.add_done_callback(self._ended)
         while not self._uvicorn.started and not self._task.done():
             await asyncio.sleep(0.001)

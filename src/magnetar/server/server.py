@@ -1,4 +1,4 @@
-"""A broker in an event loop: storage, committer, both ports and timers.
+"""A broker in an event loop: storage, committer, ports and timers.
 
 `Server` is the broker's host. Knows nothing of processes and signals; see `standalone`.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import socket
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,7 +17,6 @@ from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.access_view import AccessView
 from magnetar.broker.host import FaultKind
 from magnetar.clock import Clock
-from magnetar.errors import MagnetarError
 from magnetar.health import Phase
 from magnetar.log.events import (
     COMMIT_WAITING,
@@ -31,11 +29,14 @@ from magnetar.log.events import (
     emit,
     emit_traceback,
 )
-from magnetar.server.admission.acceptor import Acceptor
+from magnetar.server.admission.acceptor import Acceptor, TlsAcceptor
 from magnetar.server.admission.descriptors import capacity, limit
+from magnetar.server.admission.seats import Seats
 from magnetar.server.committer import CommitFailed, Committer
 from magnetar.server.disk.space import SpaceReclaimer
 from magnetar.server.disk.watch import DiskWatch
+from magnetar.server.ports.addresses import Addresses, Ports
+from magnetar.server.ports.listen import OpenPorts, StartError
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.tasks import Aside, Run, spawn
 from magnetar.server.tcp import Connection
@@ -45,24 +46,21 @@ from magnetar.storage.api import Storage, StorageError
 
 if TYPE_CHECKING:
     from magnetar.server.http import HttpServer
+    from magnetar.server.ports.certificates import Certificates
 
 _MB = 1 << 20
 _TIMER_MAX_S = 60.0  # clocks are set: timers are checked at least this often
-
-
-class StartError(MagnetarError):
-    """A port or the data folder is not available."""
+_PARTING_S = 1.0  # for clients to end their TLS sessions when the broker stops
 
 
 class Server:
     """Runs a broker: `start`, then `wait` until `stop` is called or storage fails."""
 
-    def __init__(self, settings: Settings, storage: Storage, clock: Clock, *, bind: str, port: int, http_port: int):
+    def __init__(self, settings: Settings, storage: Storage, clock: Clock, *, bind: str, ports: Ports):
         self.settings = settings
         self.storage = storage
         self.bind = bind
-        self.port = port
-        self.http_port = http_port
+        self.addresses = Addresses(settings, ports)
         self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_s = 0.0  # kept here: what uvloop returns for a time that is now has no `when`
@@ -94,9 +92,10 @@ class Server:
         self._buffer_max = settings.maxMessagePublishBufferSizeInMB * _MB
         self._tasks: list[asyncio.Task[None]] = []
         self.capacity = capacity(limit(), settings.brokerMaxConnections, settings.maxHttpServerConnections)
-        self._acceptor: Acceptor | None = None
+        self._acceptors: list[Acceptor] = []
         self._http: HttpServer | None = None
-        self._http_listener: socket.socket | None = None
+        self._open_ports: OpenPorts | None = None
+        self.certificates: Certificates | None = None
         self._remote_topics = RemoteTopics(
             self.broker.replication.declaration,
             self.broker.replication.remote_topic_checked,
@@ -107,29 +106,56 @@ class Server:
     # -- start and stop
 
     async def start(self) -> None:
-        """Opens both ports; binary clients are served before HTTP is ready."""
+        """Opens the ports; binary clients are served before HTTP is ready. Raises StartError and InvalidSetting."""
         await self.disk.check()
-        listener = _listen(self.bind, self.port, "brokerServicePort")
-        self.port = listener.getsockname()[1]
-        self._http_listener = _listen(self.bind, self.http_port, "webServicePort")
-        self.http_port = self._http_listener.getsockname()[1]
-        self._acceptor = Acceptor(self, listener, self.capacity.binary)
-        self._acceptor.start()
+        ports = self.addresses.ports
+        ports.check()
+        if ports.have_tls:
+            from magnetar.server.ports.certificates import Certificates
+
+            self.certificates = Certificates(self.settings, self.event)
+        self._open_ports = OpenPorts(self.bind, ports)
+        self.addresses.ports = self._open_ports.ports
+        self._accept_binary(self._open_ports)
         space = SpaceReclaimer(self.broker, self.storage, self.committer.drained)
         self._tasks = [
             self.spawn("keep-alive", self._keep_alive),
             self.spawn("space of deleted messages", space.run),
             self.spawn("disk watch", self.disk.run),
         ]
+        if self.certificates is not None:
+            self._tasks.append(self.spawn("certificates", self.certificates.run))
         self.vitals.loop_lag.start()
-        # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
-        http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
-        self._http = http.HttpServer(self, self._http_listener)
-        await self._http.start()
+        await self._start_http(self._open_ports)
         self.broker.replication.watch(self._remote_topics.changed)
         self._remote_topics.changed()
         if not self._stopped.is_set():
             self.phase = "serving"
+
+    def _accept_binary(self, opened: OpenPorts) -> None:
+        seats = Seats(self.capacity.binary, per_host=lambda: self.broker.settings.brokerMaxConnectionsPerIp)
+
+        def connection(leave: Callable[[], None]) -> Connection:
+            return Connection(self, leave)
+
+        if opened.binary is not None:
+            self._accept(Acceptor(self, opened.binary, seats, connection))
+        if opened.binary_tls is not None and self.certificates is not None:
+            self._accept(TlsAcceptor(self, opened.binary_tls, seats, connection, self.certificates.binary))
+
+    async def _start_http(self, opened: OpenPorts) -> None:
+        # The web framework takes longer to import than everything else: in a thread, while binary clients are served.
+        http = await asyncio.to_thread(importlib.import_module, "magnetar.server.http")
+        seats = Seats(self.capacity.http, "HTTP connections")
+        server: HttpServer = http.HttpServer(self, opened.http, seats)
+        self._http = server
+        await server.start()
+        if opened.http_tls is not None and self.certificates is not None:
+            self._accept(TlsAcceptor(self, opened.http_tls, seats, server.protocol, self.certificates.http))
+
+    def _accept(self, acceptor: Acceptor) -> None:
+        self._acceptors.append(acceptor)
+        acceptor.start()
 
     def spawn(self, name: str, run: Run, /) -> asyncio.Task[None]:
         """A background task that is reported and started again when it fails."""
@@ -147,19 +173,17 @@ class Server:
         """Disconnects clients, makes everything durable and releases the data folder."""
         self.phase = "stopping"
         self.vitals.loop_lag.close()
-        if self._acceptor is not None:
-            self._acceptor.close()
+        for acceptor in self._acceptors:
+            acceptor.close()
         for task in self._tasks:
             task.cancel()
         self.broker.replication.unwatch(self._remote_topics.changed)
         await self._remote_topics.close()
         if self._http is not None:
             await self._http.close()
-        if self._http_listener is not None:
-            self._http_listener.close()
-        for connection in list(self.connections):
-            self._guard("disconnect", connection.close)
-        await asyncio.sleep(0)  # closed connections release the messages of their consumers
+        if self._open_ports is not None:
+            self._open_ports.close()
+        await self._disconnect()
         if self._timer is not None:
             self._timer.cancel()
         self._aside.close()
@@ -170,6 +194,15 @@ class Server:
             self.storage.close()
         except StorageError as error:  # acknowledged changes are in the log; those after the last sync may not be
             self._on_storage_failure(error)
+
+    async def _disconnect(self) -> None:
+        """Closed connections release the messages of their consumers; those with TLS when the client has replied."""
+        for connection in list(self.connections):
+            self._guard("disconnect", connection.close)
+        await asyncio.sleep(0)
+        end_s = self.loop.time() + _PARTING_S
+        while any(connection.is_tls for connection in self.connections) and self.loop.time() < end_s:
+            await asyncio.sleep(0.005)
 
     def _on_storage_failure(self, error: StorageError) -> None:
         """Nothing can be made durable any more, so nothing may be acknowledged."""
@@ -242,17 +275,21 @@ class Server:
     def refused_http(self, client: str, reason: str) -> None:
         self.event(CONNECT_REFUSED, client=client, version="HTTP", reason=reason)
 
+    @property
+    def port(self) -> int:
+        """Of the binary protocol without TLS, 0 if it is off."""
+        return self.addresses.ports.binary or 0
+
+    @property
+    def http_port(self) -> int:
+        return self.addresses.ports.http or 0
+
     def service_url(self, host: str) -> str:
         """The binary address of this broker for a client that reached `host` and names no listener."""
-        return self.settings.listener().service_url or self.direct_url("pulsar", host)
+        return self.addresses.of(host).any_service_url
 
     def http_url(self, host: str) -> str:
-        return self.settings.listener().http_url or self.direct_url("http", host)
-
-    def direct_url(self, scheme: str, host: str) -> str:
-        """The address of one of our ports, without advertised listeners."""
-        port = self.port if scheme == "pulsar" else self.http_port
-        return f"{scheme}://{url_host(self.settings.advertisedAddress or host)}:{port}"
+        return self.addresses.of(host).any_http_url
 
     # -- time
 
@@ -288,20 +325,10 @@ def _authorization(settings: Settings, broker: Broker) -> Authorization:
     return Authorization(AccessView(broker.catalog), rules_of(settings))
 
 
-def _listen(bind: str, port: int, setting: str) -> socket.socket:
-    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
-    # Named explicitly: asyncio disables Nagle's algorithm only for sockets with this protocol number.
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((bind, port))
-        listener.listen(1024)
-    except OSError as error:
-        listener.close()
-        raise StartError(f"cannot listen on {bind}:{port} ({setting}): {error.strerror or error}") from error
-    listener.setblocking(False)
-    return listener
+def check_ports(settings: Settings, ports: Ports) -> None:
+    """Before anything is opened; raises InvalidSetting for ports or certificates that a broker cannot have."""
+    ports.check()
+    if ports.have_tls:
+        from magnetar.security.server_tls import read_contexts
 
-
-def url_host(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        read_contexts(settings)

@@ -30,7 +30,9 @@ from magnetar.log.events import (
     emit,
 )
 from magnetar.server.admission.descriptors import limit, raise_limit
-from magnetar.server.server import Server, StartError, url_host
+from magnetar.server.ports.addresses import Ports, direct
+from magnetar.server.ports.listen import StartError
+from magnetar.server.server import Server, check_ports
 from magnetar.server.stop_deadline import StopDeadline
 from magnetar.settings.settings import Settings
 from magnetar.storage.api import Storage, StorageDamaged, StorageError, StorageLoss
@@ -56,8 +58,8 @@ def run_standalone(
     rename_cluster: bool,
     accept_loss: bool,
     bind: str,
-    port: int,
-    http_port: int,
+    port: int | None,
+    http_port: int | None,
     out: Callable[[str], None],
 ) -> int:
     """Runs a broker in this process until a signal stops it; returns the exit code.
@@ -67,6 +69,8 @@ def run_standalone(
     import uvloop
 
     folder = data or Path("data/standalone")
+    ports = Ports(port, http_port, settings.brokerServicePortTls, settings.webServicePortTls)
+    check_ports(settings, ports)
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
     raise_limit()
@@ -84,16 +88,14 @@ def run_standalone(
     while True:
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            server = runner.run(
-                _run(settings, storage, folder, ballast, bind, port, http_port, out, started_s, deadline)
-            )
+            server = runner.run(_run(settings, storage, folder, ballast, bind, ports, out, started_s, deadline))
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
             break
         deadline.cancel()
         storage = _open(
             folder, ballast, accept_loss=False
         )  # and does not compact, so it does not meet the damage again
-        port, http_port, started_s = server.port, server.http_port, time.monotonic()
+        ports, started_s = server.addresses.ports, time.monotonic()
     if server.failure is not None:
         return 1  # the deadline stays: a thread that hangs would keep the interpreter from ending
     deadline.cancel()
@@ -134,14 +136,13 @@ async def _run(
     folder: Path,
     ballast: Ballast,
     bind: str,
-    port: int,
-    http_port: int,
+    ports: Ports,
     out: Callable[[str], None],
     started_s: float,
     deadline: StopDeadline,
 ) -> Server:
     try:
-        server = Server(settings, storage, SystemClock(), bind=bind, port=port, http_port=http_port)
+        server = Server(settings, storage, SystemClock(), bind=bind, ports=ports)
     except StorageError as error:
         raise _unreadable(error, storage, folder) from error
     server.disk.ballast = ballast
@@ -215,9 +216,10 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
 
     settings = server.settings
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.bind, server.bind)
-    url, service_url = f"http://{url_host(host)}:{server.http_port}", f"pulsar://{url_host(host)}:{server.port}"
+    own = direct(server.addresses.ports, host)
     if not settings.pipelinesMaster.startswith("local"):
-        url, service_url = server.http_url(host), server.service_url(host)
+        own = server.addresses.of(host)
+    url, service_url = own.any_http_url, own.any_service_url
     spark_log = folder.resolve() / "logs" / "spark.log"
     words = command(url, service_url, settings, spark_log)
     return PipelinesProcess(
@@ -231,15 +233,22 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
 
 
 def _block(server: Server, folder: Path) -> str:
-    url = server.service_url(server.bind)
+    own = server.addresses.of(server.bind)
+    addresses = (
+        ("binary", own.service_url),
+        ("tls", own.service_url_tls),
+        ("http", own.http_url),
+        ("https", own.http_url_tls),
+    )
+    url = own.any_service_url
+    trust = "" if own.service_url else ", tls_trust_certs_file_path='ca.pem'"
     return "\n".join(
         (
             f"Magnetar {__version__}, cluster {server.settings.clusterName}",
-            f"  binary   {url}",
-            f"  http     {server.http_url(server.bind)}",
+            *(f"  {name:8} {address}" for name, address in addresses if address),
             f"  data     {folder.resolve()}",
             "  try it   pip install pulsar-client, then in Python:",
-            f"             client = pulsar.Client('{url}')",
+            f"             client = pulsar.Client('{url}'{trust})",
             "             client.create_producer('hello').send(b'world')",
         )
     )

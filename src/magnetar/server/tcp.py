@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from magnetar.bounds import CLOSING, HANDSHAKE_WAIT, OUTBOX
+from magnetar.security.server_tls import common_name_of
 from magnetar.session.handles import ClientAddress, SessionState
 from magnetar.session.session import Session
 
@@ -34,6 +35,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._handshake: asyncio.TimerHandle | None = None
         self._loop = server.loop
+        self._handshake_end_s = self._loop.time() + _HANDSHAKE_S  # that of TLS counts too
         self._paused = False  # until published messages are durable
         self._held = False  # until the session has handled what it has
         self._goes_on = False  # a turn is scheduled
@@ -49,20 +51,23 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_HIGH, low=_WRITE_BUFFER_LOW)
         peer = transport.get_extra_info("peername") or ("?", 0)
         host = (transport.get_extra_info("sockname") or ("127.0.0.1", 0))[0]
+        ours = self._server.addresses.direct(host)
         address = ClientAddress(
             f"{peer[0]}:{peer[1]}",
-            self._server.direct_url("pulsar", host),
-            self._server.direct_url("http", host),
+            ours.service_url,
+            ours.any_http_url,
+            common_name=common_name_of(transport.get_extra_info("peercert")),
             is_local=peer[0] == host,
+            service_url_tls=ours.service_url_tls,
         )
         self._session = Session(self._server.broker, address, self._flush_soon, self._close_soon)
         self._server.connections.add(self)
         self._server.connections_opened += 1
-        self._handshake = self._loop.call_later(_HANDSHAKE_S, self._check_handshake)
+        self._handshake = self._loop.call_at(self._handshake_end_s, self._check_handshake)
 
     @property
-    def is_made(self) -> bool:
-        return self._session is not None
+    def is_tls(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
 
     def _check_handshake(self) -> None:
         """The time is absolute: single bytes now and then do not extend it."""

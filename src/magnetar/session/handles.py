@@ -28,13 +28,14 @@ class SessionState(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientAddress:
-    """The client's address, and our addresses as it sees them."""
+    """The client's address, and our addresses as it sees them; those of ports that are off are empty."""
 
     peer: str
     service_url: str
     http_url: str
     common_name: str = ""  # of the client's verified certificate
     is_local: bool = False  # on the broker's own machine: it can reach this address, whatever is advertised elsewhere
+    service_url_tls: str = ""
 
 
 def _size_of(named: Producer | Consumer) -> int:

@@ -21,7 +21,7 @@ def on_lookup(session: Session, command: Command) -> None:
     response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
     try:
         TopicName.parse(lookup.topic)
-        url = _url_for(session, lookup.advertised_listener_name)
+        url, url_tls = _urls_for(session, lookup.advertised_listener_name)
     except REFUSED as raised:
         error = refusal_of(session, command, raised)
         report_refusal(session, command, error)
@@ -30,18 +30,22 @@ def on_lookup(session: Session, command: Command) -> None:
         response.message = str(error)
     else:
         response.response = pb.CommandLookupTopicResponse.Connect
-        response.brokerServiceUrl = url
+        if url:
+            response.brokerServiceUrl = url
+        if url_tls:
+            response.brokerServiceUrlTls = url_tls
         response.authoritative = True
         response.proxy_through_service_url = False
     session.send(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
 
 
-def _url_for(session: Session, listener: str) -> str:
-    """Our address as the client reaches it: that of its listener, or the one that it is connected to."""
-    advertised = session.broker.settings.listener(listener).service_url
-    if not advertised or (session.where.is_local and not listener):
-        return session.where.service_url
-    return advertised
+def _urls_for(session: Session, listener: str) -> tuple[str, str]:
+    """Our addresses without and with TLS as the client reaches them: those of its listener, or of the host that it is
+    connected to. It picks the one for the way that it came."""
+    advertised, where = session.broker.settings.listener(listener), session.where
+    if not advertised.any_service_url or (where.is_local and not listener):
+        return where.service_url, where.service_url_tls
+    return advertised.service_url, advertised.service_url_tls
 
 
 def on_partitioned_metadata(session: Session, command: Command) -> None:

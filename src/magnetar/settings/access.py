@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from magnetar.settings.authorization import AuthorizationSettings
 from magnetar.settings.kinds import Flag, Text
+from magnetar.settings.tls import TlsSettings
 
 _HOST = r"(?:\*\.)?[-\w]+(?:\.[-\w]+)*\.?"
 
 
-class AccessSettings(AuthorizationSettings, frozen=True, kw_only=True):
+class AccessSettings(TlsSettings, frozen=True, kw_only=True):
     """Listed after the other settings on the reference page, before those that protect."""
 
     webServiceTrustedHosts: Annotated[

@@ -33,6 +33,27 @@ class Whole:
         return type(value) is int and self.low <= value <= self.high
 
 
+class Port:
+    """The number of a port, or none: an empty text turns it off."""
+
+    __slots__ = ("meaning",)
+    allowed = "a whole number from 0 to 65535, or empty"
+
+    def __init__(self, meaning: str) -> None:
+        self.meaning = meaning
+
+    def read(self, text: str) -> object:
+        if not text:
+            return None
+        return int(text) if re.fullmatch(r"[0-9]{1,5}", text) else text
+
+    def show(self, value: Any) -> str:
+        return "" if value is None else str(value)
+
+    def permits(self, value: object) -> bool:
+        return value is None or (type(value) is int and 0 <= value <= 65535)
+
+
 class Number:
     """A number with a fraction, within bounds."""
 
@@ -140,7 +161,7 @@ class Listeners:
     """Named addresses, separated by commas."""
 
     __slots__ = ("meaning",)
-    allowed = "a list of name:pulsar://host:port and name:http://host:port, each scheme once for a name"
+    allowed = "a list of name:scheme://host:port with pulsar, pulsar+ssl, http and https, each scheme once for a name"
 
     def __init__(self, meaning: str) -> None:
         self.meaning = meaning
@@ -158,4 +179,4 @@ class Listeners:
             return False
 
 
-Kind = Listeners | Whole | Number | Flag | Text | Choice | Choices
+Kind = Listeners | Whole | Port | Number | Flag | Text | Choice | Choices

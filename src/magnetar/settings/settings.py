@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 
 from magnetar.errors import InvalidSetting
-from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Listeners, Number, Text, Whole
+from magnetar.settings.kinds import Choice, Choices, Flag, Kind, Listeners, Number, Port, Text, Whole
 from magnetar.settings.listeners import Listener, find_listener, parse_listeners
 from magnetar.settings.protection import DAY_SECONDS, INT_MAX, LONG_MAX, ProtectionSettings
 
@@ -58,7 +58,7 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
         Text(
             _ADDRESS,
             "a host name or an IP address",
-            "Address that both ports listen on; other than loopback needs authentication, or `withoutAuthentication`.",
+            "Address that all ports listen on; other than loopback needs authentication, or `withoutAuthentication`.",
         ),
     ] = "127.0.0.1"
     advertisedAddress: Annotated[
@@ -84,9 +84,12 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
             "Listener of clients that name none; empty is the first one of `advertisedListeners`.",
         ),
     ] = ""
-    brokerServicePort: Annotated[int, Whole(0, 65535, "Port of the binary protocol; 0 picks a free port.")] = 6650
+    brokerServicePort: Annotated[
+        int | None, Port("Port of the binary protocol; 0 picks a free port, empty turns it off.")
+    ] = 6650
     webServicePort: Annotated[
-        int, Whole(0, 65535, "Port of HTTP: administration, lookup and metrics; 0 picks a free port.")
+        int | None,
+        Port("Port of HTTP: administration, lookup and metrics; 0 picks a free port, empty turns it off."),
     ] = 8080
 
     # Log
@@ -403,7 +406,7 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
     def from_mapping(pairs: Mapping[str, str]) -> tuple[Settings, list[str]]:
         """Settings from the texts of a file or command line, and the unknown keys.
 
-        An empty text means the default, as in Pulsar's files. Raises `InvalidSetting`.
+        An empty text means the default, as in Pulsar's files, and no port for a port. Raises `InvalidSetting`.
         """
         values: dict[str, Any] = {}
         unknown: list[str] = []
@@ -411,7 +414,7 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
             kind = KINDS.get(name)
             if kind is None:
                 unknown.append(name)
-            elif text.strip():
+            elif text.strip() or isinstance(kind, Port):
                 values[name] = _read(name, text.strip(), kind)
         return Settings(**values), unknown
 

@@ -13,7 +13,10 @@ from tests.admin.route_requests import kept, key, new_world, plain_path, send
 
 TENANTS = "/admin/v2/tenants"
 BROWSER = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0"
-LISTENERS = "inside:pulsar://inside.test:6650,inside:http://web.inside.test:8080,outside:pulsar://[fd00::1]:6650"
+LISTENERS = (
+    "inside:pulsar://inside.test:6650,inside:http://web.inside.test:8080,outside:pulsar://[fd00::1]:6650"
+    ",tls:pulsar+ssl://tls.test:6651,tls:https://web.tls.test:8443"
+)
 
 
 @pytest.fixture
@@ -44,6 +47,8 @@ HOSTS = {
     "advertised.test:443": 200,
     "inside.test": 200,
     "web.inside.test": 200,
+    "tls.test:6651": 200,
+    "web.tls.test:8443": 200,
     "proxy.test": 200,
     "a.svc.test": 200,
     "a.b.svc.test.": 200,
@@ -142,6 +147,24 @@ def test_requests_of_web_pages_are_refused(admin: Admin, headers: dict[str, str]
         change if change in (204, 403, 415) else 404
     )
     assert admin("OPTIONS", f"{TENANTS}/new", headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("localhost:8443", "https://localhost:8443", 200),
+        ("localhost", "https://localhost", 200),
+        ("localhost:443", "https://localhost", 200),
+        ("localhost:8443", "http://localhost:8443", 403),
+        ("localhost", "http://localhost", 403),
+        ("localhost:8443", "https://localhost:8080", 403),
+        ("web.tls.test:8443", "https://web.tls.test:8443", 200),
+        ("web.tls.test:8443", "https://evil.example", 403),
+    ],
+)
+def test_a_page_without_tls_is_not_ours_at_the_port_with_tls(admin: Admin, host: str, origin: str, status: int) -> None:
+    headers = {"host": host, "origin": origin}
+    assert admin("GET", f"https://{host}{TENANTS}", headers=headers).status_code == status
 
 
 def test_the_attack_of_a_web_page_on_a_backlog(admin: Admin) -> None:

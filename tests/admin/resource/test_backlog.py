@@ -12,6 +12,7 @@ from magnetar.admin.resource import backlog
 from magnetar.broker.subscription.subscription import Subscription
 from magnetar.broker.topic.persistent import PersistentTopic
 from magnetar.names import TopicName
+from magnetar.settings.listeners import Listener
 from magnetar.wire.metadata import build_blob
 from magnetar.wire.schema_pb2 import MessageMetadata
 from tests.admin.driver import NOW_MS, Admin, Alarm
@@ -313,7 +314,7 @@ def test_bound_backlog_scan_time_lets_other_tasks_run() -> None:
         accept="",
         host="h",
         http_port=1,
-        service_url=str,
+        addresses=lambda host, listener: Listener(),
         alarm=Alarm,
         vitals=admin.vitals,
         backups=admin.backups,

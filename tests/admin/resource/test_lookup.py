@@ -24,7 +24,7 @@ def test_every_topic_is_served_here(admin: Admin) -> None:
     [
         ("localhost:9090", "localhost", "localhost:9090"),
         ("broker.test", "broker.test", "broker.test:80"),
-        ("[::1]:8080", "::1", "[::1]:8080"),
+        ("[::1]:8080", "[::1]", "[::1]:8080"),
     ],
 )
 def test_returned_addresses_are_reachable_by_the_client(admin: Admin, header: str, host: str, http: str) -> None:

@@ -53,7 +53,7 @@ class FrontPage(msgspec.Struct, rename="camel"):
 
 def front_page(call: Call) -> Response:
     """Show what this is and where to go: HTML to browsers, JSON to programs."""
-    page = FrontPage("Magnetar", __version__, call.broker.settings.clusterName, call.service_url(call.host), LINKS)
+    page = FrontPage("Magnetar", __version__, call.broker.settings.clusterName, call.service_url, LINKS)
     headers = {"Vary": "Accept"}
     if "text/html" in call.accept:
         return HTMLResponse(_html(page), headers={**headers, "Content-Security-Policy": _CSP})

@@ -51,12 +51,12 @@ class Guard:
     def __init__(self, settings: Settings, bind: str, own_names: Iterable[str] = ()) -> None:
         names = {bind, settings.advertisedAddress, *own_names}
         for listener in settings.all_listeners():
-            names.update(urlsplit(url).hostname or "" for url in (listener.service_url, listener.http_url))
+            names.update(urlsplit(url).hostname or "" for url in listener.urls)
         trusted = {name.strip().lower() for name in settings.webServiceTrustedHosts.split(",")}
         self._names = {_plain(name) for name in names | trusted if name and not name.startswith("*.")}
         self._suffixes = tuple(name.removeprefix("*") for name in trusted if name.startswith("*."))
 
-    def check(self, method: str, target: str, headers: Headers) -> None:
+    def check(self, method: str, target: str, headers: Headers, *, is_tls: bool = False) -> None:
         """Raises Forbidden or BadRequest for a request that no client of this broker sends."""
         host = self._check_host(headers.getlist("host"))
         if method == "OPTIONS":
@@ -67,7 +67,7 @@ class Guard:
             if site.strip().lower() not in _OWN_SITE:
                 raise Forbidden(f"a request of a web page is refused: Sec-Fetch-Site is {site[:_SHOWN_MAX]!r}")
         for origin in headers.getlist("origin"):
-            if host is None or not _is_same(origin, host):
+            if host is None or not _is_same(origin, host, is_tls):
                 raise Forbidden(f"a request of the web page {origin[:_SHOWN_MAX]!r} is refused: it is not ours")
 
     def _check_host(self, values: list[str]) -> Address | None:
@@ -113,8 +113,11 @@ def may_be_browser(headers: Mapping[str, str]) -> bool:
     return any(name in headers for name in _OF_BROWSERS) or _BROWSERS.search(headers.get("user-agent", "")) is not None
 
 
-def _is_same(origin: str, host: Address) -> bool:
+def _is_same(origin: str, host: Address, is_tls: bool) -> bool:
+    """A page without TLS is another one than ours with TLS; in front of a port without TLS, it may have been ended."""
     scheme, separator, rest = origin.strip().lower().partition("://")
+    if is_tls and scheme != "https":
+        return False
     default = _DEFAULT_PORTS.get(scheme)
     address = _parsed(rest) if separator else None
     if address is None or default is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -19,6 +19,7 @@ from magnetar.broker.broker import Broker
 from magnetar.errors import InvalidName, MetadataInvalid
 from magnetar.health import Vitals
 from magnetar.names import SUBSCRIPTION_NAME_BYTES_MAX, TopicName, parse_namespace
+from magnetar.settings.listeners import Listener
 from magnetar.storage.api import CheckpointFolder
 
 T = TypeVar("T")
@@ -65,27 +66,56 @@ class Call:
     accept: str
     host: str
     http_port: int
-    service_url: Callable[[str], str]
+    addresses: Callable[[str, str], Listener]
     alarm: Callable[[], Alarm]
     vitals: Vitals
     backups: BackupSource
     principal: Principal = NO_ONE_ASKED
     may_be_browser: bool = False  # a web page may have made this request
     listener: str = ""  # the advertised listener that the client names
+    is_tls: bool = False  # the client came by HTTPS
+
+    @property
+    def own(self) -> Listener:
+        """Our addresses for a client that names no listener."""
+        return self._reached(self.addresses(self.host, ""), self.broker.settings.listener())
+
+    @property
+    def own_for_listener(self) -> Listener:
+        """For the listener that the client names; raises NotAllowed if there is none of this name."""
+        return self._reached(self.addresses(self.host, self.listener), self.broker.settings.listener(self.listener))
+
+    def _reached(self, found: Listener, advertised: Listener) -> Listener:
+        """The port by which the client came is the one that it knows: it may be mapped."""
+        if advertised.any_http_url:
+            return found
+        host = self.broker.settings.advertisedAddress or self.host
+        address = f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+        return replace(
+            found, **({"http_url_tls": f"https://{address}"} if self.is_tls else {"http_url": f"http://{address}"})
+        )
+
+    @property
+    def service_url(self) -> str:
+        """Our binary address for a client that names no listener: with TLS if it came so, or if there is no other."""
+        own = self.own
+        return (self.is_tls and own.service_url_tls) or own.any_service_url
+
+    @property
+    def http_url(self) -> str:
+        """The same of HTTP."""
+        own = self.own
+        return (self.is_tls and own.http_url_tls) or own.any_http_url
 
     @property
     def http_address(self) -> str:
         """Host and port of HTTP at which the client reaches this broker."""
-        advertised = self.broker.settings.listener().http_url
-        if advertised:
-            return advertised.removeprefix("http://")
-        host = self.broker.settings.advertisedAddress or self.host
-        return f"[{host}]:{self.http_port}" if ":" in host else f"{host}:{self.http_port}"
+        return self.http_url.partition("://")[2]
 
     def check_broker(self, broker_id: str | None) -> None:
         """Raises BrokerNotFound for the id of another broker."""
         address = self.http_address
-        if broker_id and broker_id.removeprefix("http://") != address:
+        if broker_id and broker_id.removeprefix("http://").removeprefix("https://") != address:
             raise BrokerNotFound(f"broker {broker_id[:100]!r} not found: the only broker is {address}")
 
     def check_program(self, what: str) -> None:

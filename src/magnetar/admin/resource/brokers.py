@@ -99,8 +99,7 @@ def list_brokers_of(call: Call) -> list[str]:
 
 def leader(call: Call) -> BrokerInfo:
     """Show the leader broker: this one."""
-    address = call.http_address
-    return BrokerInfo(f"http://{address}", address)
+    return BrokerInfo(call.http_url, call.http_address)
 
 
 def owned_namespaces(call: Call) -> dict[str, Ownership]:

@@ -139,7 +139,13 @@ def _is_own(call: Call, cluster: str) -> bool:
 
 
 def _own_urls(call: Call) -> ClusterRecord:
-    return ClusterRecord(service_url=f"http://{call.http_address}", broker_service_url=call.service_url(call.host))
+    own = call.own
+    return ClusterRecord(
+        service_url=own.http_url,
+        service_url_tls=own.http_url_tls,
+        broker_service_url=own.service_url,
+        broker_service_url_tls=own.service_url_tls,
+    )
 
 
 def _is_shown(field: str) -> bool:

@@ -9,7 +9,7 @@ from magnetar.errors import TopicNotFound
 
 
 class LookupData(msgspec.Struct, rename="camel", kw_only=True):
-    """Clients require the TLS fields to be present."""
+    """Clients require all fields to be present; those of ports that are off are empty."""
 
     broker_url: str
     broker_url_tls: str = ""
@@ -26,6 +26,12 @@ def lookup(call: Call) -> LookupData:
     known = catalog.exists(name) or name.base.full in catalog.partitioned
     if name.is_persistent and not known and not catalog.policies_of(name.namespace_full).auto_topic_creation.allowed:
         raise TopicNotFound(f"Topic not found {name.full}")
-    listener = call.broker.settings.listener(call.listener)
-    url = listener.service_url or call.service_url(call.host)
-    return LookupData(broker_url=url, native_url=url, http_url=listener.http_url or f"http://{call.http_address}")
+    own = call.own_for_listener
+    return LookupData(
+        broker_url=own.service_url,
+        broker_url_tls=own.service_url_tls,
+        broker_url_ssl=own.service_url_tls,
+        http_url=own.http_url,
+        http_url_tls=own.http_url_tls,
+        native_url=own.service_url,
+    )

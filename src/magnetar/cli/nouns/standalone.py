@@ -227,6 +227,8 @@ def _from_file(config: str | None, warn: Callable[[str], None], asked: Asked) ->
 
 def _from_environment(warn: Callable[[str], None], asked: Asked) -> dict[str, str]:
     from magnetar.settings.environment import read_environment
+    from magnetar.settings.kinds import Port
+    from magnetar.settings.settings import KINDS
 
     found = read_environment(os.environ)
     for setting, text in found.pairs.items():
@@ -234,7 +236,7 @@ def _from_environment(warn: Callable[[str], None], asked: Asked) -> dict[str, st
     asked.update(found.refused)
     if found.unknown:
         warn(f"{_counted(len(found.unknown), 'variable')} without effect: {', '.join(found.unknown)}")
-    return {setting: text for setting, text in found.pairs.items() if text.strip()}
+    return {setting: text for setting, text in found.pairs.items() if text.strip() or isinstance(KINDS[setting], Port)}
 
 
 def _counted(count: int, noun: str) -> str:

@@ -1,1 +1,1 @@
-"""Who is let in: room for connections, the acceptor of the binary port, and limits of HTTP connections."""
+"""Who is let in: room for connections, acceptors of ports, and limits of HTTP connections."""

@@ -1,6 +1,6 @@
-"""The acceptor of the binary port: takes connections as long as there is room, and refuses the others with a reason.
+"""Acceptors: they take connections of a port as long as there are seats, and refuse the others with a reason.
 
-It accepts by itself, a few in each turn of the loop: asyncio would accept everything that waits, and take all
+They accept by themselves, a few in each turn of the loop: asyncio would accept everything that waits, and take all
 descriptors before the first protocol object could refuse.
 """
 
@@ -10,13 +10,15 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections import Counter
+import ssl
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.bounds import ACCEPTED_PER_TURN
+from magnetar.bounds import ACCEPTED_PER_TURN, HANDSHAKE_WAIT
 from magnetar.errors import NotAllowed
 from magnetar.log.events import CONNECT_REFUSED
-from magnetar.server.tcp import Connection
+from magnetar.security.server_tls import explain_refusal
+from magnetar.server.admission.seats import Seats
 from magnetar.wire import schema_pb2 as pb
 from magnetar.wire.frames import encode_frame
 
@@ -29,18 +31,22 @@ _PAUSE_S = 0.1  # until the next attempt when the operating system has no descri
 _LINGER_S = 1.0  # for a refused client to read the reason
 _LINGERING_MAX = 32
 _NO_REQUEST = (1 << 64) - 1
+_HANDSHAKE_S = HANDSHAKE_WAIT.limit
+_TLS_END_S = 3.0  # for a client to end the TLS session before its socket is closed
+
+NewProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
+"""Makes the protocol of a connection, which calls the argument when it is lost."""
 
 
 class Acceptor:
-    """`connections_max` is the most that there is room for; a limit per address is the setting's."""
+    """Of a port without TLS for the binary protocol."""
 
-    def __init__(self, server: Server, listener: socket.socket, connections_max: int) -> None:
+    def __init__(self, server: Server, listener: socket.socket, seats: Seats, protocol: NewProtocol) -> None:
         self._server = server
         self._loop = server.loop
         self._listener = listener
-        self.connections_max = connections_max
-        self._open = 0
-        self._by_host: Counter[str] = Counter()
+        self._seats = seats
+        self._protocol = protocol
         self._opening: set[asyncio.Task[None]] = set()
         self._lingering: set[socket.socket] = set()
         self._retry: asyncio.TimerHandle | None = None
@@ -70,49 +76,32 @@ class Acceptor:
                     self._retry = self._loop.call_later(_PAUSE_S, self.start)
                     return
                 continue  # the client has left already
-            host = str(address[0])
-            refusal = self._refusal_for(host)
+            host, client = str(address[0]), f"{address[0]}:{address[1]}"
+            refusal = self._seats.refusal_for(host)
             if refusal is None:
-                self._take(accepted, host)
+                self._take(accepted, host, client)
             else:
-                self._refuse(accepted, f"{host}:{address[1]}", refusal)
-
-    def _refusal_for(self, host: str) -> str | None:
-        """The words are Apache Pulsar's, the numbers ours."""
-        if self._open >= self.connections_max:
-            return f"Reached the maximum number of connections: {self.connections_max}"
-        per_host = self._server.broker.settings.brokerMaxConnectionsPerIp
-        if 0 < per_host <= self._by_host[host]:
-            return (
-                f"Reached the maximum number of connections on address {host}: brokerMaxConnectionsPerIp is {per_host}"
-            )
-        return None
+                self._refuse(accepted, client, refusal)
 
     # -- taken
 
-    def _take(self, accepted: socket.socket, host: str) -> None:
-        self._open += 1
-        self._by_host[host] += 1
+    def _take(self, accepted: socket.socket, host: str, client: str) -> None:
         accepted.setblocking(False)
-        task = self._loop.create_task(self._connect(accepted, host))
+        task = self._loop.create_task(self._open(accepted, client, self._seats.enter(host)))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
 
-    async def _connect(self, accepted: socket.socket, host: str) -> None:
-        connection = Connection(self._server, lambda: self._lost(host))
+    async def _open(self, accepted: socket.socket, client: str, leave: Callable[[], None]) -> None:
+        protocol = self._protocol(leave)
         try:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(lambda: connection, accepted)
+            await self._connect(accepted, protocol, client)
         except (OSError, asyncio.CancelledError):
             accepted.close()
-            if not connection.is_made:
-                self._lost(host)
+            leave()
 
-    def _lost(self, host: str) -> None:
-        self._open -= 1
-        self._by_host[host] -= 1
-        if not self._by_host[host]:
-            del self._by_host[host]
+    async def _connect(self, accepted: socket.socket, protocol: asyncio.Protocol, client: str) -> None:
+        await self._loop.connect_accepted_socket(lambda: protocol, accepted)
 
     # -- refused
 
@@ -133,3 +122,42 @@ class Acceptor:
         if refused in self._lingering:
             self._lingering.discard(refused)
             refused.close()
+
+
+class TlsAcceptor(Acceptor):
+    """Of a port with TLS: the handshake has its time from the start of the connection, and takes a seat."""
+
+    def __init__(
+        self,
+        server: Server,
+        listener: socket.socket,
+        seats: Seats,
+        protocol: NewProtocol,
+        context: Callable[[], ssl.SSLContext],
+    ) -> None:
+        super().__init__(server, listener, seats, protocol)
+        self._context = context
+
+    async def _connect(self, accepted: socket.socket, protocol: asyncio.Protocol, client: str) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: protocol,
+                accepted,
+                ssl=self._context(),
+                ssl_handshake_timeout=_HANDSHAKE_S,
+                ssl_shutdown_timeout=_TLS_END_S,
+            )
+        except ssl.SSLError as error:
+            self._report(client, explain_refusal(error))
+            raise
+        except ConnectionAbortedError:  # by us; a client that leaves is not worth a line
+            self._report(client, f"the TLS handshake is not complete within {_HANDSHAKE_S} s")
+            raise
+
+    def _refuse(self, accepted: socket.socket, client: str, reason: str) -> None:
+        """Without a word: that would take a handshake."""
+        self._report(client, reason)
+        accepted.close()
+
+    def _report(self, client: str, reason: str) -> None:
+        self._server.event(CONNECT_REFUSED, client=client, version="TLS", reason=reason)

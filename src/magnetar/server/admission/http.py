@@ -15,7 +15,10 @@ import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from magnetar.admin.app import TLS_EXTENSION
 from magnetar.bounds import HTTP_BODY_WAIT, HTTP_HEAD_WAIT
+from magnetar.security.server_tls import common_name_of
+from magnetar.server.admission.seats import Seats
 
 _HEAD_S = HTTP_HEAD_WAIT.limit
 _BODY_S = HTTP_BODY_WAIT.limit
@@ -30,22 +33,29 @@ class BoundedHttp(H11Protocol):
     Between two requests uvicorn's own time-out counts, and while a request is handled none.
     """
 
-    connections_max = 0
+    seats: Seats
     on_refused: Refused
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, leave: Callable[[], None] | None = None, **kwargs: Any) -> None:
+        """`leave` is given for a connection that has a seat already."""
         super().__init__(*args, **kwargs)
+        self._leave = leave
         self._awaited: Any = None  # the state of h11 whose end is awaited
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn
         super().connection_made(transport)
-        if len(self.connections) > self.connections_max:
-            reason = f"Reached the maximum number of HTTP connections: {self.connections_max}"
-            self.on_refused("%s:%s" % (self.client or ("?", 0)), reason)
-            self._end(b"503 Service Unavailable", reason)
-        else:
-            self._await(h11.IDLE)
+        host, port = self.client or ("?", 0)
+        if self._leave is None:
+            refusal = self.seats.refusal_for(host)
+            if refusal is not None:
+                self.on_refused(f"{host}:{port}", refusal)
+                self._end(b"503 Service Unavailable", refusal)
+                return
+            self._leave = self.seats.enter(host)
+        if self.scheme == "https":
+            self.app = _with_common_name(self.app, common_name_of(transport.get_extra_info("peercert")))
+        self._await(h11.IDLE)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -57,6 +67,8 @@ class BoundedHttp(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._await(None)
+        if self._leave is not None:
+            self._leave()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
@@ -91,13 +103,21 @@ class BoundedHttp(H11Protocol):
         self.transport.close()
 
 
-def bounded_http(connections_max: int, on_refused: Refused) -> type[BoundedHttp]:
+def bounded_http(seats: Seats, on_refused: Refused) -> type[BoundedHttp]:
     return cast(
         type[BoundedHttp],
-        type(
-            "BoundedHttp", (BoundedHttp,), {"connections_max": connections_max, "on_refused": staticmethod(on_refused)}
-        ),
+        type("BoundedHttp", (BoundedHttp,), {"seats": seats, "on_refused": staticmethod(on_refused)}),
     )
+
+
+def _with_common_name(app: Any, common_name: str) -> Any:
+    """The application for requests of a connection whose client showed this name in a verified certificate."""
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.setdefault("extensions", {})[TLS_EXTENSION] = {"common_name": common_name}
+        await app(scope, receive, send)
+
+    return serve
 
 
 class BoundedRequests:
