@@ -28,9 +28,16 @@ and binary protocol. Their names are those of `pulsar-admin`. `magnetar backup D
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.
-- `--token TOKEN` or `MAGNETAR_TOKEN` is the authentication token; `file:///path` reads it from a file, which keeps it
-  out of process lists. `https://` uses the certificate authorities of the system, or those in `--trust-certs FILE` or
-  `MAGNETAR_TRUST_CERTS`.
+- `--token file:PATH` is the authentication token in a file, which is read again when it changes; `env:NAME` is in a
+  variable, `-` in the first line of stdin. A token itself is refused on the command line, which every user of the
+  machine sees. `MAGNETAR_TOKEN` is a token, `MAGNETAR_TOKEN_FILE` the path of one. `https://` uses the certificate
+  authorities of the system, or those in `--trust-certs FILE` or `MAGNETAR_TRUST_CERTS`.
+- `--profile NAME` or `MAGNETAR_PROFILE` takes address and login from a table `[profile.NAME]` in
+  `~/.config/magnetar/config.toml`, or in the file that `MAGNETAR_CONFIG` names; `--profile FILE` from a file with one
+  profile ([profiles](#profiles)). Options override the profile, and the profile the environment.
+- Before the command, as in `magnetar --client-conf FILE topics list`, there are also the options of `pulsar-admin`:
+  `--auth-plugin` and `--auth-params`, `--tls-cert` and `--tls-key` for a client certificate, `--tls-allow-insecure`;
+  and `--client-conf FILE` or `PULSAR_CLIENT_CONF` for Pulsar's `conf/client.conf`.
 - `--json` prints exactly one JSON document to stdout; `messages` and `subscriptions peek` print one line per message.
 - `--help` or `-h` explains every command and option. `magnetar --install-completion` installs completion for bash,
   zsh, fish and PowerShell; `--show-completion` prints it.
@@ -47,6 +54,22 @@ and binary protocol. Their names are those of `pulsar-admin`. `magnetar backup D
   1 if the clusters differ and 2 if they could not be compared.
 
 `make docs` generates this page from the code.
+
+## Profiles
+
+```toml
+[profile.prod]
+url = "https://broker.example.com:8443"
+service_url = "pulsar+ssl://broker.example.com:6651"  # without it, found by a lookup
+token_file = "prod.token"                             # relative to the folder of this file
+trust_certs = "ca.pem"
+```
+
+A profile may have `url`, `service_url`, `token_file`, `token`, `username`, `password`, `auth_plugin`, `auth_params`,
+`trust_certs`, `tls_cert`, `tls_key`, `tls_allow_insecure` and `tls_verify_hostname`. A login is one of token, password,
+plugin and certificate. It is sent to the profile's own address only: `--url` beside `--profile` is refused, and beside
+`MAGNETAR_PROFILE` it takes nothing from the profile. A file with a token or password in it that other users can read is
+refused.
 """
 
 

@@ -16,9 +16,20 @@ from tests.client.tokens import token_with
 TOKEN = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhZG1pbiJ9.c2VjcmV0"
 
 
+@pytest.fixture(autouse=True)
+def admin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ADMIN", TOKEN)
+
+
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+REFUSED = (
+    "--token shows a secret to every user of this machine: give file:PATH, env:NAME, - for the first line of stdin, or"
+    " a profile"
+)
 
 
 def received(web: FakeWeb) -> list[str | None]:
@@ -30,7 +41,7 @@ def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     with fake_web(["public"]) as web:
         cli = CommandLine(web.url, capsys)
         cli.ok("tenants", "list")
-        cli.ok("tenants", "list", "--token", TOKEN)
+        cli.ok("tenants", "list", "--token", f"file:{tmp_path}/token")
         cli.ok("tenants", "list", "--token", f"file://{tmp_path}/token")
         monkeypatch.setenv("MAGNETAR_TOKEN", f"token:{TOKEN}")
         cli.ok("tenants", "list")
@@ -38,18 +49,21 @@ def test_a_token_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
         assert received(web) == [None, *[f"Bearer {TOKEN}"] * 3]
 
 
-def test_an_expired_token_is_reported_as_expired(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_expired_token_is_reported_as_expired(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with fake_web({"reason": "go away"}, status=401) as web:
         cli = CommandLine(web.url, capsys)
-        token = token_with({"exp": 1_700_000_000})
-        message = cli.fails("tenants", "list", "--token", token)
+        monkeypatch.setenv("EXPIRED", token_with({"exp": 1_700_000_000}))
+        message = cli.fails("tenants", "list", "--token", "env:EXPIRED")
         assert message == "go away (HTTP 401); the token expired at 2023-11-14T22:13:20Z"
-        assert cli.fails("tenants", "list", "--token", TOKEN) == "go away (HTTP 401)"
+        monkeypatch.setenv("VALID", TOKEN)
+        assert cli.fails("tenants", "list", "--token", "env:VALID") == "go away (HTTP 401)"
 
 
 def test_a_redirect_takes_the_token_to_no_other_address(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_web(["public"]) as other, fake_web({}, status=307, headers={"Location": other.url + "{path}"}) as asked:
-        message = CommandLine(asked.url, capsys).fails("tenants", "list", "--token", TOKEN)
+        message = CommandLine(asked.url, capsys).fails("tenants", "list", "--token", "env:ADMIN")
         assert message.endswith("credentials are not sent there; give that address instead")
         assert other.url in message
         assert received(asked) == [f"Bearer {TOKEN}"] and other.received == []
@@ -62,10 +76,10 @@ def test_https_with_a_custom_authority(
 ) -> None:
     with fake_web(["public"], tls=certificates.server()) as web:
         cli = CommandLine(web.url, capsys)
-        message = cli.fails("tenants", "list", "--token", TOKEN)
+        message = cli.fails("tenants", "list", "--token", "env:ADMIN")
         assert message.startswith(f"cannot connect to {web.url}: the certificate is not trusted (")
         assert web.received == []
-        cli.ok("tenants", "list", "--token", TOKEN, "--trust-certs", str(certificates.file))
+        cli.ok("tenants", "list", "--token", "env:ADMIN", "--trust-certs", str(certificates.file))
         monkeypatch.setenv("MAGNETAR_TRUST_CERTS", str(certificates.file))
         cli.ok("tenants", "list")
         assert received(web) == [f"Bearer {TOKEN}", None]
@@ -74,7 +88,7 @@ def test_https_with_a_custom_authority(
 def test_messages_are_sent_with_both(certificates: Certificates) -> None:
     """Over the binary protocol, found by HTTPS or named."""
     tls = certificates.server()
-    words = ["messages", "publish", "t", "x", "--token", TOKEN, "--trust-certs", str(certificates.file)]
+    words = ["messages", "publish", "t", "x", "--token", "env:ADMIN", "--trust-certs", str(certificates.file)]
     with fake_broker(tls=tls) as fake, fake_web({"partitions": 0, "brokerUrlTls": fake.url}, tls=tls) as web:
         assert main([*words, "--url", web.url]) == 0
         assert main([*words, "--service-url", fake.url]) == 0
@@ -86,15 +100,26 @@ def test_messages_are_sent_with_both(certificates: Certificates) -> None:
     ("words", "message"),
     [
         (
-            ["--token", f"two {TOKEN}"],
-            "--token contains spaces, line breaks or other characters that are illegal in a token",
+            ["--token", "env:SPACED"],
+            "--token: token contains spaces, line breaks or other characters that are illegal in a token",
         ),
-        (["--token", f'{{"token": {TOKEN}'], "--token begins with { but is not a JSON object"),
-        (["--token", "file:///missing/token"], "--token '/missing/token' cannot be read: No such file or directory"),
+        (["--token", "env:CUT"], "--token: token begins with { but is not a JSON object"),
+        (["--token", "env:NONE"], "--token env:NONE: the variable NONE is not set"),
+        (
+            ["--token", "file:///missing/token"],
+            "--token: token_file '/missing/token' cannot be read: No such file or directory",
+        ),
+        (["--token", TOKEN], REFUSED),
+        (["--token", f"token:{TOKEN}"], REFUSED),
+        (["--token", ""], "--token is empty: give file:PATH, env:NAME, - for the first line of stdin, or a profile"),
         (["--trust-certs", "ca.pem"], "--trust-certs requires an https:// address, not {url}"),
     ],
 )
-def test_unusable_credentials(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+def test_unusable_credentials(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
+) -> None:
+    monkeypatch.setenv("SPACED", f"two {TOKEN}")
+    monkeypatch.setenv("CUT", f'{{"token": {TOKEN}')
     with fake_web(["public"]) as web:
         found = CommandLine(web.url, capsys).fails("tenants", "list", *words, code=2)
         assert found == message.replace("{url}", web.url)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from magnetar.cli.app import command_for
+from magnetar.cli.login.login_source import LoginSource
 from tools.cli_reference import render
 
 PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -43,7 +44,7 @@ def test_every_command_has_a_help_text(path: str, command: Any) -> None:
     assert command.help.endswith(".")
     options = {option for parameter in command.params for option in parameter.opts}
     about_two = [parameter.name for parameter in command.params[:2]] == ["a", "b"]  # both are named as arguments
-    if path != "doctor data":  # it talks to no broker
+    if path not in ("doctor data", "profiles list", "profiles show"):  # they talk to no broker
         assert ("--token" if about_two else "--url") in options
     assert "--json" in options
     for parameter in command.params:
@@ -56,3 +57,9 @@ def test_short_options_are_unique() -> None:
             spelling for parameter in command.params for spelling in (*parameter.opts, *parameter.secondary_opts)
         ]
         assert len(spellings) == len(set(spellings)), path
+
+
+def test_every_setting_of_a_profile_is_on_the_page() -> None:
+    (section,) = (part for part in PAGE.read_text(encoding="utf-8").split("\n## ") if part.startswith("Profiles"))
+    for name in LoginSource.__struct_fields__:
+        assert f"`{name}`" in section, name

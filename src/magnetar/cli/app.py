@@ -6,15 +6,18 @@ Each command group has a module, imported when it is used; none of them imports 
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from magnetar.cli.command import CommandGroup
 from magnetar.cli.help import CONTEXT, PlainCommand, PlainGroup
+from magnetar.cli.login.login import LoginOptions
+from magnetar.cli.login.options import BEFORE_COMMANDS, remember
 from magnetar.cli.nouns import standalone as _standalone
 from magnetar.cli.nouns.backup import backup, restore
 from magnetar.cli.nouns.pipelines import pipelines
@@ -38,13 +41,24 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def magnetar(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
-    ] = False,
-) -> None:
-    """A message broker that speaks Apache Pulsar's protocol."""
+Version = Annotated[
+    bool, typer.Option("--version", help="Print the version and exit.", callback=_show_version, is_eager=True)
+]
+
+
+def magnetar(context: typer.Context, version: Version = False, **login: Any) -> None:
+    """A message broker that speaks Apache Pulsar's protocol.
+
+    Options of login may be given here, before the command, as to pulsar-admin.
+    """
+    remember(context, LoginOptions(**login))
+
+
+magnetar.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    [*list(inspect.signature(magnetar, eval_str=True).parameters.values())[:2], *BEFORE_COMMANDS]
+)
+magnetar.__annotations__ = {}
+app.callback()(magnetar)
 
 
 ConfigFile = Annotated[
@@ -153,6 +167,7 @@ GROUPS = {
     "deadletters": "nouns.deadletters",
     "replication": "replication.replication",
     "doctor": "doctor.doctor",
+    "profiles": "nouns.profiles",
 }
 _added: set[str] = set()
 

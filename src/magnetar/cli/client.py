@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 
 def client_of(rest: Rest, service_url: str | None) -> Client:
-    """By default the HTTP address is used for lookups, which return the binary one."""
+    """Without a binary address, by option or profile, the HTTP address is used for lookups, which return one."""
     from magnetar.client import Client
     from magnetar.client.errors import InvalidArgument
 
     try:
-        return Client(service_url or rest.url, security=rest.security)
+        return Client(service_url or rest.service_url or rest.url, security=rest.security)
     except InvalidArgument as error:
         raise typer.BadParameter(f"--service-url: {error}") from error

@@ -1,4 +1,4 @@
-"""Command groups (`topics`, `tenants`, …): each command gets the options `--url`, `--token` and `--json`.
+"""Command groups (`topics`, `tenants`, …): each command gets the options of `login` and `--json`.
 
 A command is a function from a `Rest` and the values of its options to an `Output`. Owns the call and the hints after an
 error. It knows no resource.
@@ -16,49 +16,19 @@ import typer
 
 from magnetar.cli.argument import NamespaceName
 from magnetar.cli.help import PULSAR_ONLY, PULSAR_ONLY_PANEL, PlainCommand, PlainGroup
-from magnetar.cli.rest import DEFAULT_URL, START_HINT, Refused, Rest, RestError
-from magnetar.errors import InvalidSetting, MagnetarError
+from magnetar.cli.login.login import login_of
+from magnetar.cli.login.options import CONTEXT, OF_COMMANDS, take_options
+from magnetar.cli.rest import LOGIN_HINT, START_HINT, Refused, Rest, RestError
+from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
 
 if TYPE_CHECKING:
     from magnetar.cli.output import Output
-    from magnetar.client import Security
 
-URL_VARIABLE = "MAGNETAR_URL"
-TOKEN_VARIABLE = "MAGNETAR_TOKEN"
-TRUST_VARIABLE = "MAGNETAR_TRUST_CERTS"
 HTTP_NOT_FOUND = 404
 
-Url = Annotated[
-    str,
-    typer.Option(
-        "--url", metavar="URL", envvar=URL_VARIABLE, help="The HTTP address of the broker, Magnetar or Apache Pulsar."
-    ),
-]
-Token = Annotated[
-    str | None,
-    typer.Option(
-        "--token",
-        metavar="TOKEN",
-        envvar=TOKEN_VARIABLE,
-        help="The authentication token, or file:///path of it.",
-    ),
-]
-TrustCerts = Annotated[
-    str | None,
-    typer.Option(
-        "--trust-certs",
-        metavar="FILE",
-        envvar=TRUST_VARIABLE,
-        help="Trusted certificate authorities, in PEM, for https:// and pulsar+ssl://.",
-        show_default="the system's",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-_URL = inspect.Parameter("url", inspect.Parameter.KEYWORD_ONLY, default=DEFAULT_URL, annotation=Url)
-_TOKEN = inspect.Parameter("token", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Token)
-_TRUST_CERTS = inspect.Parameter("trust_certs", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=TrustCerts)
 _JSON = inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 
 _NO_NAMESPACE = re.compile(r"(namespace|policies).*(not found|not exist)", re.IGNORECASE)
@@ -154,9 +124,8 @@ class CommandGroup:
         def run(**options: Any) -> int:
             from magnetar.cli.output import present
 
-            url, as_json = options.pop("url"), options.pop("json")
-            security = security_of(options.pop("token"), options.pop("trust_certs"))
-            with Rest(url, security) as rest:
+            as_json, login = options.pop("json"), login_of(take_options(options))
+            with Rest(login.url, login.security, service_url=login.service_url) as rest:
                 try:
                     return present(function(rest, **options), as_json=as_json)
                 except MagnetarError as error:
@@ -166,29 +135,12 @@ class CommandGroup:
                     raise RestError(f"{error}; {hint}") from error
 
         shown = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        run.__signature__ = inspect.Signature([*shown, _URL, _TOKEN, _TRUST_CERTS, _JSON])  # type: ignore[attr-defined]
+        run.__signature__ = inspect.Signature([CONTEXT, *shown, *OF_COMMANDS, _JSON])  # type: ignore[attr-defined]
         run.__annotations__ = {}
         run.__doc__ = f"{help.rstrip('.')} {PULSAR_ONLY}." if pulsar_only else help
         heading = PULSAR_ONLY_PANEL if pulsar_only else panel or self.panel
         self.app.command(name, cls=PlainCommand, rich_help_panel=heading)(run)
         self.commands.append(CommandHelp(name, run.__doc__, tuple(shown), heading, is_pulsar_only=pulsar_only))
-
-
-def security_of(token: str | None, trust_certs: str | None) -> Security | None:
-    """None without a token or certificates: then the client, which takes a while to import, is not needed."""
-    if not token and not trust_certs:
-        return None
-    from magnetar.client.errors import InvalidArgument
-    from magnetar.security.credentials import Security
-    from magnetar.security.pulsar_parameters import token_settings
-
-    try:
-        settings: dict[str, Any] = dict(token_settings(token, "token")) if token else {}
-        security = Security(trust_certs_file=trust_certs or None, **settings)
-        security.read_token()
-    except InvalidArgument as error:
-        raise InvalidSetting(f"--{str(error).replace('token_file', 'token', 1)}") from error
-    return security
 
 
 def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
@@ -198,6 +150,8 @@ def hint_for(error: MagnetarError, options: Mapping[str, object]) -> str:
     if isinstance(error, Refused) and error.status != HTTP_NOT_FOUND:
         return ""
     reason = str(error)
+    if type(error).__name__ == "NotAuthenticated":  # of the client, which most commands do not import
+        return LOGIN_HINT
     if _UNREACHABLE.search(reason):
         return START_HINT
     namespace = next((str(found) for found in map(_namespace_of, options.values()) if found), "")

@@ -23,7 +23,9 @@ START_HINT = "start a broker with `magnetar standalone`, or name another with --
 CONNECT_TIMEOUT_S = 5
 RESPONSE_TIMEOUT_S = 60
 JSON = "application/json"
+LOGIN_HINT = "log in with --token file:PATH, MAGNETAR_TOKEN, or a profile and --profile"
 _NOT_AUTHENTICATED = 401
+_NOT_AUTHORIZED = 403
 
 Query = Mapping[str, object]
 
@@ -46,14 +48,25 @@ class Refused(RestError):
 
 
 class Rest:
-    """One broker. Path segments are given unencoded; `hint` follows the error of one that cannot be reached."""
+    """One broker. Path segments are given unencoded; `hint` follows the error of one that cannot be reached.
 
-    def __init__(self, url: str, security: Security | None = None, *, hint: str = START_HINT) -> None:
+    `service_url` is its binary address, if it was given.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        security: Security | None = None,
+        *,
+        service_url: str | None = None,
+        hint: str = START_HINT,
+    ) -> None:
         from magnetar.client.connection.http import HttpTransport
         from magnetar.client.errors import InvalidArgument
 
         self.url = checked_url(url)
         self.security = security
+        self.service_url = service_url
         self._hint = hint
         # A broker on this machine is not behind a proxy.
         is_local = urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
@@ -114,7 +127,6 @@ class Rest:
     ) -> httpx.Response:
         from magnetar.client.connection.http import reason_of, token_of
         from magnetar.client.errors import ClientError, ConnectionLost, NotSupported, Timeout, Unreachable
-        from magnetar.security.token import expiry_hint
 
         self._check_encryption()
         parameters = {name: _text(value) for name, value in (query or {}).items() if value is not None}
@@ -135,12 +147,22 @@ class Rest:
         if response.is_success:
             return response
         reason = reason_of(response) or f"{response.reason_phrase or 'error'} for {method} {response.request.url.path}"
-        is_unauthorized = response.status_code == _NOT_AUTHENTICATED
-        raise Refused(response.status_code, reason, expiry_hint(token_of(response)) if is_unauthorized else "")
+        raise Refused(response.status_code, reason, _login_hint(response.status_code, token_of(response)))
 
     def _check_encryption(self) -> None:
         if self.security is not None and self.security.trust_certs_file and not self.url.startswith("https:"):
             raise InvalidSetting(f"--trust-certs requires an https:// address, not {self.url}")
+
+
+def _login_hint(status: int, token: str) -> str:
+    """How to log in, or what is wrong with a login; `token` is empty without one."""
+    from magnetar.security.token import expiry_hint, subject_of
+
+    if status == _NOT_AUTHENTICATED:
+        return expiry_hint(token) if token else LOGIN_HINT
+    if status == _NOT_AUTHORIZED and (role := subject_of(token)):
+        return f"the token is for role {role!r}"
+    return ""
 
 
 def checked_url(text: str) -> str:

@@ -15,7 +15,20 @@ from magnetar.settings.settings import KINDS
 PULSAR_PREFIX = "PULSAR_PREFIX_"
 MAGNETAR_PREFIX = "MAGNETAR_"
 
-_OF_COMMANDS = {"MAGNETAR_URL", "MAGNETAR_TOKEN", "MAGNETAR_TRUST_CERTS", "MAGNETAR_REMOTE_TOKEN"}
+_OF_COMMANDS = {
+    "MAGNETAR_URL",
+    "MAGNETAR_SERVICE_URL",
+    "MAGNETAR_TOKEN",
+    "MAGNETAR_TOKEN_FILE",
+    "MAGNETAR_AUTH_PLUGIN",
+    "MAGNETAR_AUTH_PARAMS",
+    "MAGNETAR_TRUST_CERTS",
+    "MAGNETAR_TLS_CERT",
+    "MAGNETAR_TLS_KEY",
+    "MAGNETAR_PROFILE",
+    "MAGNETAR_CONFIG",
+    "MAGNETAR_REMOTE_TOKEN",
+}
 """Variables of other commands, which may share an environment with a broker."""
 
 _REFUSED_BY_WORDS = {name.replace("_", "").lower(): name for name in PROTECTING}

@@ -28,12 +28,14 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ReplicationSource, di
         return 0
 
     monkeypatch.setattr(process, "run", run)
+    monkeypatch.setenv("SECRET", "secret")
+    monkeypatch.setenv("REMOTE", "t0k")
     return runs
 
 
 def test_gr1_the_declaration_of_a_broker(started: list[tuple[ReplicationSource, dict[str, Any]]]) -> None:
     words = ["--url", "http://broker:8080/", "--service-url", "pulsar://broker:6650", "--master", "local[3]"]
-    assert main(["pipelines", *words, "--token", "secret", "--log-level", "error", "--log-format", "json"]) == 0
+    assert main(["pipelines", *words, "--token", "env:SECRET", "--log-level", "error", "--log-format", "json"]) == 0
     ((source, options),) = started
     assert isinstance(source, DeclaringSource)
     assert (source.endpoint.service_url, source.endpoint.admin_url) == ("pulsar://broker:6650", "http://broker:8080")
@@ -47,7 +49,7 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, d
         "pipelines --from pulsar://a:6650 --admin-from http://a:8080 --cluster a --to b=pulsar://b:6650,http://b:8080"
         " --to c=pulsar+ssl://c:6651 --topics acme/shop --topics orders --mask email=null --rename"
         " {tenant}/{namespace}/{topic}-eu --refused park --no-create-topics --partition-mismatch stop"
-        " --remote-token t0k --retry-max 5"
+        " --remote-token env:REMOTE --retry-max 5"
     )
     assert main([*words.split(), "--where", "__key = 'x'"]) == 0
     ((source, options),) = started
@@ -94,6 +96,9 @@ def test_gr7_from_any_cluster_to_others(started: list[tuple[ReplicationSource, d
         ("--from pulsar://a:6650 --topics t --to b=pulsar://b:1 --rename {x}", "unknown field {x}"),
         ("--url pulsar://b:6650", "is a binary address"),
         ("--retry-max 0", "retry-max"),
+        ("--token secret", "--token shows a secret to every user of this machine"),
+        ("--from pulsar://a:1 --topics t --to b=pulsar://b:1 --remote-token s", "--remote-token shows a secret to"),
+        ("--from pulsar://a:6650 --profile a", "--profile has an address of its own"),
     ],
 )
 def test_invalid_options(

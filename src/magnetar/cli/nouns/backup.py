@@ -13,10 +13,12 @@ from typing import Annotated, Any
 
 import typer
 
-from magnetar.cli.command import Json, Token, TrustCerts, Url, security_of
+from magnetar.cli.command import Json
+from magnetar.cli.login.login import Login
+from magnetar.cli.login.options import with_login
 from magnetar.cli.nouns.standalone import DATA_DEFAULT
 from magnetar.cli.output import Done, Record, present, print_note, shown_bytes, shown_time
-from magnetar.cli.rest import DEFAULT_URL, NoResponse, Rest
+from magnetar.cli.rest import NoResponse, Rest
 from magnetar.errors import BackupFailed, InvalidSetting, MagnetarError
 
 PROGRESS_EVERY_S = 2.0
@@ -31,14 +33,8 @@ Source = Annotated[str, typer.Argument(metavar="BACKUP", help="The folder that `
 Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The data folder to make: new, or empty.")]
 
 
-def backup(
-    folder: Target = None,
-    discard: Discard = False,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    trust_certs: TrustCerts = None,
-    json: Json = False,
-) -> int:
+@with_login
+def backup(login: Login, folder: Target = None, discard: Discard = False, json: Json = False) -> int:
     """Copy all data of a running broker to a folder of this machine.
 
     It has everything that was acknowledged before the command started. Run it
@@ -46,7 +42,7 @@ def backup(
     """
     if discard == (folder is not None):
         raise InvalidSetting("give either the folder DIR or --discard")
-    with Rest(url, security_of(token, trust_certs)) as rest:
+    with Rest(login.url, login.security) as rest:
         if folder is None:
             rest.delete("brokers", "backup")
             return present(Done("removed the checkpoint, if there was one"), as_json=json)

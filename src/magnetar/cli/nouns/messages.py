@@ -33,8 +33,7 @@ ServiceUrl = Annotated[
     typer.Option(
         "--service-url",
         metavar="URL",
-        envvar="MAGNETAR_SERVICE_URL",
-        help="The binary address, pulsar://host:6650.",
+        help="The binary address, pulsar://host:6650; MAGNETAR_SERVICE_URL.",
         show_default="found by a lookup at --url",
     ),
 ]

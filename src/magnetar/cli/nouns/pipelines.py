@@ -5,14 +5,17 @@ Either for a Magnetar broker, which declares its routes, or between any clusters
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from magnetar.cli.command import Token, TrustCerts, security_of
+from magnetar.cli.login.login import Login, token_of
+from magnetar.cli.login.options import with_login
 from magnetar.cli.replication.route import parse_mask
-from magnetar.cli.rest import DEFAULT_URL, checked_url
+from magnetar.cli.rest import checked_url
 from magnetar.errors import InvalidSetting
 from magnetar.replication.model import ClusterAddress, Mismatch, Refusal, RoutePolicy
 from magnetar.replication.route import check_policy
@@ -23,17 +26,8 @@ if TYPE_CHECKING:
     from magnetar.pipelines.replicate.sources import Selection
 
 _CLUSTER = "standalone"
+_REMOTE_TOKEN = "MAGNETAR_REMOTE_TOKEN"
 
-Url = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        envvar="MAGNETAR_URL",
-        help="The HTTP address of a Magnetar broker, which declares the topics to copy.",
-        show_default=DEFAULT_URL,
-    ),
-]
 ServiceUrl = Annotated[
     str | None,
     typer.Option("--service-url", metavar="URL", help="Its binary address.", show_default="found by a lookup"),
@@ -85,9 +79,8 @@ RemoteToken = Annotated[
     str | None,
     typer.Option(
         "--remote-token",
-        metavar="TOKEN",
-        envvar="MAGNETAR_REMOTE_TOKEN",
-        help="With --from: the authentication token for remote clusters, or file:///path of it.",
+        metavar="file:PATH|env:NAME|-",
+        help="With --from: the authentication token for remote clusters; MAGNETAR_REMOTE_TOKEN.",
     ),
 ]
 RemoteTrustCerts = Annotated[
@@ -121,8 +114,9 @@ Level = Annotated[
 Format = Annotated[LogFormat, typer.Option("--log-format", envvar="MAGNETAR_LOG_FORMAT", help="The form of the log.")]
 
 
+@with_login
 def pipelines(
-    url: Url = None,
+    login: Login,
     service_url: ServiceUrl = None,
     master: Master = None,
     from_: From = None,
@@ -137,8 +131,6 @@ def pipelines(
     dead_letters: DeadLetters = False,
     create_topics: CreateTopics = True,
     partition_mismatch: PartitionMismatch = Mismatch.PIP370,
-    token: Token = None,
-    trust_certs: TrustCerts = None,
     remote_token: RemoteToken = None,
     remote_trust_certs: RemoteTrustCerts = None,
     retry_max: RetryMax = 10.0,
@@ -150,7 +142,6 @@ def pipelines(
     A Magnetar broker starts this process itself (setting pipelinesEnabled) and
     declares the topics to copy; any other cluster needs --from, --to, --topics.
     """
-    security = security_of(token, trust_certs)
     if from_ is None:
         _check_unset(
             {
@@ -168,7 +159,7 @@ def pipelines(
                 "--remote-trust-certs": remote_trust_certs,
             }
         )
-        verbs = _declared(checked_url(url or DEFAULT_URL), service_url, security, retry_max)
+        verbs = _declared(checked_url(login.url), service_url or login.service_url, login.security, retry_max)
         return _run(verbs, master, log_level, log_format)
     if service_url:
         raise InvalidSetting("--service-url cannot be combined with --from")
@@ -176,9 +167,9 @@ def pipelines(
     if not to or not topics:
         raise InvalidSetting("--from needs at least one --to and one --topics")
 
-    remotes = _remotes(to, remote_token, remote_trust_certs)
+    remotes = _remotes(to, _remote_token(remote_token), remote_trust_certs)
     selection = _selection(topics, remotes, policy, create_topics, partition_mismatch)
-    verbs = _listed((cluster, from_, admin_from, security), selection, retry_max)
+    verbs = _listed((cluster, from_, admin_from, login.security), selection, retry_max)
     return _run(verbs, master, log_level, log_format)
 
 
@@ -240,6 +231,14 @@ def _check_spark() -> None:
         import magnetar.pipelines.process  # noqa: F401
     except ImportError as error:
         raise InvalidSetting(f'{error}; this command needs Spark: pip install "magnetar[spark]"') from error
+
+
+def _remote_token(option: str | None) -> str | None:
+    """As parameters of a plugin, which a file is read by again when it changes."""
+    if option is None:
+        return os.environ.get(_REMOTE_TOKEN, "").strip() or None
+    file, token = token_of(option, "--remote-token")
+    return token if file is None else Path(file).resolve().as_uri()
 
 
 def _remotes(words: list[str], token: str | None, trust_certs: str | None) -> dict[str, ClusterAddress]:

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from magnetar.cli.command import CommandGroup, CommandHelp, Json, Token, TrustCerts, security_of
+from magnetar.cli.command import CommandGroup, CommandHelp, Json
 from magnetar.cli.help import PlainCommand
+from magnetar.cli.login.login import Login, LoginOptions, login_of, of_environment, security_of, token_of
+from magnetar.cli.login.login_source import LoginSource
+from magnetar.cli.login.options import CONTEXT, TOKEN, TRUST_CERTS, take_options
 from magnetar.cli.rest import Refused, Rest
 from magnetar.errors import InvalidSetting, MagnetarError
 
@@ -24,7 +27,7 @@ ERROR = 2
 
 _RUNTIME = ("brokers", "configuration", "runtime")
 _BINARY = ("pulsar://", "pulsar+ssl://")
-_SHAPE = "http://host:8080, or pulsar://host:6650,http://host:8080"
+_SHAPE = "http://host:8080, or pulsar://host:6650,http://host:8080, or the name of a profile"
 
 A = Annotated[str, typer.Argument(metavar="A", help=f"The address of the first cluster: {_SHAPE}.")]
 B = Annotated[str, typer.Argument(metavar="B", help="The address of the second cluster.")]
@@ -32,8 +35,8 @@ OtherToken = Annotated[
     str | None,
     typer.Option(
         "--token-b",
-        metavar="TOKEN",
-        help="The authentication token for B, or file:///path of it.",
+        metavar="file:PATH|env:NAME|-",
+        help="The authentication token for B.",
         show_default="that of A, unless only A is encrypted",
     ),
 ]
@@ -79,15 +82,12 @@ def add_command(group: CommandGroup, name: str, function: Callable[..., Output])
     """Adds a function whose first parameters are two `ComparedCluster`; its docstring is the help text."""
 
     def run(**options: Any) -> int:
-        as_json, trust_certs = options.pop("json"), options.pop("trust_certs")
-        token, other_token = options.pop("token"), options.pop("token_b")
-        (url_a, service_a), (url_b, service_b) = split_addresses(options.pop("a")), split_addresses(options.pop("b"))
-        if _is_encrypted(url_b) or not _is_encrypted(url_a):
-            other_token = other_token or token  # never in plain text
-        trusted_by_a, trusted_by_b = _trusted(url_a, url_b, trust_certs)
+        as_json, other_token = options.pop("json"), options.pop("token_b")
+        login_a, login_b = _logins(options.pop("a"), options.pop("b"), take_options(options), other_token)
+        service_a, service_b = login_a.service_url, login_b.service_url
         with (
-            Rest(url_a, security_of(token, trusted_by_a), hint=_CHECK_A) as rest_a,
-            Rest(url_b, security_of(other_token, trusted_by_b), hint=_CHECK_B) as rest_b,
+            Rest(login_a.url, login_a.security, hint=_CHECK_A) as rest_a,
+            Rest(login_b.url, login_b.security, hint=_CHECK_B) as rest_b,
         ):
             a, b = ComparedCluster("A", rest_a, service_a), ComparedCluster("B", rest_b, service_b)
             return _exit_code(lambda: function(a, b, **options), as_json)
@@ -98,27 +98,52 @@ def add_command(group: CommandGroup, name: str, function: Callable[..., Output])
     ]
     sides = [_parameter("a", A), _parameter("b", B)]
     shared = [
-        _parameter("token", Token, None),
+        TOKEN,
         _parameter("token_b", OtherToken, None),
-        _parameter("trust_certs", TrustCerts, None),
+        TRUST_CERTS,
         _parameter("json", Json, False),
     ]
-    run.__signature__ = inspect.Signature([*sides, *own, *shared])  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature([*sides, CONTEXT, *own, *shared])  # type: ignore[attr-defined]
     run.__annotations__ = {}
     run.__doc__ = help_text = inspect.getdoc(function) or ""
     group.app.command(name, cls=PlainCommand)(run)
     group.commands.append(CommandHelp(name, help_text, (*sides, *own, shared[1])))
 
 
-def _is_encrypted(url: str) -> bool:
-    return url.startswith("https:")
+def _logins(a: str, b: str, options: LoginOptions, other_token: str | None) -> tuple[Login, Login]:
+    """Of both clusters. The token for A is for B too, unless it would be sent there in plain text."""
+    for option, value in (
+        ("--url", options.url),
+        ("--profile", options.profile),
+        ("--client-conf", options.client_conf),
+    ):
+        if value is not None:
+            raise InvalidSetting(f"{option} is of no use here: the clusters are the two arguments")
+    shared = options.source().over(of_environment())
+    of_b = shared
+    if other_token is not None:
+        file, token = token_of(other_token, "--token-b")
+        of_b = LoginSource(token_file=file, token=token).over(shared)
+    elif _is_encrypted(a) and not _is_encrypted(b):
+        of_b = shared.without_login()
+    if _is_encrypted(a) != _is_encrypted(b):  # if neither is, the first request reports the mistake
+        shared, of_b = (shared, of_b.without_tls()) if _is_encrypted(a) else (shared.without_tls(), of_b)
+    return _login(a, shared, "--token"), _login(b, of_b, "--token-b" if other_token else "--token")
 
 
-def _trusted(url_a: str, url_b: str, trust_certs: str | None) -> tuple[str | None, str | None]:
-    """The certificates for each cluster that uses https://; if neither does, the first request reports the mistake."""
-    if _is_encrypted(url_a) == _is_encrypted(url_b):
-        return trust_certs, trust_certs
-    return (trust_certs, None) if _is_encrypted(url_a) else (None, trust_certs)
+def _login(text: str, source: LoginSource, name: str) -> Login:
+    """A profile has a login of its own."""
+    if _is_profile(text):
+        return login_of(LoginOptions(profile=text))
+    return Login(*split_addresses(text), security_of(source, name))
+
+
+def _is_profile(text: str) -> bool:
+    return "://" not in text
+
+
+def _is_encrypted(text: str) -> bool:
+    return "https://" in text
 
 
 def _exit_code(command: Callable[[], Output], as_json: bool) -> int:
