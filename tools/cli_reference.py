@@ -23,8 +23,9 @@ _INTRODUCTION = """\
 
 `magnetar standalone` starts a broker; see `magnetar standalone --help` for its options and [settings.md](settings.md)
 for its settings. The commands below talk to a running broker, Magnetar or Apache Pulsar, by Pulsar's admin REST API v2
-and binary protocol. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data of a running broker,
-`magnetar restore BACKUP --data DIR` makes a data folder from the copy ([operations.md](operations.md)).
+and binary protocol; `tokens` needs none. Their names are those of `pulsar-admin`. `magnetar backup DIR` copies all data
+of a running broker, `magnetar restore BACKUP --data DIR` makes a data folder from the copy
+([operations.md](operations.md)).
 
 - `--url URL` or `MAGNETAR_URL` is the HTTP address of the broker, by default `http://localhost:8080`. `messages` finds
   the binary address by a lookup, unless `--service-url` or `MAGNETAR_SERVICE_URL` is given.
@@ -92,9 +93,14 @@ def _lines() -> Iterator[str]:
 
 
 def _usage(entry: CommandHelp) -> str:
-    arguments = [_argument(parameter) for parameter in entry.parameters if isinstance(_info(parameter), ArgumentInfo)]
-    options = [_option(parameter) for parameter in entry.parameters if isinstance(_info(parameter), OptionInfo)]
+    arguments = [_argument(parameter) for parameter in entry.parameters if _is_shown(parameter, ArgumentInfo)]
+    options = [_option(parameter) for parameter in entry.parameters if _is_shown(parameter, OptionInfo)]
     return _cell(" ".join([entry.name, *arguments, *options]))
+
+
+def _is_shown(parameter: inspect.Parameter, kind: type[ArgumentInfo | OptionInfo]) -> bool:
+    info = _info(parameter)
+    return isinstance(info, kind) and not info.hidden
 
 
 def _argument(parameter: inspect.Parameter) -> str:

@@ -24,19 +24,29 @@ if TYPE_CHECKING:
 Claims = Mapping[str, Any]
 
 SECRET_BYTES_MIN = 32
-_SECRET_ALGORITHMS = (("HS256", 32), ("HS384", 48), ("HS512", 64))
-_CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
+SECRET_SIZES = {"HS256": 32, "HS384": 48, "HS512": 64}
+RSA_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+CURVES = {"ES256": "secp256r1", "ES384": "secp384r1", "ES512": "secp521r1"}
 _PARTS = 3  # header, claims, signature
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
 def secret_algorithms(secret: bytes) -> tuple[str, ...]:
     """Those that a secret key of this size is long enough for; none for a weak one."""
-    return tuple(name for name, size in _SECRET_ALGORITHMS if len(secret) >= size)
+    return tuple(name for name, size in SECRET_SIZES.items() if len(secret) >= size)
+
+
+def public_algorithms(key: PublicKey, algorithm: str = "") -> tuple[str, ...]:
+    """Those that are verified with a public key: of a curve one, of RSA those of the same padding.
+
+    The hash may be another one: Pulsar's tool chooses it by the size of an RSA key, whatever `tokenPublicAlg` is.
+    """
+    names = (*RSA_ALGORITHMS, *CURVES)
+    return tuple(name for name in names if fits(key, name) and name.startswith(algorithm[:2]))
 
 
 def read_public_key(content: bytes, algorithm: str, what: str) -> PublicKey:
-    """A key in DER or PEM for this algorithm; raises `InvalidSetting`."""
+    """A key in DER or PEM for this algorithm, or for any if it is empty; raises `InvalidSetting`."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
@@ -45,8 +55,8 @@ def read_public_key(content: bytes, algorithm: str, what: str) -> PublicKey:
         key = load(content)
     except (ValueError, UnsupportedAlgorithm):
         raise InvalidSetting(f"{what} is not a public key in DER or PEM") from None
-    if not fits(key, algorithm):
-        raise InvalidSetting(f"{what} is not a key for the algorithm {algorithm}")
+    if not any(fits(key, name) for name in ([algorithm] if algorithm else (*RSA_ALGORITHMS, *CURVES))):
+        raise InvalidSetting(f"{what} is not a key for {f'the algorithm {algorithm}' if algorithm else 'tokens'}")
     return key  # type: ignore[return-value]  # `fits` has seen which
 
 
@@ -56,13 +66,18 @@ def fits(key: object, algorithm: str) -> bool:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
     if isinstance(key, EllipticCurvePublicKey):
-        return key.curve.name == _CURVES.get(algorithm)
-    return isinstance(key, RSAPublicKey) and algorithm[:2] in ("RS", "PS")
+        return key.curve.name == CURVES.get(algorithm)
+    return isinstance(key, RSAPublicKey) and algorithm in RSA_ALGORITHMS
 
 
 def header_of(token: bytes) -> Claims:
     """What a token says of itself before anything is verified; raises `AuthenticationFailed`."""
     return _json_of(_parts_of(token)[0])
+
+
+def claims_of(token: bytes) -> Claims:
+    """The same of its claims: nothing may be decided by them."""
+    return _json_of(_parts_of(token)[1])
 
 
 def verified(token: bytes, key: bytes | PublicKey, algorithms: Sequence[str]) -> Claims:

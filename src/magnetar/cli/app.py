@@ -166,6 +166,7 @@ GROUPS = {
     "messages": "nouns.messages",
     "deadletters": "nouns.deadletters",
     "replication": "replication.replication",
+    "tokens": "nouns.tokens",
     "doctor": "doctor.doctor",
     "profiles": "nouns.profiles",
 }

@@ -92,8 +92,11 @@ class CommandGroup:
 
         return add
 
-    def offline(self, name: str, function: Command) -> None:
-        """Adds a function that works on files and talks to no broker; its docstring is the help text."""
+    def offline(self, name: str, function: Command, *, also: tuple[str, ...] = ()) -> None:
+        """Adds a function that works on files and talks to no broker; its docstring is the help text.
+
+        `also` has names that people try; no help shows them.
+        """
 
         def run(**options: Any) -> int:
             from magnetar.cli.output import present
@@ -107,6 +110,8 @@ class CommandGroup:
         run.__annotations__ = {}
         run.__doc__ = inspect.getdoc(function)
         self.app.command(name, cls=PlainCommand, rich_help_panel=self.panel)(run)
+        for other in also:
+            self.app.command(other, cls=PlainCommand, hidden=True)(run)
         self.commands.append(CommandHelp(name, run.__doc__ or "", tuple(shown), self.panel))
 
     def add(

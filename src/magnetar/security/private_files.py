@@ -1,6 +1,6 @@
 """Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
 
-Owns the rule and the settings that name such files. Reads no file.
+Owns the rule, the settings that name such files, and the making of new ones. Reads no file.
 
 Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
 mount of its own: Kubernetes and Docker hand secrets to a container like that.
@@ -25,6 +25,9 @@ SECRET_FILES = (
 )
 """Settings that may name a file with a secret; those that the broker does not have yet are skipped."""
 
+PRIVATE_MODE = 0o600
+PUBLIC_MODE = 0o644
+
 
 def check_files(settings: Settings) -> None:
     """Raises `InvalidSetting` for the first file that other users can read or write."""
@@ -46,6 +49,24 @@ def check_file(path: Path, what: str) -> None:
     if not mode & stat.S_IWOTH and found.st_uid == 0 and os.geteuid() != 0 and found.st_dev != os.stat("/").st_dev:
         return
     raise InvalidSetting(f"{what}: {path} is open to every user of this machine (mode {mode:04o}): chmod o= {path}")
+
+
+def write_new(path: Path, content: bytes, what: str, *, mode: int = PRIVATE_MODE) -> None:
+    """Makes a file that only its user can read, all of it or none; raises `InvalidSetting` if there is one already."""
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    except FileExistsError:
+        raise InvalidSetting(f"{what}: {path} exists, and is not overwritten") from None
+    except (OSError, ValueError) as error:
+        raise InvalidSetting(f"{what}: {path} cannot be made: {getattr(error, 'strerror', error)}") from None
+    try:
+        with os.fdopen(file, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise InvalidSetting(f"{what}: {path} cannot be written: {error.strerror}") from None
 
 
 def _path_of(text: str) -> Path | None:

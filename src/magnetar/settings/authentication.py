@@ -77,7 +77,7 @@ class AuthenticationSettings(msgspec.Struct, frozen=True, kw_only=True):
         Text(
             r"[RP]S(256|384|512)|ES(256|384|512)",
             "RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384 or ES512",
-            "The only algorithm of tokens that `tokenPublicKey` verifies.",
+            "Algorithm of tokens that `tokenPublicKey` verifies; of RS and PS the hash may be another, as in Pulsar.",
         ),
     ] = "RS256"
     tokenAuthClaim: Annotated[

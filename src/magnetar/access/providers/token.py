@@ -50,5 +50,6 @@ def _key_of(settings: AuthenticationSettings) -> tuple[bytes | jwt.PublicKey, tu
         return secret, algorithms
     if settings.tokenPublicKey:
         content = read_source(settings.tokenPublicKey, "tokenPublicKey")
-        return jwt.read_public_key(content, settings.tokenPublicAlg, "tokenPublicKey"), (settings.tokenPublicAlg,)
+        key = jwt.read_public_key(content, settings.tokenPublicAlg, "tokenPublicKey")
+        return key, jwt.public_algorithms(key, settings.tokenPublicAlg)
     raise InvalidSetting("the authentication provider token needs tokenSecretKey or tokenPublicKey")
