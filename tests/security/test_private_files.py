@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,49 @@ def test_a_private_file_is_taken(tmp_path: Path, mode: int) -> None:
     file.write_text("secret")
     file.chmod(mode)
     check_file(file, "tokenSecretKey")
+
+
+ROOT, BROKER = 0, 1000
+DISK, MOUNT = 1, 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "user", "device", "mode", "is_taken"),
+    [
+        (ROOT, BROKER, MOUNT, 0o644, True),  # the default of Kubernetes
+        (ROOT, BROKER, MOUNT, 0o444, True),  # that of Docker
+        (ROOT, BROKER, MOUNT, 0o440, True),  # of a group that the pod has (fsGroup)
+        (ROOT, BROKER, DISK, 0o440, True),
+        (ROOT, BROKER, MOUNT, 0o646, False),
+        (ROOT, BROKER, MOUNT, 0o666, False),
+        (ROOT, BROKER, DISK, 0o644, False),
+        (ROOT, ROOT, MOUNT, 0o644, False),
+        (BROKER, BROKER, MOUNT, 0o644, False),
+    ],
+)
+def test_a_secret_that_is_mounted_into_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, user: int, device: int, mode: int, is_taken: bool
+) -> None:
+    """Kubernetes has the files in a folder with a date, and two links before them."""
+    folder = tmp_path / "..2026_01_02_03_04_05.678"
+    folder.mkdir()
+    (folder / "token.key").write_bytes(b"secret")
+    (folder / "token.key").chmod(mode)
+    (tmp_path / "..data").symlink_to(folder.name)
+    (tmp_path / "token.key").symlink_to("..data/token.key")
+    real = os.stat
+
+    def of_container(path: Any, **options: Any) -> os.stat_result:
+        found = list(real(path, **options))
+        found[stat.ST_UID], found[stat.ST_DEV] = owner, DISK if path == "/" else device
+        return os.stat_result(found)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "stat", of_container)
+        patch.setattr(os, "geteuid", lambda: user)
+        settings = Settings(tokenSecretKey=f"file://{tmp_path}/token.key")
+        with nullcontext() if is_taken else pytest.raises(InvalidSetting, match="is open to every user"):
+            check_files(settings)
 
 
 @pytest.mark.parametrize("text", ["", "token:abc", "file:///no/such/file", "tlsCertFile:/a,tlsKeyFile:/b"])

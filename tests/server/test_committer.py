@@ -59,7 +59,7 @@ class Panic(BaseException):
 class Running:
     """A committer in a loop, with its outcome."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, *, is_started: bool = True) -> None:
         self.failures: list[StorageError] = []
         self.written: list[int] = []
         self.waits: list[float] = []
@@ -74,7 +74,8 @@ class Running:
         host = ManualHost()
         host.commit_soon = self.committer.wake  # type: ignore[method-assign]
         self.commits = Commits(storage, host)
-        self.committer.start(self.commits)
+        if is_started:
+            self.committer.start(self.commits)
 
 
 def run(storage: Storage, test: Callable[[Running], Coroutine[None, None, None]]) -> Running:
@@ -99,6 +100,26 @@ def storage() -> Iterator[CountingStorage]:
     storage = CountingStorage()
     yield storage
     storage.may_sync.set()
+
+
+def test_nothing_is_written_before_the_start(storage: CountingStorage) -> None:
+    """The rest of a broker may be impossible to make: then its changes are not those of a broker that failed."""
+
+    async def main() -> Running:
+        running = Running(storage, is_started=False)
+        counter, written = Counter(), asyncio.Event()
+        running.commits.touch(counter)
+        running.commits.after(written.set)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not written.is_set()
+        running.committer.start(running.commits)
+        await asyncio.wait_for(written.wait(), _PATIENCE_S)
+        await running.committer.close()
+        return running
+
+    assert asyncio.run(main()).failures == []
+    assert storage.get(Space.STATE, b"counter") == b"\0"
 
 
 def test_fault_store_exception_ends_the_broker(storage: CountingStorage) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def started(data: Path) -> str:
     """Starts a broker, stops it once it is ready, and returns everything it printed."""
@@ -61,3 +63,45 @@ def test_fault_data_open_to_others_is_closed_with_a_warning(tmp_path: Path) -> N
     assert f"data folder {data} was open to other users (mode 0755), its mode is 0700 now" in started(data)
     assert open_to_others(data) == []
     assert "open to other users" not in started(data)
+
+
+USERS, KEY = "authenticationProviders=basic\nbasicAuthConf={folder}/file", "tokenSecretKey=file://{folder}/file"
+TOKEN = f"authenticationProviders=token\n{KEY}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "content", "sentence"),
+    [
+        (TOKEN, b"short", "tokenSecretKey has 5 bytes, less than 32"),
+        (TOKEN, None, "tokenSecretKey: {folder}/file cannot be read: No such file or directory"),
+        (
+            "authenticationProviders=token\ntokenPublicKey=file://{folder}/file",
+            b"no key",
+            "tokenPublicKey is not a public key in DER or PEM",
+        ),
+        (USERS, None, "basicAuthConf is neither a file that exists, nor file:, data: or base64"),
+        (
+            "authenticationProviders=",
+            None,
+            "authenticationEnabled=true needs authenticationProviders: token, basic, tls, openid",
+        ),
+        (
+            "authenticationEnabled=false\nauthorizationEnabled=true",
+            None,
+            "authorizationEnabled=true needs authenticationEnabled=true: without it, no client has a role",
+        ),
+    ],
+)
+def test_keys_that_cannot_be_used_end_the_start_with_one_sentence(
+    tmp_path: Path, lines: str, content: bytes | None, sentence: str
+) -> None:
+    config, data = tmp_path / "broker.conf", tmp_path / "data"
+    config.write_text(f"authenticationEnabled=true\n{lines.format(folder=tmp_path)}\n")
+    if content is not None:
+        (tmp_path / "file").write_bytes(content)
+        (tmp_path / "file").chmod(0o600)
+    command = [sys.executable, "-m", "magnetar", "standalone", "--data", str(data), "--port", "0", "--http-port", "0"]
+    ended = subprocess.run([*command, "--config", str(config)], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == f"magnetar: {sentence.format(folder=tmp_path)}\n"
+    assert not data.exists()

@@ -32,6 +32,7 @@ def status_of(port: int, head: bytes) -> int:
         (b"GET /admin/v2/tenants HTTP/1.0\r\nOrigin: http://localhost\r\n", 403),
         (b"GET http://localhost/admin/v2/tenants HTTP/1.1\r\nHost: localhost\r\n", 400),
         (b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n", 403),
+        (b"TRACE / HTTP/1.1\r\nHost: localhost\r\n", 405),
         (GET + b"Host: localhost\r\nOrigin: http://localhost\r\nOrigin: https://evil.example\r\n", 403),
         (GET + b"Host: localhost\r\nSec-Fetch-Site: none\r\nSec-Fetch-Site: cross-site\r\n", 403),
         (

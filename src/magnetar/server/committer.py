@@ -69,7 +69,7 @@ class Committer:
         self._on_written = on_written
         self._on_waiting = on_waiting
         self._work: SimpleQueue[tuple[list[Group], bool] | None] = SimpleQueue()
-        self._busy = False
+        self._busy = True  # until it is started: a broker that cannot be made leaves nothing to write
         self._is_closed = False
         self._failure: StorageError | None = None
         self._waiters: list[asyncio.Future[None]] = []
@@ -94,6 +94,8 @@ class Committer:
     def start(self, commits: Commits) -> None:
         self._commits = commits
         self._thread.start()
+        self._busy = False
+        self.wake()
         self._watched_s = time.monotonic()
         self._watch_timer = self._loop.call_later(WATCH_EVERY_S, self._watch)
 

@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from magnetar.access.authentication import Authentication
-from magnetar.access.authorization import Authorization, rules_of
+from magnetar.access.access import Access
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.access_view import AccessView
 from magnetar.broker.host import FaultKind
@@ -36,7 +35,7 @@ from magnetar.server.committer import CommitFailed, Committer
 from magnetar.server.disk.space import SpaceReclaimer
 from magnetar.server.disk.watch import DiskWatch
 from magnetar.server.ports.addresses import Addresses, Ports
-from magnetar.server.ports.listen import OpenPorts, StartError
+from magnetar.server.ports.listen import OpenPorts
 from magnetar.server.remote_topics import RemoteTopics
 from magnetar.server.tasks import Aside, Run, spawn
 from magnetar.server.tcp import Connection
@@ -54,9 +53,22 @@ _PARTING_S = 1.0  # for clients to end their TLS sessions when the broker stops
 
 
 class Server:
-    """Runs a broker: `start`, then `wait` until `stop` is called or storage fails."""
+    """Runs a broker: `start`, then `wait` until `stop` is called or storage fails.
 
-    def __init__(self, settings: Settings, storage: Storage, clock: Clock, *, bind: str, ports: Ports):
+    `access` is by default that of the settings, for which keys are read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        storage: Storage,
+        clock: Clock,
+        *,
+        bind: str,
+        ports: Ports,
+        access: Access | None = None,
+    ) -> None:
+        access = access or Access.from_settings(settings)  # first: it may raise
         self.settings = settings
         self.storage = storage
         self.bind = bind
@@ -77,8 +89,8 @@ class Server:
         self._aside = Aside(self.loop)
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
-        self.broker.authentication = Authentication.from_settings(settings)
-        self.broker.authorization = _authorization(settings, self.broker)
+        self.broker.authentication = access.authentication
+        self.broker.authorization = access.authorization(AccessView(self.broker.catalog))
         self.disk = DiskWatch(self.broker, storage, self.event)
         self.committer.start(self.broker.commits)
         self.connections: set[Connection] = set()
@@ -315,14 +327,6 @@ class Server:
             await asyncio.sleep(interval_s)
             for connection in list(self.connections):
                 self._guard("command", connection.keep_alive)
-
-
-def _authorization(settings: Settings, broker: Broker) -> Authorization:
-    if not settings.authorizationEnabled:
-        return Authorization()
-    if not broker.authentication.is_enabled:
-        raise StartError("authorizationEnabled=true needs authenticationEnabled=true: without it, no client has a role")
-    return Authorization(AccessView(broker.catalog), rules_of(settings))
 
 
 def check_ports(settings: Settings, ports: Ports) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from magnetar.access.access import Access
 from magnetar.broker import own_cluster
 from magnetar.clock import SystemClock
 from magnetar.log.events import (
@@ -71,6 +72,7 @@ def run_standalone(
     folder = data or Path("data/standalone")
     ports = Ports(port, http_port, settings.brokerServicePortTls, settings.webServicePortTls)
     check_ports(settings, ports)
+    access = Access.from_settings(settings)
     started_s = time.monotonic()
     os.umask(PRIVATE_UMASK)
     raise_limit()
@@ -88,7 +90,7 @@ def run_standalone(
     while True:
         deadline = StopDeadline()
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            server = runner.run(_run(settings, storage, folder, ballast, bind, ports, out, started_s, deadline))
+            server = runner.run(_run(settings, storage, folder, ballast, bind, ports, access, out, started_s, deadline))
         if not isinstance(server.failure, StorageDamaged) or storage.damage or not server.is_wanted:
             break
         deadline.cancel()
@@ -137,12 +139,13 @@ async def _run(
     ballast: Ballast,
     bind: str,
     ports: Ports,
+    access: Access,
     out: Callable[[str], None],
     started_s: float,
     deadline: StopDeadline,
 ) -> Server:
     try:
-        server = Server(settings, storage, SystemClock(), bind=bind, ports=ports)
+        server = Server(settings, storage, SystemClock(), bind=bind, ports=ports, access=access)
     except StorageError as error:
         raise _unreadable(error, storage, folder) from error
     server.disk.ballast = ballast

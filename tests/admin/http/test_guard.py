@@ -167,6 +167,16 @@ def test_a_page_without_tls_is_not_ours_at_the_port_with_tls(admin: Admin, host:
     assert admin("GET", f"https://{host}{TENANTS}", headers=headers).status_code == status
 
 
+@pytest.mark.parametrize("method", ["TRACE", "TRACK"])
+@pytest.mark.parametrize("path", ["/", TENANTS, "/metrics", "/no/such/path"])
+def test_no_request_is_sent_back(admin: Admin, method: str, path: str) -> None:
+    answer = admin(method, path, headers={"host": "localhost", "authorization": "Bearer word"})
+    assert answer.status_code == 405
+    assert answer.json() == {"reason": f"{method} is refused: no request is sent back"}
+    assert "word" not in str(answer.headers)
+    assert admin(method, path, headers={"host": "evil.example"}).status_code == 403
+
+
 def test_the_attack_of_a_web_page_on_a_backlog(admin: Admin) -> None:
     """A "simple" request, which browsers send without asking first."""
     admin.unsubscribe_idle(admin.subscribe("t", "s"))

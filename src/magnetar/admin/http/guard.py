@@ -18,7 +18,7 @@ from ipaddress import IPv6Address, ip_address
 from typing import Protocol, TypeAlias
 from urllib.parse import urlsplit
 
-from magnetar.admin.http.errors import BadRequest, BodyTypeRefused, Forbidden
+from magnetar.admin.http.errors import BadRequest, BodyTypeRefused, Forbidden, OperationNotAllowed
 from magnetar.settings.settings import Settings
 
 Address: TypeAlias = tuple[str, int | None]
@@ -31,6 +31,7 @@ _AUTHORITY = re.compile(
 )
 _JSON = re.compile(r"application/(?:json|[-.\w]+\+json)", re.ASCII)  # Java's admin client has one of the second kind
 _READING = ("GET", "HEAD")
+_ECHOING = ("TRACE", "TRACK")  # a page would see headers in the answer that it may not see
 _OWN_SITE = ("same-origin", "none")  # a page of ours; a person who typed the address
 
 _OF_BROWSERS = ("origin", "sec-fetch-site", "sec-fetch-mode", "referer", "cookie", "range", "accept-language")
@@ -57,10 +58,12 @@ class Guard:
         self._suffixes = tuple(name.removeprefix("*") for name in trusted if name.startswith("*."))
 
     def check(self, method: str, target: str, headers: Headers, *, is_tls: bool = False) -> None:
-        """Raises Forbidden or BadRequest for a request that no client of this broker sends."""
+        """Raises Forbidden, OperationNotAllowed or BadRequest for a request that no client of this broker sends."""
         host = self._check_host(headers.getlist("host"))
         if method == "OPTIONS":
             raise Forbidden("OPTIONS is refused: pages of other sites may not use this broker")
+        if method in _ECHOING:
+            raise OperationNotAllowed(f"{method} is refused: no request is sent back")
         if not target.startswith("/"):
             raise BadRequest(f"target {target[:_SHOWN_MAX]!r} is not a path: this is no proxy")
         for site in headers.getlist("sec-fetch-site"):
