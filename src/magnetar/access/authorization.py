@@ -6,7 +6,7 @@ the rules are in `decision`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from magnetar.access.decision import Rules, View, first_refusal
 from magnetar.access.needs import Right
@@ -21,6 +21,7 @@ class Authorization:
     def __init__(self, view: View | None = None, rules: Rules | None = None) -> None:
         self._view = view
         self._rules = rules
+        self._watchers: dict[object, Callable[[str], None]] = {}
 
     @property
     def is_enabled(self) -> bool:
@@ -38,6 +39,18 @@ class Authorization:
         if self._rules is None or self._view is None:
             return True
         return not first_refusal(self._view, self._rules, principal, rights)
+
+    def watch(self, watcher: object, on_change: Callable[[str], None]) -> None:
+        """`on_change(tenant)` is called after a change of what roles may do in the tenant, until `unwatch`."""
+        if self._rules is not None:
+            self._watchers[watcher] = on_change
+
+    def unwatch(self, watcher: object) -> None:
+        self._watchers.pop(watcher, None)
+
+    def changed(self, tenant: str) -> None:
+        for on_change in list(self._watchers.values()):
+            on_change(tenant)
 
 
 def rules_of(settings: AuthorizationSettings) -> Rules:

@@ -85,7 +85,7 @@ def on_subscribe(session: Session, command: Command) -> None:
         unacked_max=topic.policies.max_unacked_per_consumer,
         takes_any_schema=schema is not None and schema.type is SchemaType.AUTO_CONSUME,
     )
-    handle = session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic)
+    handle = session.consumers[request.consumer_id] = ConsumerHandle(consumer, topic, session.asked)
     try:
         subscription = topic.subscribe(consumer, _subscribe_request(request))
         if policy is not None and isinstance(subscription, Subscription):

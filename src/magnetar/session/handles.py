@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from magnetar.access.needs import Right
 from magnetar.broker.subscription.consumer import Consumer
 from magnetar.broker.topic.producer import Producer
 from magnetar.broker.topic.topic import Topic
@@ -44,12 +45,15 @@ def _size_of(named: Producer | Consumer) -> int:
 
 
 class ProducerHandle:
-    """A producer of this connection, with its encoder for the hot path."""
+    """A producer of this connection, with its encoder for the hot path. `rights`: those that opened it."""
 
-    __slots__ = ("encoder", "is_ready", "producer", "schema_version", "size", "takes_dead_letters", "topic")
+    __slots__ = ("encoder", "is_ready", "producer", "rights", "schema_version", "size", "takes_dead_letters", "topic")
 
-    def __init__(self, producer: Producer, topic: Topic, schema_version: bytes = b"") -> None:
+    def __init__(
+        self, producer: Producer, topic: Topic, schema_version: bytes = b"", rights: Sequence[Right] = ()
+    ) -> None:
         self.producer = producer
+        self.rights = rights
         self.size = _size_of(producer)
         self.schema_version = schema_version
         self.topic = topic
@@ -61,10 +65,11 @@ class ProducerHandle:
 class ConsumerHandle:
     """`is_known`: the client has the reply to its SUBSCRIBE. Until then, `is_active` waits to be sent."""
 
-    __slots__ = ("consumer", "encoder", "is_active", "is_known", "size", "topic")
+    __slots__ = ("consumer", "encoder", "is_active", "is_known", "rights", "size", "topic")
 
-    def __init__(self, consumer: Consumer, topic: Topic) -> None:
+    def __init__(self, consumer: Consumer, topic: Topic, rights: Sequence[Right] = ()) -> None:
         self.consumer = consumer
+        self.rights = rights
         self.size = _size_of(consumer)
         self.topic = topic
         self.is_known = False

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from magnetar.broker.catalog import creation
+from magnetar.errors import MagnetarError
 from magnetar.names import TopicName
-from magnetar.session.guards import REFUSED, refusal_of
 from magnetar.session.handles import Command
 from magnetar.session.refusals import report_refusal
 from magnetar.wire import schema_pb2 as pb
@@ -18,24 +18,27 @@ if TYPE_CHECKING:
 def on_lookup(session: Session, command: Command) -> None:
     """There is one broker, so the reply is always this one, for missing topics too. Nothing is created."""
     lookup = command.lookupTopic
-    response = pb.CommandLookupTopicResponse(request_id=lookup.request_id)
-    try:
-        TopicName.parse(lookup.topic)
-        url, url_tls = _urls_for(session, lookup.advertised_listener_name)
-    except REFUSED as raised:
-        error = refusal_of(session, command, raised)
-        report_refusal(session, command, error)
-        response.response = pb.CommandLookupTopicResponse.Failed
-        response.error = error.wire_code  # type: ignore[assignment]
-        response.message = str(error)
-    else:
-        response.response = pb.CommandLookupTopicResponse.Connect
-        if url:
-            response.brokerServiceUrl = url
-        if url_tls:
-            response.brokerServiceUrlTls = url_tls
-        response.authoritative = True
-        response.proxy_through_service_url = False
+    TopicName.parse(lookup.topic)
+    url, url_tls = _urls_for(session, lookup.advertised_listener_name)
+    response = pb.CommandLookupTopicResponse(
+        request_id=lookup.request_id,
+        response=pb.CommandLookupTopicResponse.Connect,
+        brokerServiceUrl=url or None,
+        brokerServiceUrlTls=url_tls or None,
+        authoritative=True,
+        proxy_through_service_url=False,
+    )
+    session.send(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
+
+
+def refuse_lookup(session: Session, command: Command, error: MagnetarError) -> None:
+    report_refusal(session, command, error)
+    response = pb.CommandLookupTopicResponse(
+        request_id=command.lookupTopic.request_id,
+        response=pb.CommandLookupTopicResponse.Failed,
+        error=error.wire_code,  # type: ignore[arg-type]
+        message=str(error),
+    )
     session.send(Command(type=Command.LOOKUP_RESPONSE, lookupTopicResponse=response))
 
 
@@ -50,19 +53,25 @@ def _urls_for(session: Session, listener: str) -> tuple[str, str]:
 
 def on_partitioned_metadata(session: Session, command: Command) -> None:
     request = command.partitionMetadata
-    response = pb.CommandPartitionedTopicMetadataResponse(request_id=request.request_id)
-    try:
+    response = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=request.request_id,
+        response=pb.CommandPartitionedTopicMetadataResponse.Success,
         # An unset flag means true: clients from before PIP-344 keep their behaviour.
-        response.partitions = creation.partitions(
+        partitions=creation.partitions(
             session.broker.catalog, TopicName.parse(request.topic), create=request.metadata_auto_creation_enabled
-        )
-        response.response = pb.CommandPartitionedTopicMetadataResponse.Success
-    except REFUSED as raised:
-        error = refusal_of(session, command, raised)
-        report_refusal(session, command, error)
-        response.response = pb.CommandPartitionedTopicMetadataResponse.Failed
-        response.error = error.wire_code  # type: ignore[assignment]
-        response.message = str(error)
+        ),
+    )
+    session.send_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
+
+
+def refuse_metadata(session: Session, command: Command, error: MagnetarError) -> None:
+    report_refusal(session, command, error)
+    response = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=command.partitionMetadata.request_id,
+        response=pb.CommandPartitionedTopicMetadataResponse.Failed,
+        error=error.wire_code,  # type: ignore[arg-type]
+        message=str(error),
+    )
     session.send_when_durable(Command(type=Command.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=response))
 
 

@@ -51,7 +51,7 @@ def on_producer(session: Session, command: Command) -> None:
         on_ready=lambda: _on_turn(session, handle, request.request_id),
         on_failed=lambda error: _on_fenced(session, command, error),
     )
-    handle = ProducerHandle(producer, topic, schema_version)
+    handle = ProducerHandle(producer, topic, schema_version, session.asked)
     handle.is_ready = topic.add_producer(producer)
     try:
         if request.initial_subscription_name:

@@ -1,10 +1,10 @@
-"""Refused commands in the log: clients often show their user no more than the error code."""
+"""Refused commands: the reply, and a line in the log, because clients often show their user no more than the code."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magnetar.errors import AuthenticationFailed, MagnetarError
+from magnetar.errors import AuthenticationFailed, MagnetarError, NotAllowed
 from magnetar.log.events import (
     AUTHENTICATION_FAILED,
     CONNECT_REFUSED,
@@ -15,11 +15,26 @@ from magnetar.log.events import (
     SUBSCRIBE_REFUSED,
     Event,
 )
-from magnetar.session.handles import Command, SessionState
+from magnetar.session.handles import Command, SessionState, request_id_of
 from magnetar.wire import schema_pb2 as pb
 
 if TYPE_CHECKING:
     from magnetar.session.session import Session
+
+
+def refuse(session: Session, command: Command, error: MagnetarError) -> None:
+    """The reply to most commands: ERROR."""
+    report_refusal(session, command, error)
+    session.reply_error(request_id_of(command), error)
+
+
+def refuse_unlisted(session: Session, command: Command) -> None:
+    """A command that is not in the table: without a request id it has no reply, and is a violation of the protocol."""
+    name = Command.Type.Name(command.type)
+    if session.state is SessionState.CONNECTED and request_id_of(command) is not None:
+        refuse(session, command, NotAllowed(f"command {name} is not supported by this broker"))
+    else:
+        session.fail(f"command {name} is not allowed in state {session.state.value}")
 
 
 def report_refusal(session: Session, command: Command, error: MagnetarError) -> None:

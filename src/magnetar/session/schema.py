@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from magnetar.broker import keys
 from magnetar.broker.schema import registry as schemas
 from magnetar.broker.schema.admission import admit_producer
-from magnetar.errors import IncompatibleSchema, SchemaNotFound
+from magnetar.errors import IncompatibleSchema, MagnetarError, RightMissing, SchemaNotFound
 from magnetar.names import TopicName
 from magnetar.schema.types import Schema, SchemaType
 from magnetar.session.dear_schemas import waits_for_examination
-from magnetar.session.guards import REFUSED, refusal_of
 from magnetar.session.handles import Command
+from magnetar.session.refusals import report_refusal
 from magnetar.wire import schema_pb2 as pb
 
 if TYPE_CHECKING:
@@ -46,17 +46,30 @@ def _version_number(version: bytes) -> int:
 
 def on_get_schema(session: Session, command: Command) -> None:
     request = command.getSchema
-    response = pb.CommandGetSchemaResponse(request_id=request.request_id)
-    try:
-        name = schemas.schema_id(TopicName.parse(request.topic))
-        found = _find(session, name, request)
-        response.schema.CopyFrom(_on_the_wire(name, found.schema))
-        response.schema_version = version_bytes(found.number)
-    except REFUSED as raised:
-        error = refusal_of(session, command, raised)
-        response.error_code = error.wire_code  # type: ignore[assignment]
-        response.error_message = str(error)
+    name = schemas.schema_id(TopicName.parse(request.topic))
+    found = _find(session, name, request)
+    response = pb.CommandGetSchemaResponse(
+        request_id=request.request_id,
+        schema=_on_the_wire(name, found.schema),
+        schema_version=version_bytes(found.number),
+    )
     session.send_when_durable(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
+
+
+def refuse_get(session: Session, command: Command, error: MagnetarError) -> None:
+    _report_missing_right(session, command, error)
+    response = pb.CommandGetSchemaResponse(
+        request_id=command.getSchema.request_id,
+        error_code=error.wire_code,  # type: ignore[arg-type]
+        error_message=str(error),
+    )
+    session.send_when_durable(Command(type=Command.GET_SCHEMA_RESPONSE, getSchemaResponse=response))
+
+
+def _report_missing_right(session: Session, command: Command, error: MagnetarError) -> None:
+    """A schema that is not there, or that does not fit, is an answer like others: no line in the log."""
+    if isinstance(error, RightMissing):
+        report_refusal(session, command, error)
 
 
 def _find(session: Session, name: str, request: pb.CommandGetSchema) -> schemas.Version:
@@ -83,16 +96,20 @@ def _on_the_wire(name: str, schema: Schema) -> pb.Schema:
 def on_get_or_create_schema(session: Session, command: Command) -> None:
     """Sent by a producer that sends messages of several schemas."""
     request = command.getOrCreateSchema
-    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id)
-    try:
-        name = TopicName.parse(request.topic)
-        schema = None if request.schema.type == _NONE else schema_of(request)
-        if waits_for_examination(session, command, name, schema):
-            return
-        topic = session.broker.topic(name)
-        response.schema_version = version_bytes(admit_producer(topic, schema))
-    except REFUSED as raised:
-        error = refusal_of(session, command, raised)
-        response.error_code = error.wire_code  # type: ignore[assignment]
-        response.error_message = str(error)
+    name = TopicName.parse(request.topic)
+    schema = None if request.schema.type == _NONE else schema_of(request)
+    if waits_for_examination(session, command, name, schema):
+        return
+    version = admit_producer(session.broker.topic(name), schema)
+    response = pb.CommandGetOrCreateSchemaResponse(request_id=request.request_id, schema_version=version_bytes(version))
+    session.send_when_durable(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))
+
+
+def refuse_get_or_create(session: Session, command: Command, error: MagnetarError) -> None:
+    _report_missing_right(session, command, error)
+    response = pb.CommandGetOrCreateSchemaResponse(
+        request_id=command.getOrCreateSchema.request_id,
+        error_code=error.wire_code,  # type: ignore[arg-type]
+        error_message=str(error),
+    )
     session.send_when_durable(Command(type=Command.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=response))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from magnetar.access.needs import Right
 from magnetar.access.principal import NO_ONE_ASKED
 from magnetar.bounds import ANSWERS, CLOSED_PRODUCERS, COMMAND_SIZE, FIRST_FRAME, FRAMES_OVER_RATE, TURN
 from magnetar.broker.broker import Broker
@@ -43,8 +44,10 @@ from magnetar.session.handles import (
 from magnetar.session.late_subscribes import LateSubscribes
 from magnetar.session.limits import check_limits
 from magnetar.session.login.refresh import Refresh
-from magnetar.session.refusals import report_failure, report_refusal
+from magnetar.session.refusals import refuse_unlisted, report_failure
 from magnetar.session.repeated_dead_letters import may_be_dead_letter, publish_dead_letters
+from magnetar.session.rights.needs import check_rights
+from magnetar.session.rights.revocation import close_what_is_not_allowed
 from magnetar.session.send import fault_of, is_batch_of, is_too_large
 from magnetar.session.table import TABLE
 from magnetar.wire import schema_pb2 as pb
@@ -85,6 +88,7 @@ class Session:
         self.writable = True
         self.client_version = ""
         self.principal = NO_ONE_ASKED
+        self.asked: tuple[Right, ...] = ()  # the rights that the command in hand needs
         self.refresh: Refresh | None = None
         self.knows_positions = False  # receipts of its replicators carry positions in the source
         self.producers: Handles[ProducerHandle] = Handles()
@@ -128,6 +132,7 @@ class Session:
         """The handshake is complete: from now on frames may be large."""
         self.state = SessionState.CONNECTED
         self._decoder.frame_size_max = self.broker.settings.maxMessageSize + FRAME_PADDING
+        self.broker.authorization.watch(self, partial(close_what_is_not_allowed, self))
 
     @property
     def has_input(self) -> bool:
@@ -246,36 +251,25 @@ class Session:
             self._on_output()
 
     def _handle(self, command: Command) -> None:
-        handler = TABLE[self.state].get(command.type)
-        if handler is None:
-            self._refuse(command)
+        entry = TABLE[self.state].get(command.type)
+        if entry is None:
+            refuse_unlisted(self, command)
             return
         try:
             if command.type not in _UNLIMITED:
                 check_limits(command)
-            handler(self, command)
+                check_rights(self, command, entry.needs)
+            entry.handler(self, command)
         except REFUSED as raised:
             error = refusal_of(self, command, raised)
-            report_refusal(self, command, error)
-            request_id = request_id_of(command)
-            self.reply_error(request_id, error)
+            entry.refuse(self, command, error)
             if self.state is SessionState.START:
                 self.fail(str(error), error)
-            elif request_id is None and error is not raised:
+            elif error is not raised and request_id_of(command) is None:
                 self.close()  # a nack that met a read error has no reply: the client starts again
         except Exception as bug:
             self.reply_error(request_id_of(command), unexpected(bug))
             self._end("command", bug, where_of(self, command))
-
-    def _refuse(self, command: Command) -> None:
-        name = Command.Type.Name(command.type)
-        request_id = request_id_of(command)
-        if self.state is SessionState.CONNECTED and request_id is not None:
-            error = NotAllowed(f"command {name} is not supported by this broker")
-            report_refusal(self, command, error)
-            self.reply_error(request_id, error)
-            return
-        self.fail(f"command {name} is not allowed in state {self.state.value}")
 
     # -- bytes out
 
@@ -486,6 +480,7 @@ class Session:
         self.state = SessionState.CLOSED
         self.writable = False
         self.late_subscribes.end()
+        self.broker.authorization.unwatch(self)
         if self.refresh is not None:
             self.refresh.stop()
         for limit in self.holds:

@@ -122,9 +122,12 @@ class Catalog:
         self.save_tenant(tenant, tenant_record)
 
     def save_tenant(self, tenant: str, tenant_record: TenantRecord) -> None:
+        before = self.tenants.get(tenant)
         self.tenants[tenant] = tenant_record
         self._broker.damage.clear("tenant", tenant)
         self._save(keys.TENANT, tenant, tenant_record)
+        if before is not None and before.admin_roles != tenant_record.admin_roles:
+            self._broker.authorization.changed(tenant)
 
     def delete_tenant(self, tenant: str) -> None:
         """Deletes a tenant without namespaces."""
@@ -132,6 +135,7 @@ class Catalog:
         del self.tenants[tenant]
         self._broker.damage.clear("tenant", tenant)
         self._broker.commits.batch().delete(keys.named(keys.TENANT, tenant))
+        self._broker.authorization.changed(tenant)
 
     # -- namespaces
 
@@ -166,6 +170,7 @@ class Catalog:
         batch.delete(keys.named(keys.NAMESPACE, namespace))
         self._broker.schemas.forget_namespace(namespace, batch)
         self._broker.replication.forget_routes(scope=namespace)
+        self._broker.authorization.changed(namespace.partition("/")[0])
 
     def save_namespace(self, namespace: str, namespace_record: NamespaceRecord) -> None:
         """Stores a new or changed namespace; changes take effect on its open topics immediately."""
@@ -180,6 +185,8 @@ class Catalog:
             report_overrides(self._broker.event, f"{namespace}/*", earlier, namespace_record.overrides, "namespace")
             if _targets_changed(earlier, namespace_record.overrides):
                 self._broker.replication.targets_changed(self.topics_of[namespace])
+        if before is not None and before.access != namespace_record.access:
+            self._broker.authorization.changed(namespace.partition("/")[0])
 
     # -- policies
 

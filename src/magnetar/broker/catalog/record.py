@@ -44,6 +44,12 @@ class NamespaceRecord(msgspec.Struct, omit_defaults=True):
     subscription_permissions: dict[str, list[str]] = {}
     topic_permissions: dict[str, dict[str, list[str]]] = {}
 
+    @property
+    def access(self) -> tuple[object, ...]:
+        """What decides what roles may do here: equal if no right has changed."""
+        mode = self.overrides.subscription_auth_mode
+        return self.permissions, self.subscription_permissions, self.topic_permissions, mode
+
 
 class PartitionedRecord(msgspec.Struct, omit_defaults=True):
     """Overrides and marks apply to every partition. `grown_from`: partitions before the first growth, or 0."""

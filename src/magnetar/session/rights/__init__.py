@@ -1,0 +1,1 @@
+"""What commands need of the role of their client, and the end of what a role may no longer do."""

@@ -1,0 +1,120 @@
+"""What each command needs: the rights on the topics that it names, and on those that it lets the broker write to.
+
+Owns how a command becomes rights. The rules are in `access.decision`; the session asks before a handler is called, so
+that handlers know no roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from magnetar.access.needs import Need, Right, right_on_namespace, right_on_topic
+from magnetar.broker.catalog.failure_policy import policy_from
+from magnetar.names import TopicName, parse_namespace
+from magnetar.replication.model import (
+    ROUTE_FINGERPRINT,
+    is_pipeline_producer,
+    is_pulsar_replicator,
+    is_replication_subscription,
+)
+from magnetar.session.handles import Command
+
+if TYPE_CHECKING:
+    from magnetar.session.session import Session
+
+Rights: TypeAlias = Callable[[Command], Iterator[Right]]
+
+
+class CommandNeeds(NamedTuple):
+    """`text` is for the reference page."""
+
+    text: str
+    rights: Rights
+
+
+def check_rights(session: Session, command: Command, needs: CommandNeeds) -> None:
+    """Raises `RightMissing`. What the command opens keeps the rights that it was opened with, see `revocation`."""
+    authorization = session.broker.authorization
+    if authorization.is_enabled:
+        session.asked = tuple(needs.rights(command))
+        authorization.require(session.principal, session.asked)
+
+
+def _none(command: Command) -> Iterator[Right]:
+    return iter(())
+
+
+OPEN = CommandNeeds(Need.OPEN.value, _none)
+HANDLE = CommandNeeds(Need.HANDLE.value, _none)
+"""The right was asked for when the producer or consumer was opened; it is closed when the right ends."""
+
+
+def _lookup(command: Command) -> Iterator[Right]:
+    yield right_on_topic(Need.LOOKUP, TopicName.parse(command.lookupTopic.topic))
+
+
+def _metadata(command: Command) -> Iterator[Right]:
+    yield right_on_topic(Need.LOOKUP, TopicName.parse(command.partitionMetadata.topic))
+
+
+def _topics(command: Command) -> Iterator[Right]:
+    namespace = command.getTopicsOfNamespace.namespace
+    parse_namespace(namespace)
+    yield right_on_namespace(Need.LIST_TOPICS, namespace)
+
+
+def _read_schema(command: Command) -> Iterator[Right]:
+    yield right_on_topic(Need.LOOKUP, TopicName.parse(command.getSchema.topic))
+
+
+def _write_schema(command: Command) -> Iterator[Right]:
+    yield right_on_topic(Need.PRODUCE, TopicName.parse(command.getOrCreateSchema.topic))
+
+
+def _produce(command: Command) -> Iterator[Right]:
+    request = command.producer
+    name, producer = TopicName.parse(request.topic), request.producer_name
+    yield right_on_topic(Need.PRODUCE, name)
+    if is_pipeline_producer(producer) or is_pulsar_replicator(producer):
+        yield right_on_topic(Need.REPLICATE, name)
+    if request.initial_subscription_name:
+        yield _consume_on(name, request.initial_subscription_name)
+
+
+def _consume(command: Command) -> Iterator[Right]:
+    request = command.subscribe
+    name = TopicName.parse(request.topic)
+    yield _consume_on(name, request.subscription)
+    metadata = {pair.key: pair.value for pair in request.metadata}
+    if ROUTE_FINGERPRINT in metadata:
+        yield right_on_topic(Need.REPLICATE, name)
+    policy = policy_from(metadata)
+    if policy is not None:
+        target = policy.topic_for(name, request.subscription)
+        yield right_on_topic(Need.PRODUCE, target)
+        if policy.initial_subscription:
+            yield _consume_on(target, policy.initial_subscription)
+
+
+def _consume_on(name: TopicName, subscription: str) -> Right:
+    """The position of a route is not for everyone who may consume."""
+    need = Need.REPLICATE if is_replication_subscription(subscription) else Need.CONSUME
+    return right_on_topic(need, name, subscription)
+
+
+LOOKUP = CommandNeeds(Need.LOOKUP.value, _lookup)
+METADATA = CommandNeeds(Need.LOOKUP.value, _metadata)
+TOPICS = CommandNeeds(Need.LIST_TOPICS.value, _topics)
+READ_SCHEMA = CommandNeeds(Need.LOOKUP.value, _read_schema)
+WRITE_SCHEMA = CommandNeeds(Need.PRODUCE.value, _write_schema)
+PRODUCER = CommandNeeds(
+    f"{Need.PRODUCE.value}; {Need.CONSUME.value} for an initial subscription; {Need.REPLICATE.value} for the name of a"
+    " replicator",
+    _produce,
+)
+SUBSCRIBE = CommandNeeds(
+    f"{Need.CONSUME.value}; {Need.PRODUCE.value} on the dead letter topic of a policy, and {Need.CONSUME.value} there"
+    f" for its initial subscription; {Need.REPLICATE.value} for the position of a route",
+    _consume,
+)
