@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +45,8 @@ def ours(secured: apache.Secured, tmp_path_factory: pytest.TempPathFactory) -> I
         brokerClientAuthenticationPlugin="token",
         brokerClientAuthenticationParameters=f"file://{token}",
         brokerClientTrustCertsFilePath=secured.authority_file,
+        brokerClientTokenFolders=f"{tempfile.gettempdir()},{secured.folder}",
+        replicationTrustedClusters="apache",
     )
     try:
         cluster.start()

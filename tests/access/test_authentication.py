@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from magnetar.access.authentication import Authentication
-from magnetar.access.principal import NO_ONE_ASKED, Principal
+from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
+from magnetar.access.providers.internal import InternalToken
 from magnetar.errors import AuthenticationFailed
 
 
@@ -32,6 +33,20 @@ def test_the_method_chooses_the_provider() -> None:
     assert authentication.request("Bearer a", "", 0) == Principal("a", "token")
     assert authentication.request("basic YQ==", "", 0) == Principal("a", "basic")
     assert authentication.request("", "cn", 0) == Principal("cn", "tls")
+
+
+@pytest.mark.parametrize("methods", [("basic",), ("token", "basic"), ("tls",)])
+def test_the_pipelines_process_logs_in_whatever_the_providers_are(methods: tuple[str, ...]) -> None:
+    internal = InternalToken()
+    authentication = Authentication({method: [Echo(method)] for method in methods}, internal=internal)
+    for method in ("", "token"):
+        assert authentication.request(f"Bearer {internal.text}", "", 0, method=method).role == INTERNAL_ROLE
+    assert authentication.connect("token", internal.text.encode(), "", 0).role == INTERNAL_ROLE
+    other = InternalToken().text
+    if "token" not in methods:
+        with pytest.raises(AuthenticationFailed):
+            authentication.request(f"Bearer {other}", "", 0)
+    assert internal.text not in repr(internal) + repr(authentication)
 
 
 def test_another_method_is_refused_by_name() -> None:

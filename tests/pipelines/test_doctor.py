@@ -109,9 +109,10 @@ def clusters(
 
 
 @pytest.fixture
-def sick(capsys: pytest.CaptureFixture[str]) -> Iterator[Sick]:
+def sick(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Iterator[Sick]:
     """No topics are created in `b`, so that missing ones stay missing."""
-    with clusters(capsys, createTopicToRemoteClusterForReplication=False) as sick:
+    settings = {"createTopicToRemoteClusterForReplication": False, "brokerClientTokenFolders": str(tmp_path)}
+    with clusters(capsys, **settings) as sick:
         yield sick
 
 
@@ -231,17 +232,34 @@ def test_fault_authentication_with_an_expired_token(sick: Sick, tmp_path: Path) 
     assert file.read_text() not in json.dumps(cause)
 
 
-def test_fault_missing_token_file(sick: Sick) -> None:
+def test_fault_missing_token_file(sick: Sick, tmp_path: Path) -> None:
     sick.create(sick.a)
     sick.create(sick.b)
     addresses = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
-    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters="file:///missing/token")
-    sick.tell(State.REFUSED, "token_file '/missing/token' cannot be read")
+    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters=f"file://{tmp_path}/none")
+    sick.tell(State.REFUSED, f"token_file '{tmp_path}/none' cannot be read")
     cause = sick.first()
     assert cause["kind"] == "authentication"
-    assert "'/missing/token' cannot be read" in str(cause["evidence"])
+    assert f"'{tmp_path}/none' cannot be read" in str(cause["evidence"])
     sick.tell()
     assert sick.causes() == [], "the pipeline runs where the file is"
+
+
+def test_hidden_credentials_are_not_said_to_be_wrong(sick: Sick) -> None:
+    """The doctor does not have them: what the pipelines process reports counts."""
+    sick.create(sick.a)
+    token = token_with({"sub": "copier"})
+    with contextlib.closing(Doorkeeper()) as keeper:
+        sick.address_of_b(
+            serviceUrl=f"http://127.0.0.1:{keeper.http.server_port}",
+            brokerServiceUrl=f"pulsar://127.0.0.1:{keeper.listener.getsockname()[1]}",
+            authenticationPlugin="token",
+            authenticationParameters=f"token:{token}",
+        )
+        sick.tell(State.RUNNING)
+        _, out, err = sick.run("doctor", "replication", ORDERS, "--url", sick.a.http_url, "--json")
+    assert "authentication" not in [cause["kind"] for one in json.loads(out)["topics"] for cause in one["causes"]]
+    assert token not in out + err
 
 
 @pytest.mark.parametrize("where", ["http", "binary", "both"])
@@ -280,8 +298,10 @@ def test_fault_not_authorized(sick: Sick, tmp_path: Path, monkeypatch: pytest.Mo
     sick.create(sick.a)
     sick.create(sick.b)
     token = token_with({"sub": "copier"})
+    file = tmp_path / "token"
+    file.write_text(token)
     addresses = {"serviceUrl": sick.b.http_url, "brokerServiceUrl": sick.b.service_url}
-    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters=f"token:{token}")
+    sick.address_of_b(**addresses, authenticationPlugin="token", authenticationParameters=f"file://{file}")
     sick.tell(State.REFUSED, "not authorized")
 
     async def refuse(client: AsyncClient, topic: str) -> int | None:

@@ -29,6 +29,40 @@ def test_a_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> Non
     )
 
 
+@pytest.mark.parametrize(
+    ("plugin", "parameters"),
+    [
+        ("AuthenticationToken", "file://{}"),
+        ("AuthenticationTls", "tlsCertFile:/etc/own.pem,tlsKeyFile:{}"),
+        ("tls", '{{"tlsCertFile": "/etc/own.pem", "tlsKeyFile": "{}"}}'),
+        ("oauth2", '{{"issuerUrl": "https://i", "privateKey": "file://{}", "audience": "a"}}'),
+    ],
+)
+def test_every_file_of_the_broker_s_own_login_is_private(tmp_path: Path, plugin: str, parameters: str) -> None:
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    settings = Settings(
+        brokerClientAuthenticationPlugin=plugin, brokerClientAuthenticationParameters=parameters.format(file)
+    )
+    file.chmod(0o644)
+    with pytest.raises(InvalidSetting, match=f"brokerClientAuthenticationParameters: {file} is open to every user"):
+        check_files(settings)
+    file.chmod(0o600)
+    check_files(settings)
+
+
+def test_a_certificate_is_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "own.pem"
+    file.write_text("certificate")
+    file.chmod(0o644)
+    check_files(
+        Settings(
+            brokerClientAuthenticationPlugin="tls",
+            brokerClientAuthenticationParameters=f"tlsCertFile:{file},tlsKeyFile:/no/such/file",
+        )
+    )
+
+
 @pytest.mark.parametrize("mode", [0o600, 0o400, 0o440, 0o640])
 def test_a_private_file_is_taken(tmp_path: Path, mode: int) -> None:
     file = tmp_path / "token"

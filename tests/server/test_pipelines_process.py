@@ -16,13 +16,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
 import magnetar.testing
 from magnetar.client import EARLIEST, Client
-from magnetar.replication.model import Process
+from magnetar.replication.model import ClusterAddress, Process
 from magnetar.server import lifeline, pipelines_process
 from magnetar.server.pipelines_process import NEEDS_SPARK, PipelinesProcess, command
+from magnetar.settings.environment import without_secrets
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
 
@@ -36,9 +38,14 @@ class FakeReplication:
         self.process = "unknown"
         self.is_expected = False
         self.watchers: list[Callable[[], None]] = []
+        self.version = "1"
+        self.addresses: dict[str, ClusterAddress] = {}
 
     def is_expecting_routes(self) -> bool:
         return self.is_expected
+
+    def clusters(self) -> tuple[str, dict[str, ClusterAddress]]:
+        return self.version, self.addresses
 
     def expect_process(self) -> None:
         self.process = "starting"
@@ -63,6 +70,7 @@ class FakeProcess:
 
     def __init__(self, *, ends_by_itself: bool = False) -> None:
         self.told: list[str] = []
+        self.handed: list[bytes] = []
         self._ended = asyncio.Event()
         self._how = "ended"
         if ends_by_itself:
@@ -75,6 +83,9 @@ class FakeProcess:
     async def wait(self) -> str:
         await self._ended.wait()
         return self._how
+
+    def send(self, line: bytes) -> None:
+        self.handed.append(line)
 
     def terminate(self) -> None:
         self.told.append("terminate")
@@ -91,7 +102,7 @@ class FakeProcess:
 def children(monkeypatch: pytest.MonkeyPatch) -> list[FakeProcess]:
     started: list[FakeProcess] = []
 
-    def start(path: Path, words: list[str]) -> FakeProcess:
+    def start(path: Path, words: list[str], environment: dict[str, str]) -> FakeProcess:
         started.append(FakeProcess(ends_by_itself=len(started) == 0))
         return started[-1]
 
@@ -108,7 +119,7 @@ async def turns() -> None:
 def test_fault_pipelines_process_that_ends_is_started_again(tmp_path: Path, children: list[FakeProcess]) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
         process.run()
         await turns()
         assert children == [], "nothing is replicated yet"
@@ -135,7 +146,7 @@ def test_it_is_started_with_the_broker_where_something_is_replicated(
     async def live() -> None:
         replication = FakeReplication()
         replication.declare()
-        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
         process.run()
         await turns()
         assert len(children) == 1
@@ -145,6 +156,40 @@ def test_it_is_started_with_the_broker_where_something_is_replicated(
     asyncio.run(live())
 
 
+def test_it_is_handed_the_credentials_at_once_and_after_every_change(
+    tmp_path: Path, children: list[FakeProcess], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def live() -> None:
+        replication = FakeReplication()
+        replication.addresses = {"b": ClusterAddress(authentication_parameters="token:first")}
+        replication.declare()
+        process = PipelinesProcess(replication, ["words"], tmp_path, token="internal")  # type: ignore[arg-type]
+        process.run()
+        while len(children) < 2:
+            await asyncio.sleep(0.01)
+        await turns()
+        replication.declare()  # of topics only
+        await turns()
+        replication.version, replication.addresses = "2", {}
+        replication.declare()
+        await turns()
+        handed = [msgspec.json.decode(line) for line in children[1].handed]
+        assert [(one["token"], one["version"]) for one in handed] == [("internal", "1"), ("internal", "2")]
+        assert handed[0]["credentials"] == {"b": {"authenticationParameters": "token:first"}}
+        assert handed[1]["credentials"] == {}
+        process.end()
+        await process.close()
+
+    asyncio.run(live())
+
+
+def test_the_process_does_not_inherit_secrets_of_the_environment() -> None:
+    secret = ("brokerClientAuthenticationParameters", "PULSAR_PREFIX_tokenSecretKey", "MAGNETAR_BASIC_AUTH_CONF")
+    kept = {"PATH": "/bin", "MAGNETAR_CLUSTER_NAME": "a", "PULSAR_PREFIX_clusterName": "a", "JAVA_HOME": "/jdk"}
+    given = {**kept, "MAGNETAR_TOKEN": "t", "MAGNETAR_REMOTE_TOKEN": "t", **dict.fromkeys(secret, "t")}
+    assert without_secrets(given) == kept
+
+
 def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
     tmp_path: Path, children: list[FakeProcess], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -152,7 +197,7 @@ def test_a_missing_spark_is_logged_in_one_line_and_shown_in_the_status(
 
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path)  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, token="t")  # type: ignore[arg-type]
         process.run()
         replication.declare()
         await turns()
@@ -172,7 +217,7 @@ def test_when_disabled_it_is_never_started_and_the_status_has_the_reason(
 ) -> None:
     async def live() -> None:
         replication = FakeReplication()
-        process = PipelinesProcess(replication, ["words"], tmp_path, is_enabled=False)  # type: ignore[arg-type]
+        process = PipelinesProcess(replication, ["words"], tmp_path, token="t", is_enabled=False)  # type: ignore[arg-type]
         process.run()
         replication.declare()
         await turns()
@@ -196,8 +241,9 @@ def test_no_secret_appears_in_the_process_list() -> None:
 WAITING = """
 import os, sys, threading
 from magnetar.pipelines import lifeline
+from magnetar.pipelines.handed import Handed
 over = threading.Event()
-lifeline.watch(60, over.set)
+lifeline.watch(60, over.set, Handed())
 open(sys.argv[1], "w").write(f"{os.getpid()}.")
 over.wait()
 """
@@ -215,7 +261,7 @@ def test_b10_a_killed_process_is_seen_by_its_end_and_not_by_its_heartbeat(
     words = [sys.executable, "-c", WAITING, str(file)]
     left = lifeline.start(lifeline.path_of(tmp_path, words, __version__), words) if is_adopted else None
     with magnetar.testing.broker(clusterName="a") as a, magnetar.testing.broker(clusterName="b") as b:
-        process = a.run(lambda: PipelinesProcess(a.server.broker.replication, words, tmp_path))
+        process = a.run(lambda: PipelinesProcess(a.server.broker.replication, words, tmp_path, token="t"))
         a.run(process.run)
         declare(a.http_url, b)
         wait_for(lambda: file.is_file() and file.read_text().endswith("."))

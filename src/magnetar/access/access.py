@@ -11,27 +11,30 @@ from typing import NamedTuple
 from magnetar.access.authentication import Authentication
 from magnetar.access.authorization import Authorization, rules_of
 from magnetar.access.decision import Rules, View
+from magnetar.access.providers.internal import InternalToken
 from magnetar.errors import InvalidSetting
 from magnetar.settings.authorization import AuthorizationSettings
 
 
 class Access(NamedTuple):
-    """Without `rules`, the broker has no authorization."""
+    """Without `rules`, the broker has no authorization. `internal_token` is for its own pipelines process."""
 
     authentication: Authentication
     rules: Rules | None
+    internal_token: InternalToken
 
     @staticmethod
     def from_settings(settings: AuthorizationSettings) -> Access:
         """Reads the keys; raises `InvalidSetting`."""
-        authentication = Authentication.from_settings(settings)
+        internal = InternalToken()
+        authentication = Authentication.from_settings(settings, internal)
         if not settings.authorizationEnabled:
-            return Access(authentication, None)
+            return Access(authentication, None, internal)
         if not authentication.is_enabled:
             raise InvalidSetting(
                 "authorizationEnabled=true needs authenticationEnabled=true: without it, no client has a role"
             )
-        return Access(authentication, rules_of(settings))
+        return Access(authentication, rules_of(settings), internal)
 
     def authorization(self, view: View) -> Authorization:
         """By the records that the view shows."""

@@ -138,6 +138,8 @@ class Authentication:
         if self._providers is None:
             return NO_ONE_ASKED
         scheme, data = _shown(authorization)
+        if scheme == "token" and self.internal is not None and self.internal.matches(data):
+            return self.internal.authenticate(data, common_name, now_ms)
         if method:
             if method not in self._providers:
                 raise AuthenticationFailed(f"authentication method {method[:100]!r} is not accepted")

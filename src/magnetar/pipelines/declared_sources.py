@@ -18,6 +18,7 @@ from magnetar.client.connection.http import HttpTransport, check_status
 from magnetar.client.connection.retry import Backoff
 from magnetar.client.errors import ClientError
 from magnetar.errors import MagnetarError
+from magnetar.pipelines.handed import Handed
 from magnetar.replication.cluster import ClusterEndpoint
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,12 @@ class Source(Protocol[D_co]):
     """A cluster whose declared records a verb works on."""
 
     endpoint: ClusterEndpoint
+    """For workers, with a token that is valid now."""
+
+    @property
+    def security(self) -> Security | None:
+        """For clients of this process, which may live longer than a token."""
+        ...
 
     def follow(self, on_declared: Callable[[D_co], None], process: str = "") -> None:
         """Calls it in a thread with the declaration, and again after every change, until `stop`. The source knows by
@@ -71,6 +78,7 @@ class DeclaringBroker:
     http_url: str
     service_url: str | None = None
     security: Security | None = None
+    handed: Handed | None = None
 
 
 class BrokerSource(Generic[D]):
@@ -78,7 +86,8 @@ class BrokerSource(Generic[D]):
 
     def __init__(self, broker: DeclaringBroker, path: str, declaration: type[D]) -> None:
         self._http_url = broker.http_url.rstrip("/")
-        self._security = broker.security
+        self.security = broker.security
+        self._handed = broker.handed
         self._path = path
         self._type = declaration
         self._http = HttpTransport([self._http_url], broker.security, _ANSWER_S)
@@ -107,7 +116,7 @@ class BrokerSource(Generic[D]):
 
     def _follow(self, on_declared: Callable[[D], None]) -> None:
         """With its own client, so that `stop` does not close it during a request."""
-        with HttpTransport([self._http_url], self._security, _POLL_S + _ANSWER_S) as http:
+        with HttpTransport([self._http_url], self.security, _POLL_S + _ANSWER_S) as http:
             self._poll(http, on_declared)
 
     def _poll(self, http: HttpTransport, on_declared: Callable[[D], None]) -> None:
@@ -116,6 +125,9 @@ class BrokerSource(Generic[D]):
         while not self._stopped.is_set():
             try:
                 declaration = self._request(http, version)
+                if declaration is not None and declaration.version != version:
+                    declaration = self.completed(declaration)
+                    self.endpoint = self._endpoint_now(declaration.cluster)
             except (ClientError, msgspec.DecodeError) as error:
                 self._note_away(error)
                 self._stopped.wait(backoff.next_s())
@@ -126,8 +138,17 @@ class BrokerSource(Generic[D]):
             self._note_back()
             if declaration is not None and declaration.version != version:
                 version = declaration.version
-                self.endpoint = msgspec.structs.replace(self.endpoint, name=declaration.cluster)
                 on_declared(declaration)
+
+    def completed(self, declaration: D) -> D:
+        """With what no request may show. Raises `ClientError`."""
+        return declaration
+
+    def _endpoint_now(self, name: str) -> ClusterEndpoint:
+        security = self.security
+        if security is not None and self._handed is not None:
+            security = msgspec.structs.replace(security, token_supplier=None, token=self._handed.token())
+        return msgspec.structs.replace(self.endpoint, name=name, security=security)
 
     def _request(self, http: HttpTransport, version: str) -> D | None:
         """None if it did not change within the time of a long poll."""

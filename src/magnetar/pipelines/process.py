@@ -24,6 +24,7 @@ from magnetar.client import Security
 from magnetar.errors import MagnetarError
 from magnetar.pipelines import lifeline
 from magnetar.pipelines.declared_sources import DeclaringBroker
+from magnetar.pipelines.handed import Handed
 from magnetar.pipelines.jobs import SparkFailed
 from magnetar.pipelines.output import Output, capture
 from magnetar.security.pulsar_parameters import token_settings
@@ -77,20 +78,25 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--spark-log", type=Path, help="file for the output of Spark")
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end this long after stdin is closed")
     given = parser.parse_args(arguments)
-    broker = DeclaringBroker(given.url, given.service_url, _security(given.url))
+    handed = None if given.linger is None else Handed()
+    broker = DeclaringBroker(given.url, given.service_url, _security(given.url, handed), handed)
     return run(
         [create(broker, given.retry_max) for create in verbs],
         master=given.master,
         output=Output(given.log_level, given.log_format, given.spark_log),
-        linger_s=given.linger,
+        linger_s=given.linger or 0.0,
+        handed=handed,
     )
 
 
-def _security(url: str) -> Security | None:
-    """From the environment, which no list of processes shows. Certificates are ignored for a plain address."""
+def _security(url: str, handed: Handed | None = None) -> Security | None:
+    """A broker hands its token over. A process without a broker takes one from the environment, which no list of
+    processes shows. Certificates are ignored for a plain address."""
     token, trust = os.environ.get(TOKEN_VARIABLE), os.environ.get(TRUST_VARIABLE)
     if not url.startswith("https:"):
         trust = None
+    if handed is not None:
+        return Security(trust_certs_file=trust or None, token_supplier=handed.token)
     if not token and not trust:
         return None
     settings: dict[str, Any] = dict(token_settings(token)) if token else {}
@@ -98,20 +104,28 @@ def _security(url: str) -> Security | None:
 
 
 def run(
-    verbs: Sequence[Verb], *, master: str | None, output: Output = LOG_DEFAULT, linger_s: float | None = None
+    verbs: Sequence[Verb],
+    *,
+    master: str | None,
+    output: Output = LOG_DEFAULT,
+    linger_s: float = 0.0,
+    handed: Handed | None = None,
 ) -> int:
-    """Runs until a signal, or until stdin was closed for `linger_s` seconds; returns the exit code."""
+    """Runs until a signal; with `handed`, which the broker fills, until stdin was closed for `linger_s` seconds.
+    Returns the exit code."""
     printed = capture(output)
     is_over = threading.Event()
 
     def end(*_: object) -> None:
         is_over.set()
+        if handed is not None:
+            handed.end()
         _end_soon()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    if linger_s is not None:
-        lifeline.watch(linger_s, end)
+    if handed is not None:
+        lifeline.watch(linger_s, end, handed)
     starting = _Starting(master, printed)
     try:
         for verb in verbs:

@@ -42,6 +42,11 @@ def endpoints_of(clusters: Mapping[str, ClusterAddress]) -> tuple[dict[str, Clus
     endpoints: dict[str, ClusterEndpoint] = {}
     errors: dict[str, str] = {}
     for name, address in clusters.items():
+        if address.has_hidden_credentials:
+            errors[name] = (
+                f"cluster {name} asks for credentials, which only the broker and its own pipelines process have"
+            )
+            continue
         try:
             endpoint = endpoint_of(name, address)
         except ClientError as error:
@@ -66,5 +71,5 @@ def _security(address: ClusterAddress, *, is_tls: bool) -> Security | None:
             "tlsCertificateFilePath": address.broker_client_certificate_file_path,
             "tlsKeyFilePath": address.broker_client_key_file_path,
         }
-    security = Security.from_pulsar(parameters)
-    return None if security == Security() else security
+    security = msgspec.structs.replace(Security.from_pulsar(parameters), folders=address.folders)
+    return None if security == Security(folders=address.folders) else security

@@ -5,6 +5,7 @@ Brokers declare routes and show their status, pipelines copy, commands query. Kn
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from hashlib import sha256
 
@@ -133,7 +134,8 @@ def route_fingerprint(remote: str, policy: RoutePolicy) -> str:
     return f"{remote}/{sha256(msgspec.json.encode(policy)).hexdigest()[:16]}"
 
 
-_PATHS = ("file:", "tlsCertFile:", "tlsKeyFile:")
+HIDDEN = "(hidden)"
+_PATHS = re.compile(r"file:.*|(?:tlsCertFile|tlsKeyFile):[^,]*(?:,(?:tlsCertFile|tlsKeyFile):[^,]*)*")
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -150,6 +152,18 @@ class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     broker_client_trust_certs_file_path: str = ""
     broker_client_certificate_file_path: str = ""
     broker_client_key_file_path: str = ""
+    folders: tuple[str, ...] | None = None  # that files must be below
+    has_hidden_credentials: bool = False  # there is a secret, which is left out here
+    credentials_note: str = ""  # why there are none, although the settings have some
+
+    @property
+    def without_secret(self) -> ClusterAddress:
+        """For everyone but the processes of this broker: with paths of files, which others may have too."""
+        if without_secrets(self.authentication_parameters) == self.authentication_parameters:
+            return self
+        return msgspec.structs.replace(
+            self, authentication_plugin="", authentication_parameters="", has_hidden_credentials=True
+        )
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
@@ -159,7 +173,9 @@ class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 def without_secrets(parameters: str) -> str:
     """Authentication parameters that may be shown: paths of files, never a token."""
-    return parameters if not parameters or parameters.startswith(_PATHS) else "(hidden)"
+    if not parameters or _PATHS.fullmatch(parameters):
+        return parameters
+    return f"token:{HIDDEN}" if parameters.startswith("token:") else HIDDEN
 
 
 class DeclaredRoute(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -181,8 +197,9 @@ class Declaration(msgspec.Struct, frozen=True, rename="camel"):
     cluster: str
     creates_topics: bool  # createTopicToRemoteClusterForReplication
     mismatch: Mismatch  # partitionMismatch
-    clusters: dict[str, ClusterAddress]
+    clusters: dict[str, ClusterAddress]  # without secrets
     topics: list[DeclaredRoute]
+    clusters_version: str = ""  # of the `Handover` that has their credentials
 
 
 class Report(msgspec.Struct, rename="camel", omit_defaults=True):

@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 
 from magnetar.client.errors import InvalidArgument
+from magnetar.security.folders import below
 from magnetar.security.oauth2 import OAuth2
 
 TOKEN_SIZE_MAX = 1 << 20
@@ -55,6 +56,9 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     username: str | None = None
     password: str | None = None
     oauth2: OAuth2 | None = None
+    folders: tuple[str, ...] | None = None
+    """Files of tokens, certificates and keys must be below one of these, or be one; checked whenever one is read. None
+    permits every file. Those of authorities may be anywhere: nothing of them is sent."""
 
     def __post_init__(self) -> None:
         sources = ("token", "token_file", "token_supplier", "username", "oauth2")
@@ -90,7 +94,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def read_token(self) -> str | None:
         """The current token, which OAuth 2 may have to fetch; raises `InvalidArgument`."""
         if self.oauth2 is not None:
-            token = self.oauth2.token()
+            token = self.oauth2.within(self.folders).token()
             _check_token(token, f"the token of {self.oauth2.issuer_url}")
             return token
         if self.token_supplier is not None:
@@ -100,7 +104,7 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument(f"token_supplier failed with {type(error).__name__}") from error
             _check_token(token, "the token of token_supplier")
             return token
-        return self.token if self.token_file is None else _read_token_file(self.token_file)
+        return self.token if self.token_file is None else _read_token_file(self.token_file, self.folders)
 
     def credentials(self) -> Credentials | None:
         """The token or password, or else the certificate; with both, the certificate serves TLS only."""
@@ -121,19 +125,32 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raises `InvalidArgument` if a file cannot be used. Asks no other service."""
         if self.oauth2 is not None:
-            self.oauth2.read_key()
+            self.oauth2.within(self.folders).read_key()
         elif self.token_supplier is None:
             self.read_token()
 
     def without_secrets(self) -> Security:
-        """What TLS needs."""
+        """What TLS needs; raises `InvalidArgument` for a file that is not below `folders`."""
+        certificate, key = self.certificate_file, self.key_file
         return Security(
             trust_certs_file=self.trust_certs_file,
             allow_insecure=self.allow_insecure,
             verify_hostname=self.verify_hostname,
-            certificate_file=self.certificate_file,
-            key_file=self.key_file,
+            certificate_file=None if certificate is None else below(certificate, self.folders, "certificate_file"),
+            key_file=None if key is None else below(key, self.folders, "key_file"),
         )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those that must be below `folders`."""
+        certificate = () if self.certificate_file is None else (os.fspath(self.certificate_file),)
+        return (*certificate, *self.secret_files)
+
+    @property
+    def secret_files(self) -> tuple[str, ...]:
+        """Those with a token or a key."""
+        key = None if self.oauth2 is None else self.oauth2.key_file
+        return tuple(os.fspath(file) for file in (self.token_file, self.key_file, key) if file is not None)
 
     @classmethod
     def from_pulsar(cls, parameters: Mapping[str, object]) -> Security:
@@ -150,10 +167,10 @@ def _fields(security: Security) -> dict[str, object]:
     return {name: getattr(security, name) for name in security.__struct_fields__}
 
 
-def _read_token_file(file: _File) -> str:
+def _read_token_file(file: _File, folders: tuple[str, ...] | None) -> str:
     what = f"token_file {os.fspath(file)!r}"
     try:
-        with Path(file).open("rb") as opened:
+        with Path(below(file, folders, "token_file")).open("rb") as opened:
             content = opened.read(TOKEN_SIZE_MAX + 1)
     except OSError as error:
         raise InvalidArgument(f"{what} cannot be read: {error.strerror or error}") from None

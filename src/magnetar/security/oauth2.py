@@ -17,6 +17,7 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 import msgspec
 
 from magnetar.client.errors import InvalidArgument
+from magnetar.security.folders import below
 
 if TYPE_CHECKING:
     import httpx
@@ -71,6 +72,16 @@ class OAuth2(msgspec.Struct, frozen=True, kw_only=True):
             f"OAuth2(issuer_url={self.issuer_url!r}, private_key={key}, audience={self.audience!r},"
             f" scope={self.scope!r})"
         )
+
+    @property
+    def key_file(self) -> str | None:
+        return None if self.private_key.startswith("data:") else _path_of(self.private_key)
+
+    def within(self, folders: tuple[str, ...] | None) -> OAuth2:
+        """With a key file that is below one of `folders`; raises `InvalidArgument`. None permits every file."""
+        if folders is None or self.key_file is None:
+            return self
+        return msgspec.structs.replace(self, private_key=below(self.key_file, folders, "private_key"))
 
     def token(self) -> str:
         """A valid token, fetched if the last one is about to expire; raises `InvalidArgument`."""
@@ -141,12 +152,16 @@ def _key_bytes(text: str) -> bytes:
             return base64.b64decode(content, validate=True) if kind.endswith(";base64") else unquote_to_bytes(content)
         except binascii.Error:
             raise InvalidArgument("private_key is data: but not in base64") from None
-    path = unquote(urlsplit(text).path) if text.startswith("file:") else text
+    path = _path_of(text)
     try:
         with Path(path).open("rb") as file:
             return file.read(KEY_SIZE_MAX)
     except OSError as error:
         raise InvalidArgument(f"private_key {path!r} cannot be read: {error.strerror or error}") from None
+
+
+def _path_of(text: str) -> str:
+    return unquote(urlsplit(text).path) if text.startswith("file:") else text
 
 
 def _check_url(url: str, what: str) -> None:

@@ -1,6 +1,7 @@
 """Private files: a file with a secret that every user of the machine can read is refused at the start of a broker.
 
-Owns the rule, the settings that name such files, and the making of new ones. Reads no file.
+Owns the rule, the settings that name such files, alone or among the parameters of a login, and the making of new ones.
+Reads no file.
 
 Rights of the group alone are the operator's decision. A file of root that others may read but not write is taken from a
 mount of its own: Kubernetes and Docker hand secrets to a container like that.
@@ -16,13 +17,10 @@ from urllib.parse import unquote, urlsplit
 from magnetar.errors import InvalidSetting
 from magnetar.settings.settings import Settings
 
-SECRET_FILES = (
-    "tokenSecretKey",
-    "basicAuthConf",
-    "tlsKeyFilePath",
-    "brokerClientKeyFilePath",
-    "brokerClientAuthenticationParameters",
-)
+PARAMETERS = "brokerClientAuthenticationParameters"
+"""The setting that may name several, in a form that depends on brokerClientAuthenticationPlugin."""
+
+SECRET_FILES = ("tokenSecretKey", "basicAuthConf", "tlsKeyFilePath", "brokerClientKeyFilePath", PARAMETERS)
 """Settings that may name a file with a secret; those that the broker does not have yet are skipped."""
 
 PRIVATE_MODE = 0o600
@@ -35,6 +33,25 @@ def check_files(settings: Settings) -> None:
         path = _path_of(str(getattr(settings, name, "")))
         if path is not None:
             check_file(path, name)
+    for file in _files_of_login(settings):
+        check_file(Path(file), PARAMETERS)
+
+
+def _files_of_login(settings: Settings) -> tuple[str, ...]:
+    """Parameters of no known form are left to those who log in."""
+    if not settings.brokerClientAuthenticationPlugin:
+        return ()
+    from magnetar.client.errors import ClientError
+    from magnetar.security.credentials import Security
+
+    login = {
+        "authPluginClassName": settings.brokerClientAuthenticationPlugin,
+        "authParams": settings.brokerClientAuthenticationParameters,
+    }
+    try:
+        return Security.from_pulsar(login).secret_files
+    except ClientError:
+        return ()
 
 
 def check_file(path: Path, what: str) -> None:

@@ -1,8 +1,9 @@
 """The lifeline of the pipelines process: a named pipe in the data folder, which ties it to the broker of the folder.
 
-The process reads it, the broker holds it open for writing. Each knows at once when the other is gone, even if it was
-killed, and a broker that starts finds the process that an earlier one left. The name of the pipe contains what the
-process was started with: another version or other settings make another name, and the process of an old name is ended.
+The process reads it, the broker holds it open for writing, and writes what no one else may see. Each knows at once when
+the other is gone, even if it was killed, and a broker that starts finds the process that an earlier one left. The name
+of the pipe contains what the process was started with: another version or other settings make another name, and the
+process of an old name is ended.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _PATTERN = "pipelines-*.pipe"
-_END = b"end"
+_END = b"\nend\n"
 _LOOK_S = 0.2
 _MODE = 0o600
 
@@ -35,10 +36,13 @@ class Held:
     def __init__(self, descriptor: int, child: subprocess.Popen[bytes] | None = None) -> None:
         self._descriptor = descriptor
         self._child = child
+        self._unwritten = b""  # of a line that has begun
+        self._next = b""  # the line after it
 
     async def wait(self) -> str:
         """Until it ends; returns how."""
         while self._is_alive():
+            self._write()
             await asyncio.sleep(_LOOK_S)
         code = None if self._child is None else self._child.returncode
         return "ended" if code is None else f"ended with code {code}"
@@ -49,6 +53,18 @@ class Held:
         looking = select.poll()
         looking.register(self._descriptor, select.POLLERR)
         return not looking.poll(0)
+
+    def send(self, line: bytes) -> None:
+        """The process gets the newest line at least. Never waits."""
+        self._next = b"\n%s\n" % line  # ends a line that an earlier broker was killed in
+        self._write()
+
+    def _write(self) -> None:
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):  # it ends, or the pipe is full
+            while self._unwritten or self._next:
+                if not self._unwritten:
+                    self._unwritten, self._next = self._next, b""
+                self._unwritten = self._unwritten[os.write(self._descriptor, self._unwritten) :]
 
     def terminate(self) -> None:
         with contextlib.suppress(BrokenPipeError, BlockingIOError):

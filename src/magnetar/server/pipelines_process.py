@@ -1,23 +1,28 @@
 """The pipelines process: started by the broker with the first route or replicated namespace, and restarted on failure.
 
-Owns its start, restart and end. A broker that is killed, or stopped by a supervisor, leaves it for the next broker of
-the data folder, which takes it over if it was started with the same words (see `lifeline`). Knows
-nothing of what the process does, and the broker's loop never waits for it.
+Owns its start, restart and end, and hands it the credentials that it works with. A broker that is killed, or stopped by
+a supervisor, leaves it for the next broker of the data folder, which takes it over if it was started with the same
+words (see `lifeline`). Knows nothing of what the process does, and the broker's loop never waits for it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
+
 from magnetar.broker.replication.declaration import DeclaredRoutes
 from magnetar.client.connection.retry import Backoff
 from magnetar.log.events import PIPELINES_ADOPTED, PIPELINES_ENDED, PIPELINES_STARTED, emit
+from magnetar.replication.handover import Handover
 from magnetar.replication.model import Process
 from magnetar.server import lifeline, tasks
 from magnetar.server.tasks import Spawn
+from magnetar.settings.environment import without_secrets
 from magnetar.settings.settings import Settings
 from magnetar.version import __version__
 
@@ -48,12 +53,14 @@ class PipelinesProcess:
         words: list[str],
         folder: Path,
         *,
+        token: str,
         is_enabled: bool = True,
         spark_log: Path | str = "",
         spawn: Spawn = tasks.spawn,
     ) -> None:
         self._replication = replication
         self._words = words
+        self._token = token
         self._is_enabled = is_enabled
         self._spark_log = spark_log
         self._spawn = spawn
@@ -74,9 +81,12 @@ class PipelinesProcess:
     async def _keep(self) -> None:
         self._replication.watch(self._changed.set)
         try:
-            await self._wait_for_routes()
+            await self._keep_one()
         finally:
             self._replication.unwatch(self._changed.set)
+
+    async def _keep_one(self) -> None:
+        await self._wait_for_routes()
         if find_spec("pyspark") is None:
             emit(PIPELINES_ENDED, reason=f"cannot be started: {NEEDS_SPARK}")
             self._replication.no_process(NEEDS_SPARK, Process.NEEDS_SPARK)
@@ -104,16 +114,32 @@ class PipelinesProcess:
         """Runs the process, or keeps the one of an earlier broker; returns how it ended."""
         if self._held is None:
             try:
-                self._held = lifeline.start(self._lifeline, self._words)
+                self._held = lifeline.start(self._lifeline, self._words, without_secrets(os.environ))
             except OSError as error:
                 return f"could not be started: {error}"
             emit(PIPELINES_STARTED, spark_log=self._spark_log)
         else:
             emit(PIPELINES_ADOPTED)
-        ended = await self._held.wait()
+        handing = asyncio.ensure_future(self._hand_over(self._held))
+        try:
+            ended = await self._held.wait()
+        finally:
+            handing.cancel()
         self._held.release()
         self._held = None
         return ended
+
+    async def _hand_over(self, held: lifeline.Held) -> None:
+        """At once, and after every change of a remote cluster."""
+        handed = ""
+        while True:
+            self._changed.clear()
+            version, clusters = self._replication.clusters()
+            if version != handed:
+                credentials = msgspec.Raw(msgspec.json.encode(clusters))
+                held.send(msgspec.json.encode(Handover(self._token, version, credentials)))
+                handed = version
+            await self._changed.wait()
 
     def end(self) -> None:
         """Terminates the process without waiting for it."""

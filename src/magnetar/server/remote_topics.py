@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from magnetar.names import TopicName
-from magnetar.replication.model import Declaration, DeclaredRoute
+from magnetar.replication.model import ClusterAddress, Declaration, DeclaredRoute
 from magnetar.replication.partitions import Decision, WantedTopic
 from magnetar.replication.topic_template import wanted_topic
 from magnetar.server import tasks
@@ -40,12 +40,14 @@ class RemoteTopics:
     def __init__(
         self,
         declaration: Callable[[], Declaration],
+        clusters: Callable[[], Mapping[str, ClusterAddress]],
         on_decision: OnDecision,
         *,
         pause_last_s: float,
         spawn: Spawn = tasks.spawn,
     ) -> None:
         self._declaration = declaration
+        self._clusters = clusters
         self._on_decision = on_decision
         self._pause_last_s = pause_last_s
         self._spawn = spawn
@@ -98,9 +100,10 @@ class RemoteTopics:
 
     async def _set_remotes(self, declaration: Declaration) -> None:
         """A cluster with a new address starts over: what failed there may work now."""
-        names = {row.remote for row in declaration.topics} & declaration.clusters.keys()
+        clusters = self._clusters()  # with credentials, which the declaration has not
+        names = {row.remote for row in declaration.topics} & clusters.keys()
         for name, remote in list(self._remotes.items()):
-            if name not in names or declaration.clusters[name] != remote.address:
+            if name not in names or clusters[name] != remote.address:
                 del self._remotes[name]
                 self._seen = {key: wanted for key, wanted in self._seen.items() if key[1] != name}
                 await remote.close()
@@ -109,7 +112,7 @@ class RemoteTopics:
             module = await asyncio.to_thread(importlib.import_module, "magnetar.server.cluster_topics")
             self._remotes[name] = module.ClusterTopics(
                 name,
-                declaration.clusters[name],
+                clusters[name],
                 self._on_decision,
                 creates=declaration.creates_topics,
                 mismatch=declaration.mismatch,

@@ -89,6 +89,7 @@ class Server:
         self._aside = Aside(self.loop)
         self._slow_s = settings.slowCommitMillis / 1000 or float("inf")
         self.broker = Broker(settings, storage, clock, self)
+        self.internal_token = access.internal_token
         self.broker.authentication = access.authentication
         self.broker.authorization = access.authorization(AccessView(self.broker.catalog))
         self.disk = DiskWatch(self.broker, storage, self.event)
@@ -110,6 +111,7 @@ class Server:
         self.certificates: Certificates | None = None
         self._remote_topics = RemoteTopics(
             self.broker.replication.declaration,
+            lambda: self.broker.replication.clusters()[1],
             self.broker.replication.remote_topic_checked,
             pause_last_s=settings.replicationRetryMaxSeconds,
             spawn=self.spawn,

@@ -229,6 +229,7 @@ def _pipelines(server: Server, folder: Path) -> PipelinesProcess:
         server.broker.replication,
         words,
         folder,
+        token=server.internal_token.text,
         is_enabled=settings.pipelinesEnabled,
         spark_log=spark_log,
         spawn=server.spawn,

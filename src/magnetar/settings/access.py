@@ -32,3 +32,22 @@ class AccessSettings(TlsSettings, frozen=True, kw_only=True):
             " can read, write and delete."
         ),
     ] = False
+    # Credentials for remote clusters
+    replicationTrustedClusters: Annotated[
+        str,
+        Text(
+            r"[-\w.]+( *, *[-\w.]+)*|",
+            "names of clusters, separated by commas",
+            "Remote clusters that brokerClientAuthenticationParameters are sent to, unless they have their own; empty"
+            " for none.",
+        ),
+    ] = ""
+    brokerClientTokenFolders: Annotated[
+        str,
+        Text(
+            r"/[^,\r\n]*(,\s*/[^,\r\n]*)*|",
+            "absolute paths of folders, separated by commas",
+            "Folders of the files that records of remote clusters may name for tokens, certificates and keys; empty for"
+            " none.",
+        ),
+    ] = ""

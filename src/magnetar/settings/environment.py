@@ -1,7 +1,7 @@
 """Settings from environment variables, as in Pulsar's images: `PULSAR_PREFIX_clusterName`, `clusterName`; and as
 `MAGNETAR_CLUSTER_NAME`.
 
-Owns the names of the variables. Values are not checked here.
+Owns the names of the variables, and which have secrets in them. Values are not checked here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from magnetar.settings.refused import PROTECTING
-from magnetar.settings.settings import KINDS
+from magnetar.settings.settings import KINDS, SECRET
 
 PULSAR_PREFIX = "PULSAR_PREFIX_"
 MAGNETAR_PREFIX = "MAGNETAR_"
@@ -32,6 +32,8 @@ _OF_COMMANDS = {
 """Variables of other commands, which may share an environment with a broker."""
 
 _REFUSED_BY_WORDS = {name.replace("_", "").lower(): name for name in PROTECTING}
+_TOKENS = {"MAGNETAR_TOKEN", "MAGNETAR_REMOTE_TOKEN"}
+
 _BY_WORDS = {name.lower(): name for name in KINDS}
 
 
@@ -69,6 +71,18 @@ def read_environment(environment: Mapping[str, str]) -> Environment:
 def _meant_by(variable: str, prefix: str) -> str:
     rest = variable.removeprefix(prefix)
     return _REFUSED_BY_WORDS.get(rest.replace("_", "").lower(), rest) if prefix == MAGNETAR_PREFIX else rest
+
+
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """For a child, which passes its environment on to others."""
+    return {variable: value for variable, value in environment.items() if not _is_secret(variable)}
+
+
+def _is_secret(variable: str) -> bool:
+    if variable in _TOKENS:
+        return True
+    prefixes = ("", PULSAR_PREFIX, MAGNETAR_PREFIX)
+    return any(variable.startswith(prefix) and _setting_of(variable, prefix) in SECRET for prefix in prefixes)
 
 
 def _setting_of(variable: str, prefix: str) -> str | None:

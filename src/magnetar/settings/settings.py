@@ -396,6 +396,11 @@ class Settings(ProtectionSettings, frozen=True, kw_only=True):
         ),
     ] = ""
 
+    def __repr__(self) -> str:
+        changed = {name: getattr(self, name) for name, default in DEFAULTS.items() if getattr(self, name) != default}
+        words = (f"{name}={'(hidden)' if name in SECRET else repr(value)}" for name, value in changed.items())
+        return f"Settings({', '.join(words)})"
+
     def __post_init__(self) -> None:
         for name, kind in KINDS.items():
             value = getattr(self, name)
@@ -463,6 +468,8 @@ KINDS: Mapping[str, Kind] = dict(_kinds())
 
 SECRET = frozenset({"brokerClientAuthenticationParameters", "tokenSecretKey", "basicAuthConf"})
 """Settings whose values are never shown."""
+
+DEFAULTS: Mapping[str, object] = {field.name: field.default for field in msgspec.structs.fields(Settings)}
 
 
 def closest(name: str) -> str | None:

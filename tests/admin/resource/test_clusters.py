@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,28 +84,147 @@ SECURE = {
 }
 
 
-def test_gr1_credentials_for_replication_are_stored_and_served(admin: Admin) -> None:
-    saved(admin, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
-    assert admin.after_crash().get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE}
-    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
-    assert declared == {"west": {**WEST, **SECURE}}
-    saved(admin, "POST", f"{PATH}/west", json=WEST)
-    assert admin.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+HIDDEN = {"authenticationParameters": "token:(hidden)"}
+DECLARATION = "/admin/v2/replication/declaration"
 
 
-def test_gr1_a_cluster_without_credentials_uses_those_of_the_settings() -> None:
+def used(admin: Admin, cluster: str = "west") -> str:
+    """The parameters that are sent to a cluster."""
+    return admin.broker.replication.clusters()[1][cluster].authentication_parameters
+
+
+@pytest.fixture
+def safe() -> Admin:
+    return Admin(brokerClientTokenFolders="/etc")
+
+
+def test_gr1_credentials_for_replication_are_stored_and_never_shown(safe: Admin) -> None:
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    assert safe.after_crash().get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE, **HIDDEN}
+    declared = safe.get(DECLARATION)["clusters"]["west"]
+    assert declared["hasHiddenCredentials"]
+    assert not declared.keys() & {"authenticationPlugin", "authenticationParameters"}
+    assert used(safe) == "token:abc"
+    assert "abc" not in safe("GET", DECLARATION).text + repr(safe.broker.catalog.clusters["west"])
+
+
+def test_the_path_of_a_token_is_shown(safe: Admin) -> None:
+    file = {"authenticationPlugin": "token", "authenticationParameters": "file:///etc/token"}
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **file})
+    assert safe.get(f"{PATH}/west") == {**DEFAULTS, **WEST, **file}
+    declared = safe.get(DECLARATION)["clusters"]["west"]
+    assert declared == {**WEST, **file, "folders": ["/etc"]}
+
+
+@pytest.mark.parametrize("credentials", [{}, HIDDEN, {"authenticationPlugin": None, "authenticationParameters": None}])
+def test_an_update_without_the_secret_keeps_it(safe: Admin, credentials: dict[str, Any]) -> None:
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    shown = safe.get(f"{PATH}/west")
+    body = {name: value for name, value in shown.items() if not name.startswith("authentication")}
+    if credentials == HIDDEN:
+        body["authenticationPlugin"] = shown["authenticationPlugin"]
+    saved(safe, "POST", f"{PATH}/west", json={**body, **credentials})
+    assert used(safe) == "token:abc"
+    assert safe.get(f"{PATH}/west") == shown
+
+
+def test_empty_credentials_remove_the_secret(safe: Admin) -> None:
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    none = {"authenticationPlugin": "", "authenticationParameters": ""}
+    saved(safe, "POST", f"{PATH}/west", json={**WEST, **none})
+    assert safe.get(f"{PATH}/west") == {**WEST, **DEFAULTS}
+    assert used(safe) == ""
+
+
+@pytest.mark.parametrize("credentials", [{}, {"authenticationPlugin": SECURE["authenticationPlugin"], **HIDDEN}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"brokerServiceUrl": "pulsar://evil.example:6650"},
+        {"serviceUrl": "http://evil.example:8080"},
+        {"tlsAllowInsecureConnection": False, "brokerClientTlsEnabled": False},
+        {"brokerClientTrustCertsFilePath": "/tmp/evil.pem"},
+    ],
+)
+def test_a_secret_that_the_caller_does_not_know_is_sent_nowhere_else(
+    safe: Admin, change: dict[str, Any], credentials: dict[str, str]
+) -> None:
+    saved(safe, "PUT", f"{PATH}/west", json={**WEST, **SECURE})
+    body = {name: value for name, value in SECURE.items() if not name.startswith("authentication")}
+    reason = safe.reason(400, "POST", f"{PATH}/west", json={**WEST, **body, **change, **credentials})
+    assert next(iter(change)) in reason and "give it again" in reason and "abc" not in reason
+    assert safe.get(f"{PATH}/west") == {**DEFAULTS, **WEST, **SECURE, **HIDDEN}
+    saved(safe, "POST", f"{PATH}/west", json={**WEST, **SECURE, **change})
+
+
+def test_the_hidden_text_is_not_taken_for_a_secret(safe: Admin) -> None:
+    body = {**WEST, "authenticationPlugin": "token", **HIDDEN}
+    assert "(hidden)" in safe.reason(400, "PUT", f"{PATH}/west", json=body)
+    saved(safe, "PUT", f"{PATH}/west", json=WEST)
+    assert "(hidden)" in safe.reason(400, "POST", f"{PATH}/west", json=body)
+
+
+def test_gr1_only_clusters_that_the_settings_name_get_the_credentials_of_the_settings() -> None:
     admin = Admin(
         brokerClientAuthenticationPlugin="AuthenticationToken",
         brokerClientAuthenticationParameters="token:mine",
         brokerClientTrustCertsFilePath="/etc/ca.pem",
+        brokerClientTokenFolders="/etc",
+        replicationTrustedClusters="south, west",
     )
-    saved(admin, "PUT", f"{PATH}/west", json=WEST)
+    for cluster in ("west", "evil"):
+        saved(admin, "PUT", f"{PATH}/{cluster}", json=WEST)
     saved(admin, "PUT", f"{PATH}/east", json={**WEST, **SECURE})
-    declared = admin.get("/admin/v2/replication/declaration")["clusters"]
-    assert declared["west"]["authenticationParameters"] == "token:mine"
+    assert [used(admin, cluster) for cluster in ("west", "evil", "east")] == ["token:mine", "", "token:abc"]
+    declared = admin.get(DECLARATION)["clusters"]
+    assert declared["west"]["hasHiddenCredentials"]
+    assert "hasHiddenCredentials" not in declared["evil"]
+    assert "replicationTrustedClusters does not name evil" in declared["evil"]["credentialsNote"]
     assert declared["west"]["brokerClientTrustCertsFilePath"] == "/etc/ca.pem"
-    assert declared["east"]["authenticationParameters"] == "token:abc"
-    assert "token:mine" not in admin("GET", "/admin/v2/brokers/configuration/runtime").text
+    for path in (DECLARATION, "/admin/v2/brokers/configuration/runtime"):
+        assert "mine" not in admin("GET", path).text
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"authenticationPlugin": "token", "authenticationParameters": "file://{}"},
+        {"authenticationPlugin": "tls", "authenticationParameters": "tlsCertFile:{},tlsKeyFile:{}"},
+        {
+            "authenticationPlugin": "oauth2",
+            "authenticationParameters": '{{"issuerUrl": "https://i", "privateKey": "file://{}", "audience": "a"}}',
+        },
+        {"brokerClientCertificateFilePath": "{}", "brokerClientKeyFilePath": "{}"},
+    ],
+    ids=["token", "tls", "oauth2", "certificate"],
+)
+def test_files_of_credentials_are_below_the_folders_of_the_settings(tmp_path: Path, body: dict[str, str]) -> None:
+    """An address of one's own and `file:///…` made the broker send any file of the machine there."""
+    outside, allowed = tmp_path / "other.key", tmp_path / "allowed"
+    allowed.mkdir()
+    outside.write_text("secret")
+    (allowed / "own.key").write_text("secret")
+    (allowed / "link.key").symlink_to(outside)
+    (allowed / "away").symlink_to(tmp_path)
+
+    def given(path: object) -> dict[str, str]:
+        return {**WEST, **{name: text.format(path, path) for name, text in body.items()}}
+
+    admin = Admin(brokerClientTokenFolders=str(allowed))
+    for path in (
+        outside,
+        "/etc/passwd",
+        "/proc/self/environ",
+        allowed / "link.key",
+        allowed / "away" / "other.key",
+        f"{allowed}/../other.key",
+        f"{allowed}-beside/own.key",
+    ):
+        reason = admin.reason(400, "PUT", f"{PATH}/west", json=given(path))
+        assert "is not below a folder that brokerClientTokenFolders names" in reason or "without `..`" in reason
+    assert "brokerClientTokenFolders" in Admin().reason(400, "PUT", f"{PATH}/west", json=given(allowed / "own.key"))
+    saved(admin, "PUT", f"{PATH}/west", json=given(allowed / "own.key"))
+    assert "is not below" in admin.reason(400, "POST", f"{PATH}/west", json=given(outside))
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_tenants(cli: CommandLine) -> None:
     assert "give --admin-roles" in cli.fails("tenants", "update", "public", code=2)
 
 
-def test_clusters(cli: CommandLine) -> None:
+def test_clusters(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "standalone" in cli.json("clusters", "list")
     cli.ok("clusters", "create", "there", "--service-url", "http://there:8080", "--broker-url", "pulsar://there:6650")
     cli.ok("clusters", "update", "there", "--broker-url", "pulsar://there:6651")
@@ -63,20 +63,23 @@ def test_clusters(cli: CommandLine) -> None:
     assert "http://there:8080" in cli.ok("clusters", "get", "there")
     cli.ok("clusters", "delete", "there")
     assert "there" not in cli.json("clusters", "list")
-    cli.ok(
-        "clusters",
-        "create",
-        "there",
-        "--broker-url",
-        "pulsar://there:6650",
-        "--auth-plugin",
-        "token",
-        "--auth-parameters",
-        "token:s3cret",
-    )
-    assert "s3cret" not in cli.ok("clusters", "get", "there")
-    cli.ok("clusters", "update", "there", "--auth-parameters", "file:///run/token")
-    assert "file:///run/token" in cli.ok("clusters", "get", "there")
+    create = ("clusters", "create", "there", "--broker-url", "pulsar://there:6650", "--auth-plugin", "token")
+    complaint = cli.fails(*create, "--auth-parameters", "token:s3cret", code=2)
+    assert "--auth-parameters-file" in complaint and "s3cret" not in complaint
+    file = tmp_path / "parameters"
+    file.write_text("token:s3cret\n")
+    cli.ok(*create, "--auth-parameters-file", str(file))
+    assert "s3cret" not in cli.ok("clusters", "get", "there") + str(cli.json("clusters", "get", "there"))
+    monkeypatch.setenv("THERE", "token:s3cret")
+    cli.ok("clusters", "update", "there", "--auth-parameters", "env:THERE")
+    assert cli.json("clusters", "get", "there")["authenticationParameters"] == "token:(hidden)"
+    assert "no such variable" in cli.fails("clusters", "update", "there", "--auth-parameters", "env:NONE", code=2)
+    both = ("--auth-parameters", "env:THERE", "--auth-parameters-file", str(file))
+    assert "give either" in cli.fails("clusters", "update", "there", *both, code=2)
+    file.unlink()
+    assert "cannot be read" in cli.fails("clusters", "update", "there", "--auth-parameters-file", str(file), code=2)
+    outside = cli.fails("clusters", "update", "there", "--auth-parameters", "file:///run/token")
+    assert "brokerClientTokenFolders" in outside
     cli.ok("clusters", "delete", "there")
     assert "give at least --service-url" in cli.fails("clusters", "create", "x", code=2)
     assert "standalone itself" in cli.fails("clusters", "create", "x", "--service-url", cli.url + "/", code=2)

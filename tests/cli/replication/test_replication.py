@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -263,17 +264,21 @@ def test_masks() -> None:
 # -- clusters for replication
 
 
-def test_gr1_a_cluster_with_its_security(geo: CommandLine) -> None:
+def test_gr1_a_cluster_with_its_security(geo: CommandLine, tmp_path: Path) -> None:
     urls = ("--service-url-tls", "https://d:8443", "--broker-url-tls", "pulsar+ssl://d:6651")
-    security = ("--auth-plugin", "AuthenticationToken", "--auth-parameters", "token:secret", "--tls-enable")
+    file = tmp_path / "parameters"
+    file.write_text("token:secret")
+    secret = ("--auth-parameters-file", str(file))
+    security = ("--auth-plugin", "AuthenticationToken", *secret, "--tls-enable")
     geo.ok("clusters", "create", "d", *urls, *security, "--tls-trust-certs-filepath", "/ca.pem")
-    geo.ok("clusters", "update", "d", "--tls-allow-insecure")
+    assert "give it again" in geo.fails("clusters", "update", "d", "--tls-allow-insecure")
+    geo.ok("clusters", "update", "d", "--tls-allow-insecure", *secret)
     found = geo.json("clusters", "get", "d")
     assert found["authenticationPlugin"] == "AuthenticationToken"
-    assert found["authenticationParameters"] == "token:secret"
+    assert found["authenticationParameters"] == "token:(hidden)"
     assert found["brokerClientTrustCertsFilePath"] == "/ca.pem"
     assert found["brokerClientTlsEnabled"] and found["tlsAllowInsecureConnection"]
-    geo.ok("clusters", "update", "d", "--tls-disable", "--tls-verify")
+    geo.ok("clusters", "update", "d", "--tls-disable", "--tls-verify", *secret)
     found = geo.json("clusters", "get", "d")
     assert not found["brokerClientTlsEnabled"] and not found["tlsAllowInsecureConnection"]
     geo.ok("clusters", "delete", "d")

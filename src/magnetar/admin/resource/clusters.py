@@ -15,8 +15,12 @@ from magnetar.admin.http.request import Call
 from magnetar.bounds import CLUSTER_URL
 from magnetar.broker.catalog.catalog import Catalog
 from magnetar.broker.catalog.record import ClusterRecord
+from magnetar.broker.replication.remote_clusters import check_files
+from magnetar.client.errors import InvalidArgument
+from magnetar.client.errors import NotSupported as ClientNotSupported
 from magnetar.errors import AlreadyExists, NotAllowed, NotSupported
 from magnetar.names import check_entity
+from magnetar.replication.model import HIDDEN, without_secrets
 
 URL_SIZE_MAX = CLUSTER_URL.limit
 TEXT_SIZE_MAX = 16_384  # of a token or a file path
@@ -86,6 +90,8 @@ def get(call: Call) -> dict[str, object]:
     cluster = _existing(call)
     record = _own_urls(call) if _is_own(call, cluster) else call.broker.catalog.clusters[cluster]
     data = ClusterData(**{field: value for field, value in _kept(record).items() if value})
+    if data.authentication_parameters:
+        data.authentication_parameters = without_secrets(data.authentication_parameters)
     return {
         field: value for field, value in msgspec.to_builtins(data).items() if value is not None and _is_shown(field)
     }
@@ -96,6 +102,7 @@ def create(call: Call) -> Response:
     cluster, record = check_entity("cluster", call.path["cluster"]), _record_of(call)
     if cluster in known_clusters(call):
         raise AlreadyExists("Cluster already exists")
+    _check_credentials(call, record)
     call.broker.catalog.save_cluster(cluster, record)
     return Response()
 
@@ -104,16 +111,56 @@ def update(call: Call) -> Response:
     """Set the addresses and credentials of a remote cluster."""
     cluster, record = _existing(call), _record_of(call)
     if not _is_own(call, cluster):
+        _keep_credentials(call, call.broker.catalog.clusters[cluster], record)
+        _check_credentials(call, record)
         call.broker.catalog.save_cluster(cluster, record)
         return Response()
     own = _own_urls(call)
     for field in KEPT:
         given, actual = getattr(record, field), getattr(own, field)
         if given not in ("", False, actual):
+            shown = without_secrets(given) if field == "authentication_parameters" else given
             raise NotAllowed(
-                f"{_camel(field)} cannot be {given}: cluster {cluster} is this broker, which has {actual or 'none'}"
+                f"{_camel(field)} cannot be {shown}: cluster {cluster} is this broker, which has {actual or 'none'}"
             )
     return Response()
+
+
+_CREDENTIALS = ("authentication_plugin", "authentication_parameters")
+_SENT_TO = tuple(field for field in KEPT if field not in _CREDENTIALS)
+
+
+def _keep_credentials(call: Call, stored: ClusterRecord, record: ClusterRecord) -> None:
+    """An update without credentials, or with the hidden text that `get` shows, keeps the stored ones; empty texts
+    remove them. A secret stays with the addresses that it was given for, or one who never saw it could send it
+    anywhere."""
+    given = call.body_as(_cluster_data)
+    assert given is not None, "the record is made from it"
+    shown = without_secrets(stored.authentication_parameters)
+    is_absent = all(getattr(given, field) is None for field in _CREDENTIALS) and stored.authentication_plugin
+    if not is_absent and (shown == stored.authentication_parameters or record.authentication_parameters != shown):
+        return
+    if shown != stored.authentication_parameters:
+        changed = [_camel(field) for field in _SENT_TO if getattr(stored, field) != getattr(record, field)]
+        if changed:
+            raise BadRequest(
+                f"{', '.join(changed)} cannot change without authenticationParameters: the stored secret is sent only"
+                " where it was given for, so give it again, or empty credentials to remove it"
+            )
+    if is_absent:
+        record.authentication_plugin = stored.authentication_plugin
+    record.authentication_parameters = stored.authentication_parameters
+
+
+def _check_credentials(call: Call, record: ClusterRecord) -> None:
+    if HIDDEN in record.authentication_parameters:
+        raise BadRequest(
+            f"authenticationParameters has {HIDDEN} in it, which stands for a secret that is not stored here"
+        )
+    try:
+        check_files(record, call.broker.settings)
+    except (InvalidArgument, ClientNotSupported) as error:
+        raise BadRequest(error.text) from error
 
 
 def delete(call: Call) -> None:

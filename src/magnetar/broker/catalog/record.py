@@ -30,6 +30,9 @@ class ClusterRecord(msgspec.Struct, omit_defaults=True):
     broker_client_certificate_file_path: str = ""
     broker_client_key_file_path: str = ""
 
+    def __repr__(self) -> str:
+        return f"ClusterRecord({self.broker_service_url or self.broker_service_url_tls or self.service_url!r}, …)"
+
 
 class NamespaceRecord(msgspec.Struct, omit_defaults=True):
     """`permissions` are the actions of each role, `subscription_permissions` the roles of each subscription.

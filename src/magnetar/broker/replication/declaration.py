@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from magnetar.bounds import LONG_POLLS
 from magnetar.broker.catalog.policies import Policies
-from magnetar.broker.catalog.record import ClusterRecord
+from magnetar.broker.replication.remote_clusters import address_of
 from magnetar.broker.replication.reports import ReplicationReports
 from magnetar.broker.replication.route_policies import RoutePolicies, topic_scope
 from magnetar.broker.topic.persistent import PersistentTopic
@@ -55,6 +55,9 @@ class DeclaredRoutes:
         self._started_ms = broker.now_ms()
         self._count = 0
         self._declaration: Declaration | None = None
+        self._addresses: dict[str, ClusterAddress] = {}
+        self._addresses_count = 0
+        self._are_addresses_old = True
         self._watchers: dict[Callable[[], None], None] = {}
         self.reports = ReplicationReports(self._started_ms)
 
@@ -89,13 +92,15 @@ class DeclaredRoutes:
         self._refresh()
         if self._declaration is None:
             settings = self._broker.settings
+            self._update_addresses()
             self._declaration = Declaration(
                 version=self.version,
                 cluster=settings.clusterName,
                 creates_topics=settings.createTopicToRemoteClusterForReplication,
                 mismatch=Mismatch(settings.partitionMismatch),
-                clusters={name: self._address(record) for name, record in self._broker.catalog.clusters.items()},
+                clusters={name: address.without_secret for name, address in self._addresses.items()},
                 topics=with_clashes([row for full in sorted(self._rows) for row in self._rows[full]]),
+                clusters_version=self._clusters_version,
             )
         return self._declaration
 
@@ -165,27 +170,25 @@ class DeclaredRoutes:
         open_ones = (topic for topic in topics if isinstance(topic, PersistentTopic))
         return tuple(sorted({one.name for topic in open_ones for one in topic.cursors if one.record.replicated}))
 
-    def _address(self, record: ClusterRecord) -> ClusterAddress:
-        """Addresses and credentials of a cluster: those of its record, or else of the settings."""
-        settings = self._broker.settings
-        plugin, parameters = record.authentication_plugin, record.authentication_parameters
-        if not plugin:
-            plugin = settings.brokerClientAuthenticationPlugin
-            parameters = settings.brokerClientAuthenticationParameters
-        trusted = record.broker_client_trust_certs_file_path or settings.brokerClientTrustCertsFilePath
-        return ClusterAddress(
-            service_url=record.service_url or None,
-            service_url_tls=record.service_url_tls or None,
-            broker_service_url=record.broker_service_url or None,
-            broker_service_url_tls=record.broker_service_url_tls or None,
-            authentication_plugin=plugin,
-            authentication_parameters=parameters,
-            broker_client_tls_enabled=record.broker_client_tls_enabled,
-            tls_allow_insecure_connection=record.tls_allow_insecure_connection,
-            broker_client_trust_certs_file_path=trusted,
-            broker_client_certificate_file_path=record.broker_client_certificate_file_path,
-            broker_client_key_file_path=record.broker_client_key_file_path,
-        )
+    def clusters(self) -> tuple[str, dict[str, ClusterAddress]]:
+        """The remote clusters with our credentials there, and a version that differs after every change of them. For
+        those who connect to the clusters: never for an answer."""
+        self._update_addresses()
+        return self._clusters_version, self._addresses
+
+    @property
+    def _clusters_version(self) -> str:
+        return f"{self._broker.life}-{self._started_ms:x}-{self._addresses_count}"
+
+    def _update_addresses(self) -> None:
+        settings, records = self._broker.settings, self._broker.catalog.clusters
+        if not self._are_addresses_old:
+            return
+        self._are_addresses_old = False
+        found = {name: address_of(name, record, settings) for name, record in records.items()}
+        if found != self._addresses:
+            self._addresses = found
+            self._addresses_count += 1
 
     # -- changes
 
@@ -203,6 +206,7 @@ class DeclaredRoutes:
         self._watchers.pop(watcher, None)
 
     def clusters_changed(self) -> None:
+        self._are_addresses_old = True
         self._notify()
 
     def topic_changed(self, name: TopicName) -> None:
@@ -360,6 +364,9 @@ class DeclaredRoutes:
 
     def _status(self, name: TopicName, row: DeclaredRoute, now_ms: int) -> Status:
         status = self.reports.status(name, row, self.policies.pausing_scope(name, row.remote), now_ms)
+        address = self._addresses.get(row.remote)
+        if status.state is State.REFUSED and address is not None and address.credentials_note:
+            status.reason = f"{status.reason}; {address.credentials_note}"
         topic = self._opened(name)
         subscription = None if topic is None else topic.replicator(row.remote)
         if topic is None or subscription is None:

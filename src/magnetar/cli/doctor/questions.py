@@ -66,6 +66,13 @@ class _Reachability(NamedTuple):
     wrong_port: str = ""
 
 
+def _refusal(address: ClusterAddress | None, *found: _Reachability) -> str:
+    """Empty if the credentials are hidden from the doctor: it came without."""
+    if address is not None and address.has_hidden_credentials:
+        return ""
+    return next((one.refusal for one in found if one.refusal), "")
+
+
 class Remote:
     """A remote cluster. `facts` are collected once; `topic` collects those of a topic."""
 
@@ -107,7 +114,7 @@ class Remote:
             tls_fault=by_binary.tls_fault or by_http.tls_fault,
             http_error=by_http.error,
             binary_error=by_binary.error,
-            authentication_error=by_binary.refusal or by_http.refusal,
+            authentication_error=_refusal(address, by_binary, by_http),
             own_name=name,
             is_source=bool(self.identity) and self.identity == identity_of(self._source.declaration),
             is_ours=None if version is None else version.startswith(_OURS),

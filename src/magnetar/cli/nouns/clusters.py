@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -37,8 +39,14 @@ AuthPlugin = Annotated[
 AuthParameters = Annotated[
     str | None,
     typer.Option(
-        "--auth-parameters", metavar="TEXT", help="Its parameters: token:…, file:///path, tlsCertFile:…,tlsKeyFile:…"
+        "--auth-parameters",
+        metavar="TEXT",
+        help="Its parameters without a secret: file:///path, tlsCertFile:…,tlsKeyFile:…, or env:NAME of a variable.",
     ),
+]
+AuthParametersFile = Annotated[
+    Path | None,
+    typer.Option("--auth-parameters-file", metavar="FILE", help="A file with its parameters, token:… for example."),
 ]
 TlsEnable = Annotated[
     bool | None, typer.Option("--tls-enable/--tls-disable", help="Use the addresses with TLS or not.")
@@ -78,6 +86,7 @@ def create(
     broker_url_tls: BrokerUrlTls = None,
     auth_plugin: AuthPlugin = None,
     auth_parameters: AuthParameters = None,
+    auth_parameters_file: AuthParametersFile = None,
     tls_enable: TlsEnable = None,
     tls_allow_insecure: TlsAllowInsecure = None,
     tls_trust_certs: TlsTrustCerts = None,
@@ -87,7 +96,8 @@ def create(
     if not addresses:
         raise typer.BadParameter("give at least --service-url or --broker-url")
     _check_not_itself(rest, cluster, addresses)
-    security = _security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
+    parameters = _parameters(auth_parameters, auth_parameters_file)
+    security = _security(auth_plugin, parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
     rest.put("clusters", cluster, body={**addresses, **security})
     return Done(f"created cluster {cluster}")
 
@@ -102,16 +112,16 @@ def update(
     broker_url_tls: BrokerUrlTls = None,
     auth_plugin: AuthPlugin = None,
     auth_parameters: AuthParameters = None,
+    auth_parameters_file: AuthParametersFile = None,
     tls_enable: TlsEnable = None,
     tls_allow_insecure: TlsAllowInsecure = None,
     tls_trust_certs: TlsTrustCerts = None,
 ) -> Done:
     """Update a cluster; options that are not given keep their value."""
     addresses = _addresses(service_url, broker_url, service_url_tls, broker_url_tls)
-    changes = {
-        **addresses,
-        **_security(auth_plugin, auth_parameters, tls_enable, tls_allow_insecure, tls_trust_certs),
-    }
+    parameters = _parameters(auth_parameters, auth_parameters_file)
+    security = _security(auth_plugin, parameters, tls_enable, tls_allow_insecure, tls_trust_certs)
+    changes = {**addresses, **security}
     if not changes:
         raise typer.BadParameter("give at least one option to change")
     if addresses:
@@ -152,6 +162,31 @@ def _addresses(
         "brokerServiceUrlTls": broker_url_tls,
     }
     return {name: address for name, address in given.items() if address is not None}
+
+
+def _parameters(text: str | None, file: Path | None) -> str | None:
+    """The parameters, which may be a secret if they come from a file or a variable."""
+    if text is not None and file is not None:
+        raise typer.BadParameter("give either --auth-parameters or --auth-parameters-file")
+    if file is not None:
+        try:
+            return file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error.strerror or error
+            raise typer.BadParameter(f"--auth-parameters-file {file} cannot be read: {reason}") from error
+    if text is None:
+        return None
+    if text.startswith("env:"):
+        name = text.removeprefix("env:")
+        if not os.environ.get(name):
+            raise typer.BadParameter(f"--auth-parameters env:{name}: there is no such variable, or it is empty")
+        return os.environ[name].strip()
+    if without_secrets(text) != text:
+        raise typer.BadParameter(
+            "--auth-parameters would show a secret to every user of this machine: write it into a file and give"
+            " --auth-parameters-file, or give env:NAME of a variable, or file:///path of a token that the broker reads"
+        )
+    return text
 
 
 def _security(

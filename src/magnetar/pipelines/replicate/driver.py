@@ -56,7 +56,7 @@ class Pipeline:
         self._failure = ""
         self._name = secrets.token_hex(4)
         endpoint = source.endpoint
-        self._client = Client(endpoint.service_url, security=endpoint.security, reconnect_timeout_s=_RECONNECT_S)
+        self._client = Client(endpoint.service_url, security=source.security, reconnect_timeout_s=_RECONNECT_S)
         self._watcher = self._client.topic_watcher({PIPELINE: self._name})
         self._remotes = RemoteTopics(self._on_decision, retry_max_s=retry_max_s)
         self._lanes_given = lanes

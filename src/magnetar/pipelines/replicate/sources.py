@@ -41,6 +41,9 @@ class ReplicationSource(Source[Declaration], Protocol):
     subscription_prefix: str
 
 
+_clusters = msgspec.json.Decoder(dict[str, ClusterAddress])
+
+
 class DeclaringSource(BrokerSource[Declaration]):
     """A Magnetar broker, which declares its routes and shows their status."""
 
@@ -48,6 +51,12 @@ class DeclaringSource(BrokerSource[Declaration]):
 
     def __init__(self, broker: DeclaringBroker) -> None:
         super().__init__(broker, "replication", Declaration)
+
+    def completed(self, declaration: Declaration) -> Declaration:
+        if self._handed is None:
+            return declaration
+        clusters = _clusters.decode(self._handed.credentials(declaration.clusters_version))
+        return msgspec.structs.replace(declaration, clusters=clusters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +92,7 @@ class ListedSource:
 
     def __init__(self, endpoint: ClusterEndpoint, selection: Selection) -> None:
         self.endpoint = endpoint
+        self.security = endpoint.security
         self._selection = selection
         self._stopped = threading.Event()
 
