@@ -28,13 +28,14 @@ from administration import administration
 from contestant import ApachePulsar, Contestant, Magnetar, RequestFailed, StartFailed
 from dead_letters import DeadLettersFailed
 from java import CACHE, JavaMissing, find_java
-from measurement import ON_A_RUNNING_BROKER, WITHOUT_PERF, measure_round
+from measurement import ON_A_RUNNING_BROKER, SECURED, WITHOUT_PERF, measure_round
 from perf import Perf, PerfFailed
 from program import ProgramFailed
 from redelivery import dead_letters_by_broker, redelivery
 from replication import BETWEEN_TWO, measure_pair
 from replication import WITH_PERF as GEO_WITH_PERF
 from scale import ScaleFailed
+from secured import secured
 from spark_rows import SparkFailed, spark_idle, spark_latency, spark_read, spark_write
 from table import as_data, as_page, compare, render
 
@@ -52,9 +53,9 @@ OURS_ONLY = {
     **SPARK,
 }
 ON_ONE = ("start", *ON_A_RUNNING_BROKER)
-COMPARED = (*ON_ONE, *BETWEEN_TWO)
+COMPARED = (*ON_ONE, *SECURED, *BETWEEN_TWO)
 ROWS = (*COMPARED, *OURS_ONLY)
-WITH_PERF = frozenset((*ON_ONE, "spark-read")) - WITHOUT_PERF | GEO_WITH_PERF
+WITH_PERF = frozenset((*ON_ONE, *SECURED, "spark-read")) - WITHOUT_PERF | GEO_WITH_PERF
 FAILURES = (
     ScaleFailed,
     DeadLettersFailed,
@@ -216,6 +217,8 @@ class Comparison:
         perf = Perf(find_java, self.folder / "perf" / contestant.folder.name)
         if any(row in ON_ONE for row in self.compared):
             self._rows_on_one(contestant, perf, samples)
+        if rows := [SECURED[row] for row in self.compared if row in SECURED]:
+            self._secured_rows(secured(contestant), rows, samples)
         if between_two := [row for row in self.compared if row in BETWEEN_TWO]:
             values = measure_pair(contestant, perf, self.effort, between_two, _log, self.failures.append)
             for key, value in values.items():
@@ -230,6 +233,14 @@ class Comparison:
             self._start_again(contestant, samples)
         for key, value in values.items():
             samples[key].append(value)
+
+    def _secured_rows(self, contestant: Contestant, rows: Sequence[str], samples: Samples) -> None:
+        perf = Perf(find_java, self.folder / "perf" / contestant.folder.name)
+        with discarding_data(contestant):
+            values = measure_round(contestant, perf, self.effort, rows, _log, self.failures.append)
+        for row in rows:
+            if row in values:
+                samples[f"secured-{row}"].append(values[row])
 
     def _rows_of_ours(self, magnetar: Contestant) -> None:
         for row in self.rows:

@@ -37,17 +37,29 @@ class RequestFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Login:
+    """What clients of a secured broker need: a token, and the authority of the certificate on its port with TLS."""
+
+    token: str
+    authority: Path
+    port_tls: int
+
+
+@dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that serves; times count from the start of its process."""
+    """A broker that serves; times count from the start of its process. With a login its clients use TLS and a token."""
 
     process: subprocess.Popen[bytes]
     port: int
     http_port: int
     binary_s: float
     http_s: float
+    login: Login | None = None
 
     @property
     def service_url(self) -> str:
+        if self.login is not None:
+            return f"pulsar+ssl://{HOST}:{self.login.port_tls}"
         return f"pulsar://{HOST}:{self.port}"
 
     @property
@@ -57,7 +69,7 @@ class Running:
     def get(self, path: str) -> dict[str, Any]:
         """The JSON object at a path; raises `RequestFailed`."""
         try:
-            status, body = _request(self.http_port, path)
+            status, body = _request(self.http_port, path, token=_token(self.login))
         except (OSError, http.client.HTTPException) as error:
             raise RequestFailed(f"GET {path} failed: {error}") from error
         if status != 200:
@@ -75,7 +87,7 @@ class Running:
 
     def _change(self, method: str, path: str, body: object) -> None:
         try:
-            status, answer = _request(self.http_port, path, method, body)
+            status, answer = _request(self.http_port, path, method, body, _token(self.login))
         except (OSError, http.client.HTTPException) as error:
             raise RequestFailed(f"{method} {path} failed: {error}") from error
         if status not in (200, 204):
@@ -100,9 +112,15 @@ class Contestant(ABC):
 
     @abstractmethod
     def command(self, ports: Sequence[int]) -> list[str]:
-        """The command that starts the broker on the binary, HTTP and third port, with its data in `folder`."""
+        """The command that starts the broker on the binary, HTTP and third port, with its data in `folder`.
 
-    def usable(self, http_port: int) -> bool:
+        The fourth port is for TLS, where there is a login.
+        """
+
+    def login(self, ports: Sequence[int]) -> Login | None:
+        return None
+
+    def usable(self, http_port: int, token: str) -> bool:
         """Whether clients can connect, once both ports serve."""
         return True
 
@@ -117,18 +135,20 @@ class Contestant(ABC):
             shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True, exist_ok=True)
         log = self.folder / "log"
-        ports = _free_ports(3)
+        ports = _free_ports(4)
         command = self.command(ports)
+        login = self.login(ports)
+        token = _token(login)
         began = time.monotonic()
         with running(command, log, self.folder) as process:
 
             def wait(ready: Callable[[], bool]) -> float:
                 return _wait(ready, began, process, log, self.name)
 
-            binary_s = wait(lambda: _answers_connect(ports[0]))
-            http_s = wait(lambda: _is_healthy(ports[1]))
-            wait(lambda: self.usable(ports[1]))
-            yield Running(process, ports[0], ports[1], binary_s, http_s)
+            binary_s = wait(lambda: _answers_connect(ports[0], token))
+            http_s = wait(lambda: _is_healthy(ports[1], token))
+            wait(lambda: self.usable(ports[1], token))
+            yield Running(process, ports[0], ports[1], binary_s, http_s, login)
 
 
 class Magnetar(Contestant):
@@ -172,9 +192,9 @@ class ApachePulsar(Contestant):
             "--no-stream-storage",
         )
 
-    def usable(self, http_port: int) -> bool:
+    def usable(self, http_port: int, token: str) -> bool:
         # Apache Pulsar creates the default namespace last, after the ports serve.
-        return _status(http_port, "/admin/v2/namespaces/public/default") == 200
+        return _status(http_port, "/admin/v2/namespaces/public/default", token) == 200
 
 
 def _standalone_settings(cluster: str, port: int, http_port: int, journal_sync: bool) -> dict[str, object]:
@@ -221,32 +241,37 @@ def _wait(ready: Callable[[], bool], began: float, process: subprocess.Popen[byt
     return time.monotonic() - began
 
 
-def _answers_connect(port: int) -> bool:
+def _token(login: Login | None) -> str:
+    return "" if login is None else login.token
+
+
+def _answers_connect(port: int, token: str) -> bool:
     try:
-        with RawConnection(port, timeout_s=5.0):
+        with RawConnection(port, timeout_s=5.0, token=token):
             return True
     except OSError:
         return False
 
 
-def _is_healthy(http_port: int) -> bool:
-    return _status(http_port, "/admin/v2/brokers/health") == 200
+def _is_healthy(http_port: int, token: str) -> bool:
+    return _status(http_port, "/admin/v2/brokers/health", token) == 200
 
 
-def _status(http_port: int, path: str) -> int | None:
+def _status(http_port: int, path: str, token: str) -> int | None:
     try:
-        return _request(http_port, path)[0]
+        return _request(http_port, path, token=token)[0]
     except (OSError, http.client.HTTPException):
         return None
 
 
-def _request(http_port: int, path: str, method: str = "GET", body: object = None) -> tuple[int, bytes]:
+def _request(http_port: int, path: str, method: str = "GET", body: object = None, token: str = "") -> tuple[int, bytes]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     connection = http.client.HTTPConnection(HOST, http_port, timeout=30.0)
     try:
         if method == "GET":
-            connection.request(method, path)
+            connection.request(method, path, headers=headers)
         else:
-            connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+            connection.request(method, path, json.dumps(body), headers | {"Content-Type": "application/json"})
         response = connection.getresponse()
         return response.status, response.read()
     finally:

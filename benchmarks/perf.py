@@ -14,6 +14,7 @@ from java import Java
 from process import running, tail
 
 MAIN_CLASS = "org.apache.pulsar.testclient.PulsarPerfTestTool"
+TOKEN_PLUGIN = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 MEMORY = ("-Xmx1g", "-XX:MaxDirectMemorySize=1g")
 INTERVAL_S = 10  # interval of the throughput lines, fixed in pulsar-perf
 _PATIENCE_S = 120.0
@@ -80,7 +81,12 @@ class Perf:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._runs += 1
         settings = self._folder / "client.conf"
-        settings.write_text(f"brokerServiceUrl={broker.service_url}/\nwebServiceUrl={broker.http_url}/\n")
+        lines = [f"brokerServiceUrl={broker.service_url}/", f"webServiceUrl={broker.http_url}/"]
+        if broker.login is not None:
+            lines += [f"authPlugin={TOKEN_PLUGIN}", f"authParams=token:{broker.login.token}"]
+            lines += [f"tlsTrustCertsFilePath={broker.login.authority}", "tlsEnableHostnameVerification=true"]
+        settings.touch(0o600)
+        settings.write_text("".join(f"{line}\n" for line in lines))
         log = self._folder / f"{self._runs:03}-{verb}.log"
         log.write_bytes(b"")
         command = self._java().command(MEMORY, MAIN_CLASS, str(settings), verb, *options, topic)
@@ -114,6 +120,8 @@ def parse(log: Path) -> Figures:
     aggregated = _AGGREGATED.search(text)
     if aggregated is None:
         raise PerfFailed(f"pulsar-perf reported nothing; its log ends with:\n{tail(log)}")
+    if not _number(aggregated[1]):
+        raise PerfFailed(f"pulsar-perf sent or received no message; its log ends with:\n{tail(log)}")
     latency = _LATENCY.search(text)
     return Figures(
         interval_rates=tuple(_number(found[2]) for found in _THROUGHPUT.finditer(text)),

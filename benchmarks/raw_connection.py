@@ -20,11 +20,13 @@ FRAME_SIZE_MAX = 16 * 1024 * 1024
 class RawConnection:
     """Connects on construction: returns after CONNECTED, or raises OSError."""
 
-    def __init__(self, port: int, timeout_s: float = 60.0) -> None:
+    def __init__(self, port: int, timeout_s: float = 60.0, token: str = "") -> None:
         self._socket = socket.create_connection((HOST, port), timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._decoder = FrameDecoder(FRAME_SIZE_MAX)
         hello = CommandConnect(client_version="magnetar-bench", protocol_version=PROTOCOL_VERSION)
+        if token:
+            hello.auth_method_name, hello.auth_data = "token", token.encode()
         try:
             self.send(encode_frame(BaseCommand(type=BaseCommand.CONNECT, connect=hello)))
             for command, _ in self.answers():

@@ -130,6 +130,22 @@ METRICS = (
         "publish-batched", "publish 1 KB batched", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)
     ),
     Metric("consume", "consume a backlog of 1 KB", "msg/s", ",.0f", True, "ratio at least 1.0", _ratio_at_least(1.0)),
+    *(
+        Metric(
+            f"secured-{key}",
+            f"{title}, TLS and token",
+            "msg/s",
+            ",.0f",
+            True,
+            "ratio at least 1.0",
+            _ratio_at_least(1.0),
+        )
+        for key, title in (
+            ("publish-unbatched", "publish 1 KB unbatched"),
+            ("publish-batched", "publish 1 KB batched"),
+            ("consume", "consume a backlog of 1 KB"),
+        )
+    ),
     Metric("latency-p50", "publish latency p50 at 1,000 msg/s", "ms", ".2f", False, "", _anything),
     Metric("latency-p99", "publish latency p99 at 1,000 msg/s", "ms", ".2f", False, "not higher", _ratio_at_least(1.0)),
     Metric(

@@ -60,6 +60,12 @@ def test_a_log_without_a_summary_is_a_failure_with_the_end_of_the_log(tmp_path: 
         parse(log_with(tmp_path, "started\nconnection refused\n"))
 
 
+def test_a_run_without_a_message_is_a_failure(tmp_path: Path) -> None:
+    text = PRODUCED.replace("1950000 records sent", "0 records sent") + "handshake failed\n"
+    with pytest.raises(PerfFailed, match=r"no message; .*\n[\s\S]*handshake failed"):
+        parse(log_with(tmp_path, text))
+
+
 def test_the_rate_ignores_the_first_quarter_of_the_backlog() -> None:
     slow_start = [Sample(0.0, 0), Sample(5.0, 200)]
     warm = [Sample(6.0 + number, 300 + 100 * number) for number in range(8)]
