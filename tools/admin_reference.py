@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from magnetar.admin.http.unsupported import UNSUPPORTED
 from magnetar.admin.policy import routes as policy_routes
+from magnetar.admin.policy.routes import needs_of
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES
 from magnetar.admin.policy.table import POLICIES
 from magnetar.admin.resource.namespaces import WITHOUT_EFFECT
@@ -33,6 +34,11 @@ from the route table in `admin/routes.py`. `{domain}` is `persistent` or `non-pe
 - Bodies are read as Apache Pulsar's JSON reader reads them: `"3"` and `3.7` are integers, `"true"` and `1` are
   booleans, numbers are text where text is wanted. Unknown fields are rejected.
 - A body has at most 1 MiB.
+- With `authorizationEnabled=true` each request needs what its row says, of the role that the client has: 401 without a
+  valid login, 403 without the right, both before the body is read and before anything is said about what exists.
+  *tenant admin* is a role in `adminRoles` of the tenant in the path, *produce* and *consume* are permissions on the
+  topic of the path or its namespace. A tenant admin has all of them in its tenant, a super user everywhere. Each
+  request is checked, so a permission that is taken away counts at once.
 """
 
 _METRICS = """
@@ -60,7 +66,7 @@ A topic policy overrides that of its namespace, which overrides the broker's set
 immediately. Paths start with `/admin/v2/namespaces/{tenant}/{namespace}/` for a namespace and with
 `/admin/v2/persistent/{tenant}/{namespace}/{topic}/` for a topic; all partitions of a topic share its policies. GET
 shows the value set there, with `?applied=true` the value in force; POST, or PUT where noted, sets it; DELETE removes
-it. `DELETE .../{topic}/policies` removes all policies of a topic.
+it. `DELETE .../{topic}/policies` removes all policies of a topic. Showing and removing policies needs tenant admin.
 
 Backlog quotas are set and removed one kind at a time: `.../backlogQuota?backlogQuotaType=` `destination_storage` or
 `message_age`. The tick time of delayed delivery is stored and shown, but has no effect: messages are delivered on time.
@@ -110,11 +116,14 @@ def heading_of(path: str) -> str:
 
 def _lines() -> Iterator[str]:
     yield _INTRODUCTION.rstrip()
+    yield "- The broker's own pipelines process has a role that no client can have, which is refused all but these:"
+    paths = [f"`{route.method} {route.path}`" for route in ROUTES if route.for_pipelines]
+    yield f"  {', '.join(paths)}."
     for heading, routes in _by_heading().items():
         if heading == "Schemas":
             yield from _policies()
-        yield from ("", f"## {heading}", "", "| method | path | description |", "|---|---|---|")
-        yield from (f"| {route.method} | `{route.path}` | {route.described} |" for route in routes)
+        yield from ("", f"## {heading}", "", "| method | path | needs | description |", "|---|---|---|---|")
+        yield from (f"| {route.method} | `{route.path}` | {route.needs.text} | {route.described} |" for route in routes)
     yield from _metrics()
     yield from _unsupported()
 
@@ -134,8 +143,8 @@ def _policies() -> Iterator[str]:
         "",
         _POLICIES.strip(),
         "",
-        "| policy | namespace | topic | field of the namespace object |",
-        "|---|---|---|---|",
+        "| policy | namespace | topic | field of the namespace object | setting it needs |",
+        "|---|---|---|---|---|",
     )
     for policy in POLICIES:
         parts = [f"`{part}`" if part else "" for part in (policy.namespace, policy.topic, policy.in_object)]
@@ -143,9 +152,15 @@ def _policies() -> Iterator[str]:
             parts[:2] = [f"{part} ({policy.verb})" if part else "" for part in parts[:2]]
         if policy.topic_parameter:
             parts[1] += f" (`?{policy.topic_parameter}=`)"
-        yield f"| {policy.title} | {' | '.join(parts)} |"
-    yield from ("", _SUBSCRIPTION_POLICIES.strip(), "", "| policy | subscription |", "|---|---|")
-    yield from (f"| {policy.title} | `{policy.path}` |" for policy in SUBSCRIPTION_POLICIES)
+        yield f"| {policy.title} | {' | '.join(parts)} | {needs_of(policy).text if policy.can_be_set else ''} |"
+    yield from (
+        "",
+        _SUBSCRIPTION_POLICIES.strip(),
+        "",
+        "| policy | subscription | setting it needs |",
+        "|---|---|---|",
+    )
+    yield from (f"| {policy.title} | `{policy.path}` | {needs_of(policy).text} |" for policy in SUBSCRIPTION_POLICIES)
     fields = ", ".join(f"`{field}`" for field in WITHOUT_EFFECT)
     yield from (
         "",

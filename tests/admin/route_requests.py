@@ -125,7 +125,7 @@ class RawResponse:
     body: bytes
 
 
-async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) -> RawResponse:
+async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes, role: str = "") -> RawResponse:
     """Calls the application like the HTTP server; a client library would normalize some paths."""
     scope = {
         "type": "http",
@@ -137,7 +137,11 @@ async def send(admin: Admin, method: str, path: str, query: bytes, body: bytes) 
         "raw_path": path.encode(),
         "root_path": "",
         "query_string": query,
-        "headers": [(b"host", b"broker.test:8080"), (b"content-type", b"application/json")],
+        "headers": [
+            (b"host", b"broker.test:8080"),
+            (b"content-type", b"application/json"),
+            *([(b"authorization", b"Bearer " + role.encode())] if role else []),
+        ],
         "client": ("127.0.0.1", 50000),
         "server": ("broker.test", 8080),
     }

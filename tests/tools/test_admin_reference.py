@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from magnetar.admin.http.unsupported import UNSUPPORTED, Gap, why_not
+from magnetar.admin.policy import routes as policy_routes
 from magnetar.admin.routes import ROUTES, Route
 from tests.admin.driver import Admin
 from tools.admin_reference import admin_page, heading_of
@@ -23,6 +24,15 @@ def test_every_route_is_described_in_one_line(route: Route) -> None:
     assert route.described, "say in one line what it does: the first line of the handler's docstring, or `summary`"
     assert "|" not in route.described and len(route.described) < 160
     assert heading_of(route.path) != "Others"
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+def test_every_route_shows_what_it_needs(route: Route) -> None:
+    assert route.needs.text and "|" not in route.needs.text
+    row = f"| {route.method} | `{route.path}` | {route.needs.text} | "
+    in_tables_of_their_own = {row[:2] for row in policy_routes.routes()}
+    if (route.method, route.path) not in in_tables_of_their_own:
+        assert row in PAGE.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("gap", UNSUPPORTED, ids=lambda gap: gap.what)

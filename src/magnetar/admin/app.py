@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import cache
+from itertools import chain
 from typing import TypeAlias
 from urllib.parse import quote, unquote_to_bytes
 
@@ -17,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from magnetar.access.principal import NO_ONE_ASKED, Principal
+from magnetar.access.principal import INTERNAL_ROLE, NO_ONE_ASKED, Principal
 from magnetar.access.proxy import on_behalf
 from magnetar.access_bounds import PASSWORD_WAIT
 from magnetar.admin.http.errors import BadRequest, BodyTooLarge
@@ -26,9 +28,9 @@ from magnetar.admin.http.query import header_of, query_of
 from magnetar.admin.http.request import Alarm, BackupSource, Call
 from magnetar.admin.http.router import Leaf, Tree, tree_of
 from magnetar.admin.http.unsupported import PATH_SHOWN_MAX, why_not
-from magnetar.admin.routes import ROUTES
+from magnetar.admin.routes import ROUTES, Route
 from magnetar.broker.broker import Broker
-from magnetar.errors import AuthenticationFailed, MagnetarError
+from magnetar.errors import AuthenticationFailed, MagnetarError, RightMissing
 from magnetar.health import Vitals
 from magnetar.log.events import ADMIN_CHANGE, AUTHENTICATION_FAILED, WEB_REQUEST_REFUSED
 from magnetar.settings.listeners import Listener
@@ -45,9 +47,6 @@ _HEADERS = {
 
 TLS_EXTENSION = "magnetar.tls"
 """The key of a request's scope extensions under which the server tells the `common_name` of a client's certificate."""
-
-OPEN = frozenset(("/status.html", "/health/live", "/health/ready"))
-"""Routes that need no authentication: load balancers and supervisors have none."""
 
 Addresses: TypeAlias = Callable[[str, str], Listener]
 Committed: TypeAlias = Callable[[], Awaitable[None]]
@@ -110,8 +109,8 @@ class AdminApp:
         try:
             path_values = leaf.fixed | dict(zip(leaf.names, map(_decoded, values), strict=True))
             check_body(request.method, request.headers)
-            principal = await self._principal_of(request, leaf.route.path)
-            call = await self._read(request, path_values, principal, leaf.route.body_size_max)
+            principal = await self._principal_of(request, leaf.route)
+            call = await self._allowed_call(request, leaf.route, path_values, principal)
             outcome = leaf.route.handler(call)
             if isinstance(outcome, Awaitable):
                 outcome = await outcome
@@ -145,12 +144,10 @@ class AdminApp:
             WEB_REQUEST_REFUSED, method=request.method, path=path, client=_client_of(request), reason=reason
         )
 
-    async def _principal_of(self, request: Request, path: str) -> Principal:
+    async def _principal_of(self, request: Request, route: Route) -> Principal:
         """Before the body is read; raises AuthenticationFailed or RightMissing. Passwords are checked in a thread."""
         broker, authentication = self._broker, self._broker.authentication
-        if not authentication.is_enabled or path in OPEN:
-            return NO_ONE_ASKED
-        if path.startswith("/metrics") and not broker.settings.authenticateMetricsEndpoint:
+        if not authentication.is_enabled or route.needs.is_open(broker.settings):
             return NO_ONE_ASKED
         shown = request.headers.get("authorization", "")
         tls = request.scope.get("extensions", {}).get(TLS_EXTENSION, {})
@@ -172,14 +169,28 @@ class AdminApp:
             raise
         return on_behalf(principal, request.headers.get("x-original-principal", ""), broker.settings, by_http=True)
 
-    async def _read(self, request: Request, path: dict[str, str], principal: Principal, body_size_max: int) -> Call:
+    async def _allowed_call(self, request: Request, route: Route, path: dict[str, str], principal: Principal) -> Call:
+        """Raises RightMissing. Asked before the body is read, and before anything is said about what exists."""
+        if principal.role == INTERNAL_ROLE and not route.for_pipelines:
+            raise RightMissing(f"role {INTERNAL_ROLE!r} may not do this: no pipeline needs it")
+        call, authorization = self._call(request, path, principal), self._broker.authorization
+        is_asked = authorization.is_enabled and not route.needs.is_open(self._broker.settings)
+        if is_asked:
+            authorization.require(principal, route.needs.rights(call))
+        call = replace(call, body=await _body(request, route.body_size_max))
+        if is_asked:  # the rights again: a body may take long, and they may be taken away meanwhile
+            authorization.require(principal, chain(route.needs.rights(call), route.needs.targets(call)))
+        return call
+
+    def _call(self, request: Request, path: dict[str, str], principal: Principal) -> Call:
+        """Without its body."""
         host, port = _host_of(request)
         query = query_of(request.scope["query_string"])
         return Call(
             broker=self._broker,
             path=path,
             query=query,
-            body=await _body(request, body_size_max),
+            body=b"",
             accept=request.headers.get("accept", ""),
             host=host,
             http_port=port,

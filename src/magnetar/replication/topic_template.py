@@ -134,6 +134,12 @@ def _filled(template: str, name: TopicName) -> str:
     return _PIECES.sub(lambda piece: parts[piece["field"]], _whole(template))
 
 
+def tenant_in(template: str) -> str:
+    """The tenant that a template gives to topics, or the part of it that does; empty if they keep their own."""
+    tenant = _whole(template).removeprefix(_PERSISTENT).partition("/")[0]
+    return "" if tenant == "{tenant}" else tenant
+
+
 def _whole(template: str) -> str:
     """With tenant and namespace, like a full name."""
     rest = template.removeprefix(_PERSISTENT)

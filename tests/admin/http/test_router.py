@@ -4,6 +4,7 @@ import pytest
 
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.router import tree_of
+from magnetar.admin.needs import OPEN
 from magnetar.admin.routes import ROUTES, Route
 
 
@@ -11,7 +12,7 @@ def _handler(call: Call) -> None: ...
 
 
 def found(routes: list[tuple[str, str]], method: str, path: str) -> tuple[str, dict[str, str]] | None:
-    tree = tree_of(Route(each, template, _handler) for each, template in routes)
+    tree = tree_of(Route(each, template, _handler, OPEN) for each, template in routes)
     match = tree.find(method, path.split("/"))
     if match is None:
         return None
@@ -57,7 +58,7 @@ def test_the_matching_route_is_found(method: str, path: str, expected: tuple[str
 
 
 def test_methods_of_a_path() -> None:
-    tree = tree_of(Route(method, path, _handler) for method, path in ROWS)
+    tree = tree_of(Route(method, path, _handler, OPEN) for method, path in ROWS)
     assert tree.methods(["", "a", "health"]) == {"GET", "PUT"}
     assert tree.methods(["", "a", "1", "list", "2"]) == {"GET"}
     assert tree.methods(["", "nothing"]) == set()

@@ -5,13 +5,14 @@ Knows no particular policy (`table`) and no request (`routes`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
+from magnetar.access.needs import Right
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, PolicyScope
 from magnetar.broker.catalog.policies import Overrides, Policies
@@ -57,6 +58,7 @@ class Policy:
     kept: Callable[[Any], Any] = _as_it_is
     kept_by_namespace: Callable[[Any], Any] | None = None  # if it differs
     shown: Callable[[Any], Any] = _as_it_is
+    targets: Callable[[Any], Iterable[Right]] | None = None  # rights elsewhere: where it makes the broker publish
     unset: Any = EMPTY
     unset_topic: Any = EMPTY
     hides_unset: bool = False  # from the object

@@ -5,22 +5,25 @@ Owns how a value is read from a request. It knows no single policy but the backl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from magnetar.access.needs import Right
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
 from magnetar.admin.http.request import Call
+from magnetar.admin.needs import TENANT_ADMIN, Needs
 from magnetar.admin.opened import find_durable_subscriptions
 from magnetar.admin.policy import bodies, checks, rate_bodies
 from magnetar.admin.policy.policy import EMPTY, Policy
 from magnetar.admin.policy.scope import NAMESPACE, TOPIC, PolicyLevel, topic_scope
 from magnetar.admin.policy.subscription_table import SUBSCRIPTION_POLICIES, SubscriptionPolicy
 from magnetar.admin.policy.table import POLICIES
+from magnetar.admin.policy.targets import TO_DEAD_LETTERS
 from magnetar.bounds import SUBSCRIPTION_DISPATCH_RATES
 from magnetar.broker.catalog.policies import Overrides, QuotaKind
 from magnetar.broker.catalog.rate_policy import DispatchRate
@@ -32,30 +35,43 @@ SUBSCRIPTION_PATH = f"{TOPIC.path}/subscription/{{subscription}}"
 DISPATCH_RATE_PATH = f"{TOPIC.path}/{{subscription}}/dispatchRate"  # Pulsar's only policy of a subscription
 
 
-def routes() -> Iterator[tuple[str, str, Handler, bool]]:
-    """Method, path, handler and whether it may change something, of every row."""
+def routes() -> Iterator[tuple[str, str, Handler, Needs, bool]]:
+    """Method, path, handler, what it needs and whether it may change something, of every row."""
     for level in (NAMESPACE, TOPIC):
         for policy in POLICIES:
             path = policy.path_at(level)
             if not path:
                 continue
-            yield "GET", path, _getter(policy, level), False
+            yield "GET", path, _getter(policy, level), TENANT_ADMIN, False
             if policy.can_be_set:
-                yield policy.verb, path, _setter(policy, level), True
+                yield policy.verb, path, _setter(policy, level), needs_of(policy), True
             if policy.can_be_removed or (level is TOPIC and policy.can_be_set):
-                yield "DELETE", path, _remover(policy, level), True
-        yield "POST", f"{level.path}/backlogQuota", _quota_setter(level), True
-        yield "DELETE", f"{level.path}/backlogQuota", _quota_remover(level), True
-    yield "GET", DISPATCH_RATE_PATH, _get_dispatch_rate, False
-    yield "POST", DISPATCH_RATE_PATH, _set_dispatch_rate, True
-    yield "DELETE", DISPATCH_RATE_PATH, _remove_dispatch_rate, True
-    yield "GET", f"{TOPIC.path}/policies", _all_of_topic, False
-    yield "DELETE", f"{TOPIC.path}/policies", _remove_all, True
+                yield "DELETE", path, _remover(policy, level), TENANT_ADMIN, True
+        yield "POST", f"{level.path}/backlogQuota", _quota_setter(level), TENANT_ADMIN, True
+        yield "DELETE", f"{level.path}/backlogQuota", _quota_remover(level), TENANT_ADMIN, True
+    yield "GET", DISPATCH_RATE_PATH, _get_dispatch_rate, TENANT_ADMIN, False
+    yield "POST", DISPATCH_RATE_PATH, _set_dispatch_rate, TENANT_ADMIN, True
+    yield "DELETE", DISPATCH_RATE_PATH, _remove_dispatch_rate, TENANT_ADMIN, True
+    yield "GET", f"{TOPIC.path}/policies", _all_of_topic, TENANT_ADMIN, False
+    yield "DELETE", f"{TOPIC.path}/policies", _remove_all, TENANT_ADMIN, True
     for row in SUBSCRIPTION_POLICIES:
         path = f"{SUBSCRIPTION_PATH}/{row.path}"
-        yield "GET", path, _subscription_getter(row), False
-        yield "POST", path, _subscription_setter(row), True
-        yield "DELETE", path, _subscription_remover(row), True
+        yield "GET", path, _subscription_getter(row), TENANT_ADMIN, False
+        yield "POST", path, _subscription_setter(row), needs_of(row), True
+        yield "DELETE", path, _subscription_remover(row), TENANT_ADMIN, True
+
+
+def needs_of(policy: Policy | SubscriptionPolicy) -> Needs:
+    """Of setting it. Every policy is for the admin of the tenant, as in Apache Pulsar."""
+    targets = policy.targets
+    if targets is None:
+        return TENANT_ADMIN
+
+    def of_body(call: Call) -> Iterable[Right]:
+        value = call.body_as(_reader(policy.shape))
+        return () if value is None else targets(value)
+
+    return TENANT_ADMIN.with_targets(TO_DEAD_LETTERS, of_body)
 
 
 def _getter(policy: Policy, level: PolicyLevel) -> Handler:

@@ -6,14 +6,15 @@ or in none. The JSON of values is in `bodies`, the handlers are in `routes`; the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from magnetar.access.needs import Right
 from magnetar.admin.opened import PersistentSubscriptions
-from magnetar.admin.policy import bodies
+from magnetar.admin.policy import bodies, targets
 from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.stats.topic import policy_in_force
 from magnetar.broker.catalog import creation
@@ -37,6 +38,7 @@ class SubscriptionPolicy:
     show: Callable[[PersistentSubscriptions], object]
     put: Callable[[PersistentSubscriptions, Any], None]
     remove: Callable[[PersistentSubscriptions], None]
+    targets: Callable[[Any], Iterable[Right]] | None = None  # as of `Policy`
 
 
 def _save(found: PersistentSubscriptions, **changes: object) -> None:
@@ -93,6 +95,7 @@ SUBSCRIPTION_POLICIES: tuple[SubscriptionPolicy, ...] = (
         show=_show_dead_letter_policy,
         put=_set_dead_letter_policy,
         remove=_remove_dead_letter_policy,
+        targets=targets.of_dead_letter_policy,
     ),
     SubscriptionPolicy(
         title="redelivery back-off: delays in ms after the first failure, the second, …; the last one repeats",

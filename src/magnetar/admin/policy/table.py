@@ -6,14 +6,16 @@ broker does about a policy.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
+from magnetar.access.needs import Right
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest
-from magnetar.admin.policy import bodies, checks, rate_bodies
+from magnetar.admin.policy import bodies, checks, rate_bodies, targets
 from magnetar.admin.policy.policy import EMPTY, IN_FORCE, Policy
 from magnetar.admin.policy.scope import PolicyScope
 from magnetar.broker.catalog.policies import Overrides
@@ -357,6 +359,7 @@ POLICIES: tuple[Policy, ...] = (
         namespace="deadLetterPolicy",
         in_object="deadLetterPolicy",
         check=checks.dead_letter_policy,
+        targets=targets.of_dead_letter_policy,
         kept=bodies.DeadLetterPolicyBody.kept,
         shown=bodies.DeadLetterPolicyBody.of,
     ),
@@ -380,12 +383,26 @@ POLICIES: tuple[Policy, ...] = (
 def from_object(scope: PolicyScope, values: dict[str, Any]) -> Overrides:
     """The overrides of an object with all policies of a namespace; raises if a check fails. Ignores other fields."""
     for policy in POLICIES:
-        value = policy.in_given_object(scope, values)
-        if value in (None, []) or value == policy.unset:
-            continue
-        try:
-            typed = BodyReader[Any](policy.shape).convert(value)
-        except msgspec.ValidationError as error:
-            raise BadRequest(f"{policy.in_object}: {error}") from error
-        scope = replace(scope, overrides=policy.put(scope, typed))
+        typed = _in_object(policy, scope, values)
+        if typed is not None:
+            scope = replace(scope, overrides=policy.put(scope, typed))
     return scope.overrides
+
+
+def targets_in_object(scope: PolicyScope, values: dict[str, Any]) -> Iterator[Right]:
+    """The rights elsewhere that the policies of such an object need."""
+    for policy in POLICIES:
+        typed = None if policy.targets is None else _in_object(policy, scope, values)
+        if policy.targets is not None and typed is not None:
+            yield from policy.targets(typed)
+
+
+def _in_object(policy: Policy, scope: PolicyScope, values: dict[str, Any]) -> Any:
+    """The value of the right shape; None if it is not set."""
+    value = policy.in_given_object(scope, values)
+    if value in (None, []) or value == policy.unset:
+        return None
+    try:
+        return BodyReader[Any](policy.shape).convert(value)
+    except msgspec.ValidationError as error:
+        raise BadRequest(f"{policy.in_object}: {error}") from error

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from starlette.responses import Response
 
+from magnetar.access.needs import Right
 from magnetar.access_bounds import TOPIC_PERMISSIONS
 from magnetar.admin.http.body_reader import BodyReader
 from magnetar.admin.http.errors import BadRequest, Conflict, OperationNotAllowed
 from magnetar.admin.http.request import Call, check_map
 from magnetar.admin.http.time_slice import TimeSlice
+from magnetar.admin.needs import TENANT_ADMIN
 from magnetar.admin.policy import bodies
 from magnetar.admin.policy.policy import EMPTY
 from magnetar.admin.policy.scope import PolicyScope, namespace_scope
-from magnetar.admin.policy.table import POLICIES, from_object
+from magnetar.admin.policy.table import POLICIES, from_object, targets_in_object
+from magnetar.admin.policy.targets import TO_DEAD_LETTERS
 from magnetar.admin.resource.permissions import Action
 from magnetar.broker.broker import Broker
 from magnetar.broker.catalog.policies import NOTHING_SET
@@ -139,6 +142,14 @@ def create(call: Call) -> None:
     if namespace in catalog.namespaces:
         raise AlreadyExists("Namespace already exists")
     catalog.create_namespace(namespace, _record_of(call, fields))
+
+
+def _targets_of_object(call: Call) -> Iterable[Right]:
+    scope = PolicyScope("namespace", call.broker, call.namespace, NOTHING_SET)
+    return targets_in_object(scope, call.body_as(_object) or {})
+
+
+CREATE = TENANT_ADMIN.with_targets(TO_DEAD_LETTERS, _targets_of_object)
 
 
 def _record_of(call: Call, fields: dict[str, Any]) -> NamespaceRecord:

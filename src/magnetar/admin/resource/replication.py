@@ -6,15 +6,18 @@ set with Pulsar's own policies, see `policy.table`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 from msgspec import UNSET
 
+from magnetar.access.needs import Need, Right, right_on_namespace, right_on_topic
 from magnetar.admin.http.errors import BadRequest, ClusterNotFound, TooManyWaiting
 from magnetar.admin.http.request import Call
 from magnetar.admin.http.time_slice import TimeSlice
+from magnetar.admin.needs import TENANT_ADMIN, Needs
 from magnetar.admin.stats.internal import InternalStats, internal_stats
 from magnetar.bounds import CURSOR_TOPICS, LONG_POLL, LONG_POLLS
 from magnetar.broker.replication.declaration import DeclaredRoutes
@@ -27,7 +30,7 @@ from magnetar.replication.mask_fields import unknown_field
 from magnetar.replication.model import Declaration, Mask, Reports, RoutePolicy, Status
 from magnetar.replication.route import check_masks, check_rename
 from magnetar.replication.route_parts import NOTHING, RouteChange, RouteParts, changed, in_force
-from magnetar.replication.topic_template import clashes
+from magnetar.replication.topic_template import clashes, remote_topic, tenant_in
 from magnetar.replication.where import check_where
 
 WAIT_MS_MAX = LONG_POLL.limit
@@ -167,6 +170,47 @@ def remove_route(call: Call) -> None:
     if (hidden := replication.policies.at(remote, scope).hidden) and not call.flag("force"):
         raise NotAllowed(f"the route policy of {scope} to {remote} {hidden}: --force (force=true) removes it anyway")
     replication.set_route(remote, scope, NOTHING)
+
+
+# -- what they need
+
+
+def _rights_of_status(call: Call) -> Iterable[Right]:
+    """That of one topic is a statistic of it."""
+    topic, namespace = call.query.get("topic"), call.query.get("namespace")
+    if topic is not None:
+        return (right_on_topic(Need.LOOKUP, _check_topic("topic", topic)),)
+    if namespace is None:
+        return (Right(Need.SUPER_USER),)
+    _check_namespace(namespace)
+    return (right_on_namespace(Need.TENANT_ADMIN, namespace),)
+
+
+def _targets_of_cursors(call: Call) -> Iterator[Right]:
+    for text in call.body_as(_topics) or ():
+        yield right_on_topic(Need.LOOKUP, _check_topic("topics", text))
+
+
+def _targets_of_route(call: Call) -> Iterator[Right]:
+    """A new name must not lead to another tenant of the remote cluster: the copies have the broker's rights there."""
+    change = call.body_as(_change)
+    if change is None or not change.rename:
+        return
+    tenant = tenant_in(change.rename)
+    if tenant in ("", call.path["tenant"]):
+        return
+    if "{" in tenant:
+        yield Right(Need.SUPER_USER)
+    elif "topic" in call.path:
+        with suppress(InvalidName):  # a template that gives no name is refused by the handler
+            yield right_on_topic(Need.PRODUCE, TopicName.parse(remote_topic(_topic(call).full, change.rename)))
+    else:
+        yield Right(Need.TENANT_ADMIN, tenant)
+
+
+READ_STATUS = Needs("of a topic produce or consume, of a namespace tenant admin, of all super user", _rights_of_status)
+READ_CURSORS = Needs("produce or consume on each topic", lambda call: (), _targets_of_cursors)
+SET_ROUTE = TENANT_ADMIN.with_targets("rights on the tenant that a new name leads to", _targets_of_route)
 
 
 # -- names

@@ -1,0 +1,93 @@
+"""What a route needs: the rights that its path asks of a role, and those that its body names.
+
+Owns how a path becomes the target of a right. The rules are in `access.decision`; `app` asks before a handler is
+called, so handlers know no roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from magnetar.access.needs import OF_NAMESPACE, OF_TOPIC, Need, Right, right_on_namespace, right_on_topic
+from magnetar.admin.http.request import Call
+from magnetar.names import PERSISTENT, TopicName, check_entity
+from magnetar.replication.model import is_replication_subscription
+from magnetar.settings.settings import Settings
+
+Rights: TypeAlias = Callable[[Call], Iterable[Right]]
+
+
+def _none(call: Call) -> Iterable[Right]:
+    return ()
+
+
+def _never(settings: Settings) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """`rights` are those of the path and the parameters, asked before the body is read; `targets` those of the body.
+
+    `text` is for the reference page. A route that is open asks for no authentication.
+    """
+
+    text: str
+    rights: Rights
+    targets: Rights = _none
+    is_open: Callable[[Settings], bool] = _never
+
+    def with_targets(self, text: str, targets: Rights) -> Needs:
+        return Needs(f"{self.text}; {text}", self.rights, targets)
+
+
+def _of_path(need: Need) -> Needs:
+    return Needs(need.value, lambda call: right_at(call, need))
+
+
+def right_at(call: Call, need: Need) -> Iterator[Right]:
+    """On the tenant, namespace, topic and subscription of the path."""
+    path = call.path
+    if need in OF_NAMESPACE:
+        yield right_on_namespace(need, call.namespace)
+    elif need in OF_TOPIC or "topic" in path:
+        yield _on_topic(need, topic_of(call), call.subscription if "subscription" in path else "")
+    elif "namespace" in path:
+        yield right_on_namespace(need, call.namespace)
+    else:
+        yield Right(need, check_entity("tenant", path["tenant"]) if "tenant" in path else "")
+
+
+def topic_of(call: Call) -> TopicName:
+    """A path without a domain, as those of schemas, means the persistent topic."""
+    if "domain" in call.path:
+        return call.topic
+    return TopicName.parse(f"{PERSISTENT}://{call.namespace}/{call.path['topic']}")
+
+
+def _on_topic(need: Need, name: TopicName, subscription: str) -> Right:
+    if need is not Need.CONSUME:
+        return right_on_topic(need, name)
+    if subscription and is_replication_subscription(subscription):
+        need = Need.REPLICATE  # who may consume must not move the position of a route
+    return right_on_topic(need, name, subscription)
+
+
+OPEN = Needs(Need.OPEN.value, _none, is_open=lambda settings: True)  # load balancers and supervisors have no role
+METRICS = Needs(
+    "nothing; any role with `authenticateMetricsEndpoint`",
+    _none,
+    is_open=lambda settings: not settings.authenticateMetricsEndpoint,
+)
+SIGNED_IN = Needs(Need.SIGNED_IN.value, lambda call: (Right(Need.SIGNED_IN),))
+SUPER_USER = Needs(Need.SUPER_USER.value, lambda call: (Right(Need.SUPER_USER),))
+TENANT_ADMIN = _of_path(Need.TENANT_ADMIN)
+LIST_TOPICS = _of_path(Need.LIST_TOPICS)
+CONSUME_ALL = _of_path(Need.CONSUME_ALL)
+LOOKUP = _of_path(Need.LOOKUP)
+PRODUCE = _of_path(Need.PRODUCE)
+CONSUME = _of_path(Need.CONSUME)
+READ_DECLARATION = Needs("super user, or the broker's own pipelines", lambda call: (Right(Need.READ_REPLICATION),))
+REPORT = Needs(READ_DECLARATION.text, lambda call: (Right(Need.REPLICATE),))
