@@ -1,0 +1,134 @@
+"""Two brokers with tokens and authorization that replicate to each other, each with its own pipelines process."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from magnetar.client import EARLIEST, Client, Security
+from magnetar.client.errors import ClientError
+from tests.access.keys import SECRET_SETTING, token
+
+WAIT_S = 120.0
+COPIER = token(sub="copier").decode()
+ADMIN = token(sub="admin").decode()
+TOPIC = "persistent://public/default/orders"
+
+
+class Secured:
+    """A standalone broker as a process of its own."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
+        self.log = folder.with_suffix(".log")
+        config = folder.with_suffix(".conf")
+        config.touch(0o600)
+        settings = {
+            "authenticationEnabled": "true",
+            "authenticationProviders": "token",
+            "tokenSecretKey": SECRET_SETTING,
+            "authorizationEnabled": "true",
+            "superUserRoles": "admin",
+            "pipelinesMaster": "local[1]",
+            "brokerClientTokenFolders": str(folder.parent),
+        }
+        config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        words = ("--cluster", name, "--data", str(folder), "--port", "0", "--http-port", "0", "--config", str(config))
+        with self.log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "magnetar", "standalone", *words], stdout=subprocess.PIPE, stderr=errors
+            )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if found := re.match(rb"ready (\S+) (\S+)", line):
+                self.service_url, self.http_url = found[1].decode(), found[2].decode()
+                return
+        raise AssertionError(self.log.read_text())
+
+    def ask(self, method: str, path: str, body: Any = None, *, bearer: str = ADMIN) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {bearer}", "Content-Type": "application/json"}
+        url = f"{self.http_url}/admin/v2/{path}"
+        return httpx.request(method, url, json=body, headers=headers, trust_env=False, timeout=30)
+
+    def do(self, method: str, path: str, body: Any = None) -> None:
+        answer = self.ask(method, path, body)
+        assert answer.is_success, f"{method} {path}: {answer.status_code} {answer.text}"
+
+    def client(self, bearer: str = ADMIN) -> Client:
+        return Client(self.service_url, security=Security(token=bearer))
+
+    def publish(self, value: bytes) -> None:
+        with self.client() as client, client.producer(TOPIC) as producer:
+            producer.send(value)
+
+    def has(self, *values: bytes) -> bool:
+        wanted = set(values)
+        with contextlib.suppress(ClientError), self.client() as client, client.reader(TOPIC, EARLIEST) as reader:
+            while wanted:
+                wanted.discard(reader.read(5.0).value)
+        return not wanted
+
+    def replicate_to(self, other: Secured, parameters: str) -> None:
+        urls = {"serviceUrl": other.http_url, "brokerServiceUrl": other.service_url}
+        login = {"authenticationPlugin": "token", "authenticationParameters": parameters}
+        self.do("PUT", f"clusters/{other.name}", {**urls, **login})
+        self.do("POST", "tenants/public", {"adminRoles": ["copier"], "allowedClusters": [self.name, other.name]})
+
+    def close(self) -> None:
+        self.process.send_signal(signal.SIGINT)  # ends the pipelines process too
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def clusters(tmp_path: Path) -> Iterator[tuple[Secured, Secured]]:
+    with contextlib.ExitStack() as stack:
+        both: list[Secured] = []
+        for name in "ab":
+            both.append(Secured(name, tmp_path / name))
+            stack.callback(both[-1].close)
+        yield both[0], both[1]
+
+
+def until(is_so: Callable[[], bool], clusters: tuple[Secured, Secured]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_so():
+        logs = [one.log.read_text()[-3000:] for one in clusters]
+        states = [one.ask("GET", "replication/status").text for one in clusters]
+        assert time.monotonic() < deadline_s, "\n".join([*states, *logs])
+        time.sleep(0.2)
+
+
+@pytest.mark.timeout(400)
+def test_secured_clusters_replicate_both_ways(clusters: tuple[Secured, Secured], tmp_path: Path) -> None:
+    a, b = clusters
+    file = tmp_path / "token"
+    file.touch(0o600)
+    file.write_text(COPIER)
+    assert a.ask("GET", "replication/declaration", bearer="wrong").status_code == 401
+    a.replicate_to(b, f"token:{COPIER}")
+    b.replicate_to(a, f"file://{file}")
+    for one in clusters:
+        one.do("POST", "namespaces/public/default/replication", ["a", "b"])
+    a.do("PUT", "persistent/public/default/orders")
+    a.publish(b"from a")
+    until(lambda: b.has(b"from a"), clusters)
+    b.publish(b"from b")
+    until(lambda: a.has(b"from a", b"from b"), clusters)
+    until(lambda: all('"running"' in one.ask("GET", "replication/status").text for one in clusters), clusters)
+    for one in clusters:
+        said = one.log.read_text()
+        for path in ("replication/declaration", f"clusters/{'b' if one is a else 'a'}", "replication/status"):
+            said += one.ask("GET", path).text
+        assert COPIER not in said and ADMIN not in said
