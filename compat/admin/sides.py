@@ -21,8 +21,14 @@ import pulsar  # type: ignore[import-untyped]
 from steps import Step
 
 COMMAND_SECONDS = 60
-# Headers that describe a peeked message; the others belong to the transport.
+# Headers that describe a peeked message are compared; these belong to the transport.
 TRANSPORT_HEADERS = ("connection", "content-encoding", "content-length", "date", "server", "transfer-encoding", "vary")
+# Headers for browsers, on every answer of ours and on none of Apache Pulsar's.
+GUARD_HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-resource-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+}
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,11 @@ class Side:
         headers = {"Content-Type": "application/json"} if body else {}
         url = path if path.startswith("/") else f"/admin/v2/{path}"
         response = self._http.request(method, url, content=body.encode() or None, headers=headers)
-        kept = sorted((name, value) for name, value in response.headers.items() if name not in TRANSPORT_HEADERS)
+        kept = sorted(
+            (name, value)
+            for name, value in response.headers.items()
+            if name not in TRANSPORT_HEADERS and GUARD_HEADERS.get(name) != value
+        )
         return Answer(response.status_code, response.content.decode(errors="backslashreplace"), headers=tuple(kept))
 
     def _run_pulsarctl(self, words: tuple[str, ...]) -> Answer:
