@@ -11,7 +11,7 @@ import pytest
 from magnetar.errors import InvalidSetting
 from magnetar.replication.model import RoutePolicy
 from magnetar.replication.route import check_policy
-from magnetar.replication.spark_functions import GROUPS
+from magnetar.replication.spark_functions import GROUPS, OPTION_NAMES
 from magnetar.replication.where import check_where
 
 FIELDS = ("price", "country", "items", "address")
@@ -115,10 +115,17 @@ def test_bound_condition_depth() -> None:
 
 
 def test_bound_condition_number() -> None:
-    check_where("repeat(a, 1000) = lpad(a, 1000, ',)') AND array_insert(items, -1, 1) IS NULL")
+    check_where("repeat('x', 1000) = lpad(a, 1000, ',)') AND array_insert(items, -1, 1) IS NULL")
+    check_where("round(a) = 1 AND round(a, -1000) = floor(a, 3)")
     for size in ("1001", "99999999999", "a", "1 + 1", "(1)", "'1'", "1e9"):
-        with pytest.raises(InvalidSetting, match="another size than a number up to 1000"):
-            check_where(f"repeat(a, {size}) = a")
+        for call in ("repeat(a, {})", "lpad(a, {})", "round(a, {})", "ceil(a, {})"):
+            with pytest.raises(InvalidSetting, match="another size than a number up to 1000"):
+                check_where(f"{call.format(size)} = a")
+
+
+def test_the_documentation_lists_the_options() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "replication.md").read_text()
+    assert f"with these names: {', '.join(f'`{name}`' for name in sorted(OPTION_NAMES, key=str.lower))}." in text
 
 
 @pytest.mark.parametrize("name", ["struct", "date", "decimal", "char", "int", "timestamp", "string", "array", "map"])

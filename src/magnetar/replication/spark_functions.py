@@ -3,8 +3,9 @@
 Each is a function of one message: it reads its arguments and nothing else. Left out are those that run other code
 (reflect, user-defined functions), read the session, the environment or files (current_user, version, from_protobuf),
 fail on purpose (raise_error), differ from call to call (rand, uuid), are over many rows (aggregates, windows,
-generators), or make large values of small ones (sequence, format_string). A broker has no Spark to ask: a test compares
-the names with the installed Spark, and with docs/replication.md.
+generators), or make large values of small ones (sequence, format_string, and transform, which may make one for each
+element). Owns also which arguments of the others must be literals; `where_limits` applies these tables. A broker has no
+Spark to ask: a test compares the names with the installed Spark, and with docs/replication.md.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ GROUPS: Mapping[str, str] = {
         trim try_parse_url try_url_decode try_validate_utf8 ucase unbase64 upper url_decode url_encode validate_utf8
     """,
     "patterns": """
-        regexp regexp_count regexp_extract regexp_extract_all regexp_instr regexp_like regexp_replace regexp_substr
-        rlike split
+        regexp regexp_count regexp_extract regexp_instr regexp_like regexp_replace regexp_substr rlike split
     """,
     "numbers": """
         abs acos acosh asin asinh atan atan2 atanh bin bit_count bit_get bround cbrt ceil ceiling conv cos cosh cot csc
@@ -52,9 +52,8 @@ GROUPS: Mapping[str, str] = {
         aggregate array array_append array_compact array_contains array_distinct array_except array_insert
         array_intersect array_join array_max array_min array_position array_prepend array_remove array_size array_sort
         array_union arrays_overlap arrays_zip cardinality element_at exists filter flatten forall get map map_concat
-        map_contains_key map_entries map_filter map_from_arrays map_from_entries map_keys map_values map_zip_with
-        named_struct reduce reverse size slice sort_array struct transform transform_keys transform_values
-        try_element_at zip_with
+        map_contains_key map_entries map_filter map_from_arrays map_from_entries map_keys map_values named_struct reduce
+        reverse size slice sort_array struct try_element_at
     """,
     "JSON and CSV": """
         from_csv from_json get_json_object is_valid_variant is_variant_null json_array_length json_object_keys
@@ -68,3 +67,63 @@ FUNCTIONS = frozenset(name for names in GROUPS.values() for name in names.split(
 
 SIZES: Mapping[str, int] = {"array_insert": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 """The argument that decides how large the result is: it must be a number, and not a large one."""
+
+SCALES: Mapping[str, int] = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "round": 1}
+"""The same, where the argument may be left out: the digits to round to. Spark computes with as many."""
+
+STARTS: Mapping[str, int] = {"aggregate": 1, "reduce": 1}
+"""The argument that must be a number, or a cast of one: what a lambda adds to stays as small as that."""
+
+INSERTED: Mapping[str, tuple[int, ...]] = {
+    "array_join": (1, 2),
+    "concat_ws": (0,),
+    "regexp_replace": (2,),
+    "replace": (2,),
+}
+"""Arguments that must be literal texts, since the result may have them many times."""
+
+SAMPLES: Mapping[str, tuple[int, ...]] = {"schema_of_csv": (0,), "schema_of_json": (0,)}
+"""Arguments that must be literal texts, since Spark reads them when it analyses."""
+
+TYPES: Mapping[str, int] = {"from_csv": 1, "from_json": 1, "try_variant_get": 2, "variant_get": 2}
+"""The argument that names types. In JSON, which Spark reads there too, a type may be a class to load."""
+
+OPTIONS: Mapping[str, int] = {
+    "from_csv": 2,
+    "from_json": 2,
+    "schema_of_csv": 1,
+    "schema_of_json": 1,
+    "to_csv": 1,
+    "to_json": 1,
+}
+"""The argument with options."""
+
+_OPTION_NAMES = """
+    allowBackslashEscapingAnyCharacter allowComments allowNonNumericNumbers allowNumericLeadingZeros allowSingleQuotes
+    allowUnquotedControlChars allowUnquotedFieldNames dateFormat delimiter emptyValue escape ignoreLeadingWhiteSpace
+    ignoreNullFields ignoreTrailingWhiteSpace locale mode nanValue negativeInf nullValue positiveInf prefersDecimal
+    primitivesAsString quote sep sortKeys timestampFormat timestampNTZFormat timeZone
+"""
+OPTION_NAMES = frozenset(_OPTION_NAMES.split())
+"""Options about how values are written. Others decide about memory (maxColumns, inputBufferSize) or load classes
+(compression)."""
+
+GROWTH: Mapping[str, int] = {
+    "base64": 2,
+    "decode": 3,
+    "encode": 4,
+    "from_csv": 3,
+    "hex": 2,
+    "quote": 2,
+    "regexp_count": 10,
+    "sentences": 10,
+    "split": 10,
+    "to_char": 2,
+    "to_csv": 3,
+    "to_json": 6,
+    "to_varchar": 2,
+    "url_encode": 3,
+}
+"""How many times as large as the arguments the result may be, where that is more when functions are nested: a test
+measures it. Each element of a list is an object of the JVM, whatever its size; `regexp_count` makes a list of all
+matches."""

@@ -2,8 +2,8 @@
 
 The broker has no Spark, so sqlglot parses the condition in Spark's dialect. Owns what a condition may contain, which is
 an allow-list: the functions of `spark_functions`, operators, casts, literals and columns of the message; anything else
-is refused. The pipelines process checks again with Spark's own parser, which decides. Whether the types fit is known to
-Spark alone.
+is refused, and so is what `where_limits` finds too large. The pipelines process checks again with Spark's own parser,
+which decides. Whether the types fit is known to Spark alone.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from magnetar.bounds import CONDITION_DEPTH, CONDITION_SIZE
 from magnetar.errors import InvalidSetting
 from magnetar.replication.where_calls import NOT_ALLOWED, near, plain_calls, problems
+from magnetar.replication.where_limits import limit_problems
+from magnetar.replication.where_tree import tree_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -128,6 +130,8 @@ def _parsed(expression: str) -> exp.Expr:
         raise _wrong(expression, "is no condition in SQL") from None
     if tree is None:
         raise _wrong(expression, "is no condition in SQL")
+    for problem in limit_problems(tree_of(tokens)):
+        raise _wrong(expression, problem)
     return tree
 
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from magnetar.bounds import CONDITION_DEPTH, CONDITION_NUMBER
-from magnetar.replication.spark_functions import FUNCTIONS, SIZES
+from magnetar.bounds import CONDITION_DEPTH
+from magnetar.replication.spark_functions import FUNCTIONS
 
 if TYPE_CHECKING:
     from sqlglot import Token
@@ -108,36 +108,3 @@ def _call(tokens: Sequence[Token], at: int, name: str, is_quoted: bool) -> Itera
     if name.lower() not in FUNCTIONS or _is(tokens, at - 1, "."):
         hint = "" if is_quoted else near(name, FUNCTIONS)
         yield f"calls {name[:100]}, which is not a function that {MAY_CALL}{hint}"
-    elif name.lower() in SIZES and not _is_small(_argument(tokens, at + 1, SIZES[name.lower()])):
-        yield (
-            f"calls {name} with another size than a number up to {CONDITION_NUMBER.limit},"
-            f" which must be argument {SIZES[name.lower()] + 1}"
-        )
-
-
-def _argument(tokens: Sequence[Token], start: int, number: int) -> list[str]:
-    """The texts of one argument after the bracket at `start`."""
-    depth = 0
-    texts: list[list[str]] = [[]]
-    for at in range(start, len(tokens)):
-        text = tokens[at].text
-        is_sign = _is(tokens, at, text.lower())
-        if is_sign and text in _OPENING:
-            depth += 1
-            if depth == 1:
-                continue
-        if is_sign and text in _CLOSING:
-            depth -= 1
-            if depth == 0:
-                break
-        if is_sign and text == "," and depth == 1:
-            texts.append([])
-        else:
-            texts[-1].append(text if is_sign else repr(text))
-    return texts[number] if number < len(texts) else []
-
-
-def _is_small(words: Sequence[str]) -> bool:
-    digits = words[1:] if words and words[0] == "-" else words
-    is_number = len(digits) == 1 and digits[0].isascii() and digits[0].isdigit()
-    return is_number and len(digits[0]) < 10 and int(digits[0]) <= CONDITION_NUMBER.limit

@@ -15,8 +15,10 @@ from pyspark.sql import functions as F
 
 from magnetar.errors import InvalidSetting
 from magnetar.pipelines.filter.allowed import NotAllowed, check_analysed, check_parsed
-from magnetar.replication.spark_functions import FUNCTIONS
+from magnetar.replication.spark_functions import FUNCTIONS, OPTIONS
 from magnetar.replication.where import check_where
+from magnetar.replication.where_limits import GROWTH_MAX, MESSAGE_SIZE_MIN
+from tests.replication.test_where_limits import ARGUMENTS, GROWING
 
 COLUMNS = "s string, n int, d date, t timestamp, items array<struct<price: int>>, m map<string, string>, b boolean"
 SYNTAX = {"try_cast", "timestampadd", "timestampdiff"}  # of the grammar: no registered functions
@@ -187,6 +189,22 @@ def test_no_code_by_a_condition(spark: SparkSession, where: str) -> None:
     assert parse_refusal(spark, where)
 
 
+@pytest.mark.parametrize("where", [*GROWING, *(where for refused in ARGUMENTS.values() for where in refused)])
+def test_no_memory_and_no_class_by_a_condition(spark: SparkSession, where: str) -> None:
+    """Before the analysis, which evaluates schemas and options."""
+    assert parse_refusal(spark, where)
+    assert re.split(" for a | that ", parse_refusal(spark, where))[0].removeprefix("it ") in set_refusal(where)
+
+
+@pytest.mark.parametrize("name", ["maxColumns", "maxCharsPerColumn", "inputBufferSize", "compression"])
+def test_options_are_those_of_the_list(spark: SparkSession, name: str) -> None:
+    for function in OPTIONS:
+        arguments = ", ".join(["'x int'"] * OPTIONS[function])
+        assert parse_refusal(spark, f"{function}({arguments}, map('mode', 'PERMISSIVE')) IS NULL") == ""
+        where = f"{function}({arguments}, map('mode', 'PERMISSIVE', '{name}', '1000000000')) IS NULL"
+        assert f"calls {function} with the option {name}, which a condition may not set" in parse_refusal(spark, where)
+
+
 def test_what_runs_at_the_analysis_is_refused_before_it(spark: SparkSession) -> None:
     """Spark loads the class that reflect names while it analyses."""
     with pytest.raises(NotAllowed, match="it calls reflect, which is not a function that a condition may call: docs"):
@@ -247,3 +265,53 @@ def test_a_condition_is_refused_exactly_if_a_refused_function_is_in_it(
     where, has_refused = f"{expression[0]} = 1", expression[1]
     assert bool(set_refusal(where)) is has_refused
     assert bool(parse_refusal(spark, where)) is has_refused
+
+
+TEXTS = ("x", '"', "\\", "\x01", "'", "%", "é", "ΐ", "1,", "a b. ")
+TEXT_SHAPES = (
+    "upper({})",
+    "quote({})",
+    "hex({})",
+    "base64(encode({}, 'UTF-8'))",
+    "url_encode({})",
+    "decode(encode({}, 'UTF-32'), 'ISO-8859-1')",
+    "to_char(CAST({} AS BINARY), 'hex')",
+    "to_json(struct({}))",
+    "to_json(split({}, ''))",
+    "to_csv(struct({}))",
+    "to_csv(struct(split({}, '')))",
+    "CAST(split({}, '') AS STRING)",
+    "CAST(sentences({}) AS STRING)",
+    "concat('[', regexp_replace(regexp_replace({}, '[^0-9]', ''), '', ','), '1]')",
+    "to_json(from_json({}, 'array<timestamp>'), map('timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'))",
+    "CAST(from_json({}, 'array<decimal(38, 37)>') AS STRING)",
+    "CAST(try_variant_get(try_parse_json({}), '$', 'array<timestamp>') AS STRING)",
+    "mask({}, 'é', 'é', 'é', 'é')",
+    "replace({}, 'x', 'xxx')",
+    "regexp_replace({}, '', 'xx')",
+    "array_join(split({}, ''), 'xx')",
+    "concat_ws('xx', split({}, ''), 'x')",
+    "concat({0}, {0})",
+    "repeat({}, 3)",
+    "lpad({}, 1000, 'é')",
+    "CASE WHEN {0} = 'x' THEN 'y' ELSE {0} END",
+    "element_at(map('a', {}), 'a')",
+    "array_insert(array({}), 2, 'x')[0]",
+)
+nested = st.recursive(
+    st.just("s"), lambda inner: st.builds(lambda shape, text: shape.format(text), st.sampled_from(TEXT_SHAPES), inner)
+)
+"""Texts made of texts: what a function does to the result of another one counts, so these are nested."""
+
+
+@settings(max_examples=60)
+@given(expression=nested)
+def test_no_value_grows_beyond_what_the_documentation_says(spark: SparkSession, expression: str) -> None:
+    """The factor is for signs that upper case, or a mask, makes longer once."""
+    if set_refusal(f"{expression} = 'x'"):
+        assert parse_refusal(spark, f"{expression} = 'x'")
+        return
+    texts = [(one * (MESSAGE_SIZE_MIN // len(one.encode())),) for one in TEXTS]
+    sizes = F.max(F.octet_length(F.expr(expression)))
+    (largest,) = spark.createDataFrame(texts, "s string").agg(sizes).first() or (None,)
+    assert (largest or 0) <= 4 * GROWTH_MAX * MESSAGE_SIZE_MIN

@@ -6,8 +6,10 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import fastavro
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +18,8 @@ from magnetar.client.schema import schema_to_wire
 from magnetar.pipelines import clusters
 from magnetar.pipelines.copy.assignment import Assignment
 from magnetar.pipelines.copy.errors import CopyError
-from magnetar.pipelines.filter import where, where_task
+from magnetar.pipelines.filter import suspects, where, where_task
+from magnetar.pipelines.filter.suspects import Condition, Suspects
 from magnetar.pipelines.filter.where import Filter
 from magnetar.pipelines.filter.where_task import Reading, UnreadTopic
 from magnetar.replication.cluster import ClusterEndpoint
@@ -209,7 +212,7 @@ def avro(order: dict[str, object]) -> bytes:
         ("value", "BOOLEAN"),
         ("length(value) >", "PARSE_SYNTAX_ERROR"),
         ("nothing_like_this(value)", "nothing_like_this"),
-        ("CAST(CAST(value AS STRING) AS INT) > 1", "a text"),
+        ("CAST(CAST(value AS STRING) AS INT) > 1", ": CAST_INVALID_INPUT (SQLSTATE 22018)"),
     ],
 )
 def test_an_invalid_condition_is_reported(running: TestBroker, filter_: Filter, where: str, named: str) -> None:
@@ -222,6 +225,51 @@ def test_an_invalid_condition_is_reported(running: TestBroker, filter_: Filter, 
     assert topic in refused.value.reason
     assert refused.value.state is State.STOPPED
     assert "\n" not in refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("where", "named"),
+    [
+        ("CAST(CAST(value AS STRING) AS INT) > 1", "CAST_INVALID_INPUT (SQLSTATE 22018)"),
+        ("to_date(CAST(value AS STRING)) IS NULL", "CAST_INVALID_INPUT (SQLSTATE 22018)"),
+        ("from_utc_timestamp(__publishTime, CAST(value AS STRING)) IS NULL", "INVALID_TIMEZONE (SQLSTATE 22009)"),
+        ("variant_get(to_variant_object(array(CAST(value AS STRING))), '$[0]', 'int') > 1", "INVALID_VARIANT_CAST"),
+        ("parse_json(CAST(value AS STRING)) IS NULL", "MALFORMED_RECORD_IN_PARSING"),
+        ("'x' RLIKE concat('(', CAST(value AS STRING))", "java.util.regex.PatternSyntaxException"),
+    ],
+)
+def test_an_error_at_run_time_shows_no_value(running: TestBroker, filter_: Filter, where: str, named: str) -> None:
+    """The state of a route may be read by roles that may not read its messages."""
+    topic = "persistent://public/default/cards"
+    published(running, topic, single(b"4111-1111"))
+    with pytest.raises(CopyError) as refused:
+        chosen(filter_, assigned(running, topic, where), EARLIEST)
+    assert named in refused.value.reason
+    assert "4111" not in refused.value.reason
+
+
+def test_an_error_in_a_worker_shows_no_value() -> None:
+    text = (
+        "An exception was thrown from the Python worker:\nTraceback (most recent call last):\n"
+        '  File "x.py", line 10, in eval\n    raise\n    ^^^^^\nlib.ArrowInvalid: 4111\n4111Error: 4111'
+    )
+    assert where._name_in_python(text) == "lib.ArrowInvalid"
+    assert where._name_in_python("4111") == "PythonException"
+
+
+def test_a_value_that_cannot_be_read_is_not_shown() -> None:
+    class Decoder:
+        needs_keys = False
+
+        def decode(self, *_: object) -> tuple[dict[str, pa.Array], dict[int, str]]:
+            return {}, {0: "field a.b: 4111 is not a date", 1: "not JSON: 4111", 2: "the value: field c[]: 4111"}
+
+    errors = where_task.WithoutValues(Decoder()).decode(pa.array([]), None, [], None)[1]
+    assert list(errors.values()) == [
+        "the value does not match the topic's schema in field a.b",
+        "the value does not match the topic's schema",
+        "the value does not match the topic's schema in field c[]",
+    ]
 
 
 def test_topics_with_one_condition_share_a_round_but_not_errors(
@@ -283,4 +331,45 @@ def test_what_is_too_much_for_spark_stops_one_route(running: TestBroker, filter_
     ready, failed = filter_.prepare([hurt, other], {(hurt.topic, hurt.remote.name): EARLIEST})
     assert [one.policy.where for one in ready] == ["true"]
     assert [one.state for one in failed] == [State.STOPPED]
-    assert re.search("characters, more than|StackOverflowError|precision", failed[0].reason)
+    assert re.search("characters, more than|StackOverflowError|levels deep|precision", failed[0].reason)
+
+
+def test_types_of_json_load_no_class(running: TestBroker, filter_: Filter, topic: str) -> None:
+    """Spark would create one: a timer starts a thread, which has a name."""
+    published(running, topic, single(*n(1)))
+    named = {"type": "udt", "class": "java.util.Timer", "pyClass": None, "sqlType": "string"}
+    schema = {"type": "struct", "fields": [{"name": "a", "type": named, "nullable": True, "metadata": {}}]}
+    for function in ("from_json", "from_csv"):
+        code = f"{function}(CAST(value AS STRING), '{json.dumps(schema)}') IS NULL"
+        with pytest.raises(CopyError, match="another schema than a text of plain types"):
+            chosen(filter_, assigned(running, topic, code), EARLIEST)
+    jvm = filter_._spark._jvm
+    assert jvm is not None
+    threads = jvm.java.lang.Thread.getAllStackTraces().keySet().toArray()
+    assert not [thread.getName() for thread in threads if thread.getName().startswith("Timer-")]
+
+
+def test_a_suspect_is_evaluated_by_itself_and_a_stopped_condition_not_at_all(
+    running: TestBroker, spark: SparkSession, client: Client, topic: str, tmp_path: Path
+) -> None:
+    ids = published(running, topic, *map(single, n(1, 2)))
+    assignment = assigned(running, topic, OVER_ONE)
+    file = tmp_path / suspects.FILE
+    condition = Condition("public/default", OVER_ONE)
+
+    before = Suspects(file)
+    with before.evaluating([condition]):
+        before.on_spark_ended()
+    now = Suspects(file)
+    assert now.is_suspect(condition)
+    assert chosen(Filter(spark, client, now), assignment, EARLIEST).messages_kept == {ids[1].position: (0,)}
+    assert not now.is_suspect(condition)
+    assert not Suspects(file).is_suspect(condition)
+
+    with before.evaluating([condition]):
+        before.on_spark_ended()
+    with pytest.raises(CopyError, match="Spark ended while it was evaluated, and again while it alone was") as stopped:
+        chosen(Filter(spark, client, Suspects(file)), assignment, EARLIEST)
+    assert (stopped.value.state, OVER_ONE in stopped.value.reason) == (State.STOPPED, True)
+    changed = assigned(running, topic, f"{OVER_ONE} AND true")
+    assert chosen(Filter(spark, client, Suspects(file)), changed, EARLIEST).messages_kept == {ids[1].position: (0,)}

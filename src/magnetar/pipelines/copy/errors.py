@@ -24,6 +24,7 @@ from magnetar.client.errors import (
     WrongPort,
 )
 from magnetar.replication.model import Problem, State
+from magnetar.replication.problems import problem_of
 
 _T = TypeVar("_T")
 
@@ -76,7 +77,7 @@ class RemoteError(CopyError):
         if isinstance(error, ProducerBusy) and _EXCLUSIVE_PRODUCER not in error.text:
             super().__init__(State.CATCHING_UP, f"another process still copies the topic: {error.text}", error)
         else:
-            super().__init__(_remote_state(error), error.text, error)
+            super().__init__(_remote_state(error), error.text, error, problem=problem_of(error))
 
 
 def _remote_state(error: ClientError) -> State:

@@ -14,34 +14,48 @@ from typing import Any
 from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from magnetar.bounds import CONDITION_NUMBER, CONDITION_SIZE
-from magnetar.replication.spark_functions import FUNCTIONS, SIZES
+from magnetar.bounds import CONDITION_SIZE
+from magnetar.replication.spark_functions import FUNCTIONS
 from magnetar.replication.where import NO_VARIABLES, VARIABLE
 from magnetar.replication.where_calls import MAY_CALL, NOT_ALLOWED
+from magnetar.replication.where_limits import DEPTH_MAX, Kind, Part, limit_problems
 
 _CATALYST = "org.apache.spark.sql.catalyst."
 _EXPRESSIONS = f"{_CATALYST}expressions."
 _CALL = f"{_CATALYST}analysis.UnresolvedFunction"
+_COLUMN = f"{_CATALYST}analysis.UnresolvedAttribute"
+_FIELD = f"{_CATALYST}analysis.UnresolvedExtractValue"
+_VARIABLE = f"{_EXPRESSIONS}UnresolvedNamedLambdaVariable"
+_CAST = f"{_EXPRESSIONS}Cast"
 _LITERAL = f"{_EXPRESSIONS}Literal"
+_LITERALS = {"string": Kind.TEXT} | dict.fromkeys(
+    ("byte", "short", "integer", "long", "float", "double", "decimal"), Kind.NUMBER
+)
 _REPLACED = f"{_EXPRESSIONS}InheritAnalysisRules"
 
 _SIZE_MAX = 2 * CONDITION_SIZE.limit + 100  # of a namespace and its topic, joined
 
-_OPERATORS = """
-    Add Alias And BitwiseAnd BitwiseNot BitwiseOr BitwiseXor CaseWhen Cast Concat CreateNamedStruct Divide EqualNullSafe
-    EqualTo GreaterThan GreaterThanOrEqual ILike In IntegralDivide IsNotNull IsNull LambdaFunction LessThan
-    LessThanOrEqual Like LikeAll LikeAny Literal Multiply Not NotLikeAll NotLikeAny Or Overlay RLike Remainder ShiftLeft
-    ShiftRight ShiftRightUnsigned StringLocate StringTrim StringTrimLeft StringTrimRight Substring Subtract TimestampAdd
-    TimestampDiff UnaryMinus UnaryPositive
+_SMALL = """
+    Add BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Divide EqualNullSafe EqualTo GreaterThan GreaterThanOrEqual ILike In
+    IntegralDivide IsNotNull IsNull LessThan LessThanOrEqual Like LikeAll LikeAny Multiply NotLikeAll NotLikeAny RLike
+    Remainder ShiftLeft ShiftRight ShiftRightUnsigned StringLocate Subtract TimestampAdd TimestampDiff UnaryMinus
+    UnaryPositive
 """
-_PARSED = frozenset(
-    [
-        f"{_CATALYST}analysis.UnresolvedAttribute",
-        f"{_CATALYST}analysis.UnresolvedExtractValue",
-        f"{_EXPRESSIONS}UnresolvedNamedLambdaVariable",
-        *(_EXPRESSIONS + name for name in _OPERATORS.split()),
-    ]
-)
+_LOGICAL = "And Not Or"
+_OPERATORS = f"""
+    {_SMALL} {_LOGICAL} Alias CaseWhen Cast Concat CreateNamedStruct LambdaFunction Literal Overlay StringTrim
+    StringTrimLeft StringTrimRight Substring
+"""
+_PARSED = frozenset([_COLUMN, _FIELD, _VARIABLE, *(_EXPRESSIONS + name for name in _OPERATORS.split())])
+_KINDS = {
+    _CALL: Kind.CALL,
+    _COLUMN: Kind.COLUMN,
+    _VARIABLE: Kind.COLUMN,
+    f"{_EXPRESSIONS}LambdaFunction": Kind.LAMBDA,
+    _CAST: Kind.CALL,
+    **{_EXPRESSIONS + name: Kind.SCALAR for name in _SMALL.split()},
+    **{_EXPRESSIONS + name: Kind.LOGICAL for name in _LOGICAL.split()},
+}
 _ANALYSED = frozenset(
     _EXPRESSIONS + name
     for name in f"""
@@ -102,14 +116,42 @@ def check_parsed(spark: SparkSession, where: str) -> frozenset[str]:
     if VARIABLE in where:
         raise NotAllowed(f"it has {VARIABLE}, {NO_VARIABLES}")
     session: Any = spark._jsparkSession
-    called = set()
-    for node in _nodes(session.sessionState().sqlParser().parseExpression(where)):
+    tree = _Tree()
+    root = tree.part(session.sessionState().sqlParser().parseExpression(where))
+    for problem in limit_problems(root):
+        raise NotAllowed(f"it {problem}")
+    return frozenset(tree.called)
+
+
+class _Tree:
+    """The tree of Spark's parser, as parts, and the names of the functions that it calls."""
+
+    def __init__(self) -> None:
+        self.called: set[str] = set()
+
+    def part(self, node: Any, depth: int = 0) -> Part:
+        """Raises `NotAllowed`."""
         name = node.getClass().getName()
+        if depth > DEPTH_MAX:
+            raise NotAllowed(f"it is nested more than {DEPTH_MAX} levels deep")
+        if name == _LITERAL:
+            return _literal(node)
+        text = ""
         if name == _CALL:
-            called.add(_called(node))
+            text = _called(node)
+            self.called.add(text)
         elif name not in _PARSED:
             raise _refused(name)
-    return frozenset(called)
+        parts = tuple(self.part(child, depth + 1) for child in _each(node.children()))
+        if name == _CAST:
+            text, parts = "cast", (*parts, Part(Kind.TEXT, node.dataType().sql()))
+        return Part(_KINDS.get(name, Kind.SEVERAL), text, parts)
+
+
+def _literal(node: Any) -> Part:
+    kind = _LITERALS.get(node.dataType().typeName().partition("(")[0], Kind.SEVERAL)
+    is_null = node.value() is None
+    return Part(Kind.TEXT) if is_null else Part(kind, "" if kind is Kind.SEVERAL else str(node.value()))
 
 
 def check_analysed(spark: SparkSession, condition: Any, called: frozenset[str]) -> None:
@@ -132,17 +174,7 @@ def _called(node: Any) -> str:
     name = ".".join(parts)
     if len(parts) != 1 or name.lower() not in FUNCTIONS or node.isDistinct() or node.filter().isDefined():
         raise NotAllowed(f"it calls {name[:100]}, which is not a function that {MAY_CALL}")
-    name = name.lower()
-    if name in SIZES:
-        arguments = list(_each(node.arguments()))
-        if len(arguments) <= SIZES[name] or not _is_small(arguments[SIZES[name]]):
-            raise NotAllowed(f"it calls {name} with another size than a number up to {CONDITION_NUMBER.limit}")
-    return name
-
-
-def _is_small(node: Any) -> bool:
-    value = node.value() if node.getClass().getName() == _LITERAL else None
-    return isinstance(value, int) and abs(value) <= CONDITION_NUMBER.limit
+    return name.lower()
 
 
 def _classes(spark: SparkSession, name: str) -> Iterator[str]:

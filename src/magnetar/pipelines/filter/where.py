@@ -2,20 +2,25 @@
 
 Before each job, a query reads the new messages of a topic in a task and evaluates the condition; the copier then keeps
 the messages for which it is true. Topics with the same condition and columns share a query. Owns the query, and the
-errors of a condition that does not fit. `where_task` reads, `allowed` decides what a condition may contain.
+errors of a condition that does not fit: one of its text is shown whole, one of messages without their values, since the
+state of a route is for more roles than its messages. `where_task` reads, `allowed` decides what a condition may
+contain, `suspects` knows those that ended Spark.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.java_gateway import is_instance_of  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import PythonException
 from pyspark.sql import SparkSession
@@ -26,9 +31,11 @@ from pyspark.sql.udtf import UserDefinedTableFunction
 from magnetar.client import Client, MessageId, Schema
 from magnetar.client.errors import ClientError
 from magnetar.client.message import Position
+from magnetar.names import TopicName
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.copy.errors import CopyError, SourceError
 from magnetar.pipelines.filter.allowed import NotAllowed, check_analysed, check_parsed
+from magnetar.pipelines.filter.suspects import Condition, Suspects
 from magnetar.pipelines.filter.where_task import FAILURE, ROUTE, UP_TO, Reading, UnreadTopic
 from magnetar.replication.model import Problem, State
 from magnetar.spark.codec.avro.fields import UnsupportedSchema
@@ -74,9 +81,10 @@ class _Values:
 class Filter:
     """The filters of one source cluster, on one Spark session. Thread-safe."""
 
-    def __init__(self, spark: SparkSession, source: Client) -> None:
+    def __init__(self, spark: SparkSession, source: Client, suspects: Suspects | None = None) -> None:
         self._spark = spark
         self._source = source
+        self._suspects = suspects or Suspects()
         self._plans: dict[tuple[str, str], tuple[str, ...] | str] = {}
 
     def prepare(
@@ -84,26 +92,32 @@ class Filter:
     ) -> tuple[list[Assignment], list[Outcome]]:
         """The assignments with the messages to keep, and the outcomes of those whose filter failed.
 
-        `starts` are the copied positions of topics; a topic without one is read after its subscription.
+        `starts` are the copied positions of topics; a topic without one is read after its subscription. Raises
+        `SparkFailed`.
         """
         ready = [assignment for assignment in assignments if not assignment.policy.where]
         failed: list[Outcome] = []
-        groups: dict[tuple[str, Any, Any], list[Assignment]] = {}
+        groups: dict[tuple[Any, ...], list[Assignment]] = {}
         values: dict[Any, _Values] = {}
         for assignment in assignments:
             if not assignment.policy.where:
                 continue
+            condition = _condition(assignment)
             try:
+                if stopped := self._suspects.reason_against(condition):
+                    raise UnusableWhere(condition.where, assignment.topic, stopped)
                 found = self._values(assignment.topic)
             except CopyError as error:
                 failed.append(_outcome(assignment, error))
                 continue
-            key = (assignment.policy.where, assignment.source, _identity(found))
+            apart = condition.namespace if self._suspects.is_suspect(condition) else ""
+            key = (condition.where, assignment.source, _identity(found), apart)
             values[key] = found
             groups.setdefault(key, []).append(assignment)
         for key, group in groups.items():
             try:
-                done = self._query(group, values[key], starts)
+                with self._suspects.evaluating({_condition(assignment) for assignment in group}):
+                    done = self._query(group, values[key], starts)
             except CopyError as error:
                 failed += [_outcome(assignment, error) for assignment in group]
                 continue
@@ -167,11 +181,11 @@ class Filter:
         try:
             table = _chosen(reading, where)
         except PythonException as error:
-            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_text(error)}") from error
+            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_name_in_python(str(error))}") from error
         except PySparkException as error:
-            raise UnusableWhere(where, topic, _text(error)) from None
+            raise UnusableWhere(where, topic, _name(error)) from None
         except Py4JJavaError as error:  # such as no memory: only the routes with this condition have it
-            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_text(error)}") from error
+            raise CopyError(State.STOPPED, f"the filter of {topic} failed: {_name_in_java(error)}") from error
         return [_done(assignment, _of_route(table, route)) for route, assignment in enumerate(group)]
 
 
@@ -237,6 +251,10 @@ def _key(assignment: Assignment) -> Key:
     return assignment.topic, assignment.remote.name
 
 
+def _condition(assignment: Assignment) -> Condition:
+    return Condition(TopicName.parse(assignment.topic).namespace_full, assignment.policy.where)
+
+
 def _identity(values: _Values) -> object:
     """Topics with an equal identity share a query; schema versions are numbered per topic."""
     schema = values.schema
@@ -251,10 +269,13 @@ def _referred(plan: Any) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+# -- errors
+
+
 def _text(error: Exception) -> str:
-    """The error itself, without the pages around it."""
+    """The error of a condition itself, without the pages around it. No message was read yet."""
     text = str(error)
-    if isinstance(error, PySparkException) and not isinstance(error, PythonException):
+    if isinstance(error, PySparkException):
         text = re.split(r"SQLSTATE:|== SQL|\nJVM stacktrace", text)[0]
     else:
         lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
@@ -263,3 +284,29 @@ def _text(error: Exception) -> str:
             lines[0] if lines else "",
         )
     return " ".join(text.split())[:_ERROR_SIZE_MAX]
+
+
+def _name(error: PySparkException) -> str:
+    """The name of Spark's error, as CAST_INVALID_INPUT. Its text may have values of messages."""
+    condition, state = error.getCondition(), error.getSqlState()
+    if not condition:
+        return type(error).__name__
+    return f"{condition} (SQLSTATE {state})" if state else condition
+
+
+def _name_in_java(error: Py4JJavaError) -> str:
+    """The name of Spark's error, or the class of the first one."""
+    cause, name = error.java_exception, "JavaError"
+    with suppress(Py4JError, OSError):  # the JVM may be gone
+        while cause is not None:
+            if is_instance_of(SparkContext._gateway, cause, "org.apache.spark.SparkThrowable") and cause.getCondition():
+                return str(cause.getCondition())
+            name = cause.getClass().getName()
+            cause = cause.getCause()
+    return name
+
+
+def _name_in_python(text: str) -> str:
+    """The class of the first error in a worker."""
+    found = re.search(r"^Traceback .*\n(?:[ \t].*\n)*([\w.]+)", text, re.MULTILINE)
+    return found[1] if found else "PythonException"

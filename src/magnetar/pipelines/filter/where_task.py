@@ -6,7 +6,8 @@ the clients of the copier.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from magnetar.names import TopicName
 from magnetar.pipelines.clusters import Clusters, clusters
 from magnetar.replication.cluster import ClusterEndpoint
 from magnetar.spark.codec.columns import SourceColumns
-from magnetar.spark.codec.record_batches import RowReader
+from magnetar.spark.codec.record_batches import Decoder, RowReader
 from magnetar.spark.codec.value_decoder import ValueDecoder
 from magnetar.spark.source.entry_range import EntryRange
 from magnetar.wire.metadata import MetadataError, messages_in, metadata_of
@@ -126,11 +127,13 @@ class _ReadTopic:
         if self._chunks:
             yield _unknown(reading.columns, self._chunks)
 
-    def _decoder(self, schema: Schema | None) -> ValueDecoder | None:
+    def _decoder(self, schema: Schema | None) -> Decoder | None:
         if schema is None:
             return None
         base = TopicName.parse(self._news.topic).base.full
-        return ValueDecoder(schema, lambda version: self._own.loop.run(self._client.schema(base, version)))
+        return WithoutValues(
+            ValueDecoder(schema, lambda version: self._own.loop.run(self._client.schema(base, version)))
+        )
 
     async def _bounds(self) -> tuple[MessageId, MessageId]:
         unread = self._news
@@ -176,6 +179,30 @@ class _ReadTopic:
             elif not metadata.replicated_from:
                 whole.append(entry)
         return whole
+
+
+class WithoutValues:
+    """A decoder whose errors name a field, and no value: they become the reason of a state, which more may read."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+
+    @property
+    def needs_keys(self) -> bool:
+        return self._decoder.needs_keys
+
+    def decode(
+        self, values: pa.Array, version: bytes | None, names: Sequence[str], keys: pa.Array | None
+    ) -> tuple[dict[str, pa.Array], dict[int, str]]:
+        columns, errors = self._decoder.decode(values, version, names, keys)
+        return columns, {
+            row: f"the value does not match the topic's schema{_field(text)}" for row, text in errors.items()
+        }
+
+
+def _field(text: str) -> str:
+    found = re.search(r"(?:^|: |; )field ([\w.\[\]]+):", text)
+    return f" in field {found[1]}" if found else ""
 
 
 def _unknown(columns: SourceColumns, entries: list[Entry]) -> pa.RecordBatch:
