@@ -64,6 +64,7 @@ def test_the_security_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("MAGNETAR_TRUST_CERTS", "ca.pem")
     assert process._security("http://broker:8080") is None, "that is for other clusters"
     assert process._security("https://broker:8443") == Security(trust_certs_file="ca.pem")
+    assert process._security("https://broker:8443", "own.pem") == Security(trust_certs_file="own.pem")
     monkeypatch.setenv("MAGNETAR_TOKEN", "file:///run/token")
     assert process._security("http://broker:8080") == Security(token_file="/run/token")
 

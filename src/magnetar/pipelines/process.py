@@ -1,7 +1,8 @@
 """The pipelines process: starts Spark, runs verbs on it, and ends with a signal or without a broker.
 
 A broker that starts the process holds its stdin, see `lifeline`. Owns the life of the process. It
-keeps no state, so it may be killed at any time and started anywhere. It knows no verb.
+may be killed at any time and started anywhere: it keeps no state, except for what a verb remembers beside the log of
+Spark. It knows no verb.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -63,8 +64,11 @@ class Verb(Protocol):
     def stop(self) -> None: ...
 
 
-DeclaredVerb = Callable[[DeclaringBroker, float], Verb]
-"""Creates a verb for the records that a broker declares, with the longest back-off in seconds."""
+class DeclaredVerb(Protocol):
+    """Creates a verb for the records that a broker declares. What the next process must know is in `folder`; without
+    one, nothing is remembered."""
+
+    def __call__(self, broker: DeclaringBroker, retry_max_s: float, folder: Path | None = None) -> Verb: ...
 
 
 def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) -> int:
@@ -72,6 +76,7 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--url", required=True, help="HTTP address of the broker")
     parser.add_argument("--service-url", help="its binary address; default: by lookup")
     parser.add_argument("--master", help="Spark master")
+    parser.add_argument("--trust-certs", help="file of the authorities that sign its certificate")
     parser.add_argument("--retry-max", type=float, default=10.0, help="longest back-off, in seconds")
     parser.add_argument("--log-level", default=LOG_DEFAULT.level)
     parser.add_argument("--log-format", default=LOG_DEFAULT.form)
@@ -79,9 +84,10 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     parser.add_argument("--linger", type=float, metavar="SECONDS", help="end this long after stdin is closed")
     given = parser.parse_args(arguments)
     handed = None if given.linger is None else Handed()
-    broker = DeclaringBroker(given.url, given.service_url, _security(given.url, handed), handed)
+    broker = DeclaringBroker(given.url, given.service_url, _security(given.url, given.trust_certs, handed), handed)
+    folder = None if given.spark_log is None else given.spark_log.parent
     return run(
-        [create(broker, given.retry_max) for create in verbs],
+        [create(broker, given.retry_max, folder) for create in verbs],
         master=given.master,
         output=Output(given.log_level, given.log_format, given.spark_log),
         linger_s=given.linger or 0.0,
@@ -89,10 +95,10 @@ def main(verbs: Sequence[DeclaredVerb], arguments: Sequence[str] | None = None) 
     )
 
 
-def _security(url: str, handed: Handed | None = None) -> Security | None:
+def _security(url: str, trust: str | None = None, handed: Handed | None = None) -> Security | None:
     """A broker hands its token over. A process without a broker takes one from the environment, which no list of
     processes shows. Certificates are ignored for a plain address."""
-    token, trust = os.environ.get(TOKEN_VARIABLE), os.environ.get(TRUST_VARIABLE)
+    token, trust = os.environ.get(TOKEN_VARIABLE), trust or os.environ.get(TRUST_VARIABLE)
     if not url.startswith("https:"):
         trust = None
     if handed is not None:

@@ -5,7 +5,6 @@ Brokers declare routes and show their status, pipelines copy, commands query. Kn
 
 from __future__ import annotations
 
-import re
 from enum import StrEnum
 from hashlib import sha256
 
@@ -81,6 +80,9 @@ class Problem(StrEnum):
     SCHEMA = "schema"  # the remote cluster refuses it
     SIZE = "size"  # a message is too large for the remote cluster
     FILTER = "filter"  # the condition of the route policy cannot be evaluated
+    AUTHENTICATION = "authentication"  # the remote cluster rejects the credentials
+    AUTHORIZATION = "authorization"  # it knows their role, which has no right to publish
+    CREATION = "creation"  # nor to create or grow the topic
 
 
 class Mismatch(StrEnum):
@@ -135,7 +137,6 @@ def route_fingerprint(remote: str, policy: RoutePolicy) -> str:
 
 
 HIDDEN = "(hidden)"
-_PATHS = re.compile(r"file:.*|(?:tlsCertFile|tlsKeyFile):[^,]*(?:,(?:tlsCertFile|tlsKeyFile):[^,]*)*")
 
 
 class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -154,26 +155,53 @@ class ClusterAddress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     broker_client_key_file_path: str = ""
     folders: tuple[str, ...] | None = None  # that files must be below
     has_hidden_credentials: bool = False  # there is a secret, which is left out here
+    role: str = ""  # of hidden credentials, if they name one
     credentials_note: str = ""  # why there are none, although the settings have some
 
     @property
     def without_secret(self) -> ClusterAddress:
         """For everyone but the processes of this broker: with paths of files, which others may have too."""
-        if without_secrets(self.authentication_parameters) == self.authentication_parameters:
+        if self._shown_parameters == self.authentication_parameters:
             return self
         return msgspec.structs.replace(
-            self, authentication_plugin="", authentication_parameters="", has_hidden_credentials=True
+            self,
+            authentication_plugin="",
+            authentication_parameters="",
+            has_hidden_credentials=True,
+            role=_role_of(self.authentication_plugin, self.authentication_parameters),
         )
+
+    @property
+    def _shown_parameters(self) -> str:
+        return without_secrets(self.authentication_parameters, self.authentication_plugin)
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        shown["authentication_parameters"] = without_secrets(self.authentication_parameters)
+        shown["authentication_parameters"] = self._shown_parameters
         return f"ClusterAddress({', '.join(f'{name}={value!r}' for name, value in shown.items() if value)})"
 
 
-def without_secrets(parameters: str) -> str:
-    """Authentication parameters that may be shown: paths of files, never a token."""
-    if not parameters or _PATHS.fullmatch(parameters):
+def _role_of(plugin: str, parameters: str) -> str:
+    """The user, or the subject of a token; empty where finding it out would take a request."""
+    from magnetar.client.errors import ClientError
+    from magnetar.security.credentials import Security
+    from magnetar.security.token import subject_of
+
+    try:
+        found = Security.from_pulsar({"authPluginClassName": plugin, "authParams": parameters})
+    except ClientError:  # they cannot be used, which is reported by those who connect
+        return ""
+    return found.username or subject_of(found.token) or ""
+
+
+def without_secrets(parameters: str, plugin: str = "") -> str:
+    """Authentication parameters that may be shown: paths of files, never a token or a password.
+
+    The plugin decides what is a path. Without it, what would be one for any of them is.
+    """
+    from magnetar.settings.refused import names_files
+
+    if not parameters or names_files(plugin, parameters):
         return parameters
     return f"token:{HIDDEN}" if parameters.startswith("token:") else HIDDEN
 

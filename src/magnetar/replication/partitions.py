@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from magnetar.replication.model import Mismatch, State
+from magnetar.replication.model import Mismatch, Problem, State
 
 NOT_PARTITIONED = 0
 
@@ -34,6 +34,7 @@ class Decision:
     creates: int | None = None
     grows_to: int | None = None
     copied: int = 0
+    problem: Problem = Problem.OTHER
 
     def copies(self, partition: int) -> bool:
         """The partition is -1 for a topic without partitions."""

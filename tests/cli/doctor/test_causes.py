@@ -7,7 +7,8 @@ import shlex
 
 import pytest
 
-from magnetar.cli.doctor.causes import Case, Kind, causes_of
+from magnetar.cli.doctor.case import Case, Kind
+from magnetar.cli.doctor.causes import causes_of
 from magnetar.cli.doctor.facts import NextEntry, ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
 from magnetar.replication.model import DeclaredRoute, Mismatch, Problem, Process, RoutePolicy, State, Status
 from magnetar.replication.partitions import decide_remote
@@ -204,11 +205,54 @@ def test_commands_for_a_secured_cluster_include_its_url_and_certificates() -> No
     refused = causes_of(case(remote=secured, producer_problems={ORDERS: (ProducerProblem.AUTHORIZATION, "x")}))[
         0
     ].repair
-    stuck = status(State.REFUSED, "Unauthorized to validateNamespaceOperation for operation [CREATE_TOPIC]")
+    stuck = status(State.REFUSED, "Unauthorized", problem=Problem.CREATION)
     missing = decide_remote(0, None, creates=True, mismatch=Mismatch.PIP370)
     made = causes_of(case(stuck, remote=secured, decision=missing))[0].repair
     assert made.startswith(f"magnetar topics create {ORDERS} ") and made.endswith("/PATH-OF-ADMINISTRATORS-TOKEN")
     assert "--role ROLE" in refused and refused.endswith("--token file:///PATH-OF-ADMINISTRATORS-TOKEN")
+
+
+BLIND = remote(
+    http_url="https://b:8443", trust_certs="/etc/ca.pem", token="file:///PATH-OF-TOKEN", role="copier", is_blind=True
+)
+
+
+@pytest.mark.parametrize(
+    ("problem", "kind", "repair"),
+    [
+        (
+            Problem.AUTHENTICATION,
+            Kind.AUTHENTICATION,
+            "clusters update b --auth-plugin AuthenticationToken --auth-parameters-file /PATH-OF-TOKEN --url http://a:8080",
+        ),
+        (
+            Problem.AUTHORIZATION,
+            Kind.NOT_AUTHORIZED,
+            "namespaces grant-permission acme/shop --role copier --actions produce --url https://b:8443"
+            " --trust-certs /etc/ca.pem --token file:///PATH-OF-ADMINISTRATORS-TOKEN",
+        ),
+        (
+            Problem.CREATION,
+            Kind.TOPIC_MISSING,
+            f"topics create {ORDERS} --url https://b:8443 --trust-certs /etc/ca.pem"
+            " --token file:///PATH-OF-ADMINISTRATORS-TOKEN",
+        ),
+    ],
+)
+def test_a_cluster_whose_credentials_are_hidden_is_judged_by_the_pipelines_reports(
+    problem: Problem, kind: Kind, repair: str
+) -> None:
+    (cause,) = causes_of(case(status(State.REFUSED, "no", problem=problem), remote=BLIND))
+    assert (cause.kind, cause.evidence[0], cause.repair) == (kind, "no", f"magnetar {repair}")
+
+
+def test_a_secret_is_given_again_where_it_would_be_sent_elsewhere() -> None:
+    """Otherwise the broker refuses the repair."""
+    again = "--auth-plugin AuthenticationToken --auth-parameters-file /PATH-OF-TOKEN --url http://a:8080"
+    untrusted = dataclasses.replace(BLIND, tls_error="x")
+    away = dataclasses.replace(BLIND, binary_error="x")
+    assert causes_of(case(remote=untrusted))[0].repair.endswith(f"PATH-OF-AUTHORITIES {again}")
+    assert causes_of(case(remote=away))[0].repair.endswith(f"pulsar://HOST:PORT {again}")
 
 
 def test_an_unreachable_cluster_with_tls_is_shown_with_its_tls_addresses() -> None:

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from magnetar import testing
-from magnetar.cli.doctor.causes import Case, causes_of
+from magnetar.cli.doctor.case import Case
+from magnetar.cli.doctor.causes import causes_of
 from magnetar.cli.doctor.facts import NextEntry, RemoteFacts, SourceFacts, TopicFacts
 from magnetar.cli.main import main
 from magnetar.client.schema import Schema

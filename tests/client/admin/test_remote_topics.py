@@ -21,16 +21,19 @@ from magnetar.client.admin.remote_topics import (
     reconcile,
 )
 from magnetar.client.errors import (
+    ClientError,
     Conflict,
     ConnectionLost,
     InvalidArgument,
     NamespaceNotFound,
     NeedsRest,
+    NotAuthenticated,
     NotAuthorized,
     Timeout,
 )
-from magnetar.replication.model import Mismatch, State
+from magnetar.replication.model import Mismatch, Problem, State
 from magnetar.replication.partitions import Decision, WantedTopic
+from magnetar.replication.problems import CreationDenied
 
 FIRST_S, LAST_S = 1.0, 8.0
 AWAY = Decision(State.UNREACHABLE, "nobody there")
@@ -98,7 +101,6 @@ def test_errors_concern_the_cluster_or_the_topic() -> None:
         assert decision_after(away, "t", "b") == Decision(State.UNREACHABLE, "cluster b cannot be reached: away")
     for refused, reason in (
         (NamespaceNotFound("namespace x does not exist"), "in cluster b namespace x does not exist"),
-        (NotAuthorized("no"), "cluster b refuses t: no"),
         (
             NeedsRest("REST"),
             "cluster b has no HTTP address to create t: magnetar clusters update b --service-url http://HOST:PORT",
@@ -106,6 +108,27 @@ def test_errors_concern_the_cluster_or_the_topic() -> None:
         (InvalidArgument("no such file"), "cluster b cannot be queried: no such file"),
     ):
         assert decision_after(refused, "t", "b") == Decision(State.REFUSED, reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (NotAuthenticated("no"), Problem.AUTHENTICATION),
+        (NotAuthorized("no"), Problem.AUTHORIZATION),
+        (CreationDenied("no"), Problem.CREATION),
+        (ClientError("no"), Problem.OTHER),
+    ],
+)
+def test_a_refusal_says_whether_credentials_are_its_reason(error: ClientError, problem: Problem) -> None:
+    assert decision_after(error, "t", "b") == Decision(State.REFUSED, "cluster b refuses t: no", problem=problem)
+
+
+def test_a_role_that_may_publish_may_not_create() -> None:
+    steps = reconcile(WantedTopic("t", "t", 0, 0), creates=True, mismatch=Mismatch.PIP370)
+    assert next(steps) == Check("t")
+    assert steps.send(None) == Create("t", 0, "")
+    with pytest.raises(CreationDenied, match="no"):
+        steps.throw(NotAuthorized("no"))
 
 
 @pytest.fixture

@@ -160,6 +160,8 @@ class ReplicationReports:
                 status.last_error, status.last_error_ms = row.report.error, row.report.error_ms
             status.rate_out, status.throughput_out = row.rates
             status.messages_out, status.bytes_out = row.report.messages_out, row.report.bytes_out
+        elif (checked := self._remote_topics.get((route.topic, route.remote))) and reason == checked[0].reason:
+            status.problem = checked[0].problem
         return status
 
     def _state(

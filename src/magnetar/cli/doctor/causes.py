@@ -1,109 +1,24 @@
 """Causes why a topic is not replicated, derived from facts about the declaration and both clusters, in order.
 
-The first cause must be repaired first; others may be its consequence. Owns the name of each cause, its detection and
-the command that repairs it. Sends no requests; `questions` does.
+The first cause must be repaired first; others may be its consequence. Owns the detection of each cause and the command
+that repairs it. Sends no requests; `questions` does.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
-from magnetar.cli.doctor.facts import ProducerProblem, RemoteFacts, SourceFacts, TopicFacts
+from magnetar.cli.doctor.case import PLAIN_ADDRESSES, TOKEN_AGAIN, Case, Cause, Kind, command
+from magnetar.cli.doctor.facts import ProducerProblem, SourceFacts, TopicFacts
 from magnetar.cli.output import shown_time
 from magnetar.cli.replication.cluster_names import Misnamed
 from magnetar.names import TopicName
 from magnetar.replication.model import Problem, Process, State, Status, subscription_of
 
 _CERTIFICATE_WORDS = ("trust_certs_file", "certificate_file", "key_file")
-_PLAIN_ADDRESSES = ("--service-url", "http://HOST:PORT", "--broker-url", "pulsar://HOST:PORT")
 _ADMINISTRATOR = "file:///PATH-OF-ADMINISTRATORS-TOKEN"
-
-
-class Kind(StrEnum):
-    """The name of a cause."""
-
-    MISNAMED = "cluster-misnamed"
-    NOT_DECLARED = "not-declared"
-    LOOP = "loop"
-    NO_ADDRESS = "no-address"
-    WRONG_PORT = "wrong-port"
-    PAUSED = "paused"
-    NAME_CLASH = "name-clash"
-    NOT_RUNNING = "pipeline-not-running"
-    NOT_STARTED = "not-started"
-    SPARK_MISSING = "spark-missing"
-    SUBSCRIPTION_MISSING = "subscription-missing"
-    PARTITION_MISSING = "partition-missing"
-    UNREACHABLE = "remote-unreachable"
-    TLS = "tls"
-    AUTHENTICATION = "authentication"
-    TENANT_MISSING = "remote-tenant-missing"
-    NAMESPACE_MISSING = "remote-namespace-missing"
-    TOPIC_MISSING = "remote-topic-missing"
-    PARTITION_MISMATCH = "partition-mismatch"
-    TERMINATED = "remote-topic-terminated"
-    DEDUPLICATION_OFF = "deduplication-off"
-    QUOTA = "remote-quota"
-    NOT_AUTHORIZED = "not-authorized"
-    SCHEMA_REFUSED = "schema-refused"
-    TOO_LARGE = "message-too-large"
-    MESSAGE_REFUSED = "message-refused"
-    BAD_FILTER = "bad-filter"
-    REFUSED = "refused-by-remote"
-    OTHER = "other"
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    kind: Kind
-    what: str
-    evidence: tuple[str, ...]
-    repair: str
-
-    def described(self) -> dict[str, object]:
-        return {"kind": self.kind, "what": self.what, "evidence": list(self.evidence), "repair": self.repair}
-
-
-@dataclass(frozen=True, slots=True)
-class Case:
-    """The facts about one topic and one remote cluster."""
-
-    source: SourceFacts
-    remote: RemoteFacts
-    facts: TopicFacts
-
-    @property
-    def topic(self) -> str:
-        return self.facts.declared.topic
-
-    def here(self, *words: str) -> str:
-        return command(*words, url=self.source.url)
-
-    def there(self, *words: str, token: str | None = None) -> str:
-        """A command for the remote cluster, with the declared credentials or another token."""
-        remote = self.remote
-        options = ["--trust-certs", remote.trust_certs] if remote.trust_certs else []
-        token = remote.token if token is None else token
-        options += ["--token", token] if token else []
-        return command(*words, url=remote.http_url or f"URL-OF-{remote.name}", options=options)
-
-    def readdressed(self) -> str:
-        """The command that changes the address of the remote cluster."""
-        words = list(_PLAIN_ADDRESSES)
-        if (self.remote.service_url or "").startswith(("pulsar+ssl:", "https:")):
-            words = ["--service-url-tls", "https://HOST:PORT", "--broker-url-tls", "pulsar+ssl://HOST:PORT"]
-        return self.here("clusters", "update", self.remote.name, *words)
-
-
-def command(*words: str, url: str, options: Sequence[str] = ()) -> str:
-    return shlex.join(["magnetar", *words, "--url", url, *options])
-
-
-# -- the causes
 
 
 def causes_of(case: Case) -> list[Cause]:
@@ -172,7 +87,7 @@ def _loops(case: Case) -> Iterator[Cause]:
         evidence = (f"their addresses all lead to the cluster {remote.own_name}",)
         alias = next(name for name in (*twins, remote.name) if name != remote.own_name)
         if case.topic == "-":  # some of its topics
-            repair = case.here("clusters", "update", alias, *_PLAIN_ADDRESSES)
+            repair = case.here("clusters", "update", alias, *PLAIN_ADDRESSES)
         else:
             repair = case.here("replication", "disable", case.topic, "--to", alias)
         yield Cause(Kind.LOOP, what, evidence, repair)
@@ -202,7 +117,7 @@ def _with_right_ports(case: Case) -> str:
     if not case.remote.right_addresses:
         return case.readdressed()
     http_url, service_url = case.remote.right_addresses
-    return case.here("clusters", "update", case.remote.name, "--service-url", http_url, "--broker-url", service_url)
+    return case.redeclared("--service-url", http_url, "--broker-url", service_url)
 
 
 def _paused(case: Case) -> Iterator[Cause]:
@@ -290,10 +205,14 @@ def _reaching(case: Case) -> Iterator[Cause]:
         what = f"cluster {remote.name} does not respond: start it, or correct its address"
         yield Cause(Kind.UNREACHABLE, what, errors, case.readdressed())
     if remote.authentication_error:
-        what = f"cluster {remote.name} rejects the credentials"
-        if remote.token_file:
-            what += f"; a new token in {remote.token_file} is picked up automatically"
-        yield Cause(Kind.AUTHENTICATION, what, (remote.authentication_error,), _with_token(case))
+        yield _rejected(case, (remote.authentication_error,))
+
+
+def _rejected(case: Case, evidence: tuple[str, ...]) -> Cause:
+    what = f"cluster {case.remote.name} rejects the credentials"
+    if case.remote.token_file:
+        what += f"; a new token in {case.remote.token_file} is picked up automatically"
+    return Cause(Kind.AUTHENTICATION, what, evidence, _with_token(case))
 
 
 def _encrypted(case: Case) -> str:
@@ -309,12 +228,12 @@ def _encrypted(case: Case) -> str:
 
 
 def _trusting(case: Case) -> str:
-    return case.here("clusters", "update", case.remote.name, "--tls-trust-certs-filepath", "PATH-OF-AUTHORITIES")
+    return case.redeclared("--tls-trust-certs-filepath", "PATH-OF-AUTHORITIES")
 
 
 def _with_token(case: Case) -> str:
     words = ("--auth-plugin", "AuthenticationToken", "--auth-parameters", "file:///PATH-OF-TOKEN")
-    return case.here("clusters", "update", case.remote.name, *words)
+    return case.here("clusters", "update", case.remote.name, *(words if case.remote.token_file else TOKEN_AGAIN))
 
 
 def _missing_names(case: Case) -> Iterator[Cause]:
@@ -335,10 +254,8 @@ def _partitions(case: Case) -> Iterator[Cause]:
     if facts.remote_partitions is None:
         if decision.state is State.RUNNING and not facts.is_stuck:
             return  # it is being created
-        words = ("create-partitioned-topic", facts.target, "-p", str(local)) if local else ("create", facts.target)
-        repair = case.there("topics", *words, token=_ADMINISTRATOR if _lacks_permission(case) else None)
         reason = decision.reason or "it has not been created, although createTopicToRemoteClusterForReplication is true"
-        yield Cause(Kind.TOPIC_MISSING, f"{facts.target} is missing in {case.remote.name}", (reason,), repair)
+        yield _not_created(case, (reason,))
     elif decision.state is State.MISMATCH:
         what = f"{facts.target} has a different number of partitions in {case.remote.name}"
         yield Cause(
@@ -346,10 +263,17 @@ def _partitions(case: Case) -> Iterator[Cause]:
         )
 
 
+def _not_created(case: Case, evidence: tuple[str, ...]) -> Cause:
+    target, partitions = case.facts.target, case.facts.declared.partitions
+    words = ("create-partitioned-topic", target, "-p", str(partitions)) if partitions else ("create", target)
+    repair = case.there("topics", *words, token=_ADMINISTRATOR if _lacks_permission(case) else None)
+    return Cause(Kind.TOPIC_MISSING, f"{target} is missing in {case.remote.name}", evidence, repair)
+
+
 def _lacks_permission(case: Case) -> bool:
     """Whether the pipeline reported that the declared token lacks permission."""
     status = case.facts.worst
-    return bool(case.remote.token) and status is not None and "authorized" in status.reason.lower()
+    return bool(case.remote.token) and status is not None and status.problem is Problem.CREATION
 
 
 def _repartitioned(case: Case, local: int, remote: int) -> str:
@@ -453,6 +377,12 @@ def _reported(case: Case) -> Iterator[Cause]:
             yield Cause(Kind.MESSAGE_REFUSED, what, evidence, _set_aside(case))
         case Problem.FILTER:
             yield from _filters(case, evidence)
+        case Problem.AUTHENTICATION if not case.remote.authentication_error:
+            yield _rejected(case, evidence)
+        case Problem.AUTHORIZATION if not case.facts.producer_problems:
+            yield _of_problem(case, ProducerProblem.AUTHORIZATION, case.facts.target, evidence)
+        case Problem.CREATION if case.facts.decision is None:
+            yield _not_created(case, evidence)
 
 
 def _filters(case: Case, evidence: tuple[str, ...]) -> Iterator[Cause]:

@@ -44,6 +44,7 @@ class RemoteFacts:
     token: str = ""  # the same: its path, never the token itself
     token_file: str = ""  # as declared
     role: str = ""  # the subject of the declared token, if it has one
+    is_blind: bool = False  # its credentials are hidden from the doctor: what it refuses without them says nothing
     address_error: str = ""  # the declared address cannot be used
     security_error: str = ""  # the same for tokens and certificates; files may exist only where the pipeline runs
     tls_error: str = ""

@@ -66,13 +66,6 @@ class _Reachability(NamedTuple):
     wrong_port: str = ""
 
 
-def _refusal(address: ClusterAddress | None, *found: _Reachability) -> str:
-    """Empty if the credentials are hidden from the doctor: it came without."""
-    if address is not None and address.has_hidden_credentials:
-        return ""
-    return next((one.refusal for one in found if one.refusal), "")
-
-
 class Remote:
     """A remote cluster. `facts` are collected once; `topic` collects those of a topic."""
 
@@ -84,6 +77,7 @@ class Remote:
         self._by_rest: InlineClient | None = None
         self.identity = ""
         self._existing: dict[str, bool] = {}
+        self._is_blind = address is not None and address.has_hidden_credentials
         self.facts = self._query(address)
 
     # -- the cluster
@@ -109,12 +103,13 @@ class Remote:
             self.name,
             found.admin_url,
             found.service_url,
-            **_credentials(found.security),
+            **_credentials(found.security, address),
             tls_error=by_binary.tls_error or by_http.tls_error,
             tls_fault=by_binary.tls_fault or by_http.tls_fault,
             http_error=by_http.error,
             binary_error=by_binary.error,
-            authentication_error=_refusal(address, by_binary, by_http),
+            authentication_error="" if self._is_blind else by_binary.refusal or by_http.refusal,
+            is_blind=self._is_blind,
             own_name=name,
             is_source=bool(self.identity) and self.identity == identity_of(self._source.declaration),
             is_ours=None if version is None else version.startswith(_OURS),
@@ -229,7 +224,7 @@ class Remote:
         except NotSupported:  # no HTTP address either
             return
         except ClientError as error:
-            facts.producer_problems[facts.target] = _problem(error)
+            self._note_problem(facts, facts.target, error)
             return
         facts.decision = decide_remote(
             declared.partitions,
@@ -268,11 +263,16 @@ class Remote:
                 if self._source_schema(facts.declared.topic) is None:
                     facts.producer_problems[part] = (ProducerProblem.SCHEMA, error.text)
             except ClientError as error:
-                facts.producer_problems[part] = _problem(error)
+                self._note_problem(facts, part, error)
         self._query_size(facts, name)
         by_rest = self._by_rest_client
         if self.facts.is_ours is False and by_rest is not None:
             facts.deduplicates = or_none(lambda: by_rest.run(by_rest.client.deduplicates(facts.target)))
+
+    def _note_problem(self, facts: TopicFacts, topic: str, error: ClientError) -> None:
+        if self._is_blind and isinstance(error, NotAuthenticated | NotAuthorized):
+            return  # the pipeline has credentials, and reports what it meets
+        facts.producer_problems[topic] = _problem(error)
 
     def _query_size(self, facts: TopicFacts, name: TopicName) -> None:
         """The limit of the topic may be lower than that of the broker."""
@@ -362,8 +362,14 @@ def _unreached(error: Exception, text: str) -> _Reachability:
     return _Reachability(error=text) if fault is None else _Reachability(tls_error=text, tls_fault=fault)
 
 
-def _credentials(security: Security | None) -> dict[str, Any]:
+def _credentials(security: Security | None, address: ClusterAddress | None) -> dict[str, Any]:
     """The credentials as options of commands, without secrets."""
+    if address is not None and address.has_hidden_credentials:
+        return {
+            "trust_certs": address.broker_client_trust_certs_file_path,
+            "token": _PATH_OF_TOKEN,
+            "role": address.role,
+        }
     if security is None:
         return {}
     file = "" if security.token_file is None else os.fspath(security.token_file)

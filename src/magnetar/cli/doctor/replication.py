@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from magnetar.cli.argument import parse_topic
-from magnetar.cli.doctor.causes import Case, Cause, causes_of, misnamed, not_declared
+from magnetar.cli.doctor.case import Case, Cause
+from magnetar.cli.doctor.causes import causes_of, misnamed, not_declared
 from magnetar.cli.doctor.facts import SourceFacts
 from magnetar.cli.output import Done, Names, Page, Record, counted
 from magnetar.cli.path import topic_path
@@ -63,6 +64,11 @@ def replication(rest: Rest, topic: OptionalTopic = None) -> Page:
             found = [(case.topic, case.remote.name, causes_of(case)) for case in cases]
             if name is None:
                 found += _of_clusters(facts, remotes, {one.remote for one, _ in examined})
+            remarks += [
+                f"only the broker has the credentials for {one.name}: the pipeline reports what happens with them"
+                for one in remotes.values()
+                if one.facts.is_blind
+            ]
         found = [*_misnamed(rest, facts, rows), *found]
     return _report([one for one in found if one[2]], len(rows), remarks)
 

@@ -14,9 +14,18 @@ from itertools import count
 from typing import Protocol
 
 from magnetar.client.connection.retry import Backoff
-from magnetar.client.errors import ClientError, Conflict, InvalidArgument, NamespaceNotFound, NeedsRest, WrongPort
+from magnetar.client.errors import (
+    ClientError,
+    Conflict,
+    InvalidArgument,
+    NamespaceNotFound,
+    NeedsRest,
+    NotAuthorized,
+    WrongPort,
+)
 from magnetar.replication.model import Mismatch, State
 from magnetar.replication.partitions import Decision, WantedTopic, decide_remote
+from magnetar.replication.problems import CreationDenied, problem_of
 
 TRIES_MAX = 3
 """Checks of one topic while other clients create and delete it."""
@@ -52,7 +61,8 @@ Steps = Generator[Check | Create | Grow, int | None, Decision]
 
 
 def reconcile(wanted: WantedTopic, *, creates: bool, mismatch: Mismatch) -> Steps:
-    """The requests for one topic; a `Conflict` is thrown in. Raises the last `Conflict` after `TRIES_MAX`."""
+    """The requests for one topic; errors are thrown in. Raises the last `Conflict` after `TRIES_MAX`, and
+    `CreationDenied`."""
     for tries in range(1, TRIES_MAX + 1):
         partitions = yield Check(wanted.target)
         decision = decide_remote(
@@ -66,6 +76,8 @@ def reconcile(wanted: WantedTopic, *, creates: bool, mismatch: Mismatch) -> Step
         except Conflict:  # another client was faster: its topic is checked
             if tries == TRIES_MAX:
                 raise
+        except NotAuthorized as error:
+            raise CreationDenied(error.text, code=error.code, status=error.status) from error
         else:
             return decision
     raise AssertionError("the last conflict was raised")
@@ -104,7 +116,7 @@ def run_blocking(steps: Steps, client: BlockingTopics) -> Decision:
                         client.create_topic(topic, wanted, copy_of)
                     case Grow(topic, wanted):
                         client.grow_topic(topic, wanted)
-            except Conflict as error:
+            except ClientError as error:
                 step = steps.throw(error)
             else:
                 step = steps.send(partitions)
@@ -126,7 +138,7 @@ async def run_async(steps: Steps, client: AsyncTopics) -> Decision:
                         await client.create_topic(topic, wanted, copy_of)
                     case Grow(topic, wanted):
                         await client.grow_topic(topic, wanted)
-            except Conflict as error:
+            except ClientError as error:
                 step = steps.throw(error)
             else:
                 step = steps.send(partitions)
@@ -146,7 +158,7 @@ def decision_after(error: ClientError, target: str, cluster: str) -> Decision:
         return Decision(State.REFUSED, f"cluster {cluster} has no HTTP address to create {target}: {repair}")
     if isinstance(error, InvalidArgument):  # a file of a token or certificate: no request was sent
         return Decision(State.REFUSED, f"cluster {cluster} cannot be queried: {error.text}")
-    return Decision(State.REFUSED, f"cluster {cluster} refuses {target}: {error.text}")
+    return Decision(State.REFUSED, f"cluster {cluster} refuses {target}: {error.text}", problem=problem_of(error))
 
 
 # -- all topics of one cluster

@@ -10,6 +10,7 @@ import secrets
 import threading
 import time
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark import SparkContext
@@ -21,6 +22,8 @@ from magnetar.log.events import REPLICATION_STATE
 from magnetar.pipelines.copy import task
 from magnetar.pipelines.copy.assignment import Assignment, Outcome
 from magnetar.pipelines.events import EventThread
+from magnetar.pipelines.filter import suspects
+from magnetar.pipelines.filter.suspects import Suspects
 from magnetar.pipelines.heartbeats import Heartbeats
 from magnetar.pipelines.jobs import Jobs, SparkFailed
 from magnetar.pipelines.lanes import JobLanes
@@ -43,13 +46,22 @@ _RECONNECT_S = 60.0
 class Pipeline:
     """Copies the routes that one source declares, from `start` until `stop`.
 
-    What needs no Spark is done from `prepare` on: by the time Spark is up, remote topics are checked or created.
+    What needs no Spark is done from `prepare` on: by the time Spark is up, remote topics are checked or created. In
+    `folder` the next process finds the conditions with which Spark ended.
     """
 
-    def __init__(self, source: ReplicationSource, *, lanes: int | None = None, retry_max_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        source: ReplicationSource,
+        *,
+        lanes: int | None = None,
+        retry_max_s: float = 10.0,
+        folder: Path | None = None,
+    ) -> None:
         self._source = source
         self._jobs: Jobs | None = None
         self._life = ""  # of the broker that declares: another one after a restart
+        self._suspects = Suspects(None if folder is None else folder / suspects.FILE, self._is_dead)
         self._filter: Filter | None = None
         self._filter_lock = threading.Lock()
         self._is_stopped = False
@@ -115,6 +127,7 @@ class Pipeline:
     def check(self) -> None:
         """Raises `SparkFailed` when nothing can be copied any more."""
         if self._failure:
+            self._suspects.on_spark_ended()
             raise SparkFailed(self._failure)
 
     # -- in a lane
@@ -137,7 +150,7 @@ class Pipeline:
 
         with self._filter_lock:
             if self._filter is None:
-                self._filter = Filter(SparkSession.builder.getOrCreate(), self._client)
+                self._filter = Filter(SparkSession.builder.getOrCreate(), self._client, self._suspects)
         return self._filter.prepare(job.assignments, job.starts)
 
     # -- from other threads
@@ -159,6 +172,9 @@ class Pipeline:
 
     def _on_failed(self, job: CopyJob, error: str) -> None:
         self._events.put(lambda now_s: self._scheduler.on_failed(job, error, now_s))
+
+    def _is_dead(self) -> bool:
+        return self._jobs is not None and self._jobs.is_dead
 
     def _on_dead(self, error: str) -> None:
         if not self._failure:

@@ -28,7 +28,7 @@ from magnetar.pipelines.replicate.reports import count_outcome
 from magnetar.pipelines.replicate.row import CopyJob, Row, RowKey, RowState
 from magnetar.pipelines.status_board import StatusBoard
 from magnetar.replication.cluster import ClusterEndpoint, endpoints_of
-from magnetar.replication.model import PARKED_SUFFIX, Declaration, DeclaredRoute, State
+from magnetar.replication.model import PARKED_SUFFIX, Declaration, DeclaredRoute, Problem, State
 from magnetar.replication.partitions import Decision
 from magnetar.replication.topic_template import remote_topic
 
@@ -213,7 +213,7 @@ class Scheduler:
                 self._explain(row, decision.reason)
                 self._release(row)
             else:
-                self._hold(row, decision.state, decision.reason)
+                self._hold(row, decision.state, decision.reason, decision.problem)
 
     def _explain(self, row: Row, reason: str) -> None:
         """The reason of a row that is copied may be over before its next message."""
@@ -222,14 +222,14 @@ class Scheduler:
             self._board.set(row.key, state, reason)
         row.reason = reason
 
-    def _hold(self, row: Row, state: State | None, reason: str = "") -> None:
+    def _hold(self, row: Row, state: State | None, reason: str = "", problem: Problem = Problem.OTHER) -> None:
         if row.state is RowState.COPYING:
             return  # held when the job is done
         self._leave(row)
         row.state = RowState.HELD
         if state is not None:
             is_error = state not in (State.PAUSED, State.WAITING)
-            self._board.set(row.key, state, reason, error=reason if is_error else "")
+            self._board.set(row.key, state, reason, error=reason if is_error else "", problem=problem)
 
     def _release(self, row: Row) -> None:
         if row.state is RowState.HELD:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 
 from pyspark import SparkContext
 
@@ -15,19 +16,22 @@ log = logging.getLogger(__name__)
 
 
 class Replicate:
-    def __init__(self, open_source: Callable[[], ReplicationSource], retry_max_s: float) -> None:
+    def __init__(
+        self, open_source: Callable[[], ReplicationSource], retry_max_s: float, folder: Path | None = None
+    ) -> None:
         self._open_source = open_source
         self._retry_max_s = retry_max_s
+        self._folder = folder
         self._source: ReplicationSource | None = None
         self._pipeline: Pipeline | None = None
 
     @classmethod
-    def declared_by(cls, broker: DeclaringBroker, retry_max_s: float) -> Replicate:
-        return cls(lambda: DeclaringSource(broker), retry_max_s)
+    def declared_by(cls, broker: DeclaringBroker, retry_max_s: float, folder: Path | None = None) -> Replicate:
+        return cls(lambda: DeclaringSource(broker), retry_max_s, folder)
 
     def open(self) -> None:
         self._source = self._open_source()
-        self._pipeline = Pipeline(self._source, retry_max_s=self._retry_max_s)
+        self._pipeline = Pipeline(self._source, retry_max_s=self._retry_max_s, folder=self._folder)
         self._pipeline.prepare()
 
     def start(self, context: SparkContext) -> None:
